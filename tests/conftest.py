@@ -106,7 +106,7 @@ def fake_server(tmp_path: Path) -> Open:
 
 @pytest.fixture
 def question(tmp_path: Path) -> Path:
-    """A wav file in which somebody says "no"."""
+    """Return the path of a wav file with a spoken "no"."""
     path = tmp_path / "question.wav"
     sound = read_sound(DATA / "clean" / "cv_22058264.flac", RATE_HZ)
     write_wav(path, sound[: SPOKEN_MS * RATE_HZ // 1_000], RATE_HZ)

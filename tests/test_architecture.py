@@ -1,7 +1,7 @@
-"""The rules of the house, read off the source: floors, no circles, one clock, tasks with an owner, names, sizes.
+"""The rules of the package, read off the source: layers, no circles, one clock, tasks with an owner, names, sizes.
 
-Each rule is a function from the source of modules to what is wrong with them; it is tried on the house, which
-must have nothing wrong, and on a small sample that has.
+Each rule is a function from the source of modules to what is wrong with them. It is tried on the package, which must
+have nothing wrong, and on a small sample that has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import voicepipe
 PACKAGE = Path(voicepipe.__file__).parent
 
 ALSO = {"bench": {"client"}}
-"""Who may know a neighbour on the same floor: the bench calls a server as a person would, with the client."""
+"""The modules that may import a neighbour of the same layer: the bench calls a server with the client, as a
+user would.
+"""
 
 CORE_IMPORTS = {"__future__", "collections", "dataclasses", "enum", "re", "typing", "unicodedata"}
 """All that the core may import beside `errors`: no I/O, no clock, no task, no log, no chance."""
@@ -120,7 +122,7 @@ def impure(sources: Sources) -> list[str]:
 
 
 def clock_readers(sources: Sources) -> list[str]:
-    """Who reads a clock beside the one module that may."""
+    """Return the modules that read a clock beside the one module that may."""
     return [module for module, source in sources.items() if module != "clock" and CLOCKS.search(source)]
 
 
@@ -163,7 +165,7 @@ Rule = Callable[[Sources], list[str]]
 RULES: list[Rule] = [climbing, circles, kit_imports, impure, clock_readers, ownerless_tasks, unnamed, too_long]
 
 
-# --- the house, and what would be wrong -----------------------------------------------------------
+# --- the package, and what would be wrong ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -173,7 +175,7 @@ def test_package_follows_its_rules(rule: Rule) -> None:
 
 
 def test_every_package_has_a_layer() -> None:
-    """A new room is written into the table before anybody moves in."""
+    """A new package is entered in the table of layers before it gets modules."""
     assert {_package(module) for module in server()} <= layers().keys()
 
 

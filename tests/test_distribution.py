@@ -1,4 +1,4 @@
-"""Nobody is told to install a stranger's package: on the package index `voicepipe` is another project's."""
+"""No document advises to install a stranger's package: on the package index `voicepipe` is another project's."""
 
 from __future__ import annotations
 

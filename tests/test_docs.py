@@ -52,7 +52,7 @@ def vendors() -> str:
 
 
 def price(its: SpeechFacts) -> str:
-    """As its vendor tells it: by the minute that is heard, by the million characters that are spoken."""
+    """The price as its vendor states it: per minute of audio for STT, per million characters for TTS."""
     if its.usd is None:
         return "-"
     return f"{its.usd:.4f}/min" if its.stage == "stt" else f"{its.usd:g}/M"

@@ -42,7 +42,7 @@ def drawn(folder: Path, *profile: str, hash_seed: str, **environment: str) -> li
 
 
 def test_each_run_draws_the_same_examples_and_a_search_draws_others(tmp_path: Path) -> None:
-    """And nothing is kept that another run would begin with, but by a search."""
+    """Nothing is stored that another run would begin with, except by a search."""
     first = drawn(tmp_path, hash_seed="1")
     assert drawn(tmp_path, hash_seed="2") == first
     assert not (tmp_path / ".hypothesis" / "examples").exists()

@@ -22,7 +22,7 @@ from voicepipe.testing.waiting import eventually
 
 @dataclass(frozen=True)
 class Attack:
-    """What somebody tries, what they get, and where that is tried."""
+    """An attacker's attempt, its result, and where it is tried."""
 
     what: str
     answer: str
@@ -325,7 +325,7 @@ async def fetched(url: str) -> str | None:
 
 
 def free_port() -> int:
-    """A port that the kernel has just picked: the examples can't tell theirs."""
+    """Return a port that the kernel has just picked: the examples can't report theirs."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What is known of stores in trouble, and how often it is told."""
+"""How troubles of stores are known, and how often they are logged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from voicepipe.storage import LOG_EVERY_MS, Change, StorageHealth, StoreFailed, 
 
 
 class Log:
-    """A clock that stands still until it is moved, and what was told."""
+    """A clock that stands still until it is moved, and the log's lines."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000
@@ -34,7 +34,7 @@ def test_each_failure_is_reported_once_with_its_end() -> None:
 
 
 def test_a_store_that_comes_and_goes_does_not_fill_the_log() -> None:
-    """The changes between are counted, and a trouble that lasts is told in the end."""
+    """The changes between are counted, and a trouble that lasts is reported in the end."""
     log = Log()
     for _ in range(50):
         log.health.failed("keys", "locked", "x")

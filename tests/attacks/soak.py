@@ -35,7 +35,7 @@ SENTENCE: Final = HERE.parent / "data" / "clean" / "vctk_p287_002.flac"
 SPOKEN_MS: Final = 2_000
 PAUSE_MS: Final = 1_200
 REST_S: Final = 60
-"""After the last call, at most: dropped sessions are kept for 15 s."""
+"""The longest rest after the last call: dropped sessions are held for 15 s."""
 
 HEAD: Final = "   min  turns  PSS MB  heap  anon  malloc  free  SQLite  blocks  files  threads"
 
@@ -47,7 +47,7 @@ class Outcome:
     tally: Tally
     memory: list[Memory]
     missing: set[str]
-    """Turns whose end a user was told of and that are not stored."""
+    """Turns whose end a user was notified of and that are not stored."""
 
     metrics: dict[str, float]
     crashed: list[str]
@@ -186,13 +186,13 @@ async def _stored(http: aiohttp.ClientSession, url: str) -> set[str]:
 
 
 def print_line(line: str) -> None:
-    """Tell whoever waits."""
+    """Print a line at once."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def main() -> int:
-    """Soak, and tell."""
+    """Run the soak, and print the result."""
     parser = argparse.ArgumentParser(prog="python tests/attacks/soak.py", description=__doc__)
     parser.add_argument("--minutes", type=float, default=120.0, help="how long users call (120)")
     parser.add_argument("--users", type=int, default=20, help="how many at once (20)")

@@ -31,7 +31,7 @@ class _MallInfo(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """One process at one instant; sizes in kB, 0 where the system does not tell."""
+    """One process at one instant; sizes in kB, 0 where the system does not report them."""
 
     at_s: float
     resident: int
@@ -42,7 +42,7 @@ class Memory:
     anonymous: int
     malloc_used: int
     malloc_free: int
-    """Freed, and kept by malloc for what comes next."""
+    """Freed, and held by malloc for later allocations."""
 
     sqlite: int
     blocks: int

@@ -29,11 +29,11 @@ DEEDS: Final = ("speak", "speak", "write", "interrupt", "tool")
 
 @dataclass(slots=True)
 class Tally:
-    """What all users did and were told."""
+    """What all users did and received."""
 
     counts: Counter[str] = field(default_factory=Counter)
     turns: set[str] = field(default_factory=set)
-    """Ids of the turns whose end a user was told of."""
+    """Ids of the turns whose end a user was notified of."""
 
 
 @dataclass(slots=True, kw_only=True)

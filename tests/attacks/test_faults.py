@@ -34,7 +34,7 @@ HOUR_S, DAY_S = 3_600, 86_400
 
 
 async def turns(target: Target, n: int = TURNS) -> set[str]:
-    """Have a call with so many turns, all of which complete."""
+    """Run a call with `n` turns, all of which complete."""
     async with recorded_call(target) as line:
         found = [await recorded_turn(line) for _ in range(n)]
     assert {outcome for _, outcome in found} == {"completed"}

@@ -1,4 +1,4 @@
-"""The soak, for seconds: it runs, and tells what it saw."""
+"""The soak, for seconds: it runs, and reports what it saw."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 
 async def test_a_short_soak_finds_nothing_wrong() -> None:
-    """Users speak, write, have a tool called, interrupt and are cut off; every turn that they were told of is
-    stored, no session is left, nothing crashed."""
+    """Users speak, write, have a tool called, interrupt and are cut off.
+
+    Every turn that they were notified of is stored, no session is left, nothing crashed.
+    """
     soak = Path(__file__).parent / "soak.py"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(soak), "--minutes", "0.2", "--users", "6", "--think-s", "0.1"),

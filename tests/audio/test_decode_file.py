@@ -148,7 +148,7 @@ def test_a_stream_that_says_no_length_is_read() -> None:
     file = io.BytesIO()
     soundfile.write(file, SOUND, RATE_HZ, format="FLAC")
     unsized = bytearray(file.getvalue())
-    unsized[21] &= 0xF0  # the total of samples, 36 bits (RFC 9639, 8.2); 0: nobody knows
+    unsized[21] &= 0xF0  # the total of samples, 36 bits (RFC 9639, 8.2); 0: unknown
     unsized[22:26] = bytes(4)
     (sound,) = read(bytes(unsized))
     assert np.array_equal(sound, SOUND)

@@ -1,4 +1,4 @@
-"""The agent's own sound, come back: known through noise, a telephone's codec and any delay; and nobody else's."""
+"""The agent's own audio, come back: detected through noise, a telephone's codec and any delay; other audio is not."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_speech_over_an_echo_is_no_echo(echo: EchoDetector, agent: Samples) -> N
 
 
 def test_how_much_is_not_the_agent_s_own(echo: EchoDetector, agent: Samples) -> None:
-    """Once an echo is known, what is louder than it can be is somebody else's; before, everything is."""
+    """Once an echo is known, audio louder than the echo can be is a user's; before, all audio is."""
     back, user = recorded(agent[: 4_000 * MS]), clip(USER)[500 * MS : 1_100 * MS]
     both = back.astype(np.int32)
     both[2_500 * MS : 3_100 * MS] += user
@@ -129,7 +129,7 @@ def test_what_is_to_be_played_is_not_gone_through(agent: Samples, monkeypatch: p
 
 
 def test_old_audio_is_dropped(agent: Samples) -> None:
-    """However long a call lasts, only what can still come back is kept."""
+    """However long a call lasts, only audio that can still come back is stored."""
     echo = EchoDetector()
     for i in range(200):
         echo.plays(agent[: 200 * MS], RATE_HZ, i * 200)

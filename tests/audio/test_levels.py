@@ -10,7 +10,7 @@ from voicepipe.audio.samples import Samples
 
 
 def sound(*parts: tuple[int, float]) -> Samples:
-    """Noise in parts of so many ms at so many dBFS, at 16 kHz."""
+    """Return noise in parts of the given ms at the given dBFS, at 16 kHz."""
     dice = np.random.default_rng(7)
     pieces = [dice.standard_normal(ms * 16) * 32_768 * 10 ** (dbfs / 20) for ms, dbfs in parts]
     return np.clip(np.rint(np.concatenate(pieces)), -32_768, 32_767).astype(np.int16)

@@ -32,7 +32,7 @@ def after_user_speech(room_dbfs: float) -> NearField:
 
 
 def test_all_speech_is_near_before_the_first() -> None:
-    """Nobody is kept from beginning to speak, however quiet."""
+    """Every user can begin to speak, however quiet."""
     assert fed(NearField(), -60, 20, speech=False).near
 
 

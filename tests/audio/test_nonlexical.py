@@ -16,7 +16,7 @@ RATES = (8_000, 16_000, 24_000)
 
 
 def voice(rate_hz: int, ms: int = 400) -> Samples:
-    """A pulse train of 120 Hz that falls by 12 dB an octave: a mouth that is shut."""
+    """Return a pulse train of 120 Hz that falls by 12 dB an octave, as a voice with closed lips."""
     t = np.arange(ms * rate_hz // 1_000) / rate_hz
     harmonics = np.array([np.sin(2 * np.pi * 120 * k * t) / k**2 for k in range(1, 28)])
     return np.asarray(8_000 * harmonics.sum(axis=0), dtype=np.int16)

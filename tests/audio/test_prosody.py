@@ -28,7 +28,7 @@ def flat(pitch_hz: float) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def bent(pitch_hz: float, by_st: float, from_s: float = 1.6) -> Callable[[np.ndarray], np.ndarray]:
-    """Flat, and from `from_s` on so many semitones off."""
+    """Return a contour that is flat, and `by_st` semitones off from `from_s` on."""
     return lambda time_s: pitch_hz * 2 ** (np.where(time_s < from_s, 0.0, by_st) / 12)
 
 

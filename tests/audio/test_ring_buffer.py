@@ -11,7 +11,7 @@ from voicepipe.audio.ring_buffer import AudioHistory, RingBuffer
 
 @given(st.lists(st.integers(0, 50), max_size=60))
 def test_buffer_reads_back_what_was_appended(lengths: list[int]) -> None:
-    """At any time the kept part is there, by its position."""
+    """At any time the stored part can be read, by its position."""
     stream = np.arange(sum(lengths), dtype=np.int16)
     buffer = RingBuffer(keep_samples=70, longest_append_samples=50)
     for n in lengths:

@@ -56,7 +56,7 @@ def test_speech_is_speech_and_room_tone_is_not(clips: dict[str, Clip]) -> None:
 
 
 def test_streams_share_the_model_and_nothing_else(clips: dict[str, Clip]) -> None:
-    """Two streams heard in turns get what each gets alone, though one is silent."""
+    """Two interleaved streams get what each gets alone, though one is silent."""
     speech = clips["clean/LJ001-0008"].samples(16_000)[:32_000]
     alone = probabilities(SileroState(), speech)
     mine, other = SileroState(), SileroState()
@@ -68,7 +68,7 @@ def test_streams_share_the_model_and_nothing_else(clips: dict[str, Clip]) -> Non
 
 
 def test_a_restarted_stream_is_a_new_one(clips: dict[str, Clip]) -> None:
-    """Nothing of what was heard before a restart is left, and the context counts."""
+    """Nothing of the audio before a restart is left, and the context counts."""
     speech = clips["clean/LJ001-0008"].samples(16_000)
     used, fresh = SileroState(), SileroState()
     probabilities(used, speech)

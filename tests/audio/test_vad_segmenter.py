@@ -70,7 +70,7 @@ def silence_ms(edge: Edge) -> int:
 
 
 def last_voiced(segmenter: VadSegmenter) -> Instant:
-    """Return where the voice was last that the ear is following."""
+    """Return the last voiced sample of the voice that the VAD is following."""
     instant = segmenter.last_voiced()
     assert instant is not None
     return instant
@@ -166,7 +166,7 @@ def crowd(clips: dict[str, Clip]) -> Samples:
 
 
 def before(crowd: Samples, clip: Clip, louder_db: float) -> Samples:
-    """A clip with the crowd behind it, so much weaker than the speech."""
+    """Return a clip with the crowd behind it, weaker than the speech by `louder_db`."""
     voice = clip.samples(RATE_HZ).astype(np.float64)
     speech = voice[clip.start_ms * PER_MS : clip.end_ms * PER_MS]
     gain = np.sqrt(np.mean(speech**2)) / 1_000 * 10 ** (-louder_db / 20)
@@ -210,7 +210,7 @@ def test_how_the_voice_ended_comes_with_the_pause(clips: dict[str, Clip]) -> Non
 
 
 def test_silence_is_not_said_to_grow_while_something_stirs(clips: dict[str, Clip]) -> None:
-    """A burst of noise in the pause holds the news back, for 120 ms at most, and then the silence is told in full."""
+    """A burst of noise in the pause delays the event by 120 ms at most, and then the silence is reported in full."""
     clip = clips["clean/LJ001-0008"]
     samples = clip.samples(RATE_HZ).copy()
     first, last = (clip.end_ms + 300) * PER_MS, (clip.end_ms + 500) * PER_MS
@@ -398,7 +398,7 @@ def test_ticks_between_frames_that_come_change_nothing(clips: dict[str, Clip]) -
 
 
 def test_a_long_silence_ends_the_pause_by_itself(clips: dict[str, Clip]) -> None:
-    """After `longest_pause_ms` the next voice starts, with nothing told in between."""
+    """After `longest_pause_ms` the next voice starts, without an event in between."""
     said, rest = cut_in_mid_word(clips)
     segmenter = VadSegmenter(RATE_HZ, VadOptions(longest_pause_ms=1_000))
     edges_of(segmenter, said)
@@ -442,7 +442,7 @@ def test_the_audio_before_a_voice_is_still_there(clips: dict[str, Clip]) -> None
 
 
 class CountingModel(Silero):
-    """Counts the windows that it was asked about."""
+    """Count the windows that the model receives."""
 
     windows = 0
 

@@ -1,4 +1,4 @@
-"""API keys: shown once, kept as a hash, each of one project."""
+"""API keys: shown once, stored as a hash, each of one project."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_keys_differ(keys: ApiKeys) -> None:
 
 
 def test_a_key_is_stored_hashed(keys: ApiKeys, tmp_path: Path) -> None:
-    """Whoever steals the file has no key."""
+    """A thief of the file has no key."""
     text = keys.create("shop", now_s=0).text
     secret = text.rpartition("_")[2][8:]
     assert secret.encode() not in (tmp_path / FILE_NAME).read_bytes()
@@ -63,7 +63,7 @@ def test_a_malformed_key_says_so(text: str, keys: ApiKeys) -> None:
 
 
 def test_a_revoked_key_stops_at_once(keys: ApiKeys, tmp_path: Path) -> None:
-    """In every process, since each looks it up; and its holder is told why."""
+    """This holds in every process, since each looks the key up; and its holder gets the reason."""
     made = keys.create("shop", now_s=0)
     assert ApiKeys(tmp_path).revoke(made.key.id, now_s=7).revoked_at_s == 7
     with pytest.raises(AuthError, match=f"{made.key.id} was revoked") as refused:
@@ -91,7 +91,7 @@ def test_keys_are_listed_by_project(keys: ApiKeys) -> None:
 
 
 def test_a_store_is_open_until_its_first_key_and_never_again(keys: ApiKeys) -> None:
-    """Who revokes the last key wants nobody to come in."""
+    """An operator who revokes the last key wants no access at all."""
     assert not keys.any_made()
     made = keys.create("shop", now_s=0)
     assert keys.any_made()

@@ -1,4 +1,4 @@
-"""Who is at the door, what they may do, and a token's own limits."""
+"""The principal of a request, its permissions, and a token's own limits."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_who_operates_reads_turns_and_who_operates_all_operates(keys: ApiKeys, c
 
 
 def test_a_client_secret_does_not_mint_another(claims_with: Make) -> None:
-    """Whatever scopes it claims to have: the signer may be somebody's own backend."""
+    """Its claimed scopes do not matter: the signer may be another party's backend."""
     with pytest.raises(AuthError, match="from your backend, with an API key") as refused:
         check_may_mint(claims_with(scopes=("realtime", "tokens")))
     assert refused.value.status == 403
@@ -125,7 +125,7 @@ def test_wrong_origin(origin: str | None, claims_with: Make) -> None:
 
 
 def test_a_model_that_is_not_allowed(claims_with: Make) -> None:
-    """ReceivedRequest for by name; who asks for none gets the agent's own."""
+    """The refused model is requested by name; a request without a model gets the agent's own."""
     claims = claims_with(limits=Limits(models=("gpt-realtime",)))
     for allowed in ("gpt-realtime", ""):
         check_token_limits(claims, origin=None, model=allowed, agent="default")

@@ -1,4 +1,4 @@
-"""Keys from files and from the store: who signs, who verifies, and what leaves the house."""
+"""Keys from files and from the store: which sign, which verify, and what leaves the server."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, rsa_key: rsa.RSAPrivate
 def test_a_public_key_verifies_what_its_private_key_signed(
     pair: tuple[Path, Path], claims_with: Make, now_s: int
 ) -> None:
-    """The two agree on the kid without being told, and the token stays under 2 kB with the longest signature."""
+    """The two agree on the kid by themselves, and the token stays under 2 kB with the longest signature."""
     private, public = map(read_pem, pair)
     assert isinstance(private, SigningKey)
     assert isinstance(public, VerifyingKey)
@@ -72,7 +72,7 @@ def test_a_public_key_verifies_what_its_private_key_signed(
 
 
 def test_a_ring_of_public_keys_can_not_sign(pair: tuple[Path, Path]) -> None:
-    """And says so when it is asked to."""
+    """The attempt to sign raises an error that says so."""
     public = read_pem(pair[1], kid="partner")
     assert isinstance(public, VerifyingKey)
     assert public.kid == "partner"
@@ -81,7 +81,7 @@ def test_a_ring_of_public_keys_can_not_sign(pair: tuple[Path, Path]) -> None:
 
 
 def test_hs_rs_confusion(pair: tuple[Path, Path], claims_with: Make, now_s: int) -> None:
-    """A token signed by HS256 with the public key's file as the secret: anybody could have made it."""
+    """A token signed by HS256 with the public key's file as the secret: any reader of the public key could forge it."""
     private = read_pem(pair[0])
     assert isinstance(private, SigningKey)
     # By hand: the library refuses to sign with a key file's text.
@@ -94,7 +94,7 @@ def test_hs_rs_confusion(pair: tuple[Path, Path], claims_with: Make, now_s: int)
 
 
 def test_the_key_set_shows_public_halves_only(pair: tuple[Path, Path], key: SigningKey) -> None:
-    """No private number and no shared secret leaves the house; what is there verifies a token elsewhere."""
+    """No private number and no shared secret leaves the server; the published keys verify a token elsewhere."""
     private = read_pem(pair[0])
     assert isinstance(private, SigningKey)
     published = Keyring([private, key]).jwks()
@@ -225,7 +225,7 @@ def test_the_ring_is_read_again_only_after_a_change(tmp_path: Path, now_s: int) 
 
 
 def test_keys_from_files_sign_before_generated_ones(tmp_path: Path, key: SigningKey, now_s: int) -> None:
-    """And the generated ones still verify, so that going over to files drops nobody."""
+    """The generated ones still verify, so that changing to files drops no session."""
     generated = KeyStore(tmp_path).keyring(now_s).signer
     ring = KeyStore(tmp_path, signing=[key]).keyring(now_s)
     assert ring.signer is key

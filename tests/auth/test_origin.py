@@ -1,4 +1,4 @@
-"""The two places that need no credential, and everybody who must not get in there."""
+"""The two places that need no credential, and all clients that must not get in there."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_two_hosts_or_none_stay_out(check: Check) -> None:
     ],
 )
 def test_a_proxy_on_the_same_machine_stays_out(check: Check, header: str) -> None:
-    """To us everybody behind it would be loopback."""
+    """To the server every client behind it would be loopback."""
     assert refused_code(check, visit("localhost", "http://localhost", "127.0.0.1", (header, "x"))) == "forwarded"
 
 
@@ -147,7 +147,7 @@ def test_a_program_without_origin_gets_in_in_open_mode() -> None:
 
 
 def test_a_page_without_origin_does_not_mint() -> None:
-    """A browser would say it; whoever doesn't has an API key or nothing."""
+    """A browser would send one; a client without origin has an API key or nothing."""
     assert refused_code(check_talk_page, visit(origin=None)) == "origin_required"
 
 
@@ -164,7 +164,7 @@ def test_an_allowed_page_gets_in_in_open_mode() -> None:
 
 
 def test_a_long_origin_is_not_echoed_whole() -> None:
-    """A refusal is short, whoever asks."""
+    """A refusal is short, whatever the request."""
     with pytest.raises(AuthError) as refused:
         check_open(visit(origin="http://" + "x" * 5_000))
     assert len(refused.value.why) < 500

@@ -1,4 +1,4 @@
-"""Who sent what a proxy passed on."""
+"""The sender of a request that a proxy passed on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who guesses waits; who doesn't, doesn't."""
+"""Clients that guess credentials wait; other clients don't."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_wrong_audience(key: SigningKey, ring: Keyring, claims_with: Make, now_s
 
 
 def test_wrong_issuer(key: SigningKey, ring: Keyring, claims_with: Make, now_s: int) -> None:
-    """A token of somebody else, though signed with a key that we know."""
+    """The token has another issuer, though it is signed with a known key."""
     refused = refusal(mint(claims_with(issuer="elsewhere"), key), ring, now_s)
     assert refused.code == "wrong_issuer"
     assert "'elsewhere'" in refused.why
@@ -236,7 +236,7 @@ def test_a_signed_payload_that_is_nested_too_deep(
 
 
 def test_a_life_that_is_too_long(key: SigningKey, ring: Keyring, claims_with: Make, now_s: int) -> None:
-    """Whoever signs: revocations are remembered only so long."""
+    """The signer does not matter: revocations are remembered for `LIFE_MAX_S` only."""
     payload = msgspec.to_builtins(claims_with(expires_at_s=now_s + LIFE_MAX_S + 1))
     assert "lives longer" in refusal(signed(payload, key), ring, now_s).why
 
@@ -285,7 +285,7 @@ def test_a_full_token_of_ordinary_use_is_well_below_the_limit(key: SigningKey, c
 
 
 def test_instructions_never_stand_in_a_token(key: SigningKey, claims_with: Make) -> None:
-    """Whoever holds a token can read it."""
+    """Every holder of a token can read it."""
     for session in ({"instructions": "be kind"}, {"prompt": [{"variables": {"instructions": "x"}}]}):
         assert not fits_inline(session)
         with pytest.raises(ProtocolError, match="without instructions"):
@@ -323,7 +323,7 @@ def test_a_client_secret_is_not_minted_with_a_scope_of_keys(scope: str, key: Sig
 def test_what_verify_would_refuse_is_not_minted(
     changed: dict[str, Any], field: str, key: SigningKey, claims_with: Make
 ) -> None:
-    """The field is named, for the answer to whoever asked."""
+    """The error names the field, for the answer to the client."""
     with pytest.raises(ProtocolError) as refused:
         mint(claims_with(**changed), key)
     assert refused.value.field == field

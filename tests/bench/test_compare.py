@@ -1,4 +1,4 @@
-"""A regression is told from noise: past its bound, and no chance."""
+"""A regression differs from noise: it is past its bound, and no chance."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def exported(tmp_path: Path, name: str) -> Path:
 
 @pytest.mark.parametrize("name", ["turns.jsonl", "turns.json", "turns.csv"])
 def test_exported_turns_are_read(tmp_path: Path, name: str) -> None:
-    """As the API gives them. A turn that nobody waited for to its end is none."""
+    """They are as the API gives them. An abandoned turn does not count."""
     known = turn_record()
     expected = [Measured(known.total_ms, known.total_verdict == "over"), Measured(None, True)]
     assert read_run(exported(tmp_path, name), limit_ms=1_000) == expected

@@ -50,7 +50,7 @@ def test_without_a_change_all_is_as_it_was(name: str) -> None:
 
 @pytest.mark.parametrize("silence_ms", [100, 300, 800, 1_500])
 def test_the_turn_is_over_after_the_other_silence(silence_ms: int) -> None:
-    """Beyond what the recording has of it, too: its ear stopped at the end of the turn."""
+    """This holds beyond the recording's silence, too: its VAD stopped at the end of the turn."""
     changes = Changes({"silence_ms": silence_ms, "end_of_turn": "silence"})
     for record in simulate(learned("answer"), changes).records.values():
         assert silence_ms <= waited_ms(record) <= silence_ms + 60
@@ -71,7 +71,7 @@ def test_playback_reports_are_applied() -> None:
 
 
 def test_there_and_back() -> None:
-    """Under other settings and from there under the first ones again: each turn is heard when it was."""
+    """With other settings and then the first ones again, each turn is audible when it was."""
     known = learned("answer")
     sessions = JournalCheck()
     with sessions.watching():
@@ -112,7 +112,7 @@ def test_merged_turns_are_reported() -> None:
 
 
 def test_what_the_client_does_with_a_call_comes_after_the_call() -> None:
-    """Later, if the call is: the client can't answer what it has not been asked."""
+    """The client's action comes later if the call does: the client can't answer before it has the call."""
     known = learned("tool")
     slow = simulate(known, Changes({"silence_ms": 1_500, "end_of_turn": "silence"})).records
     marks_ms = [
@@ -141,7 +141,7 @@ def test_table_lists_all_turns_and_caveats() -> None:
 
 
 def test_an_answer_that_would_come_after_the_recorded_goodbye_is_explained() -> None:
-    """Who waits so long is told to be gone, and why."""
+    """The turn is abandoned, and the table says why: the user hung up as in the recording."""
     late = what_if(learned("answer"), Changes({"silence_ms": 4_000, "end_of_turn": "silence"}))
     text = "\n".join(table(late))
     assert "abandoned instead of completed" in text
@@ -150,7 +150,7 @@ def test_an_answer_that_would_come_after_the_recorded_goodbye_is_explained() -> 
 
 
 def test_a_journal_without_words_foretells_the_same() -> None:
-    """The words are not needed to tell how long users wait."""
+    """The waiting times do not depend on the words."""
     known = learned("interruption")
     sessions = JournalCheck()
     with sessions.watching():

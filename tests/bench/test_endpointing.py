@@ -133,7 +133,7 @@ def run(settings: TurnSettings, words: Callable[[Samples], str] | None = None, *
 
 
 def test_the_detector_waits_as_the_rule_says() -> None:
-    """One start, work, one end after the silence that was asked for."""
+    """One start, work, one end after the silence that the settings require."""
     for silence_ms in (300, 900):
         found = run(TurnSettings(silence_ms=silence_ms)).events
         assert [event.kind for event in found] == [Kind.STARTED, Kind.TENTATIVE, Kind.BEGUN, Kind.ENDED]

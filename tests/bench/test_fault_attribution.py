@@ -1,4 +1,4 @@
-"""Delays that are planted in a real server's turns are told of whoever caused them."""
+"""Delays that are planted in a real server's turns are attributed to the component that caused them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def injected(what: str) -> fault_attribution.InjectedDelay:
 
 
 def ignore(line: str) -> None:
-    """Nobody listens."""
+    """Discard the line."""
 
 
 async def test_the_late_one_is_named(question: Path) -> None:
@@ -55,7 +55,7 @@ def test_most_frequent_breach_is_reported() -> None:
 
 
 def test_the_table_says_who_is_wrong() -> None:
-    """A row for each; a record that names nobody has nothing to name."""
+    """Each cause has a row; a record without a cause has none."""
     right = Finding(INJECTED_DELAYS[4], "tts_ttfb", "bench/tts", "agents.NAME.tts", 402, 433)
     rows = list(report([right, Finding(INJECTED_DELAYS[5], "", "", "", 0, 400)], 400))
     assert rows[2:] == [

@@ -1,4 +1,4 @@
-"""The interruption bench: what its microphones hear, how it counts, and a call to a server of its own."""
+"""The interruption bench: what its microphones record, how it counts, and a call to a server of its own."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_no_such_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 async def test_a_call_to_a_server_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody interrupts the agent, and it stops."""
+    """The user interrupts the agent, and it stops."""
     listed = interruptions._listed
     monkeypatch.setattr(interruptions, "_listed", lambda *which: listed(*which)[:1])
     out = tmp_path / "out.csv"

@@ -23,7 +23,7 @@ from voicepipe.testing.fakes.vendor import FakeVendor
 
 
 def silent(what: str, done: int, of: int) -> None:
-    """Progress that nobody wants to see."""
+    """Discard the progress."""
 
 
 def candidate(model: FakeModel, *, usd: float | None = None) -> Candidate:

@@ -1,4 +1,4 @@
-"""The load bench: users measure what they hear, providers keep their delays, and a whole run prints its table."""
+"""The load bench: users measure what they receive, providers have fixed delays, and a whole run prints its table."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_recording_without_a_voice_is_refused() -> None:
 
 
 def test_a_turn_counts_from_the_last_voiced_sample_to_the_first_audible_one() -> None:
-    """Digital silence is not heard; a piece that comes after all before it has been played leaves a gap."""
+    """Digital silence is not audible; a piece that comes after all before it has been played leaves a gap."""
     turn = Turn(1_000)
     turn.add_audio(bytes(960), 1_200)
     assert (turn.latency_ms, turn.gaps_ms) == (None, [])
@@ -78,7 +78,7 @@ def test_messages_are_those_of_the_wire() -> None:
 
 
 async def test_transcriber_counts_utterances() -> None:
-    """A final text by itself after the voice, one at once when asked for, and an empty one when nothing is left."""
+    """A final text by itself after the voice, one at once on request, and an empty one when nothing is left."""
     said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     async def say(message: str) -> None:
@@ -111,7 +111,7 @@ def test_minimum_latency_follows_from_the_delays() -> None:
 
 
 async def test_a_crowd_talks_to_any_server(fake_server: Any, question: Path) -> None:
-    """Each user has its turns, nobody hears anything twice."""
+    """Each user has its turns, and no user receives audio twice."""
     async with fake_server() as server:
         server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
         url = server.url.replace("http", "ws") + "/v1/realtime"
@@ -144,7 +144,7 @@ def test_a_whole_run_starts_what_it_needs(
 
 
 def test_rounds_of_one_server_share_a_row() -> None:
-    """Percentiles are over all turns; what is over the floor is told; errors are told by kind."""
+    """Percentiles are over all turns; the table has the time above the floor, and errors by kind."""
     loads = [load_of("a", 400, 500), load_of("b", 700), load_of("a", 600, error="no answer")]
     a, b = list(table(loads, 390))[2:]
     assert a.split(" | ")[1:5] == ["1", "3", "500", "590"]

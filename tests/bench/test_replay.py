@@ -1,6 +1,6 @@
-"""Kept journals: the core does again what it did when they were recorded, and says where it does not.
+"""Stored journals: the core does again what it did when they were recorded, and reports every difference.
 
-When it is meant to do something else: `python tests/data/journals/record.py --renew` writes down what it does now.
+After an intended change, `python tests/data/journals/record.py --renew` writes down the new behaviour.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def test_turns_of_a_session_are_listed() -> None:
 
 
 def test_a_long_name_leaves_the_words_apart() -> None:
-    """Whoever was late: their name does not run into what the user said."""
+    """The name of a slow provider does not run into the user's words."""
     journal_file = journal("answer")
     replayed = replay(journal_file)
     id, spoken = next((id, record) for id, record in replayed.records.items() if record.user_text)

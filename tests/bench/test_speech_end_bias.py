@@ -13,7 +13,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 
 def test_the_report_has_a_line_for_each_kind_and_the_cost(capsys: pytest.CaptureFixture[str]) -> None:
-    """Kinds by name, errors that are those of the ear, CPU at the end."""
+    """The report has kinds by name, the errors of the VAD, and the CPU time at the end."""
     speech_end_bias.main(["--data", str(DATA), "--kind", "backchannel", "--kind", "noise"])
     head, backchannel, noise, cost = capsys.readouterr().out.splitlines()
     assert "t0 - label" in head

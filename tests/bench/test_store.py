@@ -1,4 +1,4 @@
-"""The store's bench: a report of what was asked for, of turns that look real."""
+"""The store's bench: a report of what was requested, of turns that look real."""
 
 from __future__ import annotations
 

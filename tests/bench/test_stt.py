@@ -1,4 +1,4 @@
-"""The bench of ears, against ears and vendors whose answers are known."""
+"""The STT bench, against transcribers and vendors whose answers are known."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOUND = tone("x" * 5, rate_hz=RATE_HZ)  # 200 ms
 
 
 def silent(what: str, done: int, of: int) -> None:
-    """Progress that nobody wants to see."""
+    """Discard the progress."""
 
 
 def said(rate_hz: int) -> list[Utterance]:

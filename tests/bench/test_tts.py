@@ -24,7 +24,7 @@ from voicepipe.testing.fakes.vendor import FakeVendor
 
 
 def silent(what: str, done: int, of: int) -> None:
-    """Progress that nobody wants to see."""
+    """Discard the progress."""
 
 
 def candidate(synthesizer: FakeSynthesizer, usd: float | None = None) -> TtsCandidate:
@@ -124,7 +124,9 @@ async def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 async def test_cached_speech_is_measured_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The voice is asked for its own row and twice more, so that all is kept; then nobody is, and nothing is paid."""
+    """The TTS gets requests for its own row and two more, so that all clauses are stored; then none, and nothing is
+    paid.
+    """
     (tmp_path / "texts").write_text("One.\nTwo.\n")
     async with FakeVendor() as vendor:
         settings = ("--set", f"providers.ollama.base_url={vendor.base_url}", "--data-dir", str(tmp_path / "data"))

@@ -1,4 +1,4 @@
-"""Who could think, at what price and how fast; and do they answer?"""
+"""Which models could serve, at what price and how fast; and whether they answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from voicepipe.testing.records import MARKS, turn_record
 
 
 async def keep(folder: Path, *ttfts_ms: int, project: str = "default", itl_ms: float | None = 4.0) -> None:
-    """Turns in the store whose model took so long."""
+    """Store turns with these times to the first token."""
     store = await SqliteTurnStore.open(folder / "turns.sqlite3")
     requested_ms = dict(MARKS)["llm_requested"]
     turns = [
@@ -210,7 +210,7 @@ def write_speech_settings(folder: Path, stt: FakeDeepgram, voices: FakeCartesia)
 
 
 async def test_probe_calls_stt_and_tts(voicepipe: Any, tmp_path: Path, stt: FakeDeepgram, voices: FakeCartesia) -> None:
-    """One sentence each; what that costs is told before, as far as it is known."""
+    """The probe sends one sentence to each; it prints the cost before, as far as the cost is known."""
     write_speech_settings(tmp_path, stt, voices)
     stt.script.usual = SttCue(text="The quick brown fox.")
     chosen = ("providers", "mine", "theirs", "--probe")

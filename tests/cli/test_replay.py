@@ -88,7 +88,7 @@ def run_of(path: Path, waits_ms: list[int]) -> str:
 
 
 def test_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """0 and the table, 1 past a bound, 2 when there are too few turns to tell."""
+    """The exit code is 0 with a table, 1 past a bound, and 2 when there are too few turns to decide."""
     fast = run_of(tmp_path / "fast.csv", list(range(400, 600)))
     slow = run_of(tmp_path / "slow.csv", list(range(900, 1_100)))
     few = run_of(tmp_path / "few.csv", [500] * 20)

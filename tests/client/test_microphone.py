@@ -53,7 +53,7 @@ async def test_no_frame_leaves_before_it_was_captured() -> None:
 
 
 async def test_it_ends_with_the_line() -> None:
-    """Whoever listens tells of the end; the microphone just stops."""
+    """The receiving side reports the end; the microphone just stops."""
 
     async def send(frame: Samples) -> None:
         raise CallEnded(1006, "")

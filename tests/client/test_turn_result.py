@@ -53,7 +53,7 @@ def test_the_answer_holds_both_sides_and_the_wait_between_them() -> None:
 
 
 def test_sound_plays_behind_what_plays_already() -> None:
-    """A second piece that came early is heard when the first one is over."""
+    """A second piece that came early is played when the first one is over."""
     quiet = (2_900, e.ReplyAudio("r1", pcm(silent_ms=200, loud_ms=0)))
     loud = (2_910, e.ReplyAudio("r1", pcm()))
     assert answer_of(collected(*QUESTION_EVENTS, SPOKEN[0], quiet, loud, DONE)).first_output_ms == 3_100

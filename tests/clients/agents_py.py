@@ -42,7 +42,7 @@ async def main(turn: Turn, given: argparse.Namespace) -> None:
 
 
 def settings(given: argparse.Namespace) -> dict[str, Any]:
-    """The session that the agent asks for."""
+    """Return the session settings that the agent requests."""
     detection = {"type": "server_vad", "create_response": True, "interrupt_response": True}
     audio_input = {"format": "pcm16", "transcription": {"model": "whisper-1"}, "turn_detection": detection}
     audio = {"input": audio_input, "output": {"format": "pcm16"}}
@@ -62,7 +62,7 @@ class Call:
         self.n_interrupted = 0
 
     async def talk(self) -> None:
-        """Speak, and speak again over the answer if that was asked."""
+        """Speak, and speak again over the answer if the flags say so."""
         await self.ready.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.turn.speak(self.session.send_audio))
@@ -72,7 +72,7 @@ class Call:
                 self.turn.say_again()
 
     async def listen(self) -> None:
-        """Take everything that the session tells."""
+        """Receive every event of the session."""
         async for event in self.session:
             match event.type:
                 case "raw_model_event":
@@ -108,7 +108,7 @@ class Call:
             response = event["response"]
             self.turn.response_ended(completed=response["status"] == "completed")
             if any(item["type"] == "function_call" for item in response["output"]):
-                self.turn.response_began()  # the package runs the function and asks for the words
+                self.turn.response_began()  # the package runs the function and requests the words
 
     def remember(self, items: Any) -> None:
         """Keep the messages of the history."""

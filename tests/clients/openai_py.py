@@ -36,7 +36,7 @@ def flags(arguments: argparse.ArgumentParser) -> None:
 
 
 def session_settings(given: argparse.Namespace) -> dict[str, Any]:
-    """The session that is asked for, in the shape that the flavour speaks."""
+    """Return the requested session settings, in the shape that the flavour speaks."""
     detection = None if given.vad == "none" else {"type": given.vad}
     if detection == {"type": "server_vad"}:
         detection["silence_duration_ms"] = 300
@@ -116,7 +116,7 @@ class Call:
             await self.take(event)
 
     def check(self, event: dict[str, Any]) -> None:
-        """Hold an event to the published types, if that was asked."""
+        """Check an event against the published types, if the flags say so."""
         if self.given.strict:
             faults = problems(event, dialect="ga" if self.given.flavour == "ga" else "beta")
             assert faults == [], f"{event['type']}: {faults}"

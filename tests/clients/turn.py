@@ -1,6 +1,6 @@
-"""One spoken turn through somebody else's client: says a recording in real time, and tells when the answer is over.
+"""One spoken turn through another project's client: it plays a recording in real time, and reports the answer's end.
 
-For the programs of this folder, which a test runs as processes of their own: each prints one line of JSON,
+For the programs of this folder, which a test runs as processes of their own. Each prints one line of JSON,
 `{"ok", "error", "transcript", "said", "sound_ms", "events", ...}`, and exits with 0 when `ok`.
 """
 
@@ -25,7 +25,7 @@ CHUNK_MS = 20
 CHUNK_BYTES = 2 * RATE_HZ * CHUNK_MS // 1_000
 
 SETTLE_S = 0.7
-"""So long nothing may happen after a complete answer for the turn to be over."""
+"""The turn is over when nothing happens for this time after a complete answer."""
 
 SHORTEST_ANSWER_MS = 200
 
@@ -46,7 +46,7 @@ class Turn:
 
         self.sound = bytearray()
         self.more: dict[str, Any] = {}
-        """Whatever else a driver wants told."""
+        """Further values that a driver reports."""
 
         self.spoken = asyncio.Event()
         """All of the recording has been sent."""
@@ -57,7 +57,7 @@ class Turn:
         self._running = False
         self._stirred = asyncio.Event()
 
-    # --- what the client tells ----------------------------------------------------------------
+    # --- events of the client ---------------------------------------------------------------------
 
     def event(self, kind: str) -> None:
         """An event came."""

@@ -255,7 +255,7 @@ def test_counts_that_find_no_room_are_counted() -> None:
 
 
 def test_expired_counter_is_not_owed() -> None:
-    """A counter that nobody may ask for any more."""
+    """The counter has expired, so no request may read it any more."""
     counts = LocalCounts()
     counts.count("a", 1, limit=None, until_s=NOW_S + 1, now_s=NOW_S)
     assert counts.next_owed(NOW_S + 1) is None

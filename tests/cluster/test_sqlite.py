@@ -105,7 +105,9 @@ async def test_a_damaged_file_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_can_not_be_written_is_overload_not_a_crash(tmp_path: Path) -> None:
-    """The user hears that we are busy and no file's name, which is for the log; the transaction left nothing open."""
+    """The client gets the overload error without a file's name, which is for the log; the transaction left nothing
+    open.
+    """
     async with open_sqlite(tmp_path) as cluster:
         with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as file:
             file.execute("ALTER TABLE counts RENAME TO gone")

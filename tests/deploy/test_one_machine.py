@@ -16,7 +16,7 @@ from voicepipe.server.options import ServerSettings
 from voicepipe.session.session import LAST_WORD_S
 
 DRAIN_S = ServerSettings().drain_ms / 1_000 + LAST_WORD_S + LAST_ANSWERS_S
-"""How long a server that is told to stop may take, with the usual settings."""
+"""How long a server may take to stop, with the usual settings."""
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_the_images_packages_are_pinned(deploy: Path) -> None:
 
 
 def test_image_runs_as_any_user(deploy: Path) -> None:
-    """Each one that can be run ends with a user who is not root, by number; and tells whether it is well."""
+    """Each stage that can be run ends with a user who is not root, by number; and has a health check."""
     found = stages((deploy / "Dockerfile").read_text())
     assert found["local"][-1] == found["server"][-1] == "USER 10001"
     assert list(found)[-1] == "server"
@@ -111,7 +111,7 @@ def test_every_container_has_a_bound_of_memory_and_processes(deploy: Path) -> No
 
 
 def test_the_programs_beside_the_server_do_not_share_its_network(deploy: Path) -> None:
-    """Nobody else is on its loopback, which may read metrics and more; Grafana can't reach it at all."""
+    """No other program is on its loopback, which may read metrics and more; Grafana can't reach it at all."""
     found = services(deploy)
     assert "network_mode" not in "".join(found.values())
     of = {name: networks(lines) for name, lines in found.items()}
@@ -125,7 +125,9 @@ def test_the_programs_beside_the_server_do_not_share_its_network(deploy: Path) -
 
 
 def test_prometheus_scrapes_from_an_allowed_address(deploy: Path) -> None:
-    """And asks the server by its name there, as Grafana asks Prometheus; the rest is as on a machine of its own."""
+    """It requests the server by its name there, as Grafana requests Prometheus; the rest is as on a machine
+    of its own.
+    """
     found = services(deploy)
     (address,) = re.findall(r"ipv4_address: (\S+)", found["prometheus"])
     assert f"METRICS_ALLOW: {address} " in found["voicepipe"]
@@ -140,7 +142,7 @@ def test_prometheus_scrapes_from_an_allowed_address(deploy: Path) -> None:
 
 
 def test_what_compose_mounts_is_there(deploy: Path) -> None:
-    """Except for the secret, which is nobody's but its owner's."""
+    """The secret is the exception: only its owner has it."""
     mounts = re.findall(r"- (\./\S+?):", (deploy / "compose.yaml").read_text())
     assert mounts
     assert [mount for mount in mounts if not (deploy / mount).exists()] == []
@@ -177,7 +179,7 @@ def test_the_unit_may_write_its_own_folder_and_nothing_else(deploy: Path) -> Non
 
 
 def test_the_proxy_waits_longer_than_a_silent_client(deploy: Path) -> None:
-    """Who says nothing is pinged; a proxy that gave up before would cut calls in which somebody thinks."""
+    """A silent client is pinged; a proxy that gave up before would cut calls in which the user thinks."""
     text = (deploy / "proxy" / "nginx.conf").read_text()
     waits_s = [int(seconds) for seconds in re.findall(r"proxy_(?:read|send)_timeout (\d+)s;", text)]
     assert len(waits_s) == 2

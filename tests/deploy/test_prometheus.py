@@ -125,7 +125,9 @@ def test_every_queried_series_exists_with_its_labels(root: Path, board: dict[str
 
 
 def test_the_dashboard_shows_or_an_alert_watches_whatever_is_counted(root: Path, board: dict[str, Any]) -> None:
-    """A metric that nobody looks at is one too many; these few are for questions that come up by themselves."""
+    """A metric without panel or alert is one too many; the few exceptions are for questions that come up by
+    themselves.
+    """
     looked_at = {name for _, expr in all_expressions(root, board) for name, _ in queried(expr)}
     rarely = {
         "speculation_saved_seconds_total",

@@ -64,7 +64,7 @@ async def proxied(example: str, folder: Path, upstream: str) -> AsyncIterator[tu
             assert ours in example
             example = example.replace(ours, theirs)
         (folder / "voicepipe.conf").write_text(example)
-        user = "" if os.geteuid() else "user root;"  # whose folder it is; as anybody else nginx stays who it is
+        user = "" if os.geteuid() else "user root;"  # the folder's owner; without root, nginx keeps its user
         (folder / "nginx.conf").write_text(AROUND.format(folder=folder, user=user))
         with (folder / "error.log").open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
@@ -98,7 +98,7 @@ async def test_a_call_through_the_proxy(
                 for path, headers, status in (
                     ("/healthz", {}, 200),
                     ("/v1/models", bearer, 200),
-                    ("/v1/models", {"X-Forwarded-For": "127.0.0.1"}, 401),  # nobody talks themselves onto this machine
+                    ("/v1/models", {"X-Forwarded-For": "127.0.0.1"}, 401),  # no client can pretend to be this machine
                     ("/metrics", bearer, 404),
                     (f"/v1/models?token={key}", {}, 401),
                 ):

@@ -53,7 +53,7 @@ def test_environment_is_made_once(up: ModuleType, tmp_path: Path) -> None:
 
 
 def test_a_folder_with_other_files_is_refused(up: ModuleType, tmp_path: Path) -> None:
-    """UP_VENV that names somebody's folder by mistake doesn't empty it."""
+    """UP_VENV that names another folder by mistake doesn't empty it."""
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(SystemExit, match="expected an empty folder"):
         up.Environment(tmp_path).provide([])
@@ -104,7 +104,7 @@ def tools(folder: Path, *, broken: tuple[str, ...]) -> Path:
 
 
 def test_every_check_runs_and_pytest_last(up: ModuleType, tmp_path: Path) -> None:
-    """One run tells everything that is wrong, its last line is pytest's, and a lint error is still an error."""
+    """One run reports all faults, its last line is pytest's, and a lint error is still an error."""
     assert up.test(up.Environment(tools(tmp_path, broken=("ruff",))), ["-k", "turn"], []) == 1
     ran = (tmp_path / "ran").read_text().splitlines()
     assert ran == [
@@ -195,7 +195,7 @@ def test_without_what_everything_needs_nothing_runs(up: ModuleType, tmp_path: Pa
 def test_the_search_goes_on_until_it_finds_something(
     up: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Property tests alone, with new examples, round after round for as long as was asked."""
+    """Property tests alone, with new examples, round after round for the requested time."""
     now_s = iter((0.0, 30.0, 90.0))
     monkeypatch.setattr(up.time, "monotonic", lambda: next(now_s))
     assert up.search(up.Environment(tools(tmp_path, broken=())), ["-k", "turn"], minutes=1) == 0
@@ -233,7 +233,7 @@ def test_command_line_becomes_voicepipe(
 
 
 def test_without_pip_it_says_what_to_run(up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On somebody's Debian nothing is installed behind their back: one line tells what is missing."""
+    """On a user's Debian nothing is installed without consent: one line names what is missing."""
     monkeypatch.setattr(up, "missing_packages", lambda **_: ["python3.11-venv", "libgomp1"])
     monkeypatch.setattr(up, "install", lambda packages: False)
     monkeypatch.setattr(up, "has_pip", lambda: False)
@@ -242,7 +242,7 @@ def test_without_pip_it_says_what_to_run(up: ModuleType, monkeypatch: pytest.Mon
 
 
 def test_without_openmp_the_base_is_installed(up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who may not install a library still gets a server, and is told what it lacks."""
+    """A user who may not install a library still gets a server, and a message that names what it lacks."""
     monkeypatch.setattr(up, "unfit_for_local_models", lambda: None)
     monkeypatch.setattr(up, "missing_packages", lambda **_: ["libgomp1"])
     monkeypatch.setattr(up, "install", lambda packages: False)
@@ -255,7 +255,9 @@ def test_without_openmp_the_base_is_installed(up: ModuleType, monkeypatch: pytes
 def test_without_a_browser_a_database_or_a_proxy_the_other_tests_run(
     up: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who may not install them is told which tests will fail and what would help; nothing else needs it."""
+    """A user who may not install them gets the list of tests that will fail, and the remedy; nothing else
+    needs them.
+    """
     missing = ("chromium", "postgresql", "nginx-light", "prometheus")
     monkeypatch.setattr(up, "unfit_for_local_models", lambda: None)
     monkeypatch.setattr(up, "missing_packages", lambda *, local, tests: list(missing) if tests else [])

@@ -73,7 +73,7 @@ def test_nothing_is_played_that_did_not_come(pieces: list[tuple[str, int, int]])
 
 
 def lose_line(call: Call) -> None:
-    """Break it, without a goodbye."""
+    """Break the connection, without a close message."""
     call._connection._websocket.transport.abort()
 
 

@@ -1,4 +1,4 @@
-"""Who speaks over the agent, on a real line: what an opted-in client is told, and what nobody else is."""
+"""Speech over the agent, on a real connection: what an opted-in client receives, and no other client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONG = "It is noon, and I could go on about that for as long as you like, if nob
 
 @pytest.fixture(scope="module")
 def murmur() -> Samples:
-    """Somebody says "mhm", and is silent: int16 at 24 kHz. Loud, so that it is heard as near as the question."""
+    """Return a user's "mhm" and silence: int16 at 24 kHz. It is loud, so that it counts as near as the question."""
     return read_sound(MURMUR, WIRE_HZ)
 
 
@@ -35,7 +35,7 @@ async def talking(server: Any, user: User, question: Samples) -> None:
 
 
 def event_kinds(user: User) -> list[str]:
-    """The kinds of what a client is told of the agent's voice and of the user's."""
+    """Return the kinds of events that a client receives about the agent's volume and the user's voice."""
     named = ("voicepipe.agent.", "input_audio_buffer.")
     return [event["type"] for event in user.events if event["type"].startswith(named)]
 
@@ -64,7 +64,9 @@ async def test_a_murmur_stops_nothing_and_leaves_nothing(server: Any, question: 
 
 
 async def test_interruption_is_notified_in_order(server: Any, question: Samples) -> None:
-    """The voice is lowered; then somebody speaks; then the agent has yielded, and says why."""
+    """The agent's volume is lowered; then the user's speech is confirmed; then the agent has yielded, with
+    its reason.
+    """
     async with calling(server.base_url, session=DUCKING) as user:
         await talking(server, user, question)
         await user.say(question)
@@ -89,7 +91,7 @@ async def test_no_ducking_events_without_the_extension(server: Any, question: Sa
 
 
 async def test_immediate_is_what_hosted_services_do(server: Any, question: Samples, murmur: Samples) -> None:
-    """Any voice is told of, and interrupts."""
+    """Any voice is reported, and interrupts."""
     session = {**QUICK, "providerData": {"voicepipe": {"ducking": True, "interruption": "immediate"}}}
     async with calling(server.base_url, session=session) as user:
         await talking(server, user, question)

@@ -45,7 +45,9 @@ async def report(user: User, item_id: str, played_ms: int, input_ms: int) -> Non
 
 
 async def test_record_uses_playback_reports(server: Any, question: Samples) -> None:
-    """What was heard 700 ms after t0 on the client's clock is a turn latency of 700 ms, unless that can't be."""
+    """Playback that began 700 ms after t0 on the client's clock is a turn latency of 700 ms, unless that is
+    impossible.
+    """
     async with calling(server.base_url, session=REPORTING) as user:
         await user.say(question)
         stopped = await user.until("input_audio_buffer.speech_stopped")

@@ -46,7 +46,7 @@ def t0_audio_ms(scenario: Scenario) -> int:
     return turn.question.t0_audio_ms
 
 
-# --- when it was heard ----------------------------------------------------------------------------
+# --- when it was played ---------------------------------------------------------------------------
 
 
 def test_turn_latency_uses_the_clients_clock() -> None:
@@ -202,7 +202,7 @@ def test_report_of_an_unknown_item_is_ignored() -> None:
     assert other.reports(100) == []  # nothing was sent yet
     assert before.keys() == scenario.driver.records.keys()
     assert scenario.driver.core.illegal_moves == other.driver.core.illegal_moves == []
-    assert orders  # the first of the two was cut, and is kept anew
+    assert orders  # the first of the two was cut, and is stored anew
 
 
 # --- lies -----------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def many_lines() -> aiohttp.ClientSession:
 
 
 def event_summary(events: list[Event]) -> list[tuple[str, ...]]:
-    """What the client is told, without what differs from one call to the next: ids, and how sound was cut up."""
+    """Return the client's events without what differs between two calls: ids, and how audio was cut up."""
     found: list[tuple[str, ...]] = []
     for event in events:
         kind = event["type"]
@@ -79,7 +79,7 @@ async def call(server: Any, question: Samples, session: dict[str, Any], cut_afte
 async def test_a_line_that_breaks_after_any_event_of_a_turn(
     server: Any, question: Samples, session: dict[str, Any]
 ) -> None:
-    """What the user hears and the history are the same as without the cut."""
+    """The played audio and the history are the same as without the cut."""
     whole = await call(server, question, session, None)
     async with reconnecting_user(server.base_url, session) as user:
         await user.say(question)
@@ -95,14 +95,14 @@ async def test_a_line_that_breaks_after_any_event_of_a_turn(
 
 @pytest.mark.parametrize("spoken_ms", [700, 1_300, 1_900, 2_600])
 async def test_a_line_that_breaks_in_mid_sentence(server: Any, question: Samples, spoken_ms: int) -> None:
-    """The client sends its microphone again from where the server says; no sample is heard twice, and none is lost."""
+    """The client sends its audio again from the server's position; no sample is transcribed twice, and none is lost."""
     whole = await call(server, question, SESSION, None)
     async with reconnecting_user(server.base_url, SESSION) as user:
         n_sent = spoken_ms * WIRE_HZ // 1_000 + 7  # not at a whole millisecond
         await user.say(question[:n_sent])
         await user.send("input_audio_buffer.append", audio="AA==")  # half a sample, which is lost with the line
         await user.send("conversation.item.retrieve", item_id="nobody")
-        await user.until("error")  # so all of that has been heard
+        await user.until("error")  # so all of that has been transcribed
         await user.break_connection()
         received_ms = await user.resume()
         assert received_ms == spoken_ms
@@ -182,7 +182,7 @@ async def test_a_wrong_or_used_secret_learns_nothing(server: Any, question: Samp
             await user.request_resume("", None),
             await user.request_resume(used, "event_of_another_1"),
             await user.request_resume(used, user.last_event_id + "ffff"),
-            await user.request_resume(used, None),  # what came before the opt-in is not kept
+            await user.request_resume(used, None),  # events before the opt-in are not stored
             await user.request_resume(used, user.last_event_id, session_id="sess_unknown"),
         ]
         assert not line.closed

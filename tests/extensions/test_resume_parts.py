@@ -1,4 +1,4 @@
-"""The parts of a resume by themselves: the ear that waits, the core whose time stands still, the line that keeps."""
+"""The parts of a resumption by themselves: the waiting audio input, the paused core, the connection's buffer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONFIG = SessionConfig.start(session_id="sess_r", model="default", voice="v", in
 AWAY_MS = 5_000
 
 
-# --- the ear --------------------------------------------------------------------------------------
+# --- the audio input ------------------------------------------------------------------------------
 
 
 @dataclass
@@ -41,8 +41,10 @@ class HandClock:
 
 
 async def listened(question: Samples, *, down_after_ms: int | None) -> list[e.Fact]:
-    """What an ear tells of a question in real time; perhaps the line is down in the midst of it, and what was said
-    meanwhile comes all at once afterwards."""
+    """Return the audio input's events for a question in real time.
+
+    The connection may be down in its midst; the audio of that time then comes all at once afterwards.
+    """
     clock, facts = HandClock(), list[e.Fact]()
     audio_input = AudioInput(CONFIG, TranscriberCapabilities(rate_hz=16_000, streams=True), clock, facts.append)  # type: ignore[arg-type]
     frame = 20 * WIRE_HZ // 1_000
@@ -106,7 +108,7 @@ def test_deadlines_run_again_afterwards() -> None:
 
 
 def test_a_line_that_breaks_before_the_first_sound_leaves_no_hole() -> None:
-    """Only the breath before the first word had been sent: the reply is heard when the rest is, and not before."""
+    """Only the breath before the first word had been sent: the reply is audible when the rest is, and not before."""
     scenario = Scenario()
     scenario.says()
     scenario.model_requested()

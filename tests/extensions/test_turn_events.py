@@ -1,4 +1,4 @@
-"""Turns as they run: told to those who asked, in step with the record that is kept."""
+"""Turn events reach the clients that requested them, in step with the stored record."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_each_notification_comes_once() -> None:
 
 
 def test_watching_changes_nothing_else() -> None:
-    """The same story, watched and not: but for what is told, the same orders."""
+    """The same scenario with and without a subscriber gives the same orders, apart from the turn events."""
     stories = Scenario(watched=True), Scenario()
     for scenario in stories:
         scenario.says()

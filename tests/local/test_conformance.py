@@ -17,7 +17,7 @@ from voicepipe.testing.conformance.transcriber import TranscriberConformance
 
 
 class TestMoonshine(TranscriberConformance):
-    """The ear."""
+    """The STT engine."""
 
     @pytest.fixture
     def transcriber(self, settings: ProviderSettings) -> Transcriber:
@@ -33,7 +33,7 @@ class TestMoonshine(TranscriberConformance):
 
 
 class TestSmolLm(ModelConformance):
-    """The mind."""
+    """The LLM engine."""
 
     @pytest.fixture
     def model(self, settings: ProviderSettings) -> Model:

@@ -26,7 +26,7 @@ BOUND_S = 10
 
 
 class Echo:
-    """Hears the number of samples. Waits for `gate` before each job, and notes the order in which they came."""
+    """Return the number of samples as the text. Wait for `gate` before each job, and record the order of jobs."""
 
     lanes = 1
 
@@ -58,7 +58,7 @@ def far_side(settings: ProviderSettings) -> Link:
 
 
 def listening(settings: ProviderSettings) -> AbstractAsyncContextManager[TranscriptStream]:
-    """One session's ear at the daemon."""
+    """Open one session's transcriber at the daemon."""
     return open_transcriber(SPEC, settings).open(TranscriptionOptions(model="moonshine-tiny", language="en-GB"))
 
 
@@ -151,7 +151,7 @@ async def test_a_failing_job_breaks_only_itself(run_daemon: RunDaemon, caplog: p
 
 
 async def test_a_model_that_does_not_load_refuses(run_daemon: RunDaemon) -> None:
-    """Jobs that came before and after that is known are told why, and that trying again won't help."""
+    """Jobs that came before and after the failure get the reason, and a mark that trying again won't help."""
     may_fail = threading.Event()
 
     def load() -> Echo:
@@ -244,7 +244,7 @@ async def test_flushes_request_the_pushed_audio(run_daemon: RunDaemon) -> None:
 
 
 async def test_long_speech_is_decoded_while_it_goes_on(run_daemon: RunDaemon) -> None:
-    """Pieces of it are done before anybody asks, so a flush waits for the rest only; nothing is decoded twice."""
+    """Pieces of it are done before any flush, so a flush waits for the rest only; nothing is decoded twice."""
     echo = Echo()
     async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S), listening(settings) as stream:
         stream.begin(1)

@@ -1,4 +1,4 @@
-"""Who comes first when several sessions share one model."""
+"""The order of jobs when several sessions share one model."""
 
 from __future__ import annotations
 

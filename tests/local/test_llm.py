@@ -154,7 +154,7 @@ async def test_text_can_not_write_the_marks_of_the_template(model: Model) -> Non
 
 
 async def test_leaving_stops_the_engine(model: Model) -> None:
-    """Long answers that nobody wants any more don't hold up the next: more of them than it gives at once."""
+    """Long abandoned answers don't delay the next one, even when they exceed the engine's concurrency."""
     long = said("user", "Tell me a very long story about a dragon.")
     for n in range(6):
         async with model.open(request(long, session=f"gone-{n}", max_output_tokens=1_000)) as events:

@@ -1,4 +1,4 @@
-"""The measuring command runs, and tells of each engine."""
+"""The measuring command runs, and reports on each engine."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_long_socket_path_is_refused() -> None:
 
 @pytest.mark.parametrize("stage", ["stt", "llm", "tts"])
 def test_factories_refuse_unknown_models_and_missing_sockets(stage: Stage) -> None:
-    """A typing error in a spec is told at start, with the name that was expected."""
+    """A typing error in a spec is reported at start, with the name that was expected."""
     opener = factory("local", stage, key="agents.default")
     assert BUILT_IN["local", stage].endswith(opener.__name__)
     with pytest.raises(ConfigError, match=r"local/whisper: expected the local \w+ model"):

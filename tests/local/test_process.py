@@ -66,7 +66,7 @@ async def ended(socket_path: Path) -> None:
 
 
 async def test_loading_progress_is_reported(socket_path: Path) -> None:
-    """Each stage is announced and then ready; only what was asked for is loaded; the folder is private."""
+    """Each stage is announced and then ready; only requested stages are loaded; the folder is private."""
     seen: list[Progress] = []
     async with asyncio.timeout(BOUND_S), start_engine(socket_path, seen.append, stages=TTS, linger_ms=60_000) as engine:
         assert [(progress.stage, progress.state) for progress in seen] == [("tts", "loading"), ("tts", "ready")]
@@ -90,7 +90,7 @@ async def test_clients_share_one_engine(socket_path: Path) -> None:
 
 
 async def test_two_starters_at_once_start_one(socket_path: Path) -> None:
-    """Who comes second while the first still loads waits with it."""
+    """The second starter waits with the first while that still loads."""
     engines = [start_engine(socket_path, stages=TTS, linger_ms=50) for _ in range(2)]
     both = asyncio.Barrier(2)
 
@@ -106,7 +106,9 @@ async def test_two_starters_at_once_start_one(socket_path: Path) -> None:
 
 
 async def test_a_killed_engine_breaks_the_turn_and_comes_back(socket_path: Path) -> None:
-    """In the middle of a sentence: the turn hears of it at once, and the next one is spoken by a new process."""
+    """It is killed in the middle of a sentence: the turn gets the error at once, and a new process speaks the
+    next one.
+    """
     synthesizer = synthesizer_at(socket_path)
     async with asyncio.timeout(BOUND_S), start_engine(socket_path, stages=TTS, linger_ms=50) as engine:
         killed = engine.pid
@@ -128,7 +130,7 @@ async def test_a_killed_engine_breaks_the_turn_and_comes_back(socket_path: Path)
 
 
 async def test_it_ends_when_its_starter_dies(socket_path: Path) -> None:
-    """Killed without a chance to say goodbye."""
+    """The starter is killed and can't close the engine."""
     program = (
         "import asyncio, pathlib, sys\n"
         "from voicepipe.providers.local.process import start_engine\n"

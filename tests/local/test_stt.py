@@ -1,4 +1,4 @@
-"""The real ear on real recordings."""
+"""The real STT engine on real recordings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def plain(text: str) -> str:
 
 
 def word_error_rate(pairs: Iterable[tuple[str, str]]) -> float:
-    """Of (reference, heard) texts together."""
+    """Return the word error rate of (reference, transcript) texts together."""
     references, texts = zip(*((plain(reference), plain(text)) for reference, text in pairs), strict=True)
     return float(jiwer.wer(list(references), list(texts)))
 
@@ -76,13 +76,13 @@ async def test_silence_has_no_words(transcriber: Transcriber, amplitude: int) ->
 
 @pytest.mark.parametrize("n_samples", [1, 7, 321, 1_600])
 async def test_scraps_of_sound_are_answered(transcriber: Transcriber, n_samples: int) -> None:
-    """However short, a flush gets its final, and the next utterance is heard."""
+    """However short the audio, a flush gets its final, and the next utterance is transcribed."""
     loud = (np.sin(np.arange(n_samples) + 1) * 9_000).astype(np.int16)
     assert isinstance(await transcript_of(transcriber, loud), str)
 
 
 async def test_other_models_and_long_jobs_are_refused(transcriber: Transcriber, settings: ProviderSettings) -> None:
-    """The engine holds its own bounds, whoever asks."""
+    """The engine enforces its own bounds for every client."""
     with pytest.raises(StageRefused, match="expected the model 'moonshine-tiny', got 'whisper-1'"):
         async with transcriber.open(TranscriptionOptions(model="whisper-1")):
             pass

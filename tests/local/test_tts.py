@@ -1,4 +1,4 @@
-"""The real voice, heard back by the real ear."""
+"""The real TTS engine, transcribed back by the real STT engine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def joined(sound: list[Spoken]) -> Samples:
 
 
 async def test_what_it_says_is_understood(synthesizer: Synthesizer, settings: ProviderSettings) -> None:
-    """Clause by clause, joined without gaps in the sense: the ear writes down what was said."""
+    """Clause by clause, joined without gaps in the sense: the STT engine transcribes the spoken text."""
     sound = joined(await spoken(synthesizer, "The capital of France is Paris,", "and it lies on the river Seine."))
     transcriber = open_transcriber(Spec("local", "moonshine-tiny"), settings)
     async with transcriber.open(TranscriptionOptions(model="moonshine-tiny")) as stream, asyncio.timeout(60):

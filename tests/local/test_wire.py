@@ -20,7 +20,7 @@ def reader_of(*data: bytes) -> asyncio.StreamReader:
 
 
 async def test_messages_arrive_as_they_were_sent() -> None:
-    """However the bytes are cut, and with half a surrogate kept out by the sender."""
+    """However the bytes are cut, and without the half surrogates that the sender drops."""
     sent: list[wire.Request] = [
         wire.Transcribe("a", b"\x00\xff" * 9),
         wire.Generate("b", (("user", "Ünter 林檎"),), 5, 0.5),

@@ -51,7 +51,7 @@ class TestNormalizedSpeech(ScriptedSynthesizerConformance):
 
 
 async def test_clauses_keep_their_numbers() -> None:
-    """What can't be said has a number and no sound; the voice is not asked for it."""
+    """A clause that can't be spoken has a number and no audio; the TTS gets no request for it."""
     inner = FakeSynthesizer(TtsCue())
     received = await speak(NormalizingSynthesizer(inner), VOICE, "**One**, ", "```x = 1```", "\U0001f389", "costs $5.")
     assert inner.speeches[0].said == ["One,", "costs five dollars."]
@@ -73,7 +73,7 @@ async def test_language_of_the_voice() -> None:
 
 
 class TimedSynthesizer:
-    """Says each word for 100 ms, and tells."""
+    """Speak each word for 100 ms, and report its time."""
 
     name = "fake/voice"
     voices: frozenset[str] | None = None

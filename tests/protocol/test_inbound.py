@@ -89,7 +89,7 @@ def test_input_audio_buffer_clear() -> None:
 
 
 def test_conversation_item_create() -> None:
-    """The client's id is kept; without one the core gives it."""
+    """The client's id is used; without one the core gives it."""
     item = {"type": "message", "role": "user", "id": "mine", "content": [{"type": "input_text", "text": "hi"}]}
     message = Message("mine", "user", (InputText("hi"),))
     assert read_event(type="conversation.item.create", event_id="e", item=item) == ItemCreateRequested(

@@ -76,7 +76,7 @@ def test_item_kinds(given: dict[str, Any], item: Item) -> None:
 @pytest.mark.parametrize("role", ["user", "assistant", "system"])
 @pytest.mark.parametrize("kind", ["text", "input_text", "output_text"])
 def test_text_aliases_for_any_role(role: Any, kind: str) -> None:
-    """pipecat writes `input_text` for the agent; older clients write `text` for anyone."""
+    """pipecat writes `input_text` for the agent; older clients write `text` for any role."""
     item = read_item({"type": "message", "role": role, "content": [{"type": kind, "text": "t"}]}, "item")
     part = OutputText("t") if role == "assistant" else InputText("t")
     assert item == Message("", role, (part,))

@@ -1,4 +1,4 @@
-"""What a session tells its client: each announcement's events, their order, and what is never said."""
+"""What a session sends its client: each notification's events, their order, and what is never sent."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_conversation_item_retrieved(sent: SentEventsOf) -> None:
 
 
 def test_conversation_item_retrieved_while_in_progress(sent: SentEventsOf) -> None:
-    """openai-agents asks for the answer that is still being made."""
+    """openai-agents requests the answer that is still being made."""
     open_reply(sent)
     (event,) = sent.render(ItemRetrieved(Message("item_a", "assistant", (OutputAudio("so far"),), "in_progress")))
     assert event["item"]["status"] == "in_progress"

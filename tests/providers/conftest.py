@@ -46,8 +46,9 @@ def settings(vendor: FakeVendor, timeout_ms: int) -> Callable[..., ProviderSetti
 
 @pytest.fixture
 def transcriber_factory() -> Callable[..., Callable[..., Transcriber]]:
-    """`transcriber_factory(SPEC, base_url, kind="deepgram", key=KEY)` gives what makes an ear there, with options as
-    keywords.
+    """`transcriber_factory(SPEC, base_url, kind="deepgram", key=KEY)` returns a factory of transcribers there.
+
+    The factory takes options as keywords.
     """
 
     def at(spec: Spec, base_url: str, *, kind: str, key: str) -> Callable[..., Transcriber]:
@@ -69,7 +70,7 @@ def transcriber_factory() -> Callable[..., Callable[..., Transcriber]]:
 
 @pytest.fixture
 def flush_late() -> Callable[[Any, int], Awaitable[None]]:
-    """Flushes when an ear's waiting has ended and the ear has not been told: both happen in the loop's next turn."""
+    """Flush in the loop's turn in which the transcriber's waiting ends, before it is notified of that."""
 
     async def flushing(stream: Any, flush: int) -> None:
         loop = asyncio.get_running_loop()

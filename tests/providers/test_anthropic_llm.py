@@ -149,7 +149,7 @@ def test_wrong_options_are_named(settings: Settings, options: dict[str, str], wo
 
 
 async def test_models_without_prefill_get_an_instruction_to_continue(vendor: FakeVendor, settings: Settings) -> None:
-    """A greeting after which nobody spoke, or an answer that another one has to finish."""
+    """A greeting without a user's answer, or an answer that another model has to finish."""
     ends = (*HI.messages, Said("assistant", (Text("The answer is "),)))
     await answer(open_model(SPEC, settings()), ModelRequest(model="m", messages=ends))
     assert (await vendor.llm.nth(0)).question["messages"][-1]["content"][0]["text"] == "The answer is"
@@ -305,7 +305,7 @@ async def test_an_error_in_one_piece_is_one(vendor: FakeVendor, model: Model) ->
 
 
 async def test_call_without_a_name(vendor: FakeVendor, model: Model) -> None:
-    """Nobody could tell what to call."""
+    """Without a name the client can't know which function to call."""
     block = {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "t"}}
     with pytest.raises(StageBroken, match="without"):
         await read(vendor, model, start(), block)

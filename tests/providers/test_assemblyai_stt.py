@@ -1,4 +1,4 @@
-"""What the ear at AssemblyAI sends, and how it takes what the vendor says of turns."""
+"""What the AssemblyAI transcriber sends, and how it reads the vendor's turn messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def vendor() -> AsyncIterator[FakeAssemblyAi]:
 
 @pytest.fixture
 def make_transcriber(vendor: FakeAssemblyAi, transcriber_factory: Callable[..., MakeTranscriber]) -> MakeTranscriber:
-    """Make an ear, with options as keywords."""
+    """Make a transcriber, with options as keywords."""
     return transcriber_factory(SPEC, vendor.base_url, kind="assemblyai", key=KEY)
 
 
@@ -156,7 +156,9 @@ async def test_left_in_good_order(vendor: FakeAssemblyAi, make_transcriber: Make
 async def test_session_ends_before_it_expires(
     vendor: FakeAssemblyAi, make_transcriber: MakeTranscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two utterances: not while somebody speaks, nor while a flush waits. The stream is over, unbroken."""
+    """It ends between two utterances: not while the user speaks, nor while a flush waits. The stream ends without an
+    error.
+    """
     monkeypatch.setattr(stt, "LIFETIME_MS", 1)
     monkeypatch.setattr(stt, "FIRST_FORCED_MS", LONG_TIMEOUT_MS)
     async with make_transcriber().open(TRANSCRIPTION) as stream:
@@ -183,7 +185,7 @@ def test_limits_are_the_vendors() -> None:
 
 
 async def test_turn_as_it_goes(vendor: FakeAssemblyAi, make_transcriber: MakeTranscriber) -> None:
-    """Unsure words are shown; an utterance's end is told at once; the turn's end then says nothing new."""
+    """Unsure words are shown; an utterance's end is reported at once; the turn's end then adds nothing."""
     async with calling(vendor, make_transcriber()) as (stream, call):
         await call.say(turn("book", 0, 300))
         assert await next_text(stream) == Interim(1, "book")
@@ -237,7 +239,7 @@ async def test_no_speech(
 
 
 async def test_stall_in_a_turn(vendor: FakeAssemblyAi, make_transcriber: MakeTranscriber) -> None:
-    """With somebody speaking it must answer."""
+    """While the user speaks the vendor must answer."""
     async with calling(vendor, make_transcriber(idle_timeout_ms=50)) as (stream, call):
         await call.say('{"type": "SpeechStarted", "timestamp": 100}')
         await call.say(turn("yes", 0, 500))
@@ -252,7 +254,7 @@ async def test_stall_in_a_turn(vendor: FakeAssemblyAi, make_transcriber: MakeTra
 
 
 async def test_wrong_key(vendor: FakeAssemblyAi, make_transcriber: MakeTranscriber) -> None:
-    """Told once the socket is up."""
+    """The refusal is reported once the socket is up."""
     async with make_transcriber(api_key="wrong").open(TRANSCRIPTION) as stream:
         with pytest.raises(StageRefused) as raised:
             await next_text(stream)

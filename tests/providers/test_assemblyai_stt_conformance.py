@@ -1,4 +1,4 @@
-"""The ear at AssemblyAI keeps the port's promises, against a vendor that misbehaves."""
+"""The AssemblyAI transcriber keeps the port's promises, against a vendor that misbehaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ears at Cartesia send, and how they take what the vendor says, with turns and without."""
+"""What the Cartesia transcribers send, and how they read the vendor's messages, with turns and without."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def manual() -> AsyncIterator[FakeInk]:
 def make_transcriber(
     vendor: FakeInk, spec: Spec, *, api_key: str = KEY, idle_ms: int = LONG_TIMEOUT_MS, **options: str
 ) -> Transcriber:
-    """An ear, with options as keywords."""
+    """Make a transcriber, with options as keywords."""
     settings = ProviderSettings(
         kind="cartesia",
         base_url=vendor.base_url,
@@ -54,7 +54,7 @@ def make_transcriber(
 
 @asynccontextmanager
 async def calling(vendor: FakeInk, transcriber: Transcriber) -> AsyncIterator[tuple[TranscriptStream, SttConnection]]:
-    """A stream that is up and has heard a second of its first utterance, and the vendor's end of it."""
+    """Open a stream that has received a second of its first utterance, and the vendor's end of it."""
     async with transcriber.open(TranscriptionOptions(model="ink", language="en-US")) as stream:
         call = await vendor.nth(0)
         stream.begin(1)
@@ -153,7 +153,7 @@ def test_limits_are_the_vendors() -> None:
 
 
 async def test_turn_as_it_goes(turns: FakeInkTurns) -> None:
-    """The end that is expected is told at once and answers the flush; the end that follows says nothing new."""
+    """The end that is expected is reported at once and answers the flush; the end that follows adds nothing."""
     async with calling(turns, make_transcriber(turns, TURNS)) as (stream, call):
         await call.say(turn("start"))
         await call.say(turn("update", "Book a"))
@@ -185,7 +185,7 @@ async def test_end_that_is_taken_back(turns: FakeInkTurns) -> None:
 
 
 async def test_flush_is_answered_with_what_is_known(turns: FakeInkTurns, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The vendor can't be asked: after a while what it said so far is the answer, and later words revise it."""
+    """The vendor takes no flush: after a while its text so far is the answer, and later words revise it."""
     monkeypatch.setattr(stt, "PATIENCE_MS", 20)
     async with calling(turns, make_transcriber(turns, TURNS)) as (stream, call):
         await call.say(turn("update", "yes"))

@@ -1,4 +1,4 @@
-"""The ears at Cartesia keep the port's promises, against a vendor that misbehaves."""
+"""The Cartesia transcribers keep the port's promises, against a vendor that misbehaves."""
 
 from __future__ import annotations
 

@@ -50,7 +50,9 @@ async def sent(vendor: FakeCartesia, voice: Voice, **options: str) -> list[dict[
 
 
 async def test_turn_is_a_context(vendor: FakeCartesia) -> None:
-    """Each clause ends with a space and is flushed; the end is told by itself; what must stay the same does."""
+    """Each clause ends with a space and is flushed; the end is a message of its own; the constant fields stay
+    constant.
+    """
     messages = await sent(vendor, VOICE)
     reported = [(m["transcript"], m["continue"], m.get("flush", False)) for m in messages]
     assert reported == [
@@ -79,7 +81,9 @@ async def test_turn_is_a_context(vendor: FakeCartesia) -> None:
     ],
 )
 async def test_request(vendor: FakeCartesia, voice: Voice, options: dict[str, str], expected: dict[str, Any]) -> None:
-    """The voice by its id, another vendor's name for one passed over; language and speed where they are told."""
+    """The request has the voice's id and ignores another vendor's voice name; it has language and speed where they are
+    set.
+    """
     for message in await sent(vendor, voice, **options):
         assert {name: message[name] for name in expected} == expected
 
@@ -122,7 +126,7 @@ async def test_cancel_names_the_context(vendor: FakeCartesia) -> None:
 
 @pytest.mark.parametrize(("status", "retryable"), [(400, False), (402, False), (429, True), (500, True)])
 async def test_error_of_a_context(vendor: FakeCartesia, status: int, retryable: bool) -> None:
-    """Its status tells whether another try may help; the concurrency limit is one."""
+    """The error's status decides whether a retry may help; the concurrency limit is one."""
     vendor.script.cue(TtsCue(fault=InBandError(message="Too many requests", code=status)))
     _, error = await outcome(voice_at(vendor), VOICE, "Hello.")
     assert isinstance(error, StageRefused)

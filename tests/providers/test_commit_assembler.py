@@ -1,4 +1,4 @@
-"""Whose words are the answers to commits, in whatever order things happen."""
+"""Texts that answer commits are matched to them, in whatever order events happen."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ async def speak_through(source: Source[Message]) -> None:
 
 
 async def ready(vendor: FakeCartesia, n: int) -> None:
-    """So many connections have come, and are up on our side too."""
+    """Wait until `n` connections have come, and are up on the client's side too."""
     await vendor.nth(n - 1)
     pools = connection_pool._POOL_SETS[asyncio.get_running_loop()][-1]
 
@@ -159,7 +159,7 @@ class TestConnectionPool(LeavesNothing):
             await receive_until(first, "flush_done")
 
     async def test_cancelled_turn_lingers_and_the_next_begins_at_once(self, vendor: FakeCartesia) -> None:
-        """On the same socket; nothing of the one before is heard in it."""
+        """It begins on the same socket; no audio of the turn before is played in it."""
         source = source_at(vendor)
         vendor.script.cue(TtsCue(hold=Hold(after=4_800)))
         async with connection_pool.lifetime():
@@ -280,7 +280,7 @@ class TestConnectionPool(LeavesNothing):
     async def test_vendor_that_refuses_is_not_stormed(
         self, vendor: FakeCartesia, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Tries to be ready are a second apart and more; a turn tries at once, and is told."""
+        """Attempts to be ready are at least a second apart; a turn tries at once, and gets the error."""
         n_dials = 0
 
         def refuse(*_: object) -> Status:

@@ -1,4 +1,4 @@
-"""What the ear at Flux sends, and how it takes what Flux says of turns."""
+"""What the Flux transcriber sends, and how it reads the vendor's turn messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def vendor() -> AsyncIterator[FakeFlux]:
 
 @pytest.fixture
 def make_transcriber(vendor: FakeFlux, transcriber_factory: Callable[..., MakeTranscriber]) -> MakeTranscriber:
-    """Make an ear, with options as keywords."""
+    """Make a transcriber, with options as keywords."""
     return transcriber_factory(SPEC, vendor.base_url, kind="flux", key=KEY)
 
 
@@ -59,7 +59,9 @@ async def calling(vendor: FakeFlux, transcriber: Transcriber) -> AsyncIterator[t
 
 
 def test_registry_finds_it() -> None:
-    """By its own name, and by Deepgram's for its models; its capabilities say that it tells turns."""
+    """The registry finds it by its own name, and by Deepgram's for its models; its capabilities say that it reports
+    turns.
+    """
     assert factory("flux", "stt", key="agents.default.stt") is open_transcriber
     settings = ProviderSettings(kind="deepgram", base_url="ws://127.0.0.1:1/v1")
     its = stt.open_transcriber(SPEC, settings).capabilities
@@ -151,7 +153,7 @@ async def test_keep_alive_by_silence_and_orderly_close(
 
 
 async def test_turn_as_it_goes(vendor: FakeFlux, make_transcriber: MakeTranscriber) -> None:
-    """The end that is expected is told at once; the end that follows says nothing new."""
+    """The end that is expected is reported at once; the end that follows adds nothing."""
     async with calling(vendor, make_transcriber()) as (stream, call):
         await call.say(turn_info("StartOfTurn", "book", 0, 400))
         assert await next_text(stream) == Interim(1, "book")
@@ -192,7 +194,7 @@ async def test_flush_is_answered_by_what_reaches_so_far(vendor: FakeFlux, make_t
 
 
 async def test_a_word_may_arrive_late(vendor: FakeFlux, make_transcriber: MakeTranscriber) -> None:
-    """No text yet is no answer: somebody may have spoken in what was heard last."""
+    """No text yet is no answer: the newest audio may hold speech."""
     async with calling(vendor, make_transcriber(force_end_after_ms="5000")) as (stream, call):
         stream.flush(1)
         await call.say(turn_info("Update", "", 0, 1_250))
@@ -229,7 +231,7 @@ async def test_no_speech(vendor: FakeFlux, make_transcriber: MakeTranscriber, mo
 
 
 async def test_stall_in_a_turn(vendor: FakeFlux, make_transcriber: MakeTranscriber) -> None:
-    """With somebody speaking it must answer."""
+    """While the user speaks the vendor must answer."""
     async with calling(vendor, make_transcriber(force_end_after_ms="0", idle_timeout_ms=50)) as (stream, call):
         await call.say(turn_info("StartOfTurn", "yes", 0, 500))
         assert await next_text(stream) == Interim(1, "yes")

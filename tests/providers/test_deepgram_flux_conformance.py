@@ -1,4 +1,4 @@
-"""The ear at Flux keeps the port's promises, against a vendor that misbehaves."""
+"""The Flux transcriber keeps the port's promises, against a vendor that misbehaves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from voicepipe.testing.fakes.deepgram_stt import KEY
 
 
 class TestFluxTranscriber(LiveTranscriberConformance, TranscriberCancellation):
-    """Flux is told to end its turn at each flush, so that the fake sees each."""
+    """The transcriber makes Flux end its turn at each flush, so that the fake sees each."""
 
     @pytest.fixture
     async def vendor(self) -> AsyncIterator[FakeFlux]:

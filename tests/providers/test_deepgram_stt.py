@@ -1,4 +1,4 @@
-"""What the ear at Deepgram sends, and how it reads what the vendor says, in whatever order that comes."""
+"""What the Deepgram transcriber sends, and how it reads the vendor's messages, in whatever order they come."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def vendor() -> AsyncIterator[FakeDeepgram]:
 
 @pytest.fixture
 def make_transcriber(vendor: FakeDeepgram, transcriber_factory: Callable[..., MakeTranscriber]) -> MakeTranscriber:
-    """Make an ear, with options as keywords."""
+    """Make a transcriber, with options as keywords."""
     return transcriber_factory(SPEC, vendor.base_url, kind="deepgram", key=KEY)
 
 
@@ -63,7 +63,7 @@ async def flushed(call: SttConnection, n: int) -> None:
 
 
 def test_registry_finds_it() -> None:
-    """The built-in name leads here, and its capabilities are those of an ear that streams."""
+    """The built-in name leads here, and its capabilities are those of a streaming transcriber."""
     assert factory("deepgram", "stt", key="agents.default.stt") is open_transcriber
     its = open_transcriber(SPEC, ProviderSettings(kind="deepgram", base_url="ws://127.0.0.1:1/v1")).capabilities
     assert (its.rate_hz, its.streams, its.partials, its.finalize, its.turn_events) == (16_000, True, True, True, False)
@@ -146,7 +146,7 @@ def test_wrong_option(make_transcriber: MakeTranscriber, options: dict[str, str]
 
 
 async def test_wrong_key(vendor: FakeDeepgram, make_transcriber: MakeTranscriber) -> None:
-    """Said in the house's words: the vendor's may hold a part of the key."""
+    """The error has the package's own text: the vendor's may hold a part of the key."""
     async with make_transcriber(api_key="wrong").open(TRANSCRIPTION) as stream:
         with pytest.raises(StageRefused) as raised:
             await next_text(stream)
@@ -205,7 +205,7 @@ def test_limits_are_the_vendors() -> None:
     assert stt.LINE.buffer_ms >= 30_000
 
 
-# --- what is heard ----------------------------------------------------------------------------
+# --- what is transcribed --------------------------------------------------------------------------
 
 
 async def test_utterance_as_it_goes(vendor: FakeDeepgram, make_transcriber: MakeTranscriber) -> None:
@@ -254,7 +254,7 @@ async def test_late_final_after_the_next_begin(vendor: FakeDeepgram, make_transc
 
 
 async def test_words_after_the_answer_revise_it(vendor: FakeDeepgram, make_transcriber: MakeTranscriber) -> None:
-    """The vendor ended the utterance before the flush, and heard more after all."""
+    """The vendor ended the utterance before the flush, and transcribed more after all."""
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
         push(stream, SECOND)
@@ -291,7 +291,9 @@ async def test_unanswered_finalize(
 async def test_a_flush_at_the_instant_when_the_waiting_ends(
     vendor: FakeDeepgram, make_transcriber: MakeTranscriber, flush_late: Late
 ) -> None:
-    """A deadline is met, and before the ear is told a flush comes: it breaks no session and has its own time."""
+    """A flush comes when a deadline is met, before the transcriber is notified: it breaks no session and has its own
+    time.
+    """
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
         push(stream, SECOND)
@@ -305,7 +307,7 @@ async def test_a_flush_at_the_instant_when_the_waiting_ends(
 async def test_silence_is_no_stall_unless_a_flush_waits(
     vendor: FakeDeepgram, make_transcriber: MakeTranscriber
 ) -> None:
-    """A vendor may be silent as long as the user; when asked, it must answer within the idle time."""
+    """A vendor may be silent as long as the user; after a flush it must answer within the idle time."""
     async with calling(vendor, make_transcriber(idle_timeout_ms=50)) as (stream, call):
         stream.begin(1)
         push(stream, SECOND)
@@ -398,7 +400,7 @@ async def test_cut_in_the_middle(vendor: FakeDeepgram, make_transcriber: MakeTra
         call.cut()
         with pytest.raises(StageBroken, match="it was cut"):
             await next_text(stream)
-        push(stream, SECOND)  # nobody has told the session yet
+        push(stream, SECOND)  # the session has no notice of it yet
         stream.flush(1)
     async with transcriber.open(TRANSCRIPTION) as stream:
         stream.begin(1)
@@ -417,7 +419,7 @@ async def test_vendor_hangs_up_on_silence(vendor: FakeDeepgram, make_transcriber
 
 
 async def test_unread_texts(vendor: FakeDeepgram, make_transcriber: MakeTranscriber) -> None:
-    """The vendor has to wait, and no flush is lost: one that finds no room for its answer is asked."""
+    """The vendor has to wait, and no flush is lost: a flush without room for its answer is sent to the vendor."""
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
         push(stream, SECOND)

@@ -51,7 +51,7 @@ def test_registry_finds_it() -> None:
     ],
 )
 async def test_handshake(vendor: FakeAura, make: Make, voice: Voice, expected: dict[str, str]) -> None:
-    """A voice is a model; another vendor's voice is not asked for, and no speed that it can't speak."""
+    """A voice is a model; the handshake has no voice of another vendor, and no speed that this vendor lacks."""
     await speak(make(tts_extra='{"mip_opt_out": "true"}', endpointing_ms="20"), voice, "Hi.")
     call = await vendor.nth(0)
     assert call.query == {"encoding": "linear16", "sample_rate": "24000", "mip_opt_out": "true"} | expected
@@ -65,7 +65,7 @@ def test_wrong_options(make: Make, options: dict[str, str]) -> None:
 
 
 async def test_wrong_key(make: Make) -> None:
-    """It is told as the handshake's refusal, without the key."""
+    """The key's refusal is reported as the handshake's, without the key."""
     spoken_audio, error = await outcome(make(api_key="dg-wrong-0123456789"), VOICE, "Hi.")
     assert spoken_audio == []
     assert isinstance(error, StageRefused)

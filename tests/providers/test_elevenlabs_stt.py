@@ -1,4 +1,4 @@
-"""What the ear at ElevenLabs sends, and how it reads what the vendor says."""
+"""What the ElevenLabs transcriber sends, and how it reads the vendor's messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def vendor() -> AsyncIterator[FakeScribe]:
 
 @pytest.fixture
 def make_transcriber(vendor: FakeScribe) -> MakeTranscriber:
-    """Make an ear, with options as keywords."""
+    """Make a transcriber, with options as keywords."""
 
     def make(*, api_key: str = KEY, **options: str) -> Transcriber:
         settings = ProviderSettings(
@@ -128,7 +128,7 @@ async def test_utterance_reaches_the_vendor_whole(vendor: FakeScribe, make_trans
 
 
 async def test_short_word_is_filled_up(vendor: FakeScribe, make_transcriber: MakeTranscriber) -> None:
-    """A commit of less than 0.3 s would end the session: silence is added, and the word is heard."""
+    """A commit of less than 0.3 s would end the session: silence is added, and the word is transcribed."""
     vendor.script.cue(SttCue(text="No."))
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
@@ -142,7 +142,9 @@ async def test_short_word_is_filled_up(vendor: FakeScribe, make_transcriber: Mak
 async def test_a_commit_at_the_instant_when_the_waiting_ends(
     vendor: FakeScribe, make_transcriber: MakeTranscriber, flush_late: Late
 ) -> None:
-    """A deadline is met, and before the ear is told a flush comes: it breaks no session and has its own time."""
+    """A flush comes when a deadline is met, before the transcriber is notified: it breaks no session and has its own
+    time.
+    """
     vendor.script.cue(SttCue(text="Yes."))
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
@@ -182,11 +184,11 @@ async def test_keep_alive_by_silence(
     assert call.close_code == 1000
 
 
-# --- what is heard ----------------------------------------------------------------------------
+# --- what is transcribed --------------------------------------------------------------------------
 
 
 async def test_utterance_as_it_goes(vendor: FakeScribe, make_transcriber: MakeTranscriber) -> None:
-    """Partial texts, the committed one, and its repetition, which is nobody's word."""
+    """Partial texts, the committed one, and its repetition, which belongs to no utterance."""
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
         push(stream, SECOND)

@@ -1,4 +1,4 @@
-"""The ear at ElevenLabs keeps the port's promises, against a vendor that misbehaves."""
+"""The ElevenLabs transcriber keeps the port's promises, against a vendor that misbehaves."""
 
 from __future__ import annotations
 

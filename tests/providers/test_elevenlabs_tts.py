@@ -1,4 +1,4 @@
-"""What the voice at ElevenLabs sends, and how it tells clauses and words by the times of characters."""
+"""What the ElevenLabs TTS adapter sends, and how it separates clauses and words by the times of characters."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ async def test_error(
 
 
 async def test_error_and_then_the_close(vendor: FakeElevenLabs) -> None:
-    """The first tells more."""
+    """The error has more detail than the close."""
     vendor.script.cue(TtsCue(fault=InBandError(message="Too many contexts.", code=429)))
     _, error = await outcome(voice_at(vendor), VOICE, "Hello.")
     assert error is not None
@@ -164,7 +164,7 @@ async def test_error_and_then_the_close(vendor: FakeElevenLabs) -> None:
 
 
 async def test_sound_without_times(vendor: FakeElevenLabs) -> None:
-    """All of it is heard, as the first clause's; nothing waits for what nobody told of."""
+    """All of the audio is played, as the first clause's; nothing waits for times that never come."""
     vendor.sound = lambda piece, talk: [  # type: ignore[method-assign]
         json.dumps({"audio": base64.b64encode(piece.pcm).decode(), "contextId": piece.context, "alignment": None})
     ]

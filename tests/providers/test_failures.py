@@ -68,7 +68,7 @@ async def test_nothing_listens_at_the_address(endpoint: Endpoint, vendor: FakeVe
 
 
 async def test_vendor_dies_and_comes_back(endpoint: Endpoint, vendor: FakeVendor) -> None:
-    """The next request after a restart succeeds: no dead connection is kept."""
+    """The next request after a restart succeeds: no dead connection stays in the pool."""
     async with http.post(endpoint, "/chat/completions", json=b"{}") as answer:
         await answer.body(limit_bytes=10_000)
     vendor.unplug()
@@ -269,7 +269,7 @@ async def test_warm_connection_is_used(endpoint: Endpoint, vendor: FakeVendor) -
 
 
 async def test_touch_fails_in_silence(endpoint: Endpoint, vendor: FakeVendor) -> None:
-    """Nobody is there: the request will say so."""
+    """No server listens: the request will report it."""
     vendor.unplug()
     await http.touch(endpoint, "/models")
 

@@ -58,7 +58,7 @@ class TestCancellation(LeavesNothing):
 
 
 async def cut_at_any_point(turn: Turn, vendor: FakeVendor) -> None:
-    """Each turn is cancelled after so many turns of the loop; at the end the vendor has nothing to do."""
+    """Cancel each turn after a random number of turns of the loop; at the end the vendor has no open request."""
     dice = random.Random(SEED)
     for _ in range(TURNS):
         async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""The ear at Inworld: the port's promises, what it sends, and how it reads what the vendor says."""
+"""The Inworld transcriber: the port's promises, what it sends, and how it reads the vendor's messages."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def vendor() -> AsyncIterator[FakeInworldStt]:
 
 @pytest.fixture
 def make_transcriber(vendor: FakeInworldStt) -> MakeTranscriber:
-    """Make an ear, with options as keywords."""
+    """Make a transcriber, with options as keywords."""
 
     def make(*, api_key: str = KEY, spec: Spec = SPEC, **options: str) -> Transcriber:
         settings = ProviderSettings(
@@ -75,7 +75,7 @@ def make_transcriber(vendor: FakeInworldStt) -> MakeTranscriber:
 async def calling(
     vendor: FakeInworldStt, transcriber: Transcriber, transcription: TranscriptionOptions = TRANSCRIPTION
 ) -> AsyncIterator[tuple[TranscriptStream, SttConnection]]:
-    """A stream that is up and told how to listen, and the vendor's end of it."""
+    """Open a configured stream, and the vendor's end of it."""
     async with transcriber.open(transcription) as stream:
         call = await vendor.nth(0)
         await call.until(lambda: bool(call.texts))
@@ -142,7 +142,7 @@ async def test_short_word_is_filled_up(vendor: FakeInworldStt, make_transcriber:
 async def test_rest_of_an_utterance_is_no_part_of_the_next(
     vendor: FakeInworldStt, make_transcriber: MakeTranscriber
 ) -> None:
-    """The vendor can't forget: the turn is ended, and nobody asks about its text, be it empty or not."""
+    """The vendor can't drop audio: the turn is ended, and its text, empty or not, is ignored."""
     vendor.script.cue(SttCue(text="Yes."), SttCue(text=""), SttCue(text="No."))
     async with make_transcriber().open(TRANSCRIPTION) as stream:
         stream.begin(1)
@@ -169,7 +169,7 @@ async def test_keep_alive_and_orderly_close(
     assert (call.controls[-1], call.close_code) == ("closeStream", 1000)
 
 
-# --- what is heard ----------------------------------------------------------------------------
+# --- what is transcribed --------------------------------------------------------------------------
 
 
 async def test_utterance_as_it_goes(vendor: FakeInworldStt, make_transcriber: MakeTranscriber) -> None:

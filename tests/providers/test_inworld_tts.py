@@ -91,7 +91,7 @@ def test_wrong_options(make: Make, options: dict[str, str]) -> None:
 
 
 async def test_wrong_key(make: Make) -> None:
-    """It is told as the handshake's refusal, without the key."""
+    """The key's refusal is reported as the handshake's, without the key."""
     _, error = await outcome(make(api_key="d3Jvbmc6a2V5"), VOICE, "Hi.")
     assert isinstance(error, StageRefused)
     assert (error.status, error.retryable) == (401, False)
@@ -193,7 +193,7 @@ async def test_message_that_says_nothing_to_us(vendor: FakeInworld, make: Make, 
 
 
 async def test_interrupted_turns_share_a_socket(vendor: FakeInworld, make: Make) -> None:
-    """The next turn begins while the vendor still ends the one before it, and hears nothing of that."""
+    """The next turn begins while the vendor still ends the one before, and receives no audio of that."""
     async with connection_pool.lifetime():
         synthesizer = make()
         hold = Hold(after=4_800)

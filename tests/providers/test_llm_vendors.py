@@ -175,7 +175,7 @@ def within(part: Any, whole: Any) -> bool:
 async def test_the_sessions_name_goes_to_its_place_and_to_no_other(
     model: Model, rules: RequestRules, strict_vendor: FakeVendor
 ) -> None:
-    """A vendor that keeps a session on one replica by a key gets it as it wants it; nobody else gets any."""
+    """A vendor that routes a session to one replica by a key gets that key in its own field; other vendors get none."""
     await answer(model, request_to(rules, session="opaque-77"))
     received = await strict_vendor.llm.nth(0)
     reported = {("header", key.lower()) for key, value in received.headers.items() if value == "opaque-77"}
@@ -215,7 +215,7 @@ async def test_a_function_is_called_and_its_result_is_taken(
 async def test_a_picture_is_taken_or_refused_in_words(
     model: Model, rules: RequestRules, strict_vendor: FakeVendor
 ) -> None:
-    """A vendor that takes none is not asked at all."""
+    """A vendor that takes no pictures gets no request."""
     request = request_to(rules, Said("user", (Text("What is this?"), Image("data:image/png;base64,AAAA"))))
     if rules.text_only:
         with pytest.raises(StageRefused, match="takes no pictures"):
@@ -239,7 +239,7 @@ async def test_many_keep_alives_and_thinking_are_ignored(
 async def test_overload_inside_an_answer_is_a_refusal_with_its_status(
     model: Model, rules: RequestRules, strict_vendor: FakeVendor
 ) -> None:
-    """After a 200 too it can be told apart from a broken answer, so that another one is asked."""
+    """After a 200 too it differs from a broken answer, so that another model gets the request."""
     strict_vendor.llm.cue(LlmCue(fault=InBandError(after=1, message="Overloaded", code=529)))
     with pytest.raises(StageRefused) as raised:
         await answer(model, request_to(rules))

@@ -177,7 +177,7 @@ def test_calls_and_results_stand_together() -> None:
 
 
 def test_half_of_a_pair_is_left_out() -> None:
-    """A call that was never answered, and a result that nobody asked for, would spoil the conversation for good."""
+    """A call without a result, and a result without a call, would break every later request of the conversation."""
     conversation: list[Message] = [said("user", "q"), Called("a", "f", "{}"), Returned("z", "1"), said("user", "again")]
     assert shape(messages(conversation)) == [("user", "q", []), ("user", "again", [])]
 
@@ -442,7 +442,7 @@ async def test_calls(vendor: FakeVendor, model: Model, chunks: list[dict[str, An
 
 
 async def test_call_without_a_name(vendor: FakeVendor, model: Model) -> None:
-    """Nobody could tell what to call."""
+    """Without a name the client can't know which function to call."""
     with pytest.raises(StageBroken, match="without"):
         await read(vendor, model, call(index=0, id="a", function=fn(arguments="{}")), delta("tool_calls"))
 

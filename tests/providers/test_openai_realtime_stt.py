@@ -1,4 +1,4 @@
-"""What the ears on OpenAI's Realtime wire send, and how they read what their vendors say."""
+"""What the transcribers on OpenAI's Realtime wire send, and how they read their vendors' messages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ MakeTranscriber = Callable[..., Transcriber]
 
 @pytest.fixture
 def server() -> str:
-    """Who is spoken to."""
+    """The vendor's server."""
     return "openai"
 
 
@@ -65,7 +65,7 @@ async def vendor(server: str) -> AsyncIterator[FakeWsTranscriber]:
 
 @pytest.fixture
 def make_transcriber(vendor: FakeWsTranscriber, server: str) -> MakeTranscriber:
-    """Make an ear, with options as keywords."""
+    """Make a transcriber, with options as keywords."""
 
     def make(*, api_key: str = KEY, idle_timeout_ms: int = LONG_TIMEOUT_MS, **options: str) -> Transcriber:
         settings = ProviderSettings(
@@ -87,7 +87,7 @@ at = pytest.mark.parametrize
 async def calling(
     vendor: FakeWsTranscriber, transcriber: Transcriber, transcription: TranscriptionOptions = TRANSCRIPTION
 ) -> AsyncIterator[tuple[TranscriptStream, SttConnection]]:
-    """A stream that is up and told how to listen, and the vendor's end of it."""
+    """Open a configured stream, and the vendor's end of it."""
     async with transcriber.open(transcription) as stream:
         call = await vendor.nth(0)
         await call.until(lambda: bool(call.texts))
@@ -202,7 +202,7 @@ async def test_wrong_key(vendor: FakeWsTranscriber, make_transcriber: MakeTransc
 
 @at("server", ["openai", "speaches"])
 async def test_short_word_is_filled_up(vendor: FakeWsTranscriber, make_transcriber: MakeTranscriber) -> None:
-    """A commit of less than 100 ms is refused: silence is added, and the word is heard."""
+    """A commit of less than 100 ms is refused: silence is added, and the word is transcribed."""
     vendor.script.cue(SttCue(text="No."))
     async with calling(vendor, make_transcriber()) as (stream, call):
         stream.begin(1)
@@ -244,7 +244,7 @@ async def test_session_ends_between_two_utterances(
             assert [said async for said in stream] == [Final(1, 1, "Yes.")]
 
 
-# --- what is heard ----------------------------------------------------------------------------
+# --- what is transcribed --------------------------------------------------------------------------
 
 
 async def test_utterance_as_it_goes(vendor: FakeWsTranscriber, make_transcriber: MakeTranscriber) -> None:
@@ -302,7 +302,7 @@ async def test_segments_at_vllm(vendor: FakeWsTranscriber, make_transcriber: Mak
 async def test_audio_that_waits_is_bounded(
     vendor: FakeWsTranscriber, make_transcriber: MakeTranscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what is said while a text is due, the latest 30 s are kept."""
+    """While a text is due, the latest 30 s of audio are held."""
     monkeypatch.setattr("voicepipe.providers.openai.vllm_wire.WAITING_MS", 1_000)
     vendor.script.cue(SttCue(text="Yes."), SttCue(text="No."))
     async with make_transcriber().open(TRANSCRIPTION) as stream:

@@ -1,4 +1,4 @@
-"""The ears on OpenAI's Realtime wire keep the port's promises, against vendors that misbehave."""
+"""The transcribers on OpenAI's Realtime wire keep the port's promises, against vendors that misbehave."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TestSpeaches(_RealtimeSuite):
 
 
 class TestVllm(_RealtimeSuite):
-    """It hears nothing of the next segment before it has given the text of the last one."""
+    """vLLM transcribes the next segment only after it has sent the text of the last one."""
 
     server = "vllm"
     fake = FakeVllmStt
@@ -77,7 +77,7 @@ class TestVllm(_RealtimeSuite):
     async def test_late_text_of_an_earlier_utterance_comes(
         self, transcriber: Transcriber, script: SttScript, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
-        """What is said meanwhile waits, and is heard afterwards."""
+        """Audio that comes meanwhile waits, and is transcribed afterwards."""
         hold = Hold()
         script.cue(SttCue(text="slow", hold=hold), SttCue(text="quick"))
         async with transcriber.open(transcription) as stream:

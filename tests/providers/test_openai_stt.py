@@ -1,4 +1,4 @@
-"""What the OpenAI-shaped ear sends, and how it reads the ways in which servers answer."""
+"""What the OpenAI-compatible transcriber sends, and how it reads the ways in which servers answer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def transcribe(
 
 
 def test_registry_finds_it() -> None:
-    """The built-in name leads here, and its capabilities are those of a request-style ear."""
+    """The built-in name leads here, and its capabilities are those of a request-style transcriber."""
     assert factory("openai", "stt", key="agents.default.stt") is open_transcriber
     capabilities = open_transcriber(
         SPEC, ProviderSettings(kind="openai", base_url="http://127.0.0.1:1/v1")

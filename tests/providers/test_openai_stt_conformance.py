@@ -1,4 +1,4 @@
-"""The OpenAI-shaped ear keeps the port's promises, against a vendor that misbehaves."""
+"""The OpenAI-compatible transcriber keeps the port's promises, against a vendor that misbehaves."""
 
 from __future__ import annotations
 

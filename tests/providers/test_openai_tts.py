@@ -108,7 +108,7 @@ async def test_next_clause_is_requested_ahead(vendor: FakeVendor, synthesizer: S
 
 
 async def test_first_clause_is_requested_when_it_is_said(vendor: FakeVendor, synthesizer: Synthesizer) -> None:
-    """Nobody has to listen for the request to leave."""
+    """The request leaves before the stream is read."""
     async with synthesizer.open(VOICE) as speech:
         speech.say("Hello.")
         assert (await vendor.tts.nth(0)).question["input"] == "Hello."
@@ -127,7 +127,7 @@ async def test_interrupt_cancels_the_request_ahead(vendor: FakeVendor, synthesiz
 
 
 async def test_consumer_that_stops_makes_the_vendor_wait(vendor: FakeVendor, synthesizer: Synthesizer) -> None:
-    """Sound that nobody takes is not gathered without bound: the socket fills and the vendor's writes wait."""
+    """Unread audio is not buffered without bound: the socket fills and the vendor's writes wait."""
     text = "x" * 10_000  # 400 s of sound, 19 MB: more than loopback's buffers hold
     vendor.tts.cue(TtsCue(chunk_bytes=1 << 20))
     async with synthesizer.open(VOICE) as speech:
@@ -175,7 +175,7 @@ async def test_forms_of_sound(vendor: FakeVendor, synthesizer: Synthesizer, cue:
 
 
 async def test_rate_as_an_option(vendor: FakeVendor, settings: Settings) -> None:
-    """A server whose headerless sound has another rate is told of in the settings."""
+    """The settings state the rate of a server whose headerless audio has another rate."""
     vendor.tts.cue(TtsCue(rate_hz=22_050))
     spoken_audio = await speak(open_synthesizer(SPEC, settings(speech_rate_hz="22050")), VOICE, "Some clause to say.")
     assert len(sound_of(spoken_audio, 0)) == len(tone("Some clause to say."))
@@ -197,7 +197,7 @@ async def test_rate_as_an_option(vendor: FakeVendor, settings: Settings) -> None
 async def test_what_is_not_sound(
     vendor: FakeVendor, synthesizer: Synthesizer, cue: TtsCue, kind: type[Exception], words: str
 ) -> None:
-    """Errors under 200, compressed files and nothing at all are told apart, and none of them is played."""
+    """Errors under 200, compressed files and empty answers are distinguished, and none of them is played."""
     vendor.tts.cue(cue)
     spoken_audio, error = await outcome(synthesizer, VOICE, "Hello.")
     assert type(error) is kind
@@ -247,7 +247,7 @@ def test_any_cut_gives_the_same_samples(samples: Samples, places: list[int]) -> 
 
 @given(SAMPLES, PLACES)
 def test_stereo_becomes_mono(samples: Samples, places: list[int]) -> None:
-    """Both channels are heard, in the middle."""
+    """Both channels are mixed into one."""
     frames = samples[: len(samples) // 2 * 2].reshape(-1, 2)
     expected = frames.mean(axis=1).astype(np.int16)
     assert np.array_equal(read(wav(frames.ravel(), channels=2), places), expected)

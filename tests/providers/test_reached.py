@@ -1,4 +1,4 @@
-"""A question tells when it has its connection, kept from before or new."""
+"""A request reports when it has its connection, pooled or new."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HI = ModelRequest(model="m", messages=(Said("user", (Text("Hi"),)),))
 async def test_a_model_reports_its_connection_once_a_request(
     vendor: FakeVendor, settings: Callable[..., ProviderSettings], open_model: Callable[..., Model]
 ) -> None:
-    """And nobody has to listen."""
+    """The report needs no listener."""
     model = open_model(SPEC, settings())
     reached: list[str] = []
     for name in ("new", "kept"):

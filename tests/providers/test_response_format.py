@@ -1,4 +1,4 @@
-"""An answer in JSON, asked of those who have another name for it than OpenAI."""
+"""An answer in JSON, requested from vendors that have another name for it than OpenAI."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def gemini(form: Any, model: str = "gemini-2.5-flash", *functions: Function, **o
 
 
 def test_claude_gets_the_schema() -> None:
-    """Beside what its output is told already."""
+    """The schema stands beside the output settings that the request has already."""
     assert claude(FITTING)["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}}
     both = claude(FITTING, llm_extra='{"output_config": {"effort": "low"}}')["output_config"]
     assert both == {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMA}}

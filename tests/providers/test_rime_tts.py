@@ -81,7 +81,7 @@ async def test_query(vendor: FakeRime, voice: Voice, options: dict[str, str], ex
 
 
 async def test_turn_that_is_cut_takes_its_socket_with_it(vendor: FakeRime) -> None:
-    """The service does not say when a `clear` has been done; one that has been heard to its end stays."""
+    """The service does not confirm a `clear`; the socket of a turn that was played to its end stays."""
     async with connection_pool.lifetime():
         synthesizer = voice_at(vendor)
         await speak(synthesizer, VOICE, "Hello.")
@@ -96,7 +96,7 @@ async def test_turn_that_is_cut_takes_its_socket_with_it(vendor: FakeRime) -> No
 
 
 async def test_one_done_for_several_clauses(vendor: FakeRime) -> None:
-    """Flushes that waited for one another may be told of together: the last one's name says how far it got."""
+    """One message may confirm flushes that waited for one another: the last one's name gives the position."""
     n_over = 0
 
     def only_the_last(talk: Talk) -> list[str]:

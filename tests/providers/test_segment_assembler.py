@@ -99,7 +99,9 @@ def test_flush_long_after_the_vendors_end_is_requested(segments: SegmentAssemble
 
 
 def test_vendors_end_answers_a_flush_that_waits(segments: SegmentAssembler) -> None:
-    """Both noticed the same pause; what was asked for may then bring more, or nothing."""
+    """The vendor and the VAD noticed the same pause; the vendor's answer to the flush may then bring more text, or
+    none.
+    """
     segments.flush(1, 2_000)
     assert segments.take(said("Yes.", 900, 1_850, final=True, speech_ended=True)) == [Final(1, 1, "Yes.")]
     assert segments.take(said("", 1_850, 2_000, final=True, requested=True)) == []
@@ -153,7 +155,7 @@ def test_words_before_the_first_begin_are_nobodys() -> None:
 
 
 def test_interim_words_that_moved_are_not_reported_twice(segments: SegmentAssembler) -> None:
-    """First heard as the end of one utterance, then as the beginning of the next."""
+    """They were transcribed first as the end of one utterance, then as the beginning of the next."""
     segments.take(said("but", 1_000, 2_100))
     segments.flush(1, 2_000)
     segments.begin(2, 2_100)
@@ -237,8 +239,10 @@ def test_flush_before_any_begin_has_nothing() -> None:
     requested=st.lists(st.booleans(), min_size=12, max_size=12),
 )
 def test_every_word_is_reported_once(cuts: list[int], begins: list[int], requested: list[bool]) -> None:
-    """However the vendor cuts the call, and wherever utterances begin, no word is lost after the first `begin`, or
-    told for two utterances, and every flush is answered."""
+    """No word is lost after the first `begin` or reported for two utterances, and every flush is answered.
+
+    This holds however the vendor cuts the call, and wherever utterances begin.
+    """
     segments = SegmentAssembler(MARGINS)
     for utterance, at in enumerate(sorted(begins)):
         segments.begin(utterance, at * 100)
@@ -305,7 +309,7 @@ def test_words_without_places(segments: SegmentAssembler) -> None:
 
 
 def test_position_of_the_request(segments: SegmentAssembler) -> None:
-    """The oldest request that is open, and the oldest that somebody waits for."""
+    """The assembler knows the oldest open request, and the oldest whose flush still waits."""
     assert (segments.requested_at, segments.waited_at) == (None, None)
     for flush, at in ((1, 2_000), (2, 3_000)):
         assert segments.flush(flush, at) is None

@@ -1,4 +1,4 @@
-"""What is told of speech vendors is so."""
+"""The catalog's facts of speech vendors are right."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def package(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def parrots() -> AsyncIterator[tuple[str, list[dict[str, str]]]]:
-    """The vendor's server: where it is, and what it was asked."""
+    """Serve the vendor: yield its address and the requests that it received."""
     received: list[dict[str, str]] = []
 
     async def say(request: web.Request) -> web.Response:

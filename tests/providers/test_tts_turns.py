@@ -90,7 +90,7 @@ class TestCancellation(LeavesNothing):
 async def test_a_turn_through_the_server(
     kind: str, vendor: FakeWsSynthesizer, fake_server: Any, question: Path
 ) -> None:
-    """The user speaks, and hears the vendor's sound to its end; what was marked for the eye is not said."""
+    """The user speaks, and the vendor's audio is played to its end; markup for the eye is not spoken."""
     settings = {
         f"providers.{kind}.kind": kind,
         f"providers.{kind}.base_url": vendor.base_url,

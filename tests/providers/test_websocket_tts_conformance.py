@@ -1,4 +1,4 @@
-"""Voices that stream keep the port's promises, against vendors that misbehave, with sockets kept warm and without."""
+"""Streaming TTS adapters keep the port's promises, against vendors that misbehave, with warm sockets and without."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ class TestLiveVoices(LeavesNothing):
         for number, clause in enumerate(clauses):
             words = [word for spoken in spoken_audio if spoken.clause == number for word in spoken.words]
             assert [word.word for word in words] == clause.split()[: len(words)]
-            assert len(words) >= len(clause.split()) - 1  # the last may be told of with nothing after it
+            assert len(words) >= len(clause.split()) - 1  # the last may be reported with nothing after it
             starts = [word.start_ms for word in words]
             assert starts == sorted(starts)
             assert starts[0] <= 50
             assert starts[-1] <= len(sound_of(spoken_audio, number)) * 1_000 // RATE_HZ
 
     async def test_clause_that_comes_late(self, synthesizer: Synthesizer, voice: Voice) -> None:
-        """All before it has been heard, and nothing is owed: that is no stall, and it is spoken."""
+        """All clauses before it have been played, and nothing is owed: that is no stall, and it is spoken."""
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
             speech.say("First.")
             sound, n_samples = aiter(speech), 0
@@ -130,7 +130,7 @@ class TestLiveVoices(LeavesNothing):
     async def test_consumer_that_stops_makes_the_vendor_wait(
         self, vendor: FakeWsSynthesizer, synthesizer: Synthesizer, voice: Voice
     ) -> None:
-        """Sound that nobody takes is not gathered without bound."""
+        """Unread audio is not buffered without bound."""
         vendor.script.cue(TtsCue(chunk_bytes=96_000))
         async with synthesizer.open(voice) as speech:
             speech.say("x" * 10_000)  # 400 s of sound, 26 MB as base64: more than loopback's buffers hold
@@ -152,7 +152,7 @@ class TestLiveVoices(LeavesNothing):
     async def test_break_in_the_answer(
         self, vendor: FakeWsSynthesizer, synthesizer: Synthesizer, voice: Voice, fault: Malformed, words: str
     ) -> None:
-        """It is told in words, and the next turn speaks, on another socket if need be."""
+        """The error is reported, and the next turn speaks, on another socket if need be."""
         vendor.script.cue(TtsCue(fault=fault))
         _, error = await outcome(synthesizer, voice, "Hello there.")
         assert error is not None
@@ -171,7 +171,7 @@ class TestLiveVoices(LeavesNothing):
         assert await speak(synthesizer, voice, "...") == []
 
     async def test_wrong_key(self, kind: str, vendor: FakeWsSynthesizer, voice: Voice, timeout_ms: int) -> None:
-        """Said in the house's words: the vendor's may hold a part of the key."""
+        """The error has the package's own text: the vendor's may hold a part of the key."""
         refused = synthesizer_at(kind, vendor.base_url, timeout_ms=timeout_ms, key="wrong")
         _, error = await outcome(refused, voice, "Hello.")
         assert isinstance(error, StageRefused)
@@ -180,7 +180,7 @@ class TestLiveVoices(LeavesNothing):
     async def test_speaker_is_cut_in_time(
         self, vendor: FakeWsSynthesizer, synthesizer: Synthesizer, voice: Voice
     ) -> None:
-        """What lingers of a turn that was cut is heard by nobody in the next."""
+        """No audio of a turn that was cut is played in the next."""
         hold = Hold(after=4_800)
         vendor.script.cue(TtsCue(hold=hold))
         async with synthesizer.open(voice) as speech:

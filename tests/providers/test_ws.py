@@ -1,4 +1,4 @@
-"""The socket to a vendor: fed before it is up, bounded, kept alive, and every way in which it can end."""
+"""The socket to a vendor: fed before it is up, bounded, held open, and every way in which it can end."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class TestLine(LeavesNothing):
         await context.__aexit__(None, None, None)
 
     async def test_leaving_while_it_dials(self) -> None:
-        """Nothing is left of the attempt; whoever listened is told."""
+        """Nothing is left of the attempt; a reader that waits gets the end."""
         with socket.create_server(("127.0.0.1", 0)) as silent:
             async with promptly(), asyncio.TaskGroup() as group:
                 async with dial(peer_at(f"ws://127.0.0.1:{silent.getsockname()[1]}/v1"), PATH, LINE) as line:
@@ -119,7 +119,7 @@ class TestLine(LeavesNothing):
             await call.until(lambda: len(call.controls) >= 3)
 
     async def test_keep_alive_by_silence(self, vendor: FakeDeepgram) -> None:
-        """Silence that nobody pushed moves no place of what was."""
+        """Added silence changes no position of the pushed audio."""
         quiet = SocketRules(keep_alive=bytes(320), keep_alive_ms=10)
         async with dial(peer_at(vendor.base_url), PATH, quiet) as line:
             line.send_audio(FRAME)
@@ -159,7 +159,9 @@ class TestLine(LeavesNothing):
         assert call.controls == []
 
     async def test_oldest_audio_goes(self, vendor: FakeDeepgram) -> None:
-        """Past the bound, counted, and the vendor's positions can still be told; texts are kept."""
+        """Past the bound the oldest audio is dropped and counted, and the vendor's positions stay known; texts stay
+        queued.
+        """
         async with dial(peer_at(vendor.base_url), PATH, replace(LINE, buffer_ms=100)) as line:
             line.send('{"type":"Configure"}')
             for n in range(8):
@@ -262,7 +264,7 @@ class TestLine(LeavesNothing):
         assert (error.status, error.retryable, error.retry_after_ms) == (402, False, 3_000)
 
     async def test_redirect_is_not_followed(self, vendor: FakeDeepgram) -> None:
-        """It would carry the user's words to somewhere that nobody named."""
+        """It would carry the user's words to an address that no setting names."""
 
         async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Ears and voices that speak Wyoming: the ports' promises, what is sent, and how what comes back is read."""
+"""Wyoming transcribers and synthesizers: the ports' promises, what is sent, and how the answers are read."""
 
 from __future__ import annotations
 

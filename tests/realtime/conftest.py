@@ -44,11 +44,11 @@ def answer() -> str:
 
 @pytest.fixture
 def speech(question: Path) -> Samples:
-    """Somebody says "no", and then nothing for a while: int16 at 24 kHz."""
+    """Return a user's "no", and then silence for a while: int16 at 24 kHz."""
     return read_sound(question, WIRE_HZ)
 
 
 @pytest.fixture
 def new_key(server: Any) -> str:
-    """An API key of the house, which is closed to everybody without one from now on."""
+    """Make an API key of the server, which is closed to every client without one from now on."""
     return ApiKeys(server.folder / "data").create("acme", now_s=unix_s()).text

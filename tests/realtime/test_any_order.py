@@ -1,4 +1,4 @@
-"""Whatever a client sends, in whatever order: no crash, no hang, every response ends, and the items are as it was told.
+"""Whatever a client sends, in whatever order: no crash, no hang, every response ends, and the items match the events.
 
 A real session, its stages in the process; lines of a script, with pauses between them in which the session gets on.
 """

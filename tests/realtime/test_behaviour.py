@@ -76,7 +76,7 @@ async def test_auto_turn_defaults(server: Any) -> None:
 
 
 async def test_auto_turn_without_a_response(server: Any, speech: Samples) -> None:
-    """`create_response: false`: committed and transcribed, and answered when the client asks."""
+    """`create_response: false`: committed and transcribed, and answered when the client requests it."""
     session = transcribed_by(VAD | {"create_response": False}, transcription={"model": "whisper-1"})
     async with calling(server.url, session=session) as user:
         await user.say(speech)
@@ -136,7 +136,7 @@ async def test_barge_in_switched_off(server: Any, speech: Samples) -> None:
 
 
 async def test_history_after_an_interrupt(server: Any, speech: Samples) -> None:
-    """The client's truncation leaves what was heard; the model reads no more of its own words than that."""
+    """The client's truncation leaves what was played; the model reads no more of its own words than that."""
     hold = Hold(after=6)
     server.vendor.llm.cue(LlmCue(tokens=tokens("It is noon. And I could go on for ever."), hold=hold))
     async with calling(server.url, session=transcribed_by(VAD)) as user:
@@ -244,7 +244,7 @@ async def test_conversation_by_any_other_name(server: Any) -> None:
 
 
 async def test_text_only(server: Any, answer: str) -> None:
-    """Events of text and none of sound; the part is called `text`; no voice is asked."""
+    """Events of text and none of audio; the part is called `text`; the TTS gets no request."""
     async with calling(server.url, session=SILENT) as user:
         await user.send("response.create")
         done = (await user.until("response.done"))["response"]
@@ -264,7 +264,9 @@ async def test_audio_and_text(server: Any) -> None:
 
 
 async def test_tools(server: Any) -> None:
-    """Several calls are several items; the client answers each, and then asks: we never start one ourselves."""
+    """Several calls are several items; the client answers each, and then requests a response: the server never starts
+    one.
+    """
     calls = (CallCue("look", ('{"at":"it"}',), "c1"), CallCue("listen", ("{}",), "c2"))
     server.vendor.llm.cue(LlmCue(tokens=(), calls=calls, finish="tool_calls"))
     async with calling(server.url, session={"tools": [LOOK, LISTEN], **SILENT}) as user:
@@ -301,7 +303,7 @@ async def test_tools_after_words(server: Any) -> None:
 
 @pytest.mark.parametrize("choice", ["auto", "none", "required", {"type": "function", "name": "look"}], ids=str)
 async def test_tool_choice(server: Any, choice: Any) -> None:
-    """Echoed, and told to the model in its own words."""
+    """Echoed, and sent to the model in the model's own terms."""
     async with calling(server.url, session={"tools": [LOOK], "tool_choice": choice, **SILENT}) as user:
         assert user.events[-1]["session"]["tool_choice"] == choice
         await user.send("response.create")
@@ -389,7 +391,9 @@ async def test_transcription_session_of_the_beta(server: Any, speech: Samples) -
 
 
 async def test_idle_timeout(server: Any, speech: Samples) -> None:
-    """After so long without a word since the answer was heard, the silence is committed and the agent speaks up."""
+    """After the timeout without a word since the answer was played, the silence is committed and the agent
+    speaks up.
+    """
     async with calling(server.url, session=transcribed_by(VAD | {"idle_timeout_ms": 300})) as user:
         displayed = user.events[-1]["session"]["audio"]["input"]["turn_detection"]
         assert displayed["idle_timeout_ms"] == 300
@@ -428,7 +432,7 @@ DECODES = {"audio/pcmu": g711.decode_mulaw, "audio/pcma": g711.decode_alaw}
 
 @pytest.mark.parametrize("name", CODES)
 async def test_formats_of_the_input(server: Any, speech: Samples, name: str) -> None:
-    """G.711 in, pcm out: the transcriber hears speech, the answer is at 24 kHz."""
+    """G.711 in, pcm out: the STT receives the speech, the answer is at 24 kHz."""
     async with calling(server.url, session=transcribed_by(VAD, format={"type": name})) as user:
         assert user.events[-1]["session"]["audio"]["input"]["format"] == {"type": name}
         assert user.events[-1]["session"]["audio"]["output"]["format"] == {"type": "audio/pcm", "rate": 24_000}

@@ -132,7 +132,7 @@ async def test_conversation_item_create_in_its_place(server: Any) -> None:
 
 
 async def test_conversation_item_truncate(server: Any, answer: str) -> None:
-    """The history is cut to what was heard; a position beyond the sound is taken as its end."""
+    """The history is cut to what was played; a position beyond the audio counts as its end."""
     async with calling(server.url) as user:
         await user.send("response.create")
         item_id = (await user.until("response.done"))["response"]["output"][0]["id"]

@@ -104,7 +104,7 @@ async def test_handshake_of(server: Any, new_key: str, shape: Shape) -> None:
     ],
 )
 async def test_routes(server: Any, path: str) -> None:
-    """Every route, a slash at its end, percent-encoding, parameters that nobody knows."""
+    """Every route, a slash at its end, percent-encoding, unknown parameters."""
     event, _ = await greeted(server.url, Shape(path), "any")
     assert event["type"] == "session.created"
 
@@ -218,7 +218,7 @@ async def test_permessage_deflate(server: Any) -> None:
 
 
 async def test_inbound_frames(server: Any) -> None:
-    """15 MiB of audio in one append are taken: minutes of silence, which are heard."""
+    """15 MiB of audio in one append are taken: minutes of silence, which are processed."""
     async with calling(server.url, session={"audio": {"input": {"turn_detection": None}}}) as user:
         audio = base64.b64encode(bytes(11 << 20)).decode()
         assert 14 << 20 < len(audio) < 16 << 20

@@ -1,6 +1,6 @@
-"""Spoken turns through the ears, minds and voices that people put together, each at its vendor's fake.
+"""Spoken turns through usual combinations of STT, LLM and TTS, each at its vendor's fake.
 
-Minds are reached as the catalog has them, at the fake's address; the fake checks the key and refuses what the vendor
+LLMs are reached as the catalog has them, at the fake's address; the fake checks the key and refuses what the vendor
 refuses.
 """
 
@@ -70,7 +70,7 @@ COMBINATIONS = {
 
 @pytest.mark.parametrize("combination", COMBINATIONS.values(), ids=COMBINATIONS)
 async def test_a_turn_through_all(fake_server: Any, tmp_path: Path, speech: Samples, combination: Combination) -> None:
-    """The model is asked in the ear's words, the voice says the model's, and nothing stays open at either."""
+    """The LLM gets the transcript, the TTS speaks the LLM's text, and no connection stays open at either."""
     async with combination.stt.fake() as stt_fake, FakeVendor() as llm_fake, combination.tts.fake() as tts_fake:
         llm_fake.rules = VENDOR_RULES[combination.llm]
         llm_fake.llm.usual = LlmCue(tokens=tokens("It is noon."))

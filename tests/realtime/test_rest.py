@@ -184,7 +184,7 @@ async def test_errors_when_full(fake_server: Any) -> None:
 
 @pytest.mark.parametrize("model", ["gpt-realtime", "gpt-realtime-mini", "gpt-4o-realtime-preview", "anything"])
 async def test_model_names(server: Any, model: str) -> None:
-    """Any name finds the default agent, and is shown as it was asked for."""
+    """Any name finds the default agent, and the response shows the requested name."""
     async with calling(server.url, query=f"model={model}") as user:
         assert user.events[0]["session"]["model"] == model
 

@@ -87,7 +87,7 @@ async def test_the_stage_belongs_to_who_answered(app_with: Callable[..., Any], s
 async def test_an_answer_that_breaks_is_finished_by_another_model(
     app_with: Callable[..., Any], speech: Samples
 ) -> None:
-    """The user hears one answer, and the history holds one."""
+    """One answer is played to the user, and the history holds one."""
     server = await app_with(Cut(6), "opens at nine, and closes at five. Come early.")
     _, record = await answered(server, speech)
     assert record["agent_text"] == "The museum opens at nine, and closes at five. Come early."
@@ -95,7 +95,7 @@ async def test_an_answer_that_breaks_is_finished_by_another_model(
 
 
 async def test_what_can_not_be_continued_is_spoken_to_its_end_and_then_fails(fake_server: Any, speech: Samples) -> None:
-    """With one model: the sentence that was begun is heard, and the client is told that there is no more."""
+    """With one model: the sentence that was begun is played, and the client is notified that there is no more."""
     said = tokens(LONG)[:12]
     async with fake_server() as server:
         server.vendor.llm.usual = LlmCue(tokens=tokens(LONG), fault=Cut(len(said)))

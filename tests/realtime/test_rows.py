@@ -86,7 +86,7 @@ def test_every_test_that_a_row_names_is_there(collected: frozenset[str]) -> None
 
 
 def test_every_test_of_a_section_belongs_to_a_row(collected: frozenset[str]) -> None:
-    """A test that no row names proves something that nobody was promised."""
+    """A test that no row names proves something that no document promises."""
     named = {test.partition("[")[0] for row in rows() for test in row.tests}
     here = {test.partition("[")[0] for test in collected if test.partition("::")[0] in SECTION_FILES}
     assert here - named == set()

@@ -50,7 +50,7 @@ OF_A_VAD_TURN = [
 
 @asynccontextmanager
 async def spoken(server: Any, speech: Samples) -> AsyncIterator[User]:
-    """A user who has asked something aloud and heard the whole answer."""
+    """A user who has put a spoken question; the whole answer was played."""
     async with calling(server.url, session=SESSION) as user:
         await user.say(speech)
         await user.until("rate_limits.updated")
@@ -156,7 +156,7 @@ async def test_conversation_item_retrieved_truncated_and_deleted(server: Any) ->
 
 
 async def test_input_audio_transcription_delta_and_completed(server: Any, speech: Samples) -> None:
-    """Deltas only ever append and join to the text; the end tells how long the speech was."""
+    """Deltas only ever append and join to the text; the end reports the duration of the speech."""
     async with spoken(server, speech) as user:
         completed = the(user, "conversation.item.input_audio_transcription.completed")
         deltas = events_of(user, "conversation.item.input_audio_transcription.delta")
@@ -386,7 +386,7 @@ async def test_response_status_incomplete(server: Any, finish: str, reason: str)
 
 
 async def test_response_status_failed(server: Any) -> None:
-    """A provider that fails is told in the response, not as an error event, which some clients take for the end."""
+    """A provider's failure is reported in the response, not as an error event, which some clients take for the end."""
     server.vendor.llm.usual = LlmCue(fault=Status(400, "no such model"))
     async with calling(server.url) as user:
         await user.send("response.create")

@@ -51,7 +51,7 @@ async def test_turn_detection_type(server: Any, kind: str) -> None:
     "requested", [None, {"model": "whisper-1"}, {"model": "m", "language": "de", "prompt": "Bern"}]
 )
 async def test_transcription(server: Any, requested: Event | None) -> None:
-    """Shown as it was asked for, or null."""
+    """Shown as it was requested, or null."""
     session = await updated(server, {"audio": {"input": {"transcription": requested}}})
     assert session["audio"]["input"]["transcription"] == requested
 
@@ -196,7 +196,7 @@ async def test_what_clients_send_first(server: Any, client: str) -> None:
 
 
 async def test_published_update_on_an_older_connection(server: Any) -> None:
-    """Whoever sends the older header and a published session hears the published events from then on."""
+    """A client that sends the older header and a published session gets the published events from then on."""
     async with calling(server.url, headers={"OpenAI-Beta": "realtime=v1"}) as user:
         assert "modalities" in user.events[0]["session"]
         await user.send("session.update", session=FULL)

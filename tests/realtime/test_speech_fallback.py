@@ -1,4 +1,4 @@
-"""A spoken turn whose ear and voice are several: the first one breaks in it, and the user is heard and answered."""
+"""A spoken turn with several STT and TTS providers: the first one breaks in it, and the user is answered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUESTION = "No."
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """A server whose first ear and first voice are vendors of their own; the other is the fake vendor."""
+    """A server whose first STT and first TTS are vendors of their own; the other is the fake vendor."""
 
     url: str
     vendor: Any
@@ -70,7 +70,7 @@ def opened(fake_server: Any) -> Any:
 
 
 async def test_the_first_choice_serves_when_it_is_well(opened: Any, speech: Samples) -> None:
-    """Nobody else is asked, and the record tells of no choice."""
+    """No other provider gets a request, and the record holds no choice."""
     async with opened() as server:
         record = await server.turn(speech)
     assert (record["providers"]["stt"], record["providers"]["tts"]) == ("deepgram/nova-3", "cartesia/sonic-3")
@@ -81,7 +81,7 @@ async def test_the_first_choice_serves_when_it_is_well(opened: Any, speech: Samp
 async def test_an_utterance_is_transcribed_though_the_transcriber_breaks(
     opened: Any, speech: Samples, fault: Fault
 ) -> None:
-    """Its sound goes to the next ear from the first sample on; the user notices nothing, and the record says so."""
+    """Its audio goes to the next STT from the first sample on; the user notices nothing, and the record says so."""
     async with opened() as server:
         server.stt.script.usual = SttCue(fault=fault)
         record = await server.turn(speech)

@@ -1,4 +1,4 @@
-"""A spoken turn through each streaming ear, at its vendor's fake; mind and mouth are others'."""
+"""A spoken turn through each streaming STT, at its vendor's fake; LLM and TTS are other vendors'."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SESSION = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence
 
 
 class OneTurn(FakeInkTurns):
-    """Hears the question as soon as it hears anything."""
+    """Answer with the question's text as soon as any audio comes."""
 
     def on_audio(self, call: SttConnection) -> Iterable[str]:
         if not call.speaking:
@@ -65,7 +65,7 @@ STT_VENDORS = [
 
 @pytest.mark.parametrize("stt", STT_VENDORS, ids=lambda stt: stt.spec)
 async def test_a_turn_through_it(fake_server: Any, speech: Samples, stt: SttVendor) -> None:
-    """The model is asked in the words of the vendor, the reply is spoken, and nothing stays open at the vendor."""
+    """The LLM gets the vendor's transcript, the reply is spoken, and nothing stays open at the vendor."""
     name = stt.spec.partition("/")[0]
     async with stt.fake() as vendor:
         vendor.script.usual = SttCue(text=QUESTION)

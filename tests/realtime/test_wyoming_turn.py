@@ -1,4 +1,4 @@
-"""A spoken turn whose ear and voice are in the local network and speak Wyoming."""
+"""A spoken turn whose STT and TTS are in the local network and speak Wyoming."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SESSION = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence
 
 
 async def test_a_turn_through_both(fake_server: Any, speech: Samples) -> None:
-    """The model is asked in the ear's words, and the user hears the voice."""
+    """The LLM gets the transcript, and the TTS audio is played to the user."""
     async with FakeWyoming() as vendor:
         vendor.stt.usual = SttCue(text="No.")
         settings = {

@@ -247,5 +247,5 @@ if __name__ == "__main__":
     parser.add_argument("--turns", type=int, default=2_000)
     parser.add_argument("--at-once", type=int, default=16)
     parser.add_argument("--answers", type=int, default=3_000)
-    logging.disable(logging.CRITICAL)  # of vendors that are told to fail
+    logging.disable(logging.CRITICAL)  # of vendors that fail on cue
     uvloop.run(main(parser.parse_args()))  # as the server does

@@ -1,10 +1,9 @@
-"""What it would cost, and bring, to have a model read a call's instructions ahead: `python
-tests/router/prompt_warming.py`.
+"""Compute the cost and the gain of warming an LLM's prompt cache: `python tests/router/prompt_warming.py`.
 
-The question would be one of which nobody hears the answer, of one token, while the user says their first words. It
-pays what the first turn would have paid for a prompt that is not in the cache, and the first turn reads it from
-there: so what a call pays more is the prompt at its cached price, and the token. Sooner by as much as the router
-takes a warm model to be, and only in the first of the call's turns: the others find the prompt in the cache anyway.
+The warming request would produce one unused token while the user says the first words. It pays what the first turn
+would have paid for a prompt that is not in the cache; the first turn then reads the prompt from there. So a call's
+extra cost is the prompt at its cached price, and the token. The gain is the router's estimate for a warm model, and
+only in the first turn of the call: later turns find the prompt in the cache anyway.
 
 Prices, smallest prompts and times are the catalog's.
 """
@@ -20,7 +19,9 @@ from voicepipe.router.latency_stats import WARM_FACTOR
 
 N_TURNS = 8
 WRITTEN_TOKENS = 80
-"""By a turn of a voice agent. It reads the smallest prompt that is kept, which speaks for reading ahead the most."""
+"""Output tokens of a turn of a voice agent. The prompt is the smallest that vendors cache, the best case for
+warming.
+"""
 
 
 def rows() -> Iterator[tuple[str, ModelFacts]]:

@@ -41,7 +41,7 @@ def inner() -> FakeSynthesizer:
 
 
 async def learn(stored: CachedSynthesizer, *clauses: str) -> None:
-    """Say clauses until they are kept."""
+    """Speak clauses until they are stored."""
     for _ in range(2):
         await speak(stored, VOICE, *clauses)
     await stored.store.settled()
@@ -68,7 +68,7 @@ class TestStoredVoice(ScriptedSynthesizerConformance):
 
 
 async def test_what_is_said_again_is_played(inner: FakeSynthesizer, store: AudioCache) -> None:
-    """The voice is asked twice; the third time nobody is, and the sound is the same."""
+    """The TTS gets two requests; the third time the cache answers, and the audio is the same."""
     stored = CachedSynthesizer(inner, store)
     await learn(stored, "Of course!")
     assert said(inner) == ["Of course!"] * 2
@@ -79,7 +79,7 @@ async def test_what_is_said_again_is_played(inner: FakeSynthesizer, store: Audio
 
 
 async def test_cached_audio_is_reported(inner: FakeSynthesizer, store: AudioCache) -> None:
-    """So that nobody pays for it."""
+    """So cached audio is not charged."""
     stored = CachedSynthesizer(inner, store)
     await learn(stored, "Of course!")
     provider_events: list[ProviderChanged | UnusedSpeech | CachedSpeech] = []
@@ -94,7 +94,7 @@ async def test_a_clause_said_once_is_not_cached(inner: FakeSynthesizer, store: A
 
 
 async def test_cached_and_new_clauses_mixed(inner: FakeSynthesizer, store: AudioCache) -> None:
-    """They come in order; the new ones between two kept ones are one turn of the voice."""
+    """They come in order; the new clauses between two stored ones are one turn of the TTS."""
     stored = CachedSynthesizer(inner, store)
     await learn(stored, "Sure.", "Anything else?")
     clauses = ["New one.", "New two.", "Sure.", "New three.", "Anything else?", "Sure."]
@@ -106,7 +106,7 @@ async def test_cached_and_new_clauses_mixed(inner: FakeSynthesizer, store: Audio
 
 
 async def test_cached_clause_is_played_while_more_may_come(inner: FakeSynthesizer, store: AudioCache) -> None:
-    """What is before it is over as soon as it is said: its end is not waited for in vain."""
+    """The clause before it ends as soon as it is spoken; the cached clause does not wait for more."""
     stored = CachedSynthesizer(inner, store)
     await learn(stored, "Sure.")
     async with stored.open(VOICE) as speech, asyncio.timeout(WAIT_S):
@@ -127,7 +127,7 @@ async def test_cached_clause_is_played_while_more_may_come(inner: FakeSynthesize
     ],
 )
 async def test_another_voice_is_synthesized(inner: FakeSynthesizer, store: AudioCache, other: Voice) -> None:
-    """Voice, model, speed and language tell sounds apart."""
+    """Voice, model, speed and language are part of the cache key."""
     stored = CachedSynthesizer(inner, store)
     await learn(stored, "Sure.")
     await speak(stored, other, "Sure.")
@@ -246,7 +246,7 @@ async def test_least_lately_played_goes_first(inner: FakeSynthesizer, tmp_path: 
 async def test_disk_that_fails_costs_no_turn(
     inner: FakeSynthesizer, store: AudioCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is kept, and everything is said."""
+    """Nothing is stored, and every clause is spoken."""
 
     def full(path: Path, sound: CachedAudio) -> int:
         raise OSError(28, "No space left on device")
@@ -259,7 +259,7 @@ async def test_disk_that_fails_costs_no_turn(
 
 
 async def test_slow_disk_makes_no_queue(store: AudioCache) -> None:
-    """What the disk can't take is not kept, and counted; neither is what is too long."""
+    """Audio that the disk can't take in time is not stored, and counted; neither is audio that is too long."""
     for n in range(50):
         store.keep(f"{n:064}", CachedAudio(tone("One.")))
     assert store.dropped > 0

@@ -57,7 +57,7 @@ def test_words_of_the_same_breath_are_taken_as_they_come(before: str, pieces: tu
 
 
 def test_a_prefilling_model_gets_no_instruction() -> None:
-    """Nor has it functions; others are asked in words."""
+    """It gets no functions either; other models get the instruction as a message."""
     hi = (Said("user", (Text("Hi"),)),)
     request = ModelRequest(model="m", messages=hi, functions=(Function("stop", "Stops.", ""),))
     assert continued(request, "It is", prefills=True).messages == (*hi, Said("assistant", (Text("It is"),)))
@@ -73,7 +73,7 @@ def test_an_answer_in_a_form_of_its_own_is_not_begun_by_others(passed: dict[str,
 
 @given(st.text("ab ", min_size=1, max_size=30), st.integers(0, 30), st.lists(st.integers(1, 5), max_size=12))
 def test_new_words_are_never_lost(answer: str, at: int, cuts: list[int]) -> None:
-    """A model that goes on with exactly what was missing is heard whole, however its text is cut into pieces."""
+    """A model that goes on with exactly what was missing loses no text, however its text is cut into pieces."""
     before, rest = answer[:at] + "!", " " + answer[at:] + "#"
     pieces, left = [], rest
     for n in cuts:

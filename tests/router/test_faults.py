@@ -49,7 +49,7 @@ AFTER: dict[str, tuple[Fault, type[StageError]]] = {
 @pytest.mark.parametrize("name", BEFORE)
 @pytest.mark.parametrize("policy", ["single", "fallback", "hedge", "race"])
 async def test_another_answers_for_one_that_fails_before_it_speaks(pool: Any, name: str, policy: str) -> None:
-    """No exception reaches who asked, whoever fails how."""
+    """No exception reaches the code that opened the request, whichever model fails and however."""
     pooled = await pool(
         2, policy=policy, order="given", deadline_ms=DEADLINE_MS, attempt_timeout_ms=2_000, fallback_after_ms=300
     )

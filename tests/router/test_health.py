@@ -1,4 +1,4 @@
-"""Ears and voices that stand in for one another are watched as models are."""
+"""The router watches pooled STT and TTS providers as it watches models."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def opened(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
 
 
 async def test_a_voice_whose_key_is_refused_is_an_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """The user hears the other one, and whoever operates the server hears of it."""
+    """The user gets the other voice, and the operator finds the error in the log."""
     cues, stats = (TtsCue(fault=Status(401)), TtsCue()), SharedStats()
     speakers = tuple(
         SynthesizerCandidate(c, FakeSynthesizer(cue, name=c.spec), True) for c, cue in zip(PAIR, cues, strict=True)

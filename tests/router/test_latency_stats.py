@@ -1,4 +1,4 @@
-"""What is learned from answers, also from those that nobody waited for."""
+"""Latency statistics learn from answers, also from abandoned ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_losers_that_were_closed_early_do_not_look_fast() -> None:
 
 
 def test_evidence_fades_towards_the_prior() -> None:
-    """So a model that nobody asks any more is asked again."""
+    """So a model that gets no requests any more is tried again."""
     survival = Survival(250.0)
     for _ in range(100):
         survival.spoke(3_000, 0.0)

@@ -163,7 +163,7 @@ ENDLESS: dict[str, tuple[Callable[[], Iterator[ModelEvent]], str]] = {
 
 @pytest.mark.parametrize("kind", ENDLESS)
 async def test_an_answer_without_end(kind: str) -> None:
-    """Another model may be asked, and the vendor's side is left."""
+    """The failure is retryable with another model, and the vendor's connection is closed."""
     said, why = ENDLESS[kind]
     talker = Talker(said())
     events, failure = await answer(talker)
@@ -209,7 +209,7 @@ async def test_a_model_that_falls_silent_is_waited_for_no_longer() -> None:
 
 
 async def test_a_slow_reader_is_not_the_models_fault(hands: Hands) -> None:
-    """Time in which nobody asks for more is not counted."""
+    """Time in which the reader requests no event is not counted."""
     said: list[ModelEvent] = [TextDelta("a"), TextDelta("b"), Finished("stop")]
     seen = []
     async with LimitedModel(Talker(iter(said)), FEW).open(HI) as answered:
@@ -244,7 +244,7 @@ async def test_a_flood_lets_others_have_their_turn() -> None:
 
 
 class Singer:
-    """A voice that gives these pieces of sound, whatever it is asked; a number is a wait."""
+    """A TTS that yields these pieces of audio, whatever the text; a number is a wait."""
 
     name = "fake/tts"
     voices: frozenset[str] | None = None
@@ -309,7 +309,7 @@ async def test_pauses_are_speech() -> None:
 
 
 async def test_speech_that_trickles(hands: Hands) -> None:
-    """A millisecond three times a second is never heard as speech."""
+    """One millisecond of audio three times a second never counts as speech."""
     came, why = await speech(Singer((each for _ in repeat(None) for each in (0.3, Spoken(0, TONE[:24]))), hands))
     assert "expected at least 1000 ms of audio in 15 s, got less" in why
     assert 50 <= len(came) <= 51  # by how 0.3 is rounded
@@ -355,7 +355,7 @@ class Writer:
 
 
 async def outcome_of(writer: Writer, *, after_s: int) -> tuple[int, str]:
-    """How many texts come after so much audio, and why they end."""
+    """Return the number of texts that come after this audio, and why they end."""
     came: list[TranscriptEvent] = []
     async with LimitedTranscriber(writer, ProviderLimits()).open(TranscriptionOptions(model="m")) as stream:
         stream.begin(1)
@@ -378,7 +378,7 @@ async def test_the_transcript_of_a_long_recording() -> None:
 
 
 async def test_transcripts_without_end() -> None:
-    """They cost time, each of them: of interim ones the rest is left out, of final ones nobody gives so many."""
+    """Each transcript costs time: excess interim ones are left out, and excess final ones end the stream."""
     interims: list[TranscriptEvent] = [Interim(1, "word")] * 5_000
     assert await outcome_of(Writer(iter([*interims, Final(1, 1, "word")])), after_s=2) == (1_201, "")
     n, why = await outcome_of(Writer(repeat(Final(1, 0, "word"))), after_s=2)

@@ -26,7 +26,7 @@ ALL = (DEAR, CHEAP, ODD)
 
 @dataclass
 class Moment:
-    """An outlook that is told what to say."""
+    """An outlook with scripted answers."""
 
     ttfts_ms: dict[str, float] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)

@@ -34,7 +34,7 @@ def order_names(orders: list[Order]) -> list[str]:
 
 
 class Scenario:
-    """A race told in lines."""
+    """A race written as lines."""
 
     def __init__(self, plan: Plan) -> None:
         self.race = Race(plan)
@@ -158,7 +158,7 @@ plans = st.builds(
 
 @given(plans, st.data())
 def test_every_race_ends_and_leaves_no_call_running(plan: Plan, data: Any) -> None:
-    """At most one speaks, everybody else is closed or has failed, and never more are in flight than may be."""
+    """At most one model speaks, every other one is closed or has failed, and calls in flight never exceed the limit."""
     race, now_ms, spoken = Race(plan), 0.0, 0
     most = max(2, 1 + sum(not each.after_ms for each in plan.later)) + 1  # and one replacement
     spoken += sum(isinstance(each, Speak) for each in race.begin(now_ms))
@@ -194,7 +194,7 @@ def test_a_hedge_that_is_overdue_is_started_once(late_ms: int) -> None:
 
 @given(st.floats(0, 1e8), st.sampled_from([1.0, 300.0, 333.3, 600.0]), st.booleans())
 def test_what_is_due_happens_whatever_instant_it_began_at(began_ms: float, after_ms: float, alone: bool) -> None:
-    """Fractions of a millisecond do not add up: whoever wakes when told finds something to do."""
+    """Fractions of a millisecond do not add up: a timer that wakes at the given time finds something to do."""
     plan = Plan(
         first=A,
         later=(Later(B, after_ms),),

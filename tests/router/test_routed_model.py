@@ -1,4 +1,4 @@
-"""A routed answer as whoever asked sees it: who spoke, why, for how much, and what becomes of the others."""
+"""A routed answer from the session's side: which model spoke, why, at what cost, and how the other calls end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WORDS = tuple(f" word{i}" for i in range(30))
 
 
 async def test_everything_of_an_answer_comes_in_order(pool: Any) -> None:
-    """Who, the words, what each call came to, the count, the end."""
+    """The provider, the words, the cost of each call, the token count, the end."""
     pooled = await pool(1)
     pooled.vendors[0].llm.usual = LlmCue(tokens=("One", " two"), input_tokens=1_000)
     came = await pooled.request(HI)
@@ -106,21 +106,21 @@ async def test_who_leaves_before_the_first_word_takes_all_calls_along(pool: Any)
 
 
 async def test_what_is_learned_moves_the_questions(pool: Any) -> None:
-    """The first never speaks; after a few hedged answers the second is asked first, and alone."""
+    """The first model never speaks; after a few hedged answers the second gets the request first, and alone."""
     pooled = await pool(2, hedge_budget_usd=0.001)
     pooled.vendors[0].llm.usual = LlmCue(fault=Hang())
     whys = []
     for n in range(12):
         came = await pooled.request(replace(HI, session=f"s{n}"))
         whys.append(came.attempts[0][:2])
-        # Tables are made anew once a second; nobody should have to wait for that here.
+        # Tables are made anew once a second; these tests should not wait for that.
         for pool_ in (pooled.model._routes.pools["voice"],):
             pool_._built_ms = dict.fromkeys(pool_._built_ms, -1e9)
     assert whys[-1] == ("v1/m", "primary")
 
 
 async def test_a_key_that_is_refused_is_an_error_in_the_log(pool: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Once, and then that model is not asked for a minute."""
+    """The error is logged once, and then that model gets no request for a minute."""
     pooled = await pool(2, policy="single", order="given")
     pooled.vendors[0].llm.usual = LlmCue(fault=Status(401))
     with caplog.at_level(logging.WARNING, logger="voicepipe"):
@@ -139,7 +139,7 @@ async def test_a_key_that_is_refused_is_an_error_in_the_log(pool: Any, caplog: p
 
 
 async def test_a_single_model_is_retried_and_observed(pool: Any) -> None:
-    """Its wrong key is told of until it answers."""
+    """The wrong key is reported until the model answers."""
     pooled = await pool(1)
     alone = replace(HI, models=())
     model = RoutedModel(pooled.model._first, "", pooled.model._routes, metadata={})
@@ -227,7 +227,7 @@ async def test_a_continuation_reads_what_was_said_and_has_no_tools(pool: Any) ->
 
 
 async def test_a_continuation_is_in_the_same_breath_where_that_can_be(pool: Any) -> None:
-    """A word that was cut is finished, and nobody is asked in words."""
+    """A word that was cut is finished, and the request has no written instruction."""
     pooled = await pool(2, order="given", policy="single", prefills=True)
     pooled.vendors[0].llm.usual = LlmCue(tokens=("It is al", "mo"), fault=Cut(2))
     pooled.vendors[1].llm.usual = LlmCue(tokens=("st", " noon."))
@@ -246,7 +246,7 @@ async def test_resuming_can_be_turned_off(pool: Any) -> None:
 
 
 async def test_a_stalled_speaker_has_as_long_as_there_is_sound(pool: Any) -> None:
-    """Nobody else is asked while much is still to be heard; when it runs out, somebody is."""
+    """No other model gets a request while much audio is still to be played; when the audio runs out, one does."""
     left_ms = 60_000
     looked = asyncio.Event()
 
@@ -315,7 +315,7 @@ async def test_warming_opens_the_way_to_the_first_and_its_hedge(pool: Any) -> No
 
 
 async def test_a_request_may_have_a_deadline_of_its_own(pool: Any) -> None:
-    """The table for it is made once, and a few are kept."""
+    """The table for it is made once, and a few tables are stored."""
     pooled = await pool(2)
     for deadline_ms in range(100, 2_000, 100):
         assert (await pooled.request(replace(HI, deadline_ms=deadline_ms))).is_whole

@@ -1,4 +1,4 @@
-"""A voice made of voices keeps the port's promises, and is heard to its last word when one of them breaks."""
+"""A pool of TTS providers keeps the port's promises, and speaks to the last word when one of them breaks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ SENTENCE = "The train to the city leaves at nine."
 
 
 def routed(*voices: FakeSynthesizer, stats: SharedStats | None = None, **options: Any) -> RoutedSynthesizer:
-    """Those voices as one; policy `fallback` unless told otherwise, so that no hedge depends on the machine's pace."""
+    """Return a pool of these voices; the default policy is `fallback`, so that no hedge depends on the
+    machine's pace.
+    """
     candidates = tuple(Candidate(spec=voice.name, ttft_p50_ms=250.0) for voice in voices)
     chosen = RouterOptions(
         **{"policy": "fallback", "fallback_after_ms": 60_000, "attempt_timeout_ms": 60_000, **options}
@@ -55,7 +57,7 @@ def named(*usual: TtsCue | Callable[[str], TtsCue | None] | None) -> list[FakeSy
 
 
 def listening() -> tuple[Voice, list[ProviderChanged]]:
-    """How to speak, and what is told of who does."""
+    """Return a voice to speak with, and the list of its provider changes."""
     provider_events: list[ProviderChanged] = []
 
     def note(what: ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
@@ -97,7 +99,7 @@ class TestBesideOneThatRefuses(SynthesizerConformance):
 
 
 async def test_another_speaks_for_one_that_refuses() -> None:
-    """The user hears all of it, and it is told who spoke and why."""
+    """All of the text is played, and the event names the provider that spoke, and why."""
     first, second = named(TtsCue(fault=Status(503)), TtsCue())
     voice, provider_events = listening()
     spoken_audio = await speak(routed(first, second), voice, "One clause,", "two clauses.")
@@ -108,7 +110,9 @@ async def test_another_speaks_for_one_that_refuses() -> None:
 
 
 async def test_characters_per_provider_are_reported() -> None:
-    """Enough to pay each: who failed has said nothing, who was late is paid in vain, who goes on says the rest."""
+    """The events suffice to charge each TTS: none for one that failed, unused speech for a late one, the rest for the
+    next.
+    """
     provider_events: list[ProviderChanged | UnusedSpeech | CachedSpeech] = []
     voice = Voice(model="any", on_event=provider_events.append)
     late, soon = named(TtsCue(fault=Hang()), TtsCue())
@@ -142,7 +146,7 @@ async def test_another_goes_on_with_the_clause_that_was_not_begun() -> None:
 
 
 async def test_another_goes_on_in_mid_sentence_with_the_next_word() -> None:
-    """By how long it sounded: no word is lost, and at most one is heard twice."""
+    """The audio's duration gives the position: no word is lost, and at most one is played twice."""
     cut_ms = round(11 * CHAR_MS)  # in "The train to"
     cut = Cut(after=2 * cut_ms * RATE_HZ // 1_000)
     first, second = named(TtsCue(fault=cut, ms_per_char=round(CHAR_MS)), TtsCue())
@@ -153,7 +157,7 @@ async def test_another_goes_on_in_mid_sentence_with_the_next_word() -> None:
 
 
 async def test_a_voice_that_breaks_behind_its_last_word_has_said_all() -> None:
-    """Nobody is asked for what was heard."""
+    """No other provider gets a request for audio that was played."""
     slow = TtsCue(fault=Cut(after=1 << 30), ms_per_char=2 * round(CHAR_MS))
     first, second = named(slow, TtsCue())
     spoken_audio, error = await outcome(routed(first, second), Voice(model="any"), "Hello there.")
@@ -169,7 +173,9 @@ async def test_all_fail() -> None:
 
 
 async def test_a_session_keeps_its_voice() -> None:
-    """A voice that stepped in speaks the next turns too, though the first choice is well again; others hear that."""
+    """A fallback voice speaks the next turns too, though the first choice is well again; other sessions use
+    that one.
+    """
     first, second = named(TtsCue(), TtsCue())
     first.script.cue(TtsCue(fault=Cut(after=0)))
     synthesizer = routed(first, second)
@@ -240,7 +246,7 @@ async def _all_of(speech: Any) -> list[Spoken]:
 
 
 async def test_who_goes_on_may_stall_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before it has sounded: the next one says it, and nobody waits for the turn's own deadline."""
+    """It stalls before any audio: the next voice speaks, without waiting for the turn's own deadline."""
     monkeypatch.setattr("voicepipe.router.tts.speech.STALL_MS", 50)
     voices = named(TtsCue(fault=Stall(after=4_800)), TtsCue(fault=Hang()), TtsCue())
     voice, provider_events = listening()
@@ -279,7 +285,7 @@ async def test_a_voice_gets_only_names_that_it_knows() -> None:
 
 
 async def test_who_steps_in_is_warm_too() -> None:
-    """Two are kept ready, the third is not."""
+    """Two voices are warmed, the third is not."""
     voices = named(TtsCue(), TtsCue(), TtsCue())
     with routed(*voices).keep_warm(Voice(model="any")):
         assert [len(voice.warm) for voice in voices] == [1, 1, 0]
@@ -287,14 +293,16 @@ async def test_who_steps_in_is_warm_too() -> None:
 
 
 async def test_a_refusal_of_one_alone_is_the_turns() -> None:
-    """Nobody else can speak."""
+    """No other voice can speak."""
     _, error = await outcome(routed(*named(TtsCue(fault=Status(404)))), Voice(model="any"), "Hello.")
     assert isinstance(error, StageRefused)
 
 
 class TestCancellation(LeavesNothing):
     async def test_a_hundred_turns_are_cut_at_any_point(self) -> None:
-        """Whoever speaks, fails or steps in just then: every voice that was opened is left, and none counts as busy."""
+        """Whichever voice speaks, fails or steps in just then: every opened voice is closed, and none counts
+        as busy.
+        """
         dice = random.Random(SEED)
         faults = (None, Status(503), Cut(after=0), Cut(after=4_800))
         voices = named(*(lambda _: TtsCue(fault=dice.choice(faults), ms_per_char=4) for _ in range(3)))
@@ -349,7 +357,7 @@ def test_silence_before_a_clause_counts_for_no_word() -> None:
 
 
 def test_a_voice_shows_its_pace() -> None:
-    """A clause that was said to its end tells how long the next one's words take."""
+    """A clause that was spoken to its end gives the pace of the next one's words."""
     clauses = ("a" * 20, "bbbb cccc dddd")
     progress = Progress(1.0)
     progress.note(sounding(20 * 40), clauses)

@@ -1,4 +1,4 @@
-"""An ear made of ears keeps the port's promises, and loses no word when one of them breaks."""
+"""A pool of STT providers keeps the port's promises, and loses no word when one of them breaks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STREAMS = TranscriberCapabilities(rate_hz=16_000, streams=True, partials=True)
 
 
 def routed(*transcribers: FakeTranscriber, **options: Any) -> RoutedTranscriber:
-    """Those ears as one."""
+    """Return a pool of these transcribers."""
     candidates = tuple(Candidate(spec=transcriber.name) for transcriber in transcribers)
     chosen = RouterOptions(**{"fallback_after_ms": 60_000, **options})
     candidates_with_transcriber = tuple(
@@ -145,7 +145,7 @@ async def test_an_expired_connection_is_replaced_by_the_same_transcriber(speech:
 
 
 async def test_a_transcriber_that_expires_at_once_is_left(speech: Samples) -> None:
-    """A vendor that ends each connection serves nobody."""
+    """A vendor that ends each connection is no use."""
     transcriber, other = named(None, SttCue(text="heard elsewhere"))
 
     async def fail(number: int) -> None:
@@ -166,7 +166,7 @@ async def test_a_transcriber_that_expires_at_once_is_left(speech: Samples) -> No
 
 
 async def test_a_pending_flush_is_repeated(speech: Samples) -> None:
-    """Two texts are due when an ear breaks: both come from the next, by their numbers."""
+    """Two texts are due when a transcriber breaks: both come from the next, by their numbers."""
     first, second = named(None, SttCue(text="heard"))
     async with routed(first, second).open(TranscriptionOptions(model="any")) as stream:
         for utterance in (1, 2):
@@ -181,7 +181,7 @@ async def test_a_pending_flush_is_repeated(speech: Samples) -> None:
 
 
 async def test_a_late_text_is_fetched_elsewhere(speech: Samples) -> None:
-    """An ear that does not answer in time is left for another."""
+    """A transcriber that does not answer in time is left for another."""
     first, second = named(SttCue(fault=Hang()), SttCue(text="in time"))
     async with routed(first, second, fallback_after_ms=50).open(TranscriptionOptions(model="any")) as stream:
         stream.begin(1)
@@ -192,8 +192,7 @@ async def test_a_late_text_is_fetched_elsewhere(speech: Samples) -> None:
 
 
 async def test_a_text_that_came_is_not_repeated(speech: Samples) -> None:
-    """An ear breaks after its text: the next hears the utterance, in case the user goes on, and says nothing of it
-    until it is asked."""
+    """The next transcriber gets the utterance, in case the user goes on, and sends no text before a flush."""
     first, second = named(None, None, capabilities=STREAMS)
     async with routed(first, second).open(TranscriptionOptions(model="any")) as stream:
         stream.begin(1)
@@ -213,7 +212,7 @@ async def test_a_text_that_came_is_not_repeated(speech: Samples) -> None:
 
 
 async def test_rates_may_differ(speech: Samples) -> None:
-    """Sound is taken at the highest rate, and each ear gets its own."""
+    """The pool takes audio at the highest rate, and each transcriber gets its own rate."""
     first = FakeTranscriber(lambda _: SttCue(fault=HangUp()), name="v0/ear")
     wide = TranscriberCapabilities(rate_hz=24_000, streams=True, short_words=False)
     second = FakeTranscriber(lambda _: SttCue(text="hi"), name="v1/ear", capabilities=wide)
@@ -231,7 +230,9 @@ async def test_rates_may_differ(speech: Samples) -> None:
 
 
 async def test_an_utterance_transcriber_gets_the_audio_before_it(speech: Samples) -> None:
-    """Beside one that hears the whole call, one that does not gets the first word, said before it was noticed."""
+    """Beside a transcriber of the whole call, one that works per utterance gets the first word, said before speech was
+    noticed.
+    """
     first = FakeTranscriber(lambda _: SttCue(fault=HangUp()), name="v0/ear", capabilities=STREAMS)
     second = FakeTranscriber(lambda _: SttCue(), name="v1/ear")
     async with routed(first, second).open(TranscriptionOptions(model="any")) as stream:
@@ -258,7 +259,7 @@ async def test_a_session_survives_more_failures_than_it_has_transcribers(speech:
     first, second = named(None, None)
     provider_events: list[ProviderChanged] = []
     async with routed(first, second).open(TranscriptionOptions(model="any", on_event=provider_events.append)) as stream:
-        # Each but the first utterance is also asked of the ear before, which breaks just then.
+        # Each but the first utterance is also flushed at the transcriber before, which breaks just then.
         for utterance, (transcriber, n) in enumerate(((first, 0), (second, 0), (first, 2))):
             stream.begin(utterance)
             push(stream, speech)
@@ -271,7 +272,7 @@ async def test_a_session_survives_more_failures_than_it_has_transcribers(speech:
 
 class TestCancellation(LeavesNothing):
     async def test_a_hundred_sessions_end_at_any_point(self, speech: Samples) -> None:
-        """Whoever listens, fails or steps in just then: every ear that was opened is left."""
+        """Whichever transcriber is in use, fails or steps in just then: every opened transcriber is closed."""
         dice = random.Random(SEED)
         faults = (None, Status(503), HangUp())
         transcribers = [

@@ -70,7 +70,9 @@ def test_a_model_that_the_session_was_with_is_warm_and_speaks_sooner() -> None:
 
 
 def test_a_model_that_goes_bad_loses_its_turns_and_gets_them_back() -> None:
-    """Slow for two minutes: within half a minute the other is asked first; a few minutes later it is tried again."""
+    """The model is slow for two minutes: within half a minute the other gets requests first; a few minutes later it is
+    tried again.
+    """
     stats = SharedStats()
     pool = build_pool("p", (A, B), RouterOptions(hedge_budget_usd=0.0002), stats)
 

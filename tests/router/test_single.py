@@ -1,4 +1,4 @@
-"""A provider that stands alone keeps its port's promises while it is watched, and what is wrong with it is told of."""
+"""A single provider keeps its port's promises while the router watches it, and its faults are reported."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_what_another_stage_did_is_not_held_against_a_voice() -> None:
 
 
 def test_speed_is_that_of_the_latest_answers_by_their_tokens() -> None:
-    """What came at once, or has no count, tells nothing."""
+    """Answers that came at once, or have no token count, don't count."""
     speed = OutputSpeed()
     speed.note(40, 5)
     speed.note(0, 900)

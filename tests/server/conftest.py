@@ -1,4 +1,4 @@
-"""A server on a real port, made of real parts, with a session that does what a test tells it."""
+"""A server on a real port, made of real parts, with a session that runs a test's own talk."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ REFUSED = Health(
 
 
 class NoModels:
-    """Nobody can be asked; `test_chat.py` has a server with models."""
+    """Offer no model; `test_chat.py` has a server with models."""
 
     def find(self, name: str) -> ChatRoute | None:
         return None
@@ -100,7 +100,7 @@ class NoModels:
 
 
 class NoSound:
-    """Nobody speaks or hears; `test_speech.py` has a server where somebody does."""
+    """Offer no TTS and no STT; `test_speech.py` has a server with both."""
 
     def speech(self, name: str) -> SpeechRoute | None:
         return None
@@ -117,7 +117,7 @@ class NoSound:
 
 @dataclass(eq=False)
 class FakeSession:
-    """Runs a test's own talk on the socket, and closes it when it is told to end."""
+    """Run a test's own talk on the socket, and close the socket when the session must end."""
 
     talk: Talk
     note_turn: Callable[[TurnRecord], None]
@@ -134,7 +134,7 @@ class FakeSession:
         return False
 
     def forbid_resume(self) -> None:
-        """Nobody comes back anyway."""
+        """Do nothing: no client of these tests resumes."""
 
     def end_now(self, ending: Ending) -> None:
         self.ending = ending
@@ -340,7 +340,7 @@ def serve(tmp_path: Path) -> Serve:
 
 @dataclass
 class Gate:
-    """A talk that tells when it began, and ends when it is let go."""
+    """A talk that signals its start, and ends when the test releases it."""
 
     began: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)

@@ -1,4 +1,4 @@
-"""What the docs tell of speech and transcriptions is so: its example runs, and its tables name every parameter."""
+"""The docs of speech and transcriptions are right: their example runs, and their tables name every parameter."""
 
 from __future__ import annotations
 

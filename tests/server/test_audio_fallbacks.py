@@ -1,4 +1,4 @@
-"""Speech and transcriptions of an agent that has several voices and ears."""
+"""Speech and transcriptions of an agent that has several TTS and STT providers."""
 
 from __future__ import annotations
 

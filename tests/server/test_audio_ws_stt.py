@@ -1,4 +1,4 @@
-"""Transcriptions by an ear that hears a whole call over one socket."""
+"""Transcriptions by an STT provider that receives a whole call over one socket."""
 
 from __future__ import annotations
 

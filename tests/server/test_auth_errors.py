@@ -1,7 +1,7 @@
-"""Every way to come in that is refused, at the door of a running server.
+"""A running server refuses every invalid way to sign in.
 
-Before the upgrade, in JSON, in words that tell an honest user what to do. `tests/test_security.py` holds the list of
-attacks against these names.
+Refusals come before the upgrade, in JSON, and explain to an honest user what to do. `tests/test_security.py` holds the
+list of attacks against these names.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ async def test_two_different_keys_in_one_request_are_refused(serve: Any) -> None
 
 
 async def test_a_page_learns_without_the_upgrade_why_it_would_be_refused(serve: Any, gate: Any) -> None:
-    """A browser isn't told why its WebSocket failed."""
+    """A browser reports no reason when its WebSocket fails."""
     async with serve(max_sessions=1) as server:
         used = server.forge(limits={"max_sessions": 1})
         async with server.connect(headers=bearer(used)):

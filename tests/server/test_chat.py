@@ -422,7 +422,7 @@ async def test_a_client_that_goes_in_the_middle_takes_its_question_with_it(serve
 async def test_a_client_that_takes_nothing_loses_its_answer(
     fake_server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And the provider is not read on for it meanwhile: what nobody takes fills sockets, not our memory."""
+    """The server stops reading the provider meanwhile: unread output fills sockets, not the server's memory."""
     monkeypatch.setattr(streaming, "STUCK_S", 0.3)
     caplog.set_level("INFO", "voicepipe")
     # More than sockets hold, and below what a model may write.

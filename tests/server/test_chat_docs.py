@@ -1,4 +1,4 @@
-"""What the docs tell of the gateway is so: its example runs, and its tables name every parameter."""
+"""The docs of the gateway are right: their example runs, and their tables name every parameter."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def only(*healthy: str) -> Any:
 
 
 async def complete(server: Any, **more: Any) -> tuple[str, str, dict[str, Any]]:
-    """Who answered, by their own word, by the header and by the answer's own field."""
+    """Return the model that answered, by its own text, by the header and by the answer's own field."""
     async with client_of(server) as client:
         raw = await client.chat.completions.with_raw_response.create(messages=MESSAGES, **more)
     answer = raw.parse()

@@ -121,7 +121,7 @@ async def test_a_running_request_is_not_idle(serve: Any) -> None:
 
 
 async def test_an_address_has_so_many_connections_without_a_request_and_no_more(serve: Any) -> None:
-    """The oldest go, so whoever comes with a request is heard; other addresses are not concerned."""
+    """The oldest connections are closed, so a client with a request is served; other addresses are not affected."""
     async with serve(address_connections=3) as server, AsyncExitStack() as stack:
         other = await stack.enter_async_context(dialled(server, local_addr=("127.0.0.2", 0)))
         lines = [await stack.enter_async_context(dialled(server)) for _ in range(10)]
@@ -159,7 +159,7 @@ async def test_a_handshake_that_does_not_come_ends_its_connection(serve: Any) ->
 
 
 async def test_a_client_that_takes_no_answer_loses_its_connection(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it asks for: here a page that is larger than what the system keeps for it."""
+    """The rule holds for every answer: here a page that is larger than the system's socket buffers."""
     monkeypatch.setattr(http_protocol, "UNREAD_S", 0.3)
     async with serve(metrics_allow=("127.0.0.1",)) as server:
         (server.context.pages / "large.js").write_bytes(b" " * (24 << 20))
@@ -167,7 +167,7 @@ async def test_a_client_that_takes_no_answer_loses_its_connection(serve: Any, mo
         with socket.create_connection((at.hostname, at.port)) as deaf:
             deaf.sendall(request)
             async with asyncio.timeout(BOUND_S):
-                while not await n_closed(server, "unread"):  # noqa: ASYNC110 - no event tells
+                while not await n_closed(server, "unread"):  # noqa: ASYNC110 - no event reports it
                     await asyncio.sleep(0.01)
             deaf.settimeout(BOUND_S)
             n_bytes = 0

@@ -1,4 +1,4 @@
-"""Who may look at the dashboard, and what it holds figures against."""
+"""Which clients may open the dashboard, and the limits to which it compares figures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 async def test_a_new_server_shows_it_to_its_own_machine(serve: Any) -> None:
-    """Nobody made a key yet and nobody else can come in: there is nothing to sign in with."""
+    """No API key exists yet and no other machine can connect: there is nothing to sign in with."""
     async with serve() as server:
         status, body = await server.get("/dashboard/about")
         assert (status, body["sees_all"]) == (200, True)
@@ -16,7 +16,7 @@ async def test_a_new_server_shows_it_to_its_own_machine(serve: Any) -> None:
 
 
 async def test_beyond_loopback_it_is_never_open(serve: Any) -> None:
-    """The page itself holds nothing and comes to everybody; its figures ask for a key, also when there is none yet."""
+    """The page itself holds no data and every client may load it; its figures require a key, also before one exists."""
     async with serve(on_loopback=False) as server:
         async with server.http.get(f"{server.base}/dashboard") as page:
             assert (page.status, page.content_type) == (200, "text/html")

@@ -1,4 +1,4 @@
-"""Recordings are decoded in processes of their own: what a file does to its decoder concerns nobody else."""
+"""Recordings are decoded in processes of their own: a file that harms its decoder affects no other request."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def processes(decoders: Decoding) -> list[int]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait for what another process does, of which no event tells."""
+    """Wait for an effect of another process that no event reports."""
     async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -158,7 +158,7 @@ for wanted in (lambda: bytearray(400 << 20), lambda: open("/etc/passwd"), lambda
 
 
 async def test_an_answer_that_no_decoder_gives_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has taken over a decoder must not take over the server: no gigabyte is waited for."""
+    """A compromised decoder must not compromise the server: the server waits for no gigabyte."""
     for kind, n_bytes in ((b"p", 1 << 30), (b"x", 1 << 20), (b"o", 5), (b"?", 1)):
         reader = asyncio.StreamReader()
         reader.feed_data(decode_process.ANSWER.pack(kind, 0.0, n_bytes))

@@ -1,4 +1,4 @@
-"""What is kept of a session or a user is deleted on request, all of it, by who may."""
+"""All stored data of a session or a user is deleted on request, by those who are permitted to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def stored_turn(id: str, session: str, *, project: str = "acme", user: str = "")
 
 
 async def test_a_session_is_deleted_with_all_its_data(serve: Any, monkeypatch: Any) -> None:
-    """Its turns, what webhooks wait to tell, what the live stream remembers, and its journal; no other's."""
+    """Delete its turns, its pending webhooks, its events in the live stream and its journal; leave other sessions
+    alone.
+    """
     deleted_journals: list[tuple[str, ...]] = []
 
     def delete_session(*whose: str) -> int:

@@ -77,7 +77,7 @@ async def test_what_comes_of_the_work_is_what_the_route_gives() -> None:
 
 async def _outcome(http: ClientSession) -> str:
     try:
-        async with http.post("/?wait=1") as answer:  # a GET that is cut would be asked again by the library
+        async with http.post("/?wait=1") as answer:  # the library would repeat a GET whose connection is cut
             return str(answer.status)
     except ClientError:
         return "cut"

@@ -1,4 +1,4 @@
-"""Who is let in, as whom, and who is not."""
+"""Which requests the server accepts, for which principal, and which it refuses."""
 
 from __future__ import annotations
 

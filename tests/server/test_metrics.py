@@ -1,4 +1,4 @@
-"""Who may read `/metrics`, and that the whole server's own counts are in it."""
+"""Which clients may read `/metrics`, and that the whole server's own counts are in it."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_sessions_are_counted_while_they_last(serve: Any, gate: Any) -> No
 
 
 async def test_a_whole_server_counts_a_conversation(fake_server: Any, question: Path) -> None:
-    """Its turn, its providers and its loop; nothing was dropped, and nobody was stuck."""
+    """The metrics count its turn, its providers and its event loop; nothing was dropped or stuck."""
     async with fake_server() as server, connect(server.url) as call, aiohttp.ClientSession() as http:
         await call.turn(read_sound(question, 24_000))
 

@@ -1,4 +1,4 @@
-"""How providers are doing, for whoever operates the server."""
+"""Operators read the state of the providers."""
 
 from __future__ import annotations
 

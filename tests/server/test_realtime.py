@@ -184,7 +184,7 @@ async def test_compression_is_declined(serve: Any) -> None:
 
 
 async def test_a_client_that_stops_reading_makes_the_session_wait(serve: Any) -> None:
-    """Little is kept for it on our side: a second or two of speech, not minutes."""
+    """The server buffers little for a slow client: a second or two of speech, not minutes."""
     sent_bytes: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def flood(line: ClientSocket) -> None:
@@ -275,7 +275,7 @@ async def test_stopping_waits_for_a_session_that_ends_by_itself(serve: Any, gate
 
 
 async def test_stopping_drops_a_line_whose_session_does_not_end(serve: Any, gate: Any) -> None:
-    """A session that hears nothing of the goodbye can't hold up the end."""
+    """A session that does not receive the close message can't delay the shutdown."""
     async with serve(drain_ms=0) as server:
         server.talks.append(gate)
         line = await server.connect()

@@ -1,4 +1,4 @@
-"""Who waits with an open connection before a word was said: bounded by address, and never at another's cost."""
+"""Open connections that wait before the first word: bounded by address, and never at another address's cost."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ async def test_a_long_text_is_spoken_whole(server: Any) -> None:
 @pytest.mark.parametrize("text", ["a", "a.\n" * 1_300, "word " * 800, "1. " * 500, "x" * 4_096, "No. 5, e.g. 3.5!"])
 def test_no_text_is_too_much_for_a_voice(text: str) -> None:
     """All of it is said, in pieces that any voice will queue."""
-    pieces = list(clauses(text, "xx"))  # of whose language nobody knows the numbers
+    pieces = list(clauses(text, "xx"))  # a language without known numbers
     assert list(filter(str.isalnum, "".join(pieces))) == list(filter(str.isalnum, text))
     assert len(pieces) <= 64
 
@@ -180,7 +180,7 @@ async def test_a_refusal_of_the_provider_keeps_its_status(server: Any) -> None:
 
 
 async def test_a_failure_in_the_middle_is_no_end(server: Any) -> None:
-    """Nobody takes half of the sound for all of it."""
+    """A client can't mistake half of the audio for all of it."""
     server.vendor.tts.usual = TtsCue(fault=Cut(after=24_000))
     async with client_of(server) as client:
         with pytest.raises(openai.APIConnectionError):

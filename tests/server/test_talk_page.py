@@ -61,7 +61,7 @@ async def test_a_program_that_is_no_page_gets_none(serve: Any) -> None:
 
 
 async def test_another_machine_gets_none(serve: Any) -> None:
-    """Its address told by a proxy that is trusted; without proxies the tests of `auth` show it."""
+    """A trusted proxy reports the address of the other machine; the tests of `auth` cover the case without proxies."""
     async with serve(trusted_proxies=("127.0.0.1",), talk_page_tokens="always") as server:
         status, body = await server.post("/talk/token", headers=own(server, **{"X-Forwarded-For": "203.0.113.7"}))
         assert (status, body["error"]["code"]) == (403, "not_loopback")

@@ -20,7 +20,7 @@ from voicepipe.server.tls import dev_certificate, tls_context
 
 
 async def test_the_server_speaks_https_and_wss_with_a_made_certificate(serve: Any, tmp_path: Path) -> None:
-    """Which a client that was told to trust it finds good for the names of this machine."""
+    """A client that trusts the certificate accepts it for the names of this machine."""
     async with serve(tls_dev=True) as server:
         assert server.base.startswith("https://127.0.0.1:")
         trusting = ssl.create_default_context(cafile=tmp_path / "tls-dev" / "cert.pem")

@@ -236,7 +236,7 @@ async def test_an_upload_that_trickles_ends(server: Any, monkeypatch: pytest.Mon
 
 
 async def test_uploads_on_their_way_take_no_place(fake_server: Any) -> None:
-    """However many: who has sent all of a recording is heard meanwhile."""
+    """However many uploads are running, a client that has sent its whole recording is served meanwhile."""
     async with (
         fake_server({"server.max_audio": 2}) as server,
         AsyncExitStack() as stack,
@@ -265,7 +265,7 @@ async def test_an_address_has_so_many_uploads_on_their_way(server: Any, monkeypa
 
 
 async def test_a_body_whose_time_is_over_is_not_ended_again() -> None:
-    """Who makes room in the same turn of the loop must not fail for it."""
+    """Another request that makes room in the same turn of the loop must not fail for it."""
     body = bodies.Body()
 
     async def read() -> None:
@@ -285,7 +285,7 @@ async def test_a_body_whose_time_is_over_is_not_ended_again() -> None:
 async def test_bodies_on_their_way_have_so_much_memory_and_no_more(
     server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who has most of it loses, not whoever comes next."""
+    """The upload that holds most of the memory is refused, not the newest one."""
     monkeypatch.setattr(bodies, "ALL_BYTES", 150_000)
     async with uploading(server, local_addr=("127.0.0.2", 0)) as (little, few), uploading(server) as (first, much):
         few.write(b'Content-Disposition: form-data; name="file"\r\n\r\n' + b"x" * 20_000)

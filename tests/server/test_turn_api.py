@@ -1,4 +1,4 @@
-"""Turns, sessions and figures over HTTP: what is asked for, and by whom."""
+"""Turns, sessions and figures over HTTP, and which principals may read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stored_turn(
 
 
 def turns() -> tuple[StoredTurn, ...]:
-    """Of the last minutes, whenever they are asked for."""
+    """Return turns of the last minutes, at whatever time the test runs."""
     return (
         stored_turn("t1", ago_ms=300_000, user="anna", language="de"),
         stored_turn("t2", ago_ms=200_000, total_ms=1_700, total_verdict="over", agent="support"),
@@ -97,7 +97,7 @@ async def test_a_wrong_parameter_is_named(serve: Any, path: str, param: str, why
 
 
 async def test_an_operator_of_all_sees_every_project_or_one(serve: Any) -> None:
-    """An operator of one sees their own, and asks for another's in vain; and every turn says whose it is."""
+    """An operator of one project sees only that project, and is refused another; every turn names its project."""
     async with serve() as server:
         await server.context.turns.keep(turns())
         every, own = (server.new_key("acme", scopes=[scope]) for scope in ("operate_all", "operate"))
@@ -126,7 +126,7 @@ async def test_in_open_mode_all_turns_are_visible(serve: Any) -> None:
 
 
 async def test_figures_of_a_window_a_series_and_groups(serve: Any) -> None:
-    """Of one's own project; a window ends now, and is told with them."""
+    """Figures cover the principal's own project; a window ends now, and the response states its bounds."""
     async with serve() as server:
         await server.context.turns.keep(turns())
         key = server.new_key()

@@ -22,7 +22,9 @@ def stored_turn(number: int, *, project: str = "acme", **changes: Any) -> Stored
 
 
 async def test_every_turn_is_in_the_file_however_many_pages_that_takes(serve: Any) -> None:
-    """Newest first; of one's own project; JSON a line, unless told otherwise."""
+    """Turns come newest first, from the principal's own project, as one JSON object per line unless another format is
+    requested.
+    """
     async with serve() as server:
         await server.context.turns.keep([stored_turn(number) for number in range(250)])
         await server.context.turns.keep([stored_turn(number, project="bank") for number in range(3)])
@@ -79,7 +81,7 @@ def test_no_text_is_a_formula(text: str) -> None:
 
 
 async def test_a_failure_on_the_way_cuts_the_line(serve: Any, monkeypatch: Any) -> None:
-    """Nobody takes half of a file for all of it; one at the beginning has a status."""
+    """A client can't mistake half of a file for all of it; a failure at the beginning has an HTTP status."""
     async with serve() as server:
         await server.context.turns.keep([stored_turn(number) for number in range(150)])
         whole, queries = server.context.turns.list, []

@@ -1,4 +1,4 @@
-"""The live stream: turns as they end, marks as they come, to who may see them, and never to anybody's harm."""
+"""The live stream sends turns as they end and marks as they come to permitted clients, and delays no other client."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ async def test_marks_of_running_turns_are_sent_while_a_client_reads(serve: Any) 
 
 
 async def test_who_comes_back_gets_what_they_missed(serve: Any) -> None:
-    """By the header that browsers send, or by the address; too late, they are told of the gap."""
+    """A client resumes by the header that browsers send, or by the address; a client that is too late is notified of
+    the gap.
+    """
     async with serve() as server:
         async with reading(server) as events:
             await events.next("sessions")

@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: how they do, what could not be delivered, and that tried again; and the end of a session told."""
+"""Webhooks over HTTP: their state, failed deliveries, retries, and the event at the end of a session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ACME = Webhook(name="crm", url="http://127.0.0.1:1/", secrets=(b"x" * 32,), kind
 
 
 async def give_up(server: Any, *deliveries: tuple[str, str]) -> None:
-    """Have these (webhook, id) given up."""
+    """Mark these deliveries (webhook, id) as failed for good."""
     queue = server.context.webhooks.queue
     for webhook, id in deliveries:
         await queue.put([NewDelivery(webhook, id, "session.ended", "acme", "sess_1", b"{}")], now_ms=1)

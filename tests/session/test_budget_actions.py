@@ -1,4 +1,4 @@
-"""Acting on the budget on a real socket: what the user hears of it, and what neither model nor record mistakes."""
+"""Acting on the budget on a real socket: what is played to the user, and what stays out of prompt and record."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_a_late_answer_has_a_filler_before_it(server: Any, question: Sampl
 
 
 async def test_phrases_are_spoken_once_for_all_sessions(server: Any) -> None:
-    """Their sound is made when the first session begins, and whoever comes then waits for it."""
+    """Their audio is made when the first session begins, and sessions that begin meanwhile wait for it."""
     async with calling(server.base_url, session=VAD), calling(server.base_url, session=VAD) as user:
         await soon((await server.vendor.tts.nth(2)).ended)
         await user.send("response.create")

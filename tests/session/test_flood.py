@@ -1,4 +1,4 @@
-"""A client that sends as fast as it can: everybody else gets the event loop again and again meanwhile."""
+"""A client that sends at full speed leaves the event loop to other tasks again and again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MULAW = {"type": "audio/pcmu"}
 
 
 class Others:
-    """Whoever else is on the event loop: counts its turns, and the longest CPU time of one."""
+    """Another task on the event loop: it counts its turns, and the longest CPU time of one."""
 
     def __init__(self) -> None:
         self.n_turns = 0
@@ -119,7 +119,7 @@ async def test_many_events_at_once_leave_the_loop_to_others(server: Any, flood: 
 
 
 async def test_speech_at_once_leaves_the_loop_to_others(server: Any, question: Samples) -> None:
-    """Most of a minute of it in frames of 100 ms is heard as fast as it can be, in slices."""
+    """Most of a minute of speech in frames of 100 ms is processed as fast as possible, in slices."""
     sound, n = g711.encode_mulaw(question), 800
     pieces = [sound[at : at + n] for at in range(0, len(sound), n)]
     spoken = [json.dumps({"type": "input_audio_buffer.append", "audio": base64.b64encode(p).decode()}) for p in pieces]

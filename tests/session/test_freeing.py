@@ -1,5 +1,7 @@
-"""What a session held goes when it is over, without the collector: memory that waits for its oldest generation piles up
-for minutes on a server that is asked for much."""
+"""An ended session's memory is freed without the garbage collector.
+
+Memory that waits for the collector's oldest generation piles up for minutes on a busy server.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ VAD = {"type": "server_vad", "silence_duration_ms": 200}
 
 @pytest.fixture
 def replayed() -> None:
-    """No journal of these sessions is kept: it would hold them."""
+    """Disable journals for these sessions: a journal would hold them."""
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def recorded_wire() -> None:
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """Nothing is freed but what nobody holds."""
+    """Disable the collector, so that only unreferenced objects are freed."""
     gc.collect()
     gc.disable()
     yield
@@ -95,7 +97,7 @@ async def add_an_item(user: User, question: Samples) -> None:
 
 
 async def have_a_turn(user: User, question: Samples) -> None:
-    """Speak and hear the answer."""
+    """Speak, and wait for the reply."""
     await user.say(question, then_silence_ms=1_000)
     await user.until("response.done")
 

@@ -1,4 +1,4 @@
-"""A conversation that is full: what its client adds is refused by name, and whoever speaks is answered."""
+"""In a full conversation, a client's new items are refused by name, and speech is answered."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_the_instructions_of_a_response_are_bounded(server: Any) -> None:
 
 
 async def test_a_spoken_turn_is_answered_all_the_same(server: Any, question: Samples) -> None:
-    """The oldest items leave for it, and the client is told of each."""
+    """The oldest items are deleted to make room, and the client is notified of each."""
     async with calling(server.base_url, session=SPOKEN) as user:
         added = [(await add(user, WORDS))["item"]["id"] for _ in range(20)]
         await user.say(question)

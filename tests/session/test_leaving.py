@@ -26,7 +26,7 @@ WAIT_S = 20.0
 
 
 class SlowToClose(FakeTranscriber):
-    """Says goodbye to its vendor, and waits for the answer."""
+    """Send the vendor a close message, and wait for the answer."""
 
     def __init__(self) -> None:
         super().__init__(SttCue())
@@ -46,7 +46,7 @@ class SlowToClose(FakeTranscriber):
 
 
 class Leaves:
-    """A client that asks for an answer, and leaves when it is being made."""
+    """A client that requests an answer, and leaves while the answer is being made."""
 
     hung_up = True
     gone = False
@@ -109,7 +109,7 @@ async def test_nothing_starts_after_the_user_left(caplog: pytest.LogCaptureFixtu
             group.create_task(session.run(Leaves()))
             await transcriber.closing.wait()
             assert [record.outcome for record in records] == ["abandoned"]
-            # The clock and the ear go on: the silence of somebody who has left is a silence.
+            # The clock and the STT go on: the silence of a user who has left is a silence.
             session.post(e.ReplyRequested(None, ReplySettings()))
             transcriber.closed.set()
     assert caplog.records == []

@@ -1,4 +1,4 @@
-"""The lookout: who watches hears of each mark once, also who came in mid-turn; the core is never asked to do more."""
+"""A turn's subscriber receives each mark once, also one that came in mid-turn; the core does no extra work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voicepipe.turn import record_builder
 
 
 class Watcher:
-    """Somebody who watches a story, or doesn't; it looks after every verb."""
+    """A subscriber of a scenario's turns, or a client without subscription; it looks after every verb."""
 
     def __init__(self, scenario: Scenario, *, watches: bool = True) -> None:
         self.scenario, self.watches = scenario, watches
@@ -29,7 +29,7 @@ class Watcher:
             self._turn_observer.follow(self.scenario.driver.now_ms)
 
     def marks(self) -> dict[str, int]:
-        """Each mark as it was told last."""
+        """Return each mark's time as it was sent last."""
         return {what.mark: what.at_ms for what in self.sent if isinstance(what, a.TurnMarked)}
 
 
@@ -38,7 +38,7 @@ def whole_turn(scenario: Scenario) -> tuple[Callable[[], object], ...]:
 
 
 def test_subscriber_gets_each_update_once() -> None:
-    """What the core tells a client that asked for turn events, mark for mark."""
+    """The core sends a client that requested turn events every mark once."""
     watcher = Watcher(Scenario())
     watcher.see(*whole_turn(watcher.scenario))
     (record,) = watcher.scenario.driver.records.values()

@@ -77,7 +77,7 @@ def session(model: FakeModel, hooks: SessionHooks, *, veiled: bool = False) -> S
 
 
 class RequestingClient(Client):
-    """Asks once, and keeps all that it is told."""
+    """Request once, and store everything that the server sends."""
 
     def __init__(self, *, answers: int = 1, record: bool = False) -> None:
         ready = asyncio.Event()
@@ -109,7 +109,7 @@ def noon() -> FakeModel:
     "name", ["keep_record", "note_overrun", "note_stuck", "is_watched", "publish_live", "open_journal"]
 )
 async def test_an_observer_that_breaks_ends_no_session(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The user is answered, nobody is hung up on, and the log has it."""
+    """The user is answered, no connection is closed, and the log has the error."""
     caplog.set_level(logging.ERROR)
     journal: Journal = BrokenJournal()
     watched = {"is_watched": lambda: True} if name == "publish_live" else {}

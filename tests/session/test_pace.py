@@ -33,7 +33,7 @@ class HandClock:
     def __init__(self, monkeypatch) -> None:  # type: ignore[no-untyped-def]
         self.now_us = 1_000_000
         self.n_turns = 0
-        """How often somebody else could have run."""
+        """How often another task could have run."""
 
         self.slept_us = 0
         real = asyncio.sleep
@@ -83,14 +83,14 @@ async def test_many_clients_share_the_time_that_all_of_them_may_take() -> None:
         while not all(client.done() for client in clients):
             turns_at.append(now_us[0])
             await asyncio.sleep(0)
-    gaps = [later - earlier for earlier, later in pairwise(turns_at)][2:]  # nobody waits yet in the first turns
+    gaps = [later - earlier for earlier, later in pairwise(turns_at)][2:]  # no client waits yet in the first turns
     assert crowd.n_waiting == 0
     assert len(gaps) > 10
     assert max(gaps) <= ALL_HOLD_US + n_clients * message_us
 
 
 async def test_a_client_gives_way_when_its_events_have_taken_their_time(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    """Events that are here already are dealt with for 5 ms at most, then everybody else has a turn."""
+    """Buffered events are handled for 5 ms at most, then every other task has a turn."""
     clock = HandClock(monkeypatch)
     pace, turns_at = Pace(clock), []
     for _ in range(100):
@@ -148,7 +148,7 @@ async def test_long_messages_and_long_answers_count_for_more(monkeypatch) -> Non
 
 
 async def test_a_recording_passes_at_once_and_a_longer_one_faster_than_it_was_spoken(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    """The first minute is heard without waiting, what follows at ten times real time."""
+    """The first minute is processed without waiting, the rest at ten times real time."""
     clock = HandClock(monkeypatch)
     pace = Pace(clock)
     for _ in range(BURST_AUDIO_S * 10):
@@ -187,7 +187,7 @@ class SessionTime:
 
 
 async def events_of(question: Samples, clock: HandClock, pace: Pace) -> list[tuple[str, int]]:
-    """What an ear tells of a question that comes all at once in frames of 100 ms, by where in the audio it lies."""
+    """Return the STT's events for a question that comes at once in frames of 100 ms, by their place in the audio."""
     facts: list[e.Fact] = []
     capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
     audio_input = AudioInput(CONFIG, capabilities, SessionTime(clock), facts.append)  # type: ignore[arg-type]

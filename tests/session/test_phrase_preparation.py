@@ -154,7 +154,7 @@ VOICE = Voice(model="m", voice="anna")
 
 
 async def test_prepared_phrases_are_charged() -> None:
-    """Once, by its provider and its characters; also when it fails, since it was asked."""
+    """Each is charged once, by its provider and its characters; a failed request is charged too, since it was made."""
     voice, paid = FakeSynthesizer(TtsCue(), name="fake/voice"), []
     cache = PhraseCache(voice)
     for _ in range(3):
@@ -167,7 +167,7 @@ async def test_prepared_phrases_are_charged() -> None:
 
 
 class Pool(FakeSynthesizer):
-    """Tells of the voices behind it, as a router does."""
+    """Report events of the voices behind it, as a router does."""
 
     def __init__(self, *events: ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
         super().__init__(TtsCue(), name="pool")

@@ -1,4 +1,4 @@
-"""What a session asks its model."""
+"""What a session sends to its model."""
 
 from __future__ import annotations
 

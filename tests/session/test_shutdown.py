@@ -1,4 +1,4 @@
-"""A session that its house ends: at once, or when the running turn has been heard."""
+"""The server ends a session: at once, or when the running turn has been played."""
 
 from __future__ import annotations
 

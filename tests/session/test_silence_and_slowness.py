@@ -65,7 +65,7 @@ async def test_a_client_that_stops_reading_slows_the_voice_and_loses_only_its_li
 
 
 async def test_hanging_up_in_mid_answer_frees_the_vendor(server: Any, question: Samples) -> None:
-    """A closed line cancels what was asked in its name, and its turn has an outcome."""
+    """A closed connection cancels its requests to vendors, and its turn has an outcome."""
     server.vendor.llm.usual = LlmCue(tokens=tuple(f"Sentence number {n}. " for n in range(200)), gap_ms=20)
     async with calling(server.base_url, session=VAD) as user:
         await user.say(question)

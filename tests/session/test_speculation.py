@@ -21,7 +21,7 @@ def speculates() -> bool:
 
 
 async def test_a_reply_is_made_within_the_silence_and_held(server: Any, question: Samples) -> None:
-    """The model is asked before the turn is over; nothing leaves until then, and the user waits for the gate."""
+    """The LLM request precedes the end of the turn; nothing leaves until then, and the user waits for the gate."""
     async with calling(server.base_url, session=VAD) as user:
         await user.say_in_real_time(question)
         done = await user.until("response.done")
@@ -39,7 +39,7 @@ async def test_a_reply_is_made_within_the_silence_and_held(server: Any, question
 
 
 async def test_a_guess_that_breaks_costs_nothing(server: Any, question: Samples) -> None:
-    """The provider fails while the user could still go on: the turn's end asks again."""
+    """The provider fails while the user could still go on: the turn's end sends the request again."""
     server.vendor.llm.cue(LlmCue(fault=Status(500)))
     async with calling(server.base_url, session=VAD) as user:
         await user.say_in_real_time(question)
@@ -48,7 +48,7 @@ async def test_a_guess_that_breaks_costs_nothing(server: Any, question: Samples)
 
 
 async def test_continued_speech_gets_one_answer(server: Any, question: Samples) -> None:
-    """The guess at the first pause is cancelled at the vendor; the model is asked about the whole of it."""
+    """The speculative reply at the first pause is cancelled at the vendor; the model gets the whole utterance."""
     server.vendor.llm.cue(LlmCue(tokens=tokens("I spoke too soon."), gap_ms=400))
     speech = question[: 2 * WIRE_HZ]  # and 0.6 s of quiet before the next word: a pause, not an end
     async with calling(server.base_url, session=VAD) as user:

@@ -27,7 +27,7 @@ WAIT_S = 20.0
 
 
 class Client:
-    """Asks once for an answer in text when `ready` is set, and leaves when it has come."""
+    """Request one text answer when `ready` is set, and leave when it has come."""
 
     hung_up = True
     gone = False
@@ -59,7 +59,7 @@ class Client:
 
 
 class ThirdParty:
-    """Breaks wherever it is met, with an error that is in nobody's tree."""
+    """Break wherever it is used, with an error outside every known hierarchy."""
 
     def __init__(self, error: Exception) -> None:
         self.error, self.met = error, asyncio.Event()
@@ -164,7 +164,9 @@ async def talk(
 @pytest.mark.parametrize("error", [ValueError("odd"), Overload("full"), KeyError("delta")], ids=repr)
 @pytest.mark.parametrize("who", ["transcriber", "model", "synthesizer", "warmth"])
 async def test_a_session_outlives_a_stage_that_breaks_in_a_way_of_its_own(who: str, error: Exception) -> None:
-    """While it opens its ear, warms its model or its voice, or has its phrases spoken. It answers afterwards."""
+    """The stage breaks while it opens the STT, warms the LLM or the TTS, or prepares phrases. The session answers
+    afterwards.
+    """
     third_party = ThirdParty(error)
     client = Client(third_party.met)
     match who:

@@ -107,7 +107,7 @@ async def test_a_commit_by_hand_and_a_request(server: Any, question: Samples) ->
 
 
 async def test_a_text_only_reply(server: Any) -> None:
-    """Text in, text out: no voice is asked."""
+    """Text in, text out: the TTS gets no request."""
     async with calling(server.base_url, session={"output_modalities": ["text"]}) as user:
         await user.send(
             "conversation.item.create",
@@ -158,7 +158,7 @@ async def test_user_interrupts(server: Any, question: Samples) -> None:
 
 
 async def test_truncation_uses_the_clients_position(server: Any, question: Samples) -> None:
-    """`conversation.item.truncate` leaves in history what was heard, and the model reads no more than that."""
+    """`conversation.item.truncate` leaves in history what was played, and the model reads no more than that."""
     async with calling(server.base_url, session=VAD) as user:
         await user.say(question)
         done = await user.until("response.done")
@@ -210,7 +210,7 @@ async def test_a_transcriber_that_fails_costs_one_turn(server: Any, question: Sa
 
 @pytest.mark.parametrize("fault", LLM_FAULTS.values(), ids=LLM_FAULTS)
 async def test_a_model_that_fails_costs_one_turn(server: Any, question: Samples, fault: Any) -> None:
-    """Before headers, before the first token, in mid-sentence: the client is told, and the call goes on."""
+    """Before headers, before the first token, in mid-sentence: the client gets an error, and the call goes on."""
     server.vendor.llm.cue(LlmCue(tokens=tokens("It is noon. Anything else?"), fault=fault))
     await survives(server, question)
 
@@ -225,7 +225,7 @@ async def test_a_voice_that_fails_costs_one_turn(server: Any, question: Samples,
 
 
 async def test_a_vendor_that_dies_and_comes_back(server: Any, question: Samples) -> None:
-    """Nobody listens at the provider's address for a turn; the next one works."""
+    """The provider's address refuses connections for a turn; the next turn works."""
     async with calling(server.base_url, session=DISPLAYED) as user:
         server.vendor.unplug()
         await user.say(question)
@@ -236,7 +236,7 @@ async def test_a_vendor_that_dies_and_comes_back(server: Any, question: Samples)
 
 
 async def test_a_voice_that_the_provider_lacks_is_its_own_choice(server: Any) -> None:
-    """A client may ask for any name; the vendor is asked only for one that it can have."""
+    """A client may request any voice name; the vendor gets only a name that it can have."""
     async with calling(server.base_url, session={"audio": {"output": {"voice": "marin"}}}) as user:
         await user.send("response.create")
         await user.until("response.done")

@@ -106,7 +106,7 @@ async def test_events_for_a_client_that_does_not_read_are_bounded(
 
 @dataclass
 class Slow:
-    """A client's socket that takes as many frames as it is told."""
+    """A client's socket that takes as many frames as the test permits."""
 
     frames: list[bytes] = field(default_factory=list)
     may_take: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
@@ -134,7 +134,7 @@ def a_line(socket: Slow, *, resumable: bool) -> Connection:
 
 
 async def test_reading_goes_on_when_a_slow_client_has_taken_enough() -> None:
-    """Past the bound whoever reads its events waits, and no longer than until what waits is below it."""
+    """Past the bound the code that reads the client's events waits, until the queued output is below it."""
     socket, outbox = Slow(), Outbox(lambda outgoing: None, lambda: None)
     outbox.put(OutgoingFrame(bytes(UNTAKEN_BYTES // 2)))
     await asyncio.wait_for(outbox.calm(), 5)
@@ -163,7 +163,7 @@ async def test_tiny_frames_count_for_what_they_take() -> None:
 
 
 async def test_sound_that_is_dropped_makes_room_for_events() -> None:
-    """A user who interrupts has not to wait until the sound that they will not hear is gone."""
+    """A user who interrupts does not wait until the dropped audio is gone."""
     outbox = Outbox(lambda outgoing: None, lambda: None)
     outbox.put(OutgoingFrame(bytes(UNTAKEN_BYTES), 1, 0, 100, 100, True))
     outbox.drop_sound(1)

@@ -84,7 +84,7 @@ async def test_a_model_that_says_nothing_any_more(server: Any) -> None:
     ids=["without end", "silence"],
 )
 async def test_a_voice_that_goes_on_and_on(server: Any, cue: TtsCue, why: str) -> None:
-    """What was heard of it stays; the reply fails."""
+    """The audio that was played stays; the reply fails."""
     server.vendor.llm.cue(LlmCue(tokens=tokens("It is twelve")))
     server.vendor.tts.cue(cue)
     async with calling(server.base_url, session=SPOKEN) as user:
@@ -95,7 +95,7 @@ async def test_a_voice_that_goes_on_and_on(server: Any, cue: TtsCue, why: str) -
 
 
 async def test_a_transcript_without_end(server: Any, question: Samples) -> None:
-    """Nobody said so much: the turn fails, and the next one is heard."""
+    """No user says that many words: the turn fails, and the next one is transcribed."""
     server.vendor.stt.cue(SttCue(text="word " * 10_000))
     async with calling(server.base_url, session=SPOKEN) as user:
         await user.say(question)

@@ -1,4 +1,4 @@
-"""A voice that tells when its words begin: its times reach the core, less the silence that is not sent."""
+"""A TTS that reports when its words begin: its times reach the core, less the silence that is not sent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPOKEN = (
 
 
 class Speech:
-    """Says what it says, whatever it is told."""
+    """Speak the same audio, whatever the text."""
 
     def say(self, clause: str) -> None: ...
     def finish(self) -> None: ...
@@ -66,7 +66,7 @@ class RecordingOutput:
 
 
 async def test_word_times_count_the_sound_that_is_sent() -> None:
-    """120 ms of silence came before the first word, and 20 ms of it are kept."""
+    """120 ms of silence came before the first word, and 20 ms of it are sent."""
     order = StartReply(1, 0, "item", ReplySettings(), ())
     facts: list[e.Fact] = []
     model = FakeModel(LlmCue(tokens=("One two. ", "Three.")))

@@ -1,4 +1,4 @@
-"""Whoever counts turns hears of each once."""
+"""Subscribers receive each ended turn once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_turn_is_passed_on_once_when_it_has_ended() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """A turn that ended thousands ago would be told of again; its records have stopped coming."""
+    """A turn that ended thousands of turns ago would be reported again; by then its records have stopped coming."""
     ended: list[StoredTurn] = []
     endings, turn = EndedTurns((ended.append,)), stored_turn()
     for n in range(REMEMBERED + 1):

@@ -81,7 +81,7 @@ def reported_stalls(health: EventLoopMonitor) -> Iterator[list[tuple[int, int]]]
 
 
 async def test_a_held_loop_is_caught_while_it_is_held(lines: Lines) -> None:
-    """The line is there before the loop is let go, and names the function that holds it; no value is in it."""
+    """The line is logged while the loop is still held, and names the function that holds it; it contains no value."""
     secret = "not-for-the-log"
 
     def the_culprit(words: str) -> None:
@@ -146,7 +146,7 @@ def cpu_counted(figures: EventLoopFigures, from_ms: int) -> int:
 
 
 async def test_a_busy_stall_differs_from_one_that_sleeps() -> None:
-    """CPU time tells our own work from a thread that was given no CPU, which is how a busy machine looks."""
+    """CPU time separates the server's own work from a thread that got no CPU, which is the sign of a busy machine."""
     with watching() as health:
         await asyncio.sleep(0)
         time.sleep(0.3)  # noqa: ASYNC251 - no CPU is taken

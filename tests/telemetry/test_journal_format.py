@@ -1,4 +1,4 @@
-"""A journal says all of a session, in words that can be read or in others, and what it says is told to the core."""
+"""A journal holds all of a session, in readable or pseudonymised words, and a core can be given its events."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_half_an_emoji_can_be_written() -> None:
 
 
 def test_no_picture_and_no_secret_is_written() -> None:
-    """What a picture shows is nobody's business, and keys turn up in vendors' messages."""
+    """A picture may show private things, and keys turn up in vendors' messages."""
     opening, _ = opening_and_entries()
     picture = e.ItemCreateRequested(None, Message("i", "user", (InputImage("data:image/png;base64,AAAA"),)), None)
     broke = e.StageFailed(1, 0, "llm", "fake/llm", "refused Authorization: Bearer sk-hush-hush")
@@ -101,7 +101,7 @@ def test_no_picture_and_no_secret_is_written() -> None:
 
 
 def test_secrets_that_are_struck_out_make_no_difference() -> None:
-    """Tokens are reckoned from the lengths of texts, and a reply that was begun in vain is counted by them."""
+    """Token counts are estimated from the lengths of texts, and a wasted speculative reply is counted by them."""
     secret = ReplySettings(instructions="The api_key=0123456789abcdef0123456789abcdef opens the door of the house.")
     sessions = JournalCheck()
     with sessions.watching():
@@ -137,7 +137,7 @@ def test_pseudonyms_are_as_long(text: str) -> None:
 
 @given(st.lists(st.sampled_from(("call", "my", "aunt", "wait", "mhm", "please", "Bring", "three", "four", "a", "42"))))
 def test_pseudonyms_keep_sentence_final_cues(words: list[str]) -> None:
-    """Whether more must come is told by words that say little, and those stay."""
+    """Function words decide whether more must come, and pseudonymisation leaves them unchanged."""
     pseudonymizer, text = Pseudonymizer(b"k"), " ".join(words)
     assert unfinished(pseudonymizer(text)) == unfinished(text)
     assert pseudonymizer(text) == " ".join(map(pseudonymizer, words)), "the same word always becomes the same"

@@ -1,4 +1,4 @@
-"""Journals are written by a thread, to files that nobody else can read, and never fill the disk."""
+"""A thread writes journals, to files that no other system user can read, and never fills the disk."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def keep(tmp_path: Path) -> Iterator[Keep]:
 def session(
     journals: JournalWriter, name: str = "sess_a", *, n_facts: int = 3, text: str = "hello", project: str = "acme"
 ) -> None:
-    """A session that is told a few facts, and ends."""
+    """Journal a session of a few events, and close its journal."""
     opening = Opening(name, TurnSettings(), CoreSettings())
     core, journal = opening.rebuilt(), journals.open(opening, agent="sales", project=project)
     for n in range(n_facts):
@@ -184,7 +184,7 @@ def test_one_session_can_be_deleted(keep: Keep) -> None:
 
 
 def test_another_project_deletes_nothing(keep: Keep) -> None:
-    """Also while it is only being written. What says of nobody that it is theirs may go."""
+    """The same holds while the journal is being written. A file that names no owner may be deleted."""
     journals = keep(audio=True)
     session(journals)
     journals.stop()
@@ -201,7 +201,7 @@ def test_a_disk_that_is_too_slow_costs_the_rest_of_a_journal(keep: Keep, monkeyp
     monkeypatch.setattr(writer, "WAITING", 4)
     journals = JournalWriter(keep().folder, JournalSettings(enabled=True), keeps_text=True)
     journal = journals.open(Opening("sess_slow", TurnSettings(), CoreSettings()), agent="a")
-    for n in range(10):  # nobody writes yet
+    for n in range(10):  # the writer has not started yet
         journal.note(n, e.TimePassed(), ())
     journal.close()
     journals.start()

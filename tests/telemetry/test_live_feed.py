@@ -1,4 +1,4 @@
-"""The live feed: everybody gets what they want, nobody waits for anybody, and what is lost is counted."""
+"""The live feed: each reader gets the events it wants, no reader delays another, and lost events are counted."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_who_comes_back_gets_what_they_missed() -> None:
 
 @pytest.mark.parametrize("after", ["", "gone-3", "nonsense", "12", "-", "a-b"])
 async def test_an_id_of_another_life_means_a_gap(after: str) -> None:
-    """All that is known comes, and the reader is told that there may have been more; a new one has missed nothing."""
+    """The feed sends all that it holds and reports that more may be missing; a new reader has missed nothing."""
     feed = Feed()
     feed.on_record(stored_turn("a"))
     with feed.reading(everything, after=after) as reader:
@@ -114,7 +114,7 @@ async def test_deleted_events_are_not_sent_after_a_reconnect() -> None:
 
 
 async def test_marks_cost_nothing_without_readers() -> None:
-    """What would be told is not even made."""
+    """Without readers the event is not even built."""
     feed, made = Feed(), []
     feed.publish_live("acme", "sess_1", lambda: made.append(1))
     assert not feed.is_watched

@@ -242,7 +242,7 @@ def test_chatter_of_other_libraries_is_left_out() -> None:
 
 
 def test_a_broken_line_of_another_library_is_counted() -> None:
-    """Arguments that don't fit their format raise nothing, and the next line tells that one is missing."""
+    """Arguments that don't fit their format raise nothing, and the next line reports that one is missing."""
     broken = logging.LogRecord("some.library", logging.WARNING, "x.py", 1, "%d", ("no number",), None)
     first, second = logged(
         lambda: logging.getLogger().handlers[-1].handle(broken), lambda: logging.getLogger("x").warning("fine")
@@ -252,7 +252,7 @@ def test_a_broken_line_of_another_library_is_counted() -> None:
 
 
 def test_a_stuck_stream_does_not_block_logging() -> None:
-    """While stderr is stuck, logging returns; what found no room is counted and told once it moves again."""
+    """While stderr is stuck, logging returns; lines without room are counted and reported once stderr moves again."""
 
     class Stuck(io.StringIO):
         free = threading.Event()

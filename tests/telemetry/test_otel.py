@@ -123,7 +123,9 @@ async def test_a_failed_turn_is_an_error(collector: Any) -> None:
 
 
 async def test_a_clients_trace_goes_on(collector: Any) -> None:
-    """And is passed on to whoever is asked meanwhile; one that it doesn't want sampled is not sent."""
+    """The trace is passed on to providers that are called meanwhile; a trace that the client does not sample is not
+    sent.
+    """
     async with sending() as tracing:
         with called_by(TRACEPARENT), session(tracing):
             version, trace, above, flags = OUTGOING.get().split("-")
@@ -193,7 +195,7 @@ async def test_figures_are_sent_while_calls_run(collector: Any) -> None:
 
 
 async def test_a_collector_that_hangs_costs_spans_and_no_call(collector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What finds no room is dropped and counted; nobody waits."""
+    """Spans without room are dropped and counted; no call waits."""
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "10")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "5")
     collector.stuck = asyncio.Event()
@@ -244,7 +246,7 @@ async def stored_record(http: aiohttp.ClientSession, url: str) -> Any:
 
 
 async def test_a_whole_server_sends_what_its_records_say(collector: Any, fake_server: Any, question: Path) -> None:
-    """The user's trace, the session, the turn as `GET /v1/turns` has it; vendors hear of the session's span."""
+    """The user's trace, the session, the turn as `GET /v1/turns` has it; vendors get the id of the session's span."""
     async with fake_server(WITH_OTEL) as server, aiohttp.ClientSession() as http:
         async with connect(server.url) as call:
             await call.turn(read_sound(question, 24_000))

@@ -90,7 +90,7 @@ def test_a_turn_is_counted_with_all_of_its_record() -> None:
 
 @pytest.mark.parametrize("limit_ms", [983, 1_000, 1_234])
 def test_every_limit_is_the_edge_of_a_bucket(limit_ms: int) -> None:
-    """So the share of turns within it is exact: whoever takes just as long is within."""
+    """So the share of turns within a limit is exact: a turn that takes exactly the limit is within it."""
     counted = metrics(BudgetLimits(total_ms=limit_ms, llm_ttft_ms=235))
     counted.on_turn_end(stored_turn())
     counted.on_turn_end(stored_turn(2, marks=(*MARKS[:-1], ("first_audible", 5_000 + limit_ms))))

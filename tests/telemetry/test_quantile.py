@@ -24,7 +24,7 @@ def true_quantile(values: list[float], q: float) -> float:
 
 
 def test_of_few_values_the_highest_quantiles_are_the_largest() -> None:
-    """Who reads that 95 % were heard within so many ms must not find a fifth of them above it."""
+    """If 95 % of the turns are reported to be within a time, a fifth of them can't be above it."""
     sketch = Sketch([100, 200, 300, 400, 1_000])
     assert sketch.p95_ms == sketch.p99_ms == pytest.approx(1_000, rel=RELATIVE_ERROR)
     assert sketch.p50_ms == pytest.approx(300, rel=RELATIVE_ERROR)
@@ -38,7 +38,7 @@ def test_the_promised_error_is_at_most_one_percent() -> None:
 
 @given(values=samples.filter(len), q=quantiles)
 def test_every_quantile_is_within_the_relative_error(values: list[float], q: float) -> None:
-    """Whatever the values, the told quantile is as near to the true one as promised."""
+    """Whatever the values, the reported quantile is as near to the true one as promised."""
     estimate, true = Sketch(values).quantile(q), true_quantile(values, q)
     assert estimate is not None
     assert abs(estimate - true) <= RELATIVE_ERROR * true * (1 + 1e-9)

@@ -1,4 +1,4 @@
-"""The sink: sessions never wait, the store gets batches, and what can't be kept is counted."""
+"""The record writer: sessions never wait, the store gets batches, and lost records are counted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOON = RecordWriterOptions(flush_ms=1, retry_ms=1, most_retry_ms=5)
 
 
 class FakeStore:
-    """A store that tells of every batch, and fails or stalls on cue."""
+    """A store that signals every batch, and fails or stalls on cue."""
 
     def __init__(self) -> None:
         self.batches: asyncio.Queue[tuple[StoredTurn, ...]] = asyncio.Queue()
@@ -156,7 +156,7 @@ async def test_a_store_that_is_away_loses_nothing(failure: Exception, caplog: py
 
 
 async def test_a_store_that_is_away_is_tried_ever_more_slowly() -> None:
-    """Up to a bound, so that a database that comes back is not asked by all at once."""
+    """The delay has a bound. It keeps a database that comes back from getting all retries at once."""
     store = FakeStore()
     store.failure = StoreError("away", "unreachable")
     pauses: list[int] = []

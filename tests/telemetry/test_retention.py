@@ -1,4 +1,4 @@
-"""The store is kept in order in the background, whatever it does."""
+"""The store is maintained in the background, whatever the store does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OFTEN = Retention(keep_days=30, most_bytes=1_000, maintain_every_ms=1, trim_ever
 
 
 class FakeStore:
-    """A store whose tidying and trimming go as told; it sets `done` when all has been done."""
+    """A store whose maintenance and trimming return scripted answers; it sets `done` after the last of them."""
 
     def __init__(self, *answers: bool | int | StoreError) -> None:
         self.calls: list[str] = []
@@ -45,7 +45,7 @@ class FakeStore:
 
 
 async def maintained(store: FakeStore, retention: Retention = OFTEN) -> None:
-    """Until all has been done that the shelf was told of."""
+    """Run maintenance until the store has given its last scripted answer."""
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         task = group.create_task(maintain(store, retention))  # type: ignore[arg-type]
         await store.done.wait()

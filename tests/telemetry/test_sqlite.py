@@ -97,7 +97,7 @@ async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("damage", ["not a database at all, but long enough to be taken for one" * 20, "x"])
 async def test_a_damaged_file_is_refused_and_left_alone(damage: str, tmp_path: Path) -> None:
-    """What SQLite can't read is named, and stays for whoever wants to save it."""
+    """The error names the file that SQLite can't read, and the file stays for an operator who wants to save it."""
     path = tmp_path / "turns.db"
     path.write_text(damage)
     with pytest.raises(ConfigError, match=r"turns\.db: expected a voicepipe database, .*left as it was"):
@@ -210,7 +210,7 @@ VERSION_1: Final = """
 
 
 async def test_a_file_of_the_first_version_keeps_its_turns(tmp_path: Path) -> None:
-    """All of them, found by all that their records tell, and counted."""
+    """All turns stay, are found by every field of their records, and are counted."""
     path = tmp_path / "turns.db"
     turns = [
         stored_turn("a", 5_000, project="p", agent="sales"),
@@ -300,7 +300,7 @@ async def test_a_killed_writer_loses_no_batch_that_was_written(tmp_path: Path) -
 
 
 class HeldFile:
-    """A connection to a file that another process holds: each try waits for as long as SQLite is told to wait."""
+    """A connection to a file that another process holds: each try waits for SQLite's busy timeout."""
 
     def __init__(self) -> None:
         self.n_tries, self.now_ms = 0, 0

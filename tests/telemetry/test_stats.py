@@ -82,7 +82,7 @@ def standing(written: Iterable[StoredTurn]) -> list[StoredTurn]:
 
 
 def matches(turn: StoredTurn, query: StatsQuery) -> bool:
-    """Whether a closed turn is asked for, judged by itself."""
+    """Return whether the query selects a closed turn, judged by itself."""
     record, served = turn.record, [spec for _, spec in turn.record.providers]
     return (
         record.outcome is not None
@@ -191,7 +191,7 @@ def test_invalid_queries_are_refused(field: str, make: Callable[[], object]) -> 
 
 
 async def test_a_fine_series_of_old_times_is_read_from_their_turns(tmp_path: Path) -> None:
-    """Minutes that are let go of leave no hole in a series by minutes."""
+    """Minutes that retention deletes leave no hole in a series by minutes."""
     store = await SqliteTurnStore.open(tmp_path / "turns.db")
     await store.keep([stored_turn(f"t{number}", T0 + number * MINUTE_MS) for number in range(20)])
     while await store.maintain_step(T0 + 10 * DAY_MS):

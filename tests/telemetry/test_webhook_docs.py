@@ -1,4 +1,4 @@
-"""What the docs tell receivers to do is right: the few lines that verify, as they stand there."""
+"""The docs give receivers the right advice: the few lines that verify work as they stand there."""
 
 from __future__ import annotations
 

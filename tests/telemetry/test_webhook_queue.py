@@ -46,7 +46,7 @@ async def test_deliveries_are_taken_in_their_order_once(tmp_path: Path) -> None:
 
 
 async def test_what_is_taken_and_not_settled_is_due_again(tmp_path: Path) -> None:
-    """Whoever took it may have died; also when another process looks."""
+    """The process that took a delivery may have died; another process sees it due as well."""
     async with opened(tmp_path) as queue:
         await queue.put([new("a")], now_ms=0)
         assert await taken(queue, now_ms=0) == ["a"]

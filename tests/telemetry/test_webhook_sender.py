@@ -1,4 +1,4 @@
-"""Webhooks on real sockets: signed, retried with one id, given up at last, never twice when they arrived."""
+"""Webhooks on real sockets: signed, retried with one id, abandoned at last, never sent twice after they arrived."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUICK = RetryPolicy(first_ms=1, factor=1, jitter=0, attempts=4)
 
 @dataclass
 class Receiver:
-    """A receiver that answers as it is told: with a status, not at all (`hang`), or with half an answer (`cut`)."""
+    """A receiver with scripted answers: a status, no answer (`hang`), or half an answer (`cut`)."""
 
     cues: deque[int | str] = field(default_factory=deque)
     got: asyncio.Queue[tuple[dict[str, str], bytes]] = field(default_factory=asyncio.Queue)
@@ -74,7 +74,7 @@ async def receiving(*cues: int | str) -> AsyncIterator[Receiver]:
 
 
 class NotifyingQueue(WebhookQueue):
-    """A queue that tells when a delivery is settled."""
+    """A queue that signals when a delivery is settled."""
 
     settled: asyncio.Queue[str]
 
@@ -142,7 +142,7 @@ def test_while_a_secret_is_replaced_both_sign() -> None:
 
 
 async def test_a_closed_turn_is_sent_once_and_one_over_budget_twice(tmp_path: Path) -> None:
-    """With its record; renewed records and turns that are still spoken are not told."""
+    """Events carry the record; renewed records and turns that are still spoken are not sent."""
     async with receiving() as receiver, sending(tmp_path, receiver.url) as (webhooks, queue):
         ends = EndedTurns((webhooks.on_turn_end,))
         ends.on_record(stored_turn("slow", outcome=None))
@@ -233,7 +233,7 @@ async def test_refused_deliveries_are_given_up_and_can_be_retried(tmp_path: Path
 
 
 async def test_redirects_are_not_followed(tmp_path: Path) -> None:
-    """Whoever answers for a receiver must not choose where our events go."""
+    """A receiver's answer must not choose where events go."""
     async with receiving() as elsewhere, receiving(*[307] * 4) as receiver:
         receiver.headers = {"Location": elsewhere.url}
         async with sending(tmp_path, receiver.url) as (webhooks, queue):
@@ -246,7 +246,7 @@ async def test_redirects_are_not_followed(tmp_path: Path) -> None:
 async def test_a_receiver_that_is_not_there_is_named_by_no_address(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is logged and kept says what went wrong, not the address, which may hold a key; and it is logged once."""
+    """Log and store say what went wrong without the address, which may hold a key; it is logged once."""
     caplog.set_level(logging.INFO)
     async with sending(tmp_path, "http://user:hush@127.0.0.1:1/hook?key=hush") as (webhooks, queue):
         webhooks.notify("session.ended", "acme", "sess_1", dict)
@@ -312,7 +312,7 @@ async def test_a_disk_that_is_stuck_costs_events_and_no_turn(tmp_path: Path) -> 
 
 
 async def test_deleted_deliveries_are_not_sent(tmp_path: Path) -> None:
-    """Neither what waits nor what was given up; another session's stays."""
+    """This covers waiting and abandoned deliveries; another session's delivery stays."""
     async with receiving(*[500] * 8) as receiver, sending(tmp_path, receiver.url) as (webhooks, queue):
         for session in ("sess_1", "sess_2"):
             webhooks.notify("session.ended", "acme", session, dict)

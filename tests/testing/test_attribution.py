@@ -14,7 +14,7 @@ from voicepipe.turn.turn import Turn
 
 
 def answered() -> None:
-    """A user asks and is answered."""
+    """A user puts a question and is answered."""
     scenario = Scenario()
     scenario.says()
     scenario.answers()

@@ -1,4 +1,4 @@
-"""The in-process model keeps the port's promises, and does what a test's hand tells it."""
+"""The in-process model keeps the port's promises, and follows a test's cues."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_leaving_an_answer_by_hand_is_noted() -> None:
 
 
 async def test_usual_cue_may_be_a_function_of_the_question() -> None:
-    """A fake can answer what it was asked."""
+    """A fake can compute its answer from the request."""
     model = FakeModel(lambda request: LlmCue(tokens=(f"You asked {request.model}",)))
     async with model.open(QUESTION) as events:
         assert await anext(events) == TextDelta("You asked any")

@@ -1,4 +1,4 @@
-"""The in-process ear keeps the port's promises, and does what a test's hand tells it."""
+"""The in-process STT keeps the port's promises, and follows a test's cues."""
 
 from __future__ import annotations
 

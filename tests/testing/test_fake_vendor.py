@@ -43,7 +43,7 @@ async def test_chat_streams(vendor: FakeVendor, client: openai.AsyncOpenAI) -> N
 
 
 async def test_chat_in_one_piece(vendor: FakeVendor, client: openai.AsyncOpenAI) -> None:
-    """Who does not stream gets JSON; cues may be a function of the question."""
+    """A request without streaming gets JSON; cues may be a function of the request."""
     vendor.llm.usual = lambda body: LlmCue(calls=(CallCue("f", ('{"m":', f'"{body["model"]}"}}')),))
     answer = await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "q"}])
     assert answer.choices[0].finish_reason == "tool_calls"
@@ -53,7 +53,7 @@ async def test_chat_in_one_piece(vendor: FakeVendor, client: openai.AsyncOpenAI)
 
 
 async def test_speech_and_transcription(vendor: FakeVendor, client: openai.AsyncOpenAI) -> None:
-    """What the vendor speaks, the vendor can be given to hear."""
+    """The vendor's STT can transcribe the vendor's own speech."""
     vendor.tts.cue(TtsCue(ttfb_ms=1, gap_ms=1))
     spoken = await client.audio.speech.create(model="m", voice="v", input="Hello.", response_format="pcm")
     pcm = spoken.content

@@ -18,7 +18,7 @@ CONFIG = SessionConfig.start(session_id="sess_r", model="default", voice="v", in
 
 
 class NoClient:
-    """A line to nobody, whose client has a few things to say."""
+    """A connection without a client, with a few scripted messages."""
 
     hung_up = True
     gone = False

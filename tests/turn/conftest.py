@@ -14,12 +14,12 @@ BY_HAND = (
     "test_a_question_makes_a_short_answer_whole",
     "test_a_row_that_leaves_out_too_much_is_found",
 )
-"""These reach into the core beside its facts, which no journal can tell."""
+"""These tests change the core by other means than events, which no journal can hold."""
 
 
 @pytest.fixture(autouse=True)
 def replayed(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The core does again what it did in the test, told the same facts."""
+    """Replay the test's events in a second core, which must do the same."""
     sessions = JournalCheck()
     with sessions.watching():
         yield

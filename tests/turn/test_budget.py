@@ -26,7 +26,7 @@ PATH = ["voiced_last", "llm_requested", "first_delta", "first_clause", "first_so
 
 
 def complete_turn(*, audible: bool = True, speculate: bool = False) -> Scenario:
-    """A turn with one clause of a second, 50 ms between any two facts; heard to its end."""
+    """A turn with one clause of a second, 50 ms between any two events; it is played to its end."""
     scenario = Scenario(speculate=speculate, reply=ReplySettings(audible=audible))
     scenario.speaks()
     scenario.pauses()
@@ -61,7 +61,7 @@ def rejudged(turn: TurnRecord, *, without: str = "", audible: bool = True) -> Ju
 
 
 def spaced(*gaps_ms: int) -> dict[str, int]:
-    """Marks along the path of a spoken turn, so many ms apart."""
+    """Return marks along the path of a spoken turn, at equal distances in ms."""
     return {name: 5_000 + sum(gaps_ms[:i]) for i, name in enumerate(PATH)}
 
 
@@ -112,7 +112,7 @@ def test_a_mark_that_is_missing_shows_in_text(mark: str) -> None:
 
 
 def test_parts_of_the_endpoint_need_their_marks() -> None:
-    """They lie beside the path: without their marks they are not told of, and the sum stands."""
+    """The parts lie beside the path: without their marks they are not reported, and the sum stands."""
     turn = record(complete_turn())
     assert dict(turn.parts).keys() == {"stt_final", "gate_wait"}
     for mark, part in (("flushed", "stt_final"), ("transcribed", "stt_final"), ("ended", "gate_wait")):
@@ -252,7 +252,7 @@ def test_who_the_question_waited_for() -> None:
     words_behind_silence.speaks()
     words_behind_silence.pauses()
     words_behind_silence.stops()
-    words_behind_silence.transcribes()  # 50 ms later, 450 ms after they were asked for: a shorter silence is no help
+    words_behind_silence.transcribes()  # 50 ms later, 450 ms after the flush: a shorter silence is no help
     words_behind_silence.answers()
     words_behind_silence.passes(5_000)
     assert endpoint_owner(words_behind_silence) == "fake/stt"
@@ -269,7 +269,9 @@ def test_who_the_question_waited_for() -> None:
 
 
 def test_whom_a_question_waited_for_that_went_out_before_the_turn_was_over() -> None:
-    """Not for the turn's end: for the words, as soon as they were asked for. Unless the answer was ready and held."""
+    """The STT owns the endpoint when the LLM request waited for the words; the settings own it when the reply
+    was held.
+    """
     slow_words = Scenario(speculate=True, silence_ms=900)
     slow_words.speaks()
     slow_words.pauses()
@@ -290,7 +292,7 @@ def test_whom_a_question_waited_for_that_went_out_before_the_turn_was_over() -> 
 
 
 def endpoint_owner(scenario: Scenario) -> str:
-    """Who owns the endpoint of a story's only turn."""
+    """Return the owner of the endpoint in a scenario's only turn."""
     return next(span.owner for span in record(scenario).stages if span.stage == "endpoint")
 
 
@@ -305,7 +307,7 @@ def test_greeting_has_no_endpoint_wait() -> None:
 
 
 def test_an_overrun_is_noted_once() -> None:
-    """The record is written twice, when the reply is complete and when it was played; the log hears of it once."""
+    """The record is written twice, when the reply is complete and when it was played; the overrun is logged once."""
     scenario = complete_turn()
     notes = [order for order in scenario.driver.orders if isinstance(order, NoteOverrun)]
     over = [span for span in record(scenario).stages if span.verdict == "over"]

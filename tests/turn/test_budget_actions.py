@@ -232,7 +232,7 @@ def test_the_answer_plays_behind_its_filler() -> None:
 
 
 def test_cut_filler_is_stored_as_played() -> None:
-    """A client that says how much of it was heard is believed."""
+    """The core takes the client's report of how much of the filler was played."""
     scenario = with_filler()
     scenario.says()
     (order,) = orders_of(SayFiller, scenario.model_requested() + scenario.passes(700))
@@ -298,7 +298,7 @@ def test_no_filler_unless_it_is_set() -> None:
 
 
 def test_no_filler_while_the_user_may_go_on() -> None:
-    """A reply that was begun early is nobody's answer yet."""
+    """A reply that was begun early belongs to no finished turn yet."""
     scenario = with_filler()
     scenario.driver.core.context.core = scenario.driver.core.context.core.__class__(
         speculate=True, budget_actions=BudgetActionSettings(filler=FILLER)
@@ -335,7 +335,7 @@ def test_never_two_turns_running() -> None:
 
 
 def test_one_filler_a_turn() -> None:
-    """Whoever goes on while it is said, and has to wait again, hears no second one."""
+    """A user who goes on during the filler, and has to wait again, gets no second one."""
     scenario = with_filler()
     scenario.says("One")
     scenario.model_requested()
@@ -431,7 +431,7 @@ def test_no_apology_for_text_or_beside_the_conversation() -> None:
 
 
 def test_speech_stops_an_apology() -> None:
-    """As any answer; it was not heard, so it is not said later."""
+    """Speech stops the apology as it stops any reply; it was not played, so it is not spoken later."""
     scenario = Scenario(budget_actions=PHRASES)
     scenario.says()
     scenario.model_requested()
@@ -442,7 +442,7 @@ def test_speech_stops_an_apology() -> None:
 
 
 def test_immediate_new_request_replaces_the_apology() -> None:
-    """An apology that nobody has heard yet gives way."""
+    """An apology without audible sound gives way."""
     scenario = Scenario(budget_actions=PHRASES)
     scenario.says()
     scenario.model_requested()

@@ -143,8 +143,10 @@ def test_hurry_means_the_first_clause_only() -> None:
 
 @pytest.mark.parametrize("mark", [".", "\n", "-. ", "?\n"])
 def test_marks_without_words_cost_no_more_than_their_length(mark: str) -> None:
-    """A model that goes astray sends them for minutes, and nobody else is heard meanwhile. Twice as many, four times
-    as long: these would take hours."""
+    """A model that goes astray sends such marks for minutes, and other sessions wait meanwhile.
+
+    Twice as many marks must not take four times as long: these would take hours.
+    """
     splitter = ClauseSplitter()
     assert splitter.push(mark * 200_000) == []
     assert splitter.push("Well. Yes") == [f"{mark * 200_000}Well.".strip()]

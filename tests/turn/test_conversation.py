@@ -1,4 +1,4 @@
-"""What was said, item by item: added, shown, cut to what was heard, forgotten; and what is refused, by name."""
+"""The items of a conversation: added, shown, cut to what was played, deleted; and what is refused, by name."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class CountedId(str):
 
 
 def test_an_item_is_found_without_looking_at_the_others() -> None:
-    """Whatever is done with one of 2,000 items compares a few ids: a client that adds many holds nobody up."""
+    """Every operation on one of 2,000 items compares a few ids: a client that adds many delays no other session."""
     conversation = Conversation()
     CountedId.n_compared = 0
     for n in range(2_000):
@@ -106,7 +106,7 @@ def test_an_item_is_found_without_looking_at_the_others() -> None:
 
 
 def test_items_follow_their_previous_item_ids() -> None:
-    """After any adding, claiming and deleting, also at both ends, `before` and `items` tell the same order."""
+    """After any adding, claiming and deleting, also at both ends, `before` and `items` give the same order."""
     chance, conversation, order = random.Random(7), Conversation(), list[str]()
     for n in range(600):
         if order and chance.random() < 0.3:
@@ -190,7 +190,7 @@ def test_the_words_of_a_message(part: InputText, words: str) -> None:
     assert Message("m", "user", (part, InputText("end"))).text() == f"{words} end".strip()
 
 
-# --- cut to what was heard ------------------------------------------------------------------------
+# --- cut to what was played -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_the_words_of_a_message(part: InputText, words: str) -> None:
     ],
 )
 def test_a_cut_finds_its_word(played_ms: int, words: str) -> None:
-    """By proportion within a clause; the word that was being spoken counts as heard."""
+    """The cut is by proportion within a clause; the word that was being spoken counts as played."""
     conversation = Conversation([spoken()])
     cut_ms = conversation.truncate("reply", content_index=0, audio_end_ms=played_ms)
     assert cut_ms == min(max(0, played_ms), 1_500)
@@ -410,7 +410,7 @@ def test_a_truncation_after_a_cancel_corrects_it() -> None:
 
 
 def test_a_truncation_at_the_very_end_cuts_nothing() -> None:
-    """Clients round up: all was heard, so the turn is complete and its item whole."""
+    """Clients round up: all was played, so the turn is complete and its item whole."""
     scenario = Scenario()
     scenario.says()
     scenario.answers("One two three.", 1_000)
@@ -423,7 +423,7 @@ def test_a_truncation_at_the_very_end_cuts_nothing() -> None:
 
 
 def test_a_truncation_of_a_turn_that_seemed_to_be_over() -> None:
-    """Our estimate was early: the client heard less, and knows better."""
+    """The core's estimate was early: the client played less, and its report counts."""
     scenario = Scenario()
     scenario.says()
     scenario.answers("One two three four five six.", 1_000)
@@ -456,7 +456,7 @@ def test_a_call_and_its_output_in_the_conversation() -> None:
     [(0, ""), (1, "So,"), (900, "So,"), (901, "So, what"), (1_100, "So, what do"), (5_000, "So, what do you want?")],
 )
 def test_word_times_of_the_tts_are_used(played_ms: int, words: str) -> None:
-    """A pause after the first word: by proportion three words would have been heard in it."""
+    """A pause after the first word: by proportion three words would have been played in it."""
     clause = ClauseSound("So, what do you want?", 1_500, (0, 900, 1_050, 1_200, 1_300))
     assert OutputAudio("", (clause,)).played_until(played_ms) == words
 

@@ -40,7 +40,7 @@ def shows(item_id: str, n_chars: int) -> Message:
 
 
 def refusal(got: list[Any]) -> a.Refused:
-    """The one error that was told."""
+    """Return the only error that was sent."""
     (refused,) = [what for what in announced(got) if isinstance(what, a.Refused)]
     return refused
 
@@ -73,7 +73,7 @@ def test_a_client_fills_the_conversation_with_items() -> None:
 
 
 def test_a_client_fills_the_conversation_with_pictures() -> None:
-    """Their size counts, and what came is told."""
+    """The size of pictures counts, and the error states the size that was reached."""
     scenario = Scenario(conversation=SMALL)
     scenario.creates_item(shows("p1", 6_000))
     refused = refusal(scenario.creates_item(shows("p2", 6_000)))
@@ -127,7 +127,7 @@ def test_out_of_band_responses_read_no_more_than_a_conversation_together() -> No
 
 
 def test_a_spoken_turn_finds_room_in_a_full_conversation() -> None:
-    """The oldest items leave, and the client is told; system messages stay."""
+    """The oldest items are deleted, and the client is notified; system messages stay."""
     scenario = Scenario(conversation=SMALL)
     scenario.creates_item(says("rule", "Be brief.", "system"))
     for n in range(39):
@@ -183,7 +183,7 @@ def test_a_call_leaves_with_its_result() -> None:
 
 
 def test_the_result_of_a_call_is_never_refused() -> None:
-    """Once: a second one, or one that nobody waits for, is as any other item."""
+    """This holds once: a second result, or one without a pending call, is as any other item."""
     scenario = Scenario(conversation=SMALL)
     for n in range(38):
         scenario.creates_item(says(f"c{n}"))
@@ -202,7 +202,7 @@ def test_the_result_of_a_call_is_never_refused() -> None:
 
 
 def test_an_item_under_our_id_leaves_before_ours_comes() -> None:
-    """The client is told that its own is gone."""
+    """The client is notified that its own item is deleted."""
     scenario = Scenario()
     scenario.speaks()
     scenario.creates_item(says("item_s_0001"))

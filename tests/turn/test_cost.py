@@ -1,4 +1,4 @@
-"""What a turn cost, and a session: what was heard, and apart what was paid in vain."""
+"""The cost of a turn and of a session: what was played, and apart from it the cost of wasted work."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ PRICES = PriceList(
     voices={"fake/tts": 20.0, "b/tts": 100.0},
     transcribers={"fake/stt": 0.6},
 )
-"""By the token: a dollar, ten, and ten cents, all by the million; a character spoken costs twenty, or at another voice
-a hundred; a minute heard costs sixty cents."""
+"""Prices in dollars: 1, 10 and 0.1 per million tokens; 20 per million characters, or 100 at another voice.
+
+A minute of STT audio costs 0.6 dollars.
+"""
 
 LOST = ModelAttempt(provider="b/m", role="hedge", outcome="lost", began_ms=300, first_ms=None, cost_usd=0.004)
 SPOKE = ModelAttempt(provider="fake/llm", role="primary", outcome="spoke", began_ms=0, first_ms=100, cost_usd=7.0)
@@ -70,7 +72,7 @@ def test_losers_stand_apart() -> None:
 
 
 def test_replies_begun_in_vain_stand_apart() -> None:
-    """The user goes on: what the model had read and written by then is paid, and nobody heard it."""
+    """The user goes on: the tokens that the model had read and written by then are charged, and were never played."""
     scenario = Scenario(prices=PRICES, speculate=True)
     scenario.speaks()
     scenario.pauses()
@@ -200,7 +202,7 @@ def test_what_came_from_disk_costs_nothing() -> None:
 
 
 def test_stt_is_charged_for_its_audio() -> None:
-    """The turn bears its own sound and the silence before it, and what nobody said anything in."""
+    """The turn bears its own audio, the silence before it, and audio without words."""
     scenario = Scenario(prices=PRICES)
     scenario.speaks()
     scenario.pauses()

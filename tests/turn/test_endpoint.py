@@ -114,7 +114,7 @@ def test_a_little_more_evidence_is_a_little_more_wait(
     ("pitch_st", "expected"), [(None, 0.5), (-20, 0), (-4, 0), (-2, 0.5), (0, 1), (2, 0.75), (4, 0.5), (20, 0.5)]
 )
 def test_a_held_voice_is_one_that_stays_in_the_middle(pitch_st: float | None, expected: float) -> None:
-    """A fall is an end; a rise, and nothing known, tell nothing."""
+    """A falling pitch is an end; a rising or unknown pitch decides nothing."""
     assert held(pitch_st) == expected
 
 

@@ -72,7 +72,7 @@ def test_wait_covers_an_earlier_long_pause() -> None:
 
 
 def test_wait_is_limited() -> None:
-    """The deadline lies behind the longest wait, so it ends only what the ear has left alone."""
+    """The deadline lies behind the longest wait, so it ends only pauses that the VAD has left without an event."""
     driver = CoreDriver(ADAPTIVE)
     driver.at(1_000, e.SpeechStarted(940, 640))
     driver.at(2_080, e.SpeechPaused(2_000, 2_000, 0.0))

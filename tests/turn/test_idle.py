@@ -12,18 +12,18 @@ from voicepipe.turn.commands import CommitSilence, StartReply
 
 TIMEOUT_MS = 5_000
 AUDIO_MS = 30_000
-"""How much audio the ear has had when it is asked."""
+"""How much audio the STT has received when the silence is committed."""
 
 
 def idle(scenario: Scenario, for_ms: int = TIMEOUT_MS) -> list[Any]:
-    """Nobody says anything; returns the orders, with those of the silence that was committed, if it was."""
+    """Let time pass in silence; return the orders, with those of the silence that was committed, if any."""
     got = scenario.passes(for_ms)
     return got + (scenario.goes_silent(AUDIO_MS) if CommitSilence() in got else [])
 
 
 @pytest.fixture
 def answered() -> Scenario:
-    """The user has asked something and has heard the answer."""
+    """The user has put a question, and the reply was played."""
     scenario = Scenario(idle_timeout_ms=TIMEOUT_MS)
     scenario.says()
     scenario.answers(duration_ms=1_000)
@@ -36,7 +36,7 @@ def prompted(orders: list[Any]) -> bool:
 
 
 def test_silence_is_committed_and_answered(answered: Scenario) -> None:
-    """Told as the silence, the commit, the item and a response, in this order; the turn's cause is `idle`."""
+    """The client gets the silence, the commit, the item and a response, in this order; the turn's cause is `idle`."""
     answered.passes(1_000)
     n_before = len(answered.driver.announced)
     assert prompted(idle(answered))
@@ -65,7 +65,7 @@ def test_no_idle_prompt_before_the_first_answer() -> None:
 
 
 def test_each_answer_is_followed_by_one_prompt(answered: Scenario) -> None:
-    """A user who has gone is not asked again before the prompt was heard, and then once more."""
+    """A silent user gets the second prompt only after the first prompt was played."""
     answered.passes(1_000)
     assert prompted(idle(answered))
     assert not prompted(idle(answered, TIMEOUT_MS))  # the model is thinking
@@ -86,7 +86,7 @@ def test_each_answer_is_followed_by_one_prompt(answered: Scenario) -> None:
     ids=["speech", "a request", "switched off", "turns by hand", "no responses"],
 )
 def test_it_is_over_with_the_silence(answered: Scenario, act: Any) -> None:
-    """Whoever speaks or asks needs no prompt, and neither does a session that wants none."""
+    """Speech and client requests make the prompt unnecessary; a session without idle timeout gets none."""
     answered.passes(1_000 + TIMEOUT_MS - 100)
     act(answered)
     n_started = len(answered.started())

@@ -1,4 +1,4 @@
-"""The user speaks while something else is going on: who yields, who waits, and what is told of it."""
+"""The user speaks while something else is going on: what yields, what waits, and what is reported of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def texts(scenario: Scenario) -> list[tuple[str, str]]:
 
 
 def test_unplayed_greeting_gives_way() -> None:
-    """The user speaks while the reply to `response.create` is being prepared: it is cancelled, and they are heard."""
+    """The user speaks while the reply to `response.create` is being prepared: it is cancelled, and the speech is
+    answered.
+    """
     scenario = Scenario()
     scenario.creates()
     got = scenario.speaks()
@@ -32,7 +34,7 @@ def test_unplayed_greeting_gives_way() -> None:
 
 
 def test_a_reply_that_waits_for_words_gives_way_too() -> None:
-    """It was asked for and not started: nothing is stopped, and the wire hears of its end."""
+    """The reply was requested and not started: nothing is stopped, and the client gets its end."""
     scenario = Scenario()
     scenario.speaks()
     scenario.commits()
@@ -84,7 +86,7 @@ def test_both_the_playing_and_the_coming_reply_are_interrupted() -> None:
 
 
 def test_sound_after_an_interruption_is_counted_from_silence() -> None:
-    """What the client dropped is not waited for: the next reply is heard when it is sent."""
+    """The core does not wait for audio that the client dropped: the next reply is audible when it is sent."""
     scenario = Scenario()
     scenario.says()
     scenario.answers("It is noon.", 30_000)
@@ -166,7 +168,7 @@ def test_a_guess_with_old_words_is_not_let_out() -> None:
 
 
 def test_noise_does_not_block_the_agent() -> None:
-    """Speech without a pause ends with its deadline; what goes on is the next turn, and the answer is heard over it."""
+    """Speech without a pause ends with its deadline; what goes on is the next turn, and the reply is played over it."""
     scenario = Scenario(deadlines=Deadlines(utterance_ms=4_000))
     scenario.speaks(4_500)
     assert names(scenario.driver.orders)[-5:] == [
@@ -176,7 +178,7 @@ def test_noise_does_not_block_the_agent() -> None:
         "AudioCommitted",
         "ItemAdded",
     ]
-    scenario.speaks(200)  # the ear hears the same voice anew
+    scenario.speaks(200)  # the VAD reports the same voice anew
     assert scenario.driver.core.user.state is User.SPEAKING
     scenario.transcribes("A very long story")
     assert [(reply.turn, reply.revision) for reply in scenario.started()] == [(1, 0)]
@@ -207,7 +209,7 @@ def test_repeated_speech_start() -> None:
 
 
 def test_speech_beside_a_wished_reply_interrupts_it() -> None:
-    """The client asked for a reply in the midst of the user's words: when they go on, that ends it."""
+    """The client requested a reply in the midst of the user's words: when they go on, that ends it."""
     scenario = Scenario()
     scenario.speaks()
     scenario.creates()

@@ -1,7 +1,7 @@
 """Whatever happens in whatever order, the promises of a turn hold.
 
-A random world: the user, the transcriber, the client and the provider act at random instants, some
-of them late, twice, or never. The core is told all of it, and every order is checked as it comes.
+In a random world the user, the transcriber, the client and the provider act at random instants. Some act late, twice,
+or never. The core receives all of these events, and every order is checked as it comes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ALONE = """
     start pause quiet text empty_text interim stt_failed commit clear create aside cancel offer truncate delete want
     asked token call usage finished clause sound sent voice_done report stage_failed manual auto stale impostor
     misplaced lost back silent lasts echo mhm stop_word phrases no_phrases filler_sent reached joined voice_reached
-""".split()  # noqa: SIM905 - a column of so many strings reads worse
+""".split()  # noqa: SIM905 - a column of these strings reads worse
 TOGETHER = {
     "an_utterance": ["start", "pause", "text"],
     "an_ended_utterance": ["start", "pause", "text", "quiet"],
@@ -45,7 +45,7 @@ ACTIONS = [*ALONE, *TOGETHER, *TOGETHER, *TOGETHER]
 
 @dataclass
 class World:
-    """What the providers and the client may know: only what they were told."""
+    """The knowledge of the providers and the client: only what the core sent them."""
 
     driver: CoreDriver
     utterance: int = 0

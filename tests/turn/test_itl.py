@@ -88,7 +88,7 @@ def test_a_held_answer_began_when_its_model_did() -> None:
 
 
 def test_a_revision_begins_anew() -> None:
-    """The pace is that of the reply that was heard."""
+    """The pace is that of the reply that was played."""
     scenario = Scenario(speculate=True)
     scenario.speaks()
     scenario.pauses()

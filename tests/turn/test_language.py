@@ -11,7 +11,7 @@ from voicepipe.testing.scenario import Scenario
     ("as_set", "detected", "recorded"), [(None, None, ""), ("de", None, "de"), (None, "fr", "fr"), ("de", "fr", "fr")]
 )
 def test_detected_language_overrides_the_setting(as_set: str | None, detected: str | None, recorded: str) -> None:
-    """Neither is asked for; where nobody says, the record doesn't either."""
+    """No setting is required; without a setting and a detection the record has no language either."""
     scenario = Scenario(language=as_set)
     scenario.speaks()
     scenario.pauses()

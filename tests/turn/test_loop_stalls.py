@@ -1,4 +1,4 @@
-"""A held-up event loop is told as our own doing where it delayed something, and nowhere else."""
+"""A stalled event loop is reported as overhead where it delayed something, and nowhere else."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_an_answer_that_waited_for_the_loop_is_not_its_providers_fault() -> None
 
 @pytest.mark.parametrize("stage", ["llm_ttft", "first_clause", "tts_ttfb"])
 def test_a_hold_right_before_a_mark_is_cut_out_of_its_stage(stage: str) -> None:
-    """Told as `overhead`, on the critical path, between two marks of its own."""
+    """The stall is reported as `overhead`, on the critical path, between two marks of its own."""
     mark = {"llm_ttft": "first_delta", "first_clause": "first_clause", "tts_ttfb": "first_sound"}[stage]
     usual, record = stages(turn_record())[stage], held((AT[mark] - 45, AT[mark] - 5))
     assert record.total_ms == turn_record().total_ms

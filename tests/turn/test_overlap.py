@@ -1,4 +1,4 @@
-"""Who has the floor: one playbook for each way in which two people get into each other's words."""
+"""Speech over the agent's: one test for each way in which the user and the agent overlap."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def texts(scenario: Scenario) -> list[tuple[str, str]]:
 
 
 def talking(*, duration_ms: int = 10_000, **settings: object) -> Scenario:
-    """A question was answered, and the answer plays for ten seconds; its client lowers the agent's voice when told."""
+    """Answer a question with ten seconds of audio that plays; its client lowers the agent's volume on request."""
     scenario = Scenario(ducks=True, **settings)  # type: ignore[arg-type]
     scenario.says()
     scenario.answers(LONG, duration_ms)
@@ -32,7 +32,7 @@ def talking(*, duration_ms: int = 10_000, **settings: object) -> Scenario:
 
 
 def kinds(scenario: Scenario) -> list[str]:
-    """What the client was told of the agent's voice: its kinds and reasons."""
+    """Return the notifications about the agent's volume: kinds and reasons."""
     notices = scenario.said(a.AgentDucked) + scenario.said(a.AgentUnducked) + scenario.said(a.AgentInterrupted)
     ordered = [what for what in scenario.driver.announced if what in notices]
     return [getattr(what, "reason", "ducked") for what in ordered]
@@ -74,7 +74,7 @@ def test_resume_after_commit_before_sound() -> None:
 
 
 def test_resume_during_sound() -> None:
-    """What the user adds takes the floor, and the answer to it has read what was heard of the one before."""
+    """The user's addition takes the turn, and the LLM request for it holds the played part of the reply before."""
     scenario = talking()
     got = scenario.speaks(1_200)
     assert Duck(1) in got
@@ -178,7 +178,7 @@ def test_an_acknowledgement_that_goes_on_is_none() -> None:
 
 
 def test_a_murmur_without_words_is_no_interruption() -> None:
-    """The transcriber hears nothing in it: the agent goes on at once."""
+    """The transcriber finds no words in it: the agent goes on at once."""
     scenario = talking()
     scenario.speaks(100)
     scenario.pauses()
@@ -244,7 +244,7 @@ def test_a_word_to_stop_stops_at_once() -> None:
 
 
 def test_running_response_is_cancelled_by_an_interruption() -> None:
-    """The client hears of their voice first, then of what it puts an end to."""
+    """The client is notified of the user's voice first, then of the response that the voice cancels."""
     scenario = Scenario(ducks=True)
     scenario.says()
     scenario.begins_to_answer(LONG, 10_000)
@@ -306,7 +306,7 @@ def test_the_verdict_falls_in_time() -> None:
 
 
 def test_no_ducking_without_interruption() -> None:
-    """`interrupt_response: false`: they are heard, told of, and answered next."""
+    """`interrupt_response: false`: the speech is transcribed, reported, and answered next."""
     scenario = talking(interrupt_response=False)
     scenario.says("And in Paris?")
     assert kinds(scenario) == []
@@ -316,7 +316,7 @@ def test_no_ducking_without_interruption() -> None:
 
 
 def test_immediate_brings_back_what_hosted_services_do() -> None:
-    """Every voice is told of at once and interrupts."""
+    """Every voice is reported at once and interrupts."""
     scenario = talking(interruption="immediate")
     got = scenario.speaks(0)
     assert announced(got)[0] == a.InputSpeechStarted("item_s_0003", scenario.driver.now_ms - 360)
@@ -350,7 +350,7 @@ def test_echo_by_its_words() -> None:
 
 
 def test_words_that_the_agent_said_long_ago_are_no_echo() -> None:
-    """Who repeats them wants something."""
+    """A user who repeats them wants something."""
     scenario = talking(duration_ms=20_000)
     scenario.passes(15_000)
     scenario.speaks(100)
@@ -375,7 +375,7 @@ def test_echo_by_its_sound() -> None:
 
 
 def test_echo_outlasts_the_agent() -> None:
-    """The end of it is heard when the agent is silent already: nobody is answered."""
+    """The echo ends when the agent is silent already: there is no reply to it."""
     scenario = Scenario(ducks=True)
     scenario.says()
     scenario.answers(duration_ms=1_500)
@@ -390,7 +390,7 @@ def test_echo_outlasts_the_agent() -> None:
     assert not scenario.driver.core.context.timers.due
 
 
-# --- what was heard -------------------------------------------------------------------------------
+# --- what was played ------------------------------------------------------------------------------
 
 
 def test_client_truncate() -> None:
@@ -414,7 +414,7 @@ def test_no_playback_reports() -> None:
 
 
 def test_a_word_between_turns_is_not_the_last_turn_s() -> None:
-    """A streaming transcriber hears the agent too: what it says of an utterance that is answered changes nothing."""
+    """A streaming transcriber transcribes the agent too: its text of an answered utterance changes nothing."""
     scenario = talking()
     scenario.driver.at(
         scenario.driver.now_ms + 50, e.TranscriptFinished(1, 0, "What time is it? It is noon.", provider="fake/stt")

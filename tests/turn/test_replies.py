@@ -1,4 +1,4 @@
-"""What becomes of a reply: words, calls, both, neither; complete, cancelled, failed, cut; heard or not."""
+"""The outcomes of a reply: words, calls, both, neither; complete, cancelled, failed, cut; played or not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def messages(scenario: Scenario) -> list[tuple[str, str, str]]:
 
 
 def test_a_reply_of_calls_only() -> None:
-    """Each call is an item of its own; nothing is played; the record is complete though nothing was heard."""
+    """Each call is an item of its own; nothing is played; the record is complete without playback."""
     scenario = Scenario()
     scenario.says()
     scenario.model_requested()
@@ -124,7 +124,7 @@ def test_a_cancel_before_anything_was_sent() -> None:
 
 
 def test_a_cancel_in_mid_reply() -> None:
-    """Cut where it was heard."""
+    """The reply is cut where playback stopped."""
     scenario = Scenario()
     scenario.says()
     scenario.begins_to_answer("One two three four five six.", 2_000)
@@ -158,7 +158,7 @@ def test_a_cancel_of_another_response() -> None:
 
 
 def test_a_cancel_of_a_reply_that_waits_for_words() -> None:
-    """It was announced, so it ends on the wire; the model is never asked."""
+    """The reply was announced, so it ends on the wire; the LLM gets no request."""
     scenario = Scenario()
     scenario.changes(detection="none")
     scenario.commits()
@@ -265,7 +265,7 @@ def test_a_reply_without_end() -> None:
 
 
 def test_failed_speculative_reply_is_dropped() -> None:
-    """Nobody knew of it: the end of the turn asks again, and that one is answered."""
+    """The client had no notice of it: the end of the turn sends the request again, and that reply is played."""
     scenario = Scenario(speculate=True)
     scenario.speaks()
     scenario.pauses()
@@ -353,7 +353,7 @@ def test_a_reply_in_text_that_was_cancelled() -> None:
 
 
 def test_settings_that_change_do_not_end_a_reply_that_was_announced() -> None:
-    """The client was told that a response is being made."""
+    """The client was notified that a response is being made."""
     scenario = Scenario()
     scenario.says()
     scenario.changes(create_response=False)
@@ -372,7 +372,7 @@ def test_unanswered_turn_has_a_record() -> None:
 
 
 def test_leaving_in_mid_reply() -> None:
-    """Everything is stopped, and the record holds what was heard."""
+    """Everything is stopped, and the record holds what was played."""
     scenario = Scenario()
     scenario.says()
     scenario.begins_to_answer("One two three four five six.", 2_000)

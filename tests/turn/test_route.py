@@ -1,4 +1,4 @@
-"""What a turn's record tells of the models that were tried for it."""
+"""A turn's record lists the models that were tried for it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_continuation_follows_the_first_provider_in_the_route() -> None:
 
 
 def test_a_revision_begins_its_route_anew() -> None:
-    """Nothing of the reply that was put away is told of the one that was heard."""
+    """The route of the played reply holds nothing of the discarded reply."""
     scenario = Scenario()
     scenario.says("One")
     scenario.model_requested()
@@ -135,7 +135,9 @@ def test_stt_without_a_connection_hides_no_time() -> None:
 
 
 def test_stt_fallback_is_recorded() -> None:
-    """Also when the turn is revised, since its first words were heard again; and it is told live, once."""
+    """This holds also when the turn is revised, since its first words were transcribed again; the client is notified
+    once.
+    """
     scenario = Scenario(watched=True)
     scenario.speaks()
     changed = e.TranscriberChanged(1, "b/stt", "continuation", "a/stt: HTTP 503")

@@ -1,4 +1,4 @@
-"""Replies that are started before the turn is over: when, how often, what of them is kept, and what they come to."""
+"""Replies that are started before the turn is over: when, how often, what of them is used, and their cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def speculation(scenario: Scenario, turn: int = 1) -> Speculation:
 
 
 def answered_turn(scenario: Scenario, words: str = QUESTION) -> None:
-    """A user asks, and hears the whole answer; it takes 200 ms until its first sound."""
+    """The user puts a question, and the whole reply is played; it takes 200 ms until its first sound."""
     scenario.speaks()
     scenario.pauses()
     scenario.transcribes(words)
@@ -37,7 +37,7 @@ def answered_turn(scenario: Scenario, words: str = QUESTION) -> None:
 
 
 def wasted_start(scenario: Scenario, words: str = QUESTION) -> None:
-    """The user pauses, and goes on when the model has been asked."""
+    """The user pauses, and goes on after the LLM request."""
     scenario.pauses()
     scenario.transcribes(words)
     scenario.model_requested()
@@ -48,7 +48,9 @@ def wasted_start(scenario: Scenario, words: str = QUESTION) -> None:
 
 
 def test_used_start_records_what_it_saved() -> None:
-    """Begun 130 ms after the last voiced sample; ready 200 ms later, long before the turn was over: so much sooner."""
+    """Begun 130 ms after the last voiced sample; ready 200 ms later, long before the turn was over: the difference is
+    saved.
+    """
     scenario = Scenario(speculate=True)
     scenario.speaks()
     scenario.pauses()
@@ -79,7 +81,7 @@ def test_a_start_that_is_not_ready_in_time_saved_its_head_start() -> None:
 
 
 def test_a_wasted_start_is_reckoned_from_the_text() -> None:
-    """No provider tells the count of an answer that it was told to stop: four characters are a token."""
+    """No provider reports the token count of a cancelled reply: four characters count as a token."""
     scenario = Scenario(speculate=True)
     scenario.changes(reply=ReplySettings(instructions=PROMPT))
     scenario.speaks()
@@ -152,7 +154,7 @@ def test_a_reply_that_began_at_the_turns_end_is_none() -> None:
 
 
 def test_no_work_begins_in_a_shorter_pause_than_the_rule_says() -> None:
-    """The words are known at once; the voice tells nothing, so it takes 120 ms of silence."""
+    """The words are known at once; the voice gives no sign of an end, so the pause takes 120 ms of silence."""
     scenario = Scenario(speculate=True)
     scenario.speaks()
     now_ms = scenario.driver.now_ms
@@ -177,7 +179,7 @@ def test_a_session_that_knows_its_answers_begins_as_late_as_it_can() -> None:
 
 
 def test_a_turn_that_ends_without_an_early_start_is_answered() -> None:
-    """A silence that is told late, and the turn is over at once."""
+    """A silence is reported late, and the turn is over at once."""
     scenario = Scenario(speculate=True)
     for _ in range(3):
         answered_turn(scenario)
@@ -188,7 +190,7 @@ def test_a_turn_that_ends_without_an_early_start_is_answered() -> None:
     assert scenario.driver.core.illegal_moves == []
 
 
-# --- what is kept ---------------------------------------------------------------------------------
+# --- what is used ---------------------------------------------------------------------------------
 
 
 def test_reply_is_used_when_only_spelling_changes() -> None:
@@ -212,7 +214,7 @@ def test_reply_to_other_words_is_dropped() -> None:
 
 
 def test_a_call_of_a_function_waits_for_the_gate() -> None:
-    """A client acts on a call, and what it does can't be taken back: before the turn is over it hears of none."""
+    """A client acts on a call, and can't undo its action: it receives no call before the turn is over."""
     scenario = Scenario(speculate=True)
     scenario.speaks()
     scenario.pauses()
@@ -278,7 +280,7 @@ def test_a_session_has_a_limit_of_wasted_tokens() -> None:
 
 
 def test_a_share_of_waste_is_a_limit_once_there_is_something_to_share() -> None:
-    """The first two thousand tokens of a session tell nothing."""
+    """The first two thousand tokens of a session are too few to judge."""
     scenario = Scenario(speculate=True, speculation=SpeculationLimits(max_wasted_share=0.5))
     scenario.changes(reply=ReplySettings(instructions=PROMPT))
     scenario.speaks()
@@ -344,7 +346,7 @@ def test_tokens_that_cost_nothing_always_pay() -> None:
 
 
 def test_one_late_answer_makes_the_next_begin_early_again() -> None:
-    """Who is late is heard late; a start that is too soon is only dearer."""
+    """A late start is a late reply for the user; a start that is too early only costs more."""
     scenario = Scenario(speculate=True)
     for _ in range(3):
         answered_turn(scenario)

@@ -1,4 +1,4 @@
-"""A transcriber that ends the utterance by itself, sooner than the ear can: permission to work, until proved wrong."""
+"""A transcriber that ends the utterance before the VAD can: work may start, until the end is proved wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from voicepipe.turn.states import Agent, User
 
 
 def test_stt_final_starts_the_reply_before_the_vad_pause() -> None:
-    """The model is asked at once; the pause that follows changes nothing, and the gate opens at the turn's end."""
+    """The LLM request goes out at once; the pause that follows changes nothing, and the gate opens at the
+    turn's end.
+    """
     scenario = Scenario(speculate=True)
     scenario.speaks()
     assert names(scenario.ends_it()) == ["StartReply"]
@@ -75,7 +77,7 @@ def test_guesses_are_few() -> None:
 
 
 def test_a_commit_while_in_doubt_counts_as_speech() -> None:
-    """The client ends the turn before the ear could: t0 is what the client's commit says."""
+    """The client ends the turn before the VAD could: t0 is the time of the client's commit."""
     scenario = Scenario(speculate=True)
     scenario.speaks()
     scenario.ends_it()

@@ -25,7 +25,7 @@ def transcribed_quickly(scenario: Scenario, times: int = 3) -> None:
 
 
 def half_transcribed(scenario: Scenario, guess: str = "What time is it", *, silent: bool = True) -> None:
-    """The user asks, and the transcriber has only guessed yet."""
+    """The user puts a question, and the transcriber has sent only interim text."""
     scenario.speaks(500)
     scenario.guesses(guess)
     scenario.pauses()
@@ -56,7 +56,7 @@ def test_the_time_counts_from_the_last_voiced_sample() -> None:
 
 
 def test_a_final_text_with_the_same_words_changes_nothing_but_the_record() -> None:
-    """The client is told it once."""
+    """The client is notified once."""
     scenario = Scenario()
     transcribed_quickly(scenario)
     half_transcribed(scenario)
@@ -67,7 +67,7 @@ def test_a_final_text_with_the_same_words_changes_nothing_but_the_record() -> No
 
 
 def test_a_late_text_with_other_words_revises_the_turn_while_nothing_is_audible() -> None:
-    """The same turn, its next revision; one answer is heard."""
+    """The same turn gets its next revision; one reply is played."""
     scenario = Scenario()
     transcribed_quickly(scenario)
     half_transcribed(scenario)
@@ -101,7 +101,7 @@ def test_a_text_that_comes_when_the_answer_is_audible_starts_no_second_one() -> 
 
 @pytest.mark.parametrize("ending", ["never", "breaks"])
 def test_without_a_final_text_the_guess_stays(ending: str) -> None:
-    """The client is told that it is all."""
+    """The client is notified that the text is complete."""
     scenario = Scenario()
     transcribed_quickly(scenario)
     half_transcribed(scenario)
@@ -153,7 +153,7 @@ def test_each_provider_has_its_own_time() -> None:
 
 
 def test_a_commit_long_after_the_last_word_is_counted_from_itself() -> None:
-    """Push to talk may be let go late: that is not the transcriber's time."""
+    """A user may release push to talk late: that is not the transcriber's time."""
     times = SttTiming()
     assert times.due_ms(5_000, 5_100) == (5_000, 6_000)
     assert times.due_ms(5_000, 9_000) == (9_000, 10_000)

@@ -42,7 +42,7 @@ def test_words_common_to_two_interim_texts_are_sent() -> None:
 
 
 def test_sent_text_is_never_rewritten() -> None:
-    """A final text that begins otherwise is told whole at the end, and not as another delta."""
+    """A final text that begins otherwise is sent whole at the end, and not as another delta."""
     scenario = Scenario()
     scenario.speaks()
     for text in ("what time is", "what time is it"):
@@ -89,7 +89,7 @@ def test_deltas_only_ever_grow_a_prefix(texts: list[str], final: str) -> None:
 
 
 def test_late_words_revise_the_turn_while_nothing_is_audible() -> None:
-    """The model is asked again: the response that was announced ends, and another begins."""
+    """The LLM gets a second request: the response that was announced ends, and another begins."""
     scenario = Scenario()
     scenario.says("What time is it in")
     scenario.transcribes("What time is it in Paris?")
@@ -201,7 +201,7 @@ def test_words_that_never_come_however_many_pieces_they_are_of() -> None:
 
 
 def test_more_pauses_than_flushes() -> None:
-    """A provider that is asked per flush is not asked at every breath; the end of the turn asks in any case."""
+    """A provider that works per flush gets no flush at every breath; the end of the turn flushes in any case."""
     scenario = Scenario(max_flushes=2)
     for _ in range(4):
         scenario.speaks()
@@ -280,7 +280,7 @@ def test_a_commit_in_mid_speech() -> None:
 
 
 def test_a_clear_forgets_what_is_not_committed() -> None:
-    """The turn that had begun is given up, and the next speech is a new one."""
+    """The turn that had begun is dropped, and the next speech is a new one."""
     scenario = Scenario()
     scenario.speaks()
     got = scenario.clears()
@@ -306,7 +306,7 @@ def test_a_clear_leaves_a_turn_that_is_over() -> None:
 
 
 def test_detection_is_turned_off_in_mid_speech() -> None:
-    """The open turn is given up, and the ear means nothing any more."""
+    """The open turn is dropped, and events of the VAD have no effect any more."""
     scenario = Scenario()
     scenario.speaks()
     got = scenario.changes(detection="none")
@@ -316,7 +316,7 @@ def test_detection_is_turned_off_in_mid_speech() -> None:
 
 
 def test_detection_is_turned_on_again() -> None:
-    """The buffer of the client's own turn is dropped, and the ear opens the next."""
+    """The buffer of the client's own turn is dropped, and the VAD opens the next turn."""
     scenario = manual()
     assert names(scenario.changes(detection="vad")) == ["DropAudio"]
     scenario.says()

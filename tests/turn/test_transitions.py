@@ -1,6 +1,6 @@
-"""Every row of the law, told: who was where, what happened, where that led; and no row that nobody can tell.
+"""Every row of the transition table has a plot: the state before, the event, the state after; no row lacks one.
 
-The plots of the agent are told twice: on a silent line, and over an earlier reply that is complete and plays on.
+The plots of the agent run twice: on a silent line, and over an earlier reply that is complete and plays on.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def line(*, playing: bool = False, deadlines: Deadlines = LONG_DEADLINES) -> Sce
 
 
 def then(*plots: Plot) -> Plot:
-    """Return the plot that tells these one after another."""
+    """Return the plot that runs these one after another."""
 
     def covered(scenario: Scenario) -> None:
         for plot in plots:
@@ -62,7 +62,7 @@ def then(*plots: Plot) -> Plot:
 
 
 def guessing(scenario: Scenario) -> None:
-    """A pause, and its words: the model is asked before the turn is over."""
+    """A pause, and its words: the LLM request goes out before the turn is over."""
     scenario.speaks()
     scenario.pauses()
     scenario.transcribes()
@@ -78,7 +78,7 @@ def guessed(scenario: Scenario) -> None:
 
 
 def answering(scenario: Scenario) -> None:
-    """The turn is over, and the model was asked."""
+    """The turn is over, and the LLM request went out."""
     scenario.says()
 
 
@@ -104,7 +104,7 @@ def one_waits(scenario: Scenario) -> None:
 
 
 def requested_before_the_transcript(scenario: Scenario) -> None:
-    """Two pieces of speech were committed and a reply asked for; the words of the second are still to come."""
+    """Two pieces of speech were committed and a reply requested; the words of the second are still to come."""
     scenario.changes(detection="none")
     scenario.commits()
     scenario.creates()
@@ -128,7 +128,7 @@ def speech(scenario: Scenario) -> None:
 
 
 def speech_said_to_be_over(scenario: Scenario) -> None:
-    """The transcriber ends the utterance; the ear has not heard a pause."""
+    """The transcriber ends the utterance; the VAD has not reported a pause."""
     speech(scenario)
     scenario.ends_it()
 
@@ -187,7 +187,7 @@ def test_speech_without_interruption_starts_a_turn() -> None:
 
 
 def says_a_word_and_calls(scenario: Scenario) -> None:
-    """Text that no clause was made of, then a call: only the end of it tells that there is nothing to speak."""
+    """Text that made no clause, then a call: only its end shows that there is nothing to speak."""
     scenario.model_requested()
     scenario.token("Well")
     scenario.call()
@@ -231,7 +231,7 @@ def text_only() -> ReplySettings:
 
 @pytest.mark.parametrize("playing", [False, True])
 def test_an_answer_that_was_guessed_waits_for_the_end_of_the_turn(playing: bool) -> None:
-    """Be it noticed by the ear, or by the clock when the ear falls silent."""
+    """The end of the turn is noticed by the VAD, or by the clock when the VAD reports nothing."""
     for fact, act in ENDS_THE_PAUSE.items():
         check_moves(line(playing=playing), guessed, act, Move(Agent.READY, fact, Agent.SPEAKING))
 
@@ -255,7 +255,7 @@ NO_USE: dict[type, Plot] = {
 @pytest.mark.parametrize("guess", [guessing, guessed])
 @pytest.mark.parametrize("playing", [False, True])
 def test_a_guess_that_is_no_use_is_put_away(fact: type, guess: Plot, playing: bool) -> None:
-    """The client never hears of it; what still plays goes on playing."""
+    """The client gets no notice of the reply; audio that still plays goes on playing."""
     scenario = check_useless_reply(fact, guess, playing=playing)
     assert scenario.ended() == [("completed", "")] * playing
 
@@ -278,12 +278,14 @@ def guessed_on_its_word(scenario: Scenario) -> None:
 
 
 ON_ITS_WORD: dict[Plot, Plot] = {guessing: speech_said_to_be_over, guessed: guessed_on_its_word}
-"""Words that the ear has asked for are known; those of a transcriber that breaks can only have been its own."""
+"""Words that the VAD's pause requested are known; a transcriber that breaks can only have ended the utterance
+itself.
+"""
 
 
 @pytest.mark.parametrize("playing", [False, True])
 def test_client_cancels_an_unplayed_reply(playing: bool) -> None:
-    """The turn is given up."""
+    """The turn is dropped."""
     scenario = check_cancel(playing=playing)
     assert scenario.outcomes()[-1] == ("abandoned", "client_cancelled")
     assert scenario.ended()[-1] == ("cancelled", "client_cancelled")
@@ -361,7 +363,7 @@ def check_immediate_interruption() -> Scenario:
 
 
 def ducked(scenario: Scenario) -> None:
-    """Somebody speaks over a reply that is not complete."""
+    """The user speaks over a reply that is not complete."""
     talking(scenario)
     scenario.speaks(100)
 
@@ -379,7 +381,7 @@ def restored(scenario: Scenario) -> None:
 
 
 def ducked_late(scenario: Scenario) -> None:
-    """Somebody speaks over the last sound of a reply that is complete."""
+    """The user speaks over the last audio of a reply that is complete."""
     played(scenario)
     scenario.passes(600)
     scenario.speaks(100)
@@ -481,7 +483,7 @@ def test_overlap_is_dismissed(fact: type) -> None:
 
 
 def broken_off(scenario: Scenario) -> None:
-    """The sound so far was played, and what is to come is late; somebody speaks meanwhile."""
+    """The audio so far was played, and the rest is late; the user speaks meanwhile."""
     talking(scenario)
     scenario.passes(900)
     scenario.speaks(100)
@@ -513,7 +515,7 @@ PLAYED: dict[type, tuple[Plot, Plot]] = {
 
 @pytest.mark.parametrize("fact", PLAYED, ids=lambda fact: fact.__name__)
 def test_the_agent_has_finished_before_it_was_known(fact: type) -> None:
-    """The floor is free, and whoever speaks has it."""
+    """The agent is silent, and the user's speech takes the turn."""
     moves = Move(Agent.DUCKED, fact, Agent.IDLE), Move(User.QUIET, fact, User.SPEAKING)
     check_moves(line(), *PLAYED[fact], *moves)
 
@@ -557,7 +559,7 @@ def check_answer(fact: type) -> Scenario:
 
 
 def preparing_over_it(scenario: Scenario) -> None:
-    """A reply plays on while the next is made, and somebody speaks."""
+    """A reply plays on while the next is made, and the user speaks."""
     played_for_long(scenario)
     scenario.creates()
     scenario.speaks(100)
@@ -595,7 +597,7 @@ def check_both_machines(before: Plot, fact: type) -> Scenario:
 
 
 def requested_while_ducked(scenario: Scenario) -> None:
-    """A reply plays on, somebody speaks over it, and the client asks for another."""
+    """A reply plays on, the user speaks over it, and the client requests another."""
     played_for_long(scenario)
     scenario.speaks(100)
     scenario.creates()
@@ -674,7 +676,7 @@ def check_beginning(fact: type, *, playing: bool = False) -> Scenario:
 
 
 def check_moves(scenario: Scenario, before: Plot, act: Plot, *moves: Move) -> Scenario:
-    """Tell a plot, and see that its act makes these moves, and that all of it is lawful."""
+    """Run a plot; check that its act makes these moves, and that all of them are lawful."""
     before(scenario)
     n_before = len(scenario.driver.moves)
     act(scenario)
@@ -730,7 +732,7 @@ def prompt() -> Scenario:
 
 
 def test_every_transition_is_covered() -> None:
-    """A row that no plot tells is one that can't happen, or one that nobody has thought through."""
+    """A row without a plot is one that can't happen, or one that the tests forgot."""
     covered = {move for scenario in all_scenarios() for move in scenario.driver.moves}
     table = states.USER_TRANSITIONS.items() | states.AGENT_TRANSITIONS.items()
     rows = {Move(source, fact, target) for (source, fact), targets in table for target in targets}

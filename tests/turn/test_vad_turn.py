@@ -29,7 +29,7 @@ def answered(driver: CoreDriver, now_ms: int, turn: int = 1, revision: int = 0) 
 
 
 def test_a_turn_goes_from_speech_to_a_reply_that_is_played() -> None:
-    """The client is told in the order of the wire; the record's parts sum to what the user felt."""
+    """The client is notified in the order of the wire; the record's parts sum to the user's latency."""
     driver = CoreDriver(TurnSettings(transcribe=True))
     spoken_turn(driver)
     answered(driver, 2_500)
@@ -50,7 +50,7 @@ def test_a_turn_goes_from_speech_to_a_reply_that_is_played() -> None:
 
 
 def test_speech_again_before_the_turn_is_over_is_the_same_utterance() -> None:
-    """A pause is not an end: one item, asked for its text again."""
+    """A pause is not an end: one item, whose text is requested again."""
     driver = CoreDriver()
     driver.at(1_000, e.SpeechStarted(940, 640))
     driver.at(2_080, e.SpeechPaused(2_000, 2_000))
@@ -80,7 +80,7 @@ def test_speech_after_the_end_and_before_sound_revises_the_turn() -> None:
 
 
 def test_user_interrupts_a_reply() -> None:
-    """The reply stops, its record says so, and history holds what was heard."""
+    """The reply stops, its record says so, and history holds what was played."""
     driver = CoreDriver(TurnSettings(interruption="immediate"))
     spoken_turn(driver)
     answered(driver, 2_500)
@@ -93,7 +93,7 @@ def test_user_interrupts_a_reply() -> None:
 
 
 def test_a_running_response_is_cancelled_on_the_wire_when_interrupted() -> None:
-    """The client hears that the user speaks, and then that the response is `cancelled/turn_detected`."""
+    """The client is notified that the user speaks, and then that the response is `cancelled/turn_detected`."""
     driver = CoreDriver(TurnSettings(interruption="immediate"))
     spoken_turn(driver)
     driver.at(2_500, e.ModelRequested(1, 0, "fake/llm"), e.ModelTextReceived(1, 0, "It is noon. "))
@@ -107,7 +107,7 @@ def test_a_running_response_is_cancelled_on_the_wire_when_interrupted() -> None:
 
 
 def test_a_truncation_corrects_the_estimate() -> None:
-    """The client knows better than we do how much was heard."""
+    """The client knows better than the server how much was played."""
     driver = CoreDriver(TurnSettings(interruption="immediate"))
     spoken_turn(driver)
     answered(driver, 2_500)

@@ -113,8 +113,11 @@ navigator.mediaDevices.getUserMedia = async () => {
   return microphone.stream;
 };
 """
-"""A microphone that is silent until it is told what to say: a recording goes on in real time, however far behind the
-server is, and what it says at its third second is said into whatever happens to go on then."""
+"""A microphone that is silent until a test gives it a recording.
+
+A recording goes on in real time, however far behind the server is. Its third second is spoken into whatever happens to
+go on then.
+"""
 
 SOUND = """
 (() => {
@@ -128,7 +131,7 @@ SOUND = """
 
 
 Part = str | tuple[str, int] | int
-"""A recording of tests/data/clean by its name, its first ms, or a silence of so many ms."""
+"""A recording of tests/data/clean by its name, its first ms, or a silence in ms."""
 
 
 def sound_of(*parts: Part) -> Sound:
@@ -234,7 +237,7 @@ class Talk:
         on_cue: bool = False,
         **how: Any,
     ) -> AsyncIterator[Any]:
-        """The page, as somebody opens it. One that complains on its console of anything else fails the test.
+        """Open the page as a user does. A page with any other complaint on its console fails the test.
 
         `unaware`: the server has no extensions. `on_cue`: the microphone says what `say` is given.
         """
@@ -242,11 +245,13 @@ class Talk:
         how |= {"before": spy, "scripts": {"/spy.worklet.js": SPY_WORKLET}}
         async with self.browser.page(address or self.address, kind=TalkPage, **how) as page:
             yield page
-            known = (*complaints, "/v1/turns/turn_")  # asked for so early that it was not written yet
+            known = (*complaints, "/v1/turns/turn_")  # requested before it was written
             assert [line for line in page.complaints if not any(word in line for word in known)] == []
 
     async def record(self, turn_id: str) -> dict[str, Any]:
-        """`GET /v1/turns/{id}`, once that shows the turn as over: the session's own line tells it sooner."""
+        """Return `GET /v1/turns/{id}`, once that shows the turn as over: the session's own connection reports it
+        sooner.
+        """
         async with aiohttp.ClientSession() as http:
 
             async def finished() -> dict[str, Any] | None:
@@ -265,7 +270,7 @@ def talking(fake_server: Any, tmp_path: Path) -> Talking:
     """`async with talking(says=("jfk", 4_000), answer=("LJ001-0004",)) as talk:`.
 
     `says` comes from the microphone, once; without it the microphone beeps, and `has_microphone=False` takes it away.
-    Whatever is asked is answered with the words `ANSWER` and the sound of `answer`.
+    Every question is answered with the words `ANSWER` and the audio of `answer`.
     """
 
     @asynccontextmanager

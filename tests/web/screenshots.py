@@ -36,7 +36,7 @@ TALK: Final = (
     ),
     ("Then outside, please.", "Done: half past eight, for two, in the garden.", 210, 80),
 )
-"""What is asked and answered, and how long the model and the voice take for it, in ms. The second is cut short."""
+"""Questions and answers, and how long the LLM and the TTS take for them, in ms. The second answer is cut short."""
 
 CUT: Final = 1
 SECONDS_A_CHARACTER: Final = 0.02
@@ -83,7 +83,7 @@ async def picture(
 
 
 async def say(page: Page, vendor: FakeVendor, question: str, answer: str, ttft_ms: int, ttfb_ms: int) -> None:
-    """Hold the space bar for a second, in which Chromium's own microphone beeps; the ear hears the question."""
+    """Hold the space bar for a second, in which Chromium's own microphone beeps; the STT returns the question."""
     vendor.stt.usual = SttCue(text=question, delay_ms=90)
     vendor.llm.usual = LlmCue(tokens=tokens(answer), ttft_ms=ttft_ms)
     vendor.tts.usual = TtsCue(raw=speech(len(answer)), ttfb_ms=ttfb_ms)
@@ -111,11 +111,11 @@ AudioNode.prototype.connect = function (to, ...rest) {
   return connect.call(this, to, ...rest);
 };
 """
-"""Tells how much was said, and how much of an answer has been played, so that it is cut in its middle."""
+"""Count the frames sent, and the ms of an answer that have been played, so that it is cut in its middle."""
 
 
 def speech(n_characters: int) -> bytes:
-    """A recorded voice for about as long as it takes to say so much."""
+    """Return a recorded voice for about the time that `n_characters` take to speak."""
     sound = read_sound(ROOT / "tests" / "data" / "clean" / "jfk.flac", 24_000)[605 * 24 :]
     return sound[: int(n_characters * SECONDS_A_CHARACTER * 24_000)].astype("<i2").tobytes()
 

@@ -148,7 +148,7 @@ def timed(chance: Random, slow: bool) -> tuple[tuple[str, int], ...]:
 
 
 def attempts(model: str) -> tuple[ModelAttempt, ...]:
-    """A second model was asked too, and was no sooner."""
+    """A second model got a request too, and was no sooner."""
     return (
         ModelAttempt(provider=model, role="primary", outcome="spoke", began_ms=0, first_ms=1_040, cost_usd=0.0004),
         ModelAttempt(provider="near/small", role="hedge", outcome="lost", began_ms=420, first_ms=None, cost_usd=0.0001),
@@ -156,7 +156,7 @@ def attempts(model: str) -> tuple[ModelAttempt, ...]:
 
 
 def settings(folder: Path) -> Settings:
-    """A server that nobody calls."""
+    """A server without calls."""
     overrides = {
         "server.port": 0,
         "server.drain_ms": 0,

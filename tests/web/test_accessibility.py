@@ -1,4 +1,4 @@
-"""The page is for everybody: for a keyboard, a screen reader, a small screen, a dark room."""
+"""The page works for every user: with a keyboard, a screen reader, a small screen, a dark room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The page's line: sound goes as bytes, a cut is not heard, and a server that knows none of it is talked to as well."""
+"""The page's connection: audio goes as bytes, a cut is not audible, and a server without the extensions works
+as well.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ HEADER = [1, 1, 0, 0, 0, 0, 0, 0]
 
 QUESTION_CLIP = ("ls_2414-128291-0003", 30_000)
 LECTURE = (("LJ001-0004", 5_000), ("LJ001-0004", 5_000))
-"""An answer that somebody speaks into."""
+"""An answer that the user speaks into."""
 
 LONG = (("LJ001-0008", 2_400),)
 """An answer of 115 kB."""
@@ -43,7 +45,7 @@ def likeness(expected: Any, played: Any) -> float:
 
 
 def require_once(expected: Any, played: Any) -> None:
-    """All of it was heard, without a gap, and nothing of it twice."""
+    """Check that all of it was played, without a gap, and nothing of it twice."""
     assert likeness(expected, played) > 0.99
     assert np.count_nonzero(played) <= np.count_nonzero(expected) + RATE_HZ // 100
 
@@ -96,7 +98,7 @@ async def test_a_server_without_extensions(talking: Any) -> None:
 
 
 async def test_the_bar_grows_while_the_turn_runs(talking: Any) -> None:
-    """From the marks as they come; the record that ends it comes by the same line, and is asked for nowhere."""
+    """The bar grows with the marks as they come; the final record comes by the same connection, without a request."""
     async with talking(has_microphone=False) as talk, talk.page() as page:
         talk.server.vendor.llm.usual = LlmCue(ttft_ms=1_500)
         await page.start()
@@ -164,7 +166,9 @@ async def test_a_cut_in_the_middle_of_a_question_loses_no_word(talking: Any) -> 
 
 
 async def test_questions_around_a_break_arrive_once(talking: Any) -> None:
-    """What was on its way is asked again, what is written while the line is down is sent when it is back."""
+    """A question on its way is sent again; text that is written while the connection is down is sent when it
+    is back.
+    """
     async with (
         talking(has_microphone=False) as talk,
         flaky_proxy(port_of(talk)) as between,
@@ -196,7 +200,7 @@ async def test_questions_around_a_break_arrive_once(talking: Any) -> None:
 
 
 async def test_a_session_that_is_gone_is_begun_anew(talking: Any) -> None:
-    """A resume that is refused ends in another session, which is told what had been said, and what was asked last."""
+    """A refused resumption ends in another session, which receives the conversation so far and the last question."""
     async with (
         talking(has_microphone=False) as talk,
         flaky_proxy(port_of(talk)) as between,
@@ -219,7 +223,7 @@ async def test_a_session_that_is_gone_is_begun_anew(talking: Any) -> None:
 
 
 async def test_backchannel_does_not_stop_the_agent(talking: Any) -> None:
-    """The agent's voice is lowered while they do, rises again, and the answer is heard to its end."""
+    """The agent's volume is lowered during the backchannel, rises again, and the answer is played to its end."""
     async with talking(answer=LECTURE) as talk, talk.page(on_cue=True) as page:
         await page.start()
         await page.say("ls_2414-128291-0003")
@@ -272,7 +276,7 @@ def later(expected: Any, played: Any, begin: int) -> int | None:
 
 
 def alike(expected: Any, played: Any) -> Any:
-    """How alike a piece is to what was heard from each place on, -1 to 1."""
+    """Return how alike a piece is to the played audio from each place on, -1 to 1."""
     n, played = len(expected), np.asarray(played, float)
     if len(played) < n:
         return np.zeros(1)

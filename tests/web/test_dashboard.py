@@ -58,7 +58,7 @@ class Watched:
 
     @asynccontextmanager
     async def page(self, search: str = "", **how: Any) -> AsyncIterator[Page]:
-        """The dashboard, as somebody opens it. It complains of nothing."""
+        """Open the dashboard as a user does. It complains of nothing."""
         async with self.browser.page(f"{self.url}/dashboard{search}", **how) as page:
             await page.until(DRAWN)
             yield page
@@ -97,13 +97,13 @@ async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Wat
 
 
 async def test_a_slow_provider_is_found_while_calls_go_on(watched: Watched) -> None:
-    """Nobody reloads: the page shows who waits, and then which model the slowest turn waited for."""
+    """Without a reload the page shows the running turns, and then which model the slowest turn waited for."""
     async with watched.page() as page:
         await page.evaluate("window.same = true")
         async with asyncio.TaskGroup() as users:
             for agent in ("default", "support"):
                 users.create_task(watched.hold(agent, 2), name=agent)
-            await page.until("document.querySelector('.running .latency') !== null")  # somebody waits, and it is seen
+            await page.until("document.querySelector('.running .latency') !== null")  # a running turn is shown
         await page.until(f"{SLOWEST}.includes('slow/mind')")
         await page.evaluate("document.querySelector('#slowest .turn').click()")
         text = await page.until("document.querySelector('.answer')?.innerText")
@@ -122,7 +122,7 @@ async def test_a_slow_provider_is_found_while_calls_go_on(watched: Watched) -> N
 
 
 async def test_a_link_shows_another_person_the_same(watched: Watched) -> None:
-    """Held still, with a filter, on a turn's page: whoever opens the address sees what is seen here; back goes back."""
+    """Held still, with a filter, on a turn's page: the address shows another person the same view; back goes back."""
     await watched.hold("support")
     seen = "document.querySelector('#view').innerText"
     async with watched.page() as page:
@@ -268,7 +268,7 @@ NOTICE = "document.querySelector('#storage summary')?.textContent"
 async def test_store_failure_is_displayed_until_it_ends(
     watched: Watched, axe: str, scheme: Literal["light", "dark"]
 ) -> None:
-    """A full disk, for real: on a phone too, by keyboard, and nobody reloads."""
+    """A full disk, for real: on a phone too, by keyboard, and without a reload."""
     async with watched.page(width=360, scheme=scheme) as page:
         assert not await page.evaluate(NOTICE)
         with store_faults.full(watched.data / "turns.sqlite3"):
@@ -286,7 +286,7 @@ async def test_store_failure_is_displayed_until_it_ends(
 
 
 async def test_an_operator_signs_in_and_out(tmp_path: Path, axe: str) -> None:
-    """With a key and never by its address; another tab need not be told again; signing out closes all of them."""
+    """With a key and never by its address; another tab needs no new sign-in; signing out closes all of them."""
     async with FakeVendor() as quick, FakeVendor() as slow:
         chosen = settings(tmp_path, quick, slow)
         async with running(chosen) as server, chromium(tmp_path, has_microphone=False) as browser:
@@ -321,7 +321,7 @@ new Promise((resolve) => {
   tab.postMessage("key?");
 })
 """
-"""Asks as another tab does, and hears what it would."""
+"""Request the key as another tab does; return whether one came, and record the notification."""
 
 
 async def sign_in(page: Page, key: str) -> None:

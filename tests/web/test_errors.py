@@ -1,4 +1,4 @@
-"""What goes wrong is said in words that tell what to do, and the page goes on as soon as it can."""
+"""Errors say what to do, and the page goes on as soon as it can."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_an_expired_secret_in_the_address(talking: Any) -> None:
 
 
 async def test_a_secret_that_the_server_refuses(talking: Any) -> None:
-    """A browser isn't told why a WebSocket was refused; the page finds out, and repeats the server's words."""
+    """A browser reports no reason when a WebSocket is refused; the page finds out, and repeats the server's words."""
     async with talking(has_microphone=False) as talk:
         other = secret(talk.folder, audience="somebody else")
         async with talk.page(f"{talk.address}#{other}", complaints=REFUSED) as page:
@@ -78,8 +78,10 @@ async def test_a_secret_that_the_server_refuses(talking: Any) -> None:
 
 
 async def test_a_secret_that_may_not_read_turns(talking: Any) -> None:
-    """One that a backend minted for talking alone: each turn's latency is shown as the session itself tells it, and
-    where it does not, the page says why none is."""
+    """A backend minted the secret for talking alone: each turn's latency is shown as the session itself reports it.
+
+    Where the session does not report it, the page says why no latency is shown.
+    """
     async with talking(has_microphone=False) as talk:
         good = secret(talk.folder)
         async with talk.page(f"{talk.address}#{good}") as page:
@@ -111,7 +113,7 @@ async def test_a_full_server(talking: Any) -> None:
 
 
 async def test_a_server_that_comes_back(talking: Any, tmp_path: Path) -> None:
-    """The page says that it is gone, finds it again by itself, and tells it what had been said."""
+    """The page says that the server is gone, finds it again by itself, and sends it the conversation so far."""
     async with talking(has_microphone=False) as talk, AsyncExitStack() as opened:
         vendor = talk.server.vendor
         async with running(settings(vendor, tmp_path, port=0)) as server:

@@ -1,4 +1,4 @@
-"""With the local models: what the page plays is understood by the ear, and what a person says is written on it."""
+"""With the local models: the STT transcribes what the page plays, and the page shows what a person says."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAIN = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation(), jiwer.Red
 
 
 async def test_played_audio_is_the_answer(talking: Any, tmp_path: Path) -> None:
-    """A recorded voice asks, the local voice answers, and its sound in the page is transcribed back."""
+    """A recorded voice puts a question, the local TTS answers, and its audio in the page is transcribed back."""
     async with talking(says=("vctk_p287_002", 30_000)) as talk:
         talk.server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
         overrides = {
@@ -52,7 +52,7 @@ async def test_played_audio_is_the_answer(talking: Any, tmp_path: Path) -> None:
 
 
 async def understood(sound: Samples, engine: Path) -> str:
-    """What the local ear makes of int16 (n_samples,) at 24 kHz."""
+    """Return the local STT's transcript of int16 (n_samples,) at 24 kHz."""
     settings = ProviderSettings(kind="local", options=(("socket", str(engine)),))
     transcriber = open_transcriber(Spec("local", "moonshine-tiny"), settings)
     async with transcriber.open(TranscriptionOptions(model="moonshine-tiny")) as stream, asyncio.timeout(60):

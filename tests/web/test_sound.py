@@ -77,7 +77,7 @@ CUT = """
 
 
 async def test_items_are_played_in_order_to_the_last_sample(talking: Any) -> None:
-    """Each is told when it is over, with its whole length."""
+    """The end of each item is reported, with its whole length."""
     async with talking(has_microphone=False) as talk, talk.page() as page:
         result = await page.evaluate(QUEUE)
     assert result["busy"] is True

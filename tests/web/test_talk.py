@@ -1,4 +1,4 @@
-"""A person talks with the page: what is said goes up, what is answered is heard, and the bars tell the truth."""
+"""A person talks with the page: speech goes up, the answer is played, and the bars show the true times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUESTION = "What do I here seek?"
 ANSWER = "Ask not what your country can do for you."
 
 QUESTION_CLIP = ("ls_2414-128291-0003", 30_000)
-"""A user who asks a question, and then listens."""
+"""A user who puts a question, and then listens."""
 
 MEASURED = "document.querySelector('.agent .latency[data-outcome={outcome}]')?.dataset.turn"
 """The turn whose latency is shown, once it is over."""
@@ -58,7 +58,7 @@ async def test_spoken_question_is_answered_in_speech(talking: Any) -> None:
 
 
 async def test_playback_is_reported_to_the_server(talking: Any) -> None:
-    """While it plays and at its end; the turn's record then has the user's own word for when it was heard."""
+    """While it plays and at its end; the turn's record then has the client's own time of playback."""
     async with talking(says=QUESTION_CLIP) as talk, talk.page() as page:
         await page.start()
         turn_id = await page.until(MEASURED.format(outcome="completed"))
@@ -108,7 +108,9 @@ def _figures(stage: dict[str, Any]) -> str:
 
 
 async def test_interruption_truncates_the_answer_at_the_played_position(talking: Any) -> None:
-    """The sound ends at once, the server is told to the millisecond, and the page shows where the words were cut."""
+    """The audio ends at once, the server gets the position to the millisecond, and the page shows where the words were
+    cut.
+    """
     says = ("ls_2414-128291-0003", 500, "ls_2033-164914-0005", 30_000)
     async with talking(says=says, answer=("jfk",)) as talk, talk.page() as page:
         await page.start()
@@ -159,7 +161,7 @@ for (const kind of ["keydown", "keyup"]) {
 
 
 async def test_a_touch_of_the_button_says_how_it_is_used(talking: Any) -> None:
-    """Too short to be speech: nothing is asked, and the page says what to do. Held by the mouse, it listens."""
+    """Too short to be speech: no question is sent, and the page says what to do. Held by the mouse, it listens."""
     async with talking(says=("jfk", 30_000)) as talk, talk.page() as page:
         await page.click("#mode label:nth-of-type(2)")
         await page.start()

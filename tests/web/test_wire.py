@@ -40,7 +40,7 @@ async def played(address: str, secret: str, scene: str) -> dict[str, Any]:
 
 
 class Server:
-    """A server of somebody else, which does what `answer` says with each message."""
+    """Another project's server, which answers each message as `answer` says."""
 
     def __init__(self) -> None:
         self.queries: list[str] = []
@@ -83,10 +83,10 @@ class Strict(Server):
 
 
 class Gone(Server):
-    """Allows to come back for 300 ms, breaks, and never takes anybody back."""
+    """Permit resumption for 300 ms, break the connection, and refuse every resumption."""
 
     async def greet(self, request: web.Request, line: web.WebSocketResponse) -> None:
-        """Greet only whoever comes without a past."""
+        """Greet only a client that does not resume."""
         if "resume" in request.query:
             abort(request)
         else:
@@ -143,7 +143,7 @@ async def test_a_conversation_without_a_page(fake_server: Any) -> None:
 
 
 async def test_server_that_refuses_extensions() -> None:
-    """Its refusal of the extensions is nobody's trouble, and it is talked to in base64."""
+    """Its refusal of the extensions shows no error, and the client sends it base64."""
     server = Strict()
     async with serving(server) as address:
         result = await played(address, "ek_1", "strict")

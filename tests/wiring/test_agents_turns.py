@@ -49,7 +49,7 @@ def test_an_agent_may_be_exact() -> None:
 
 
 def test_a_client_gets_exactly_the_silence_it_requests() -> None:
-    """Whatever the agent has; also the usual one, if it asks for no other."""
+    """The client's value counts whatever the agent has; so does the default value, if the client requests it."""
     config = config_of(AgentSettings(), GRANT)
     assert waits(config.merged(with_detection({"type": "server_vad", "silence_duration_ms": 300}))) == (300, 300, 300)
     assert waits(config.merged(with_detection({"type": "server_vad"}))) == (500, 500, 500)
@@ -62,7 +62,7 @@ def test_semantic_vad_gets_the_requested_eagerness() -> None:
 
 
 def test_the_silence_is_known_by_the_setting_that_it_comes_from() -> None:
-    """What a turn that ended late tells people to change: the agent's until the client sets its own."""
+    """The advice for a turn that ended late names the agent's setting until the client sets its own."""
     config = config_of(AgentSettings(), GRANT)
     assert setting_for(config.turn_settings().silence_set_by) == "agents.NAME.silence_ms"
     exact = config.merged(with_detection({"type": "server_vad", "silence_duration_ms": 500}))

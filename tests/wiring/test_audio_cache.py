@@ -25,7 +25,7 @@ async def answered(server: Any, question: Path) -> int:
 
 
 async def test_third_time_is_from_disk(fake_server: Any, question: Path) -> None:
-    """The vendor is asked twice, the user hears the same three times, and the folder is below `data_dir`."""
+    """The vendor gets two requests, the user gets the same audio three times, and the folder is below `data_dir`."""
     async with fake_server({"server.audio_cache_mb": 1}) as server:
         server.vendor.llm.usual = LlmCue(tokens=tokens("Of course!"))
         answers = [await answered(server, question) for _ in range(2)]

@@ -9,7 +9,7 @@ LATER = (
     *("onnxruntime", "xllamacpp", "moonshine_voice", "hibari", "soundfile", "rich", "openai", "pydantic", "pytest"),
     *("opentelemetry", "requests"),
 )
-"""Heavy, or not part of the base: loaded by whoever needs them, when they do."""
+"""Heavy modules, or ones outside the base: each is loaded by the code that needs it, when it does."""
 
 
 def test_the_server_starts_without_the_engines_and_what_only_commands_need() -> None:

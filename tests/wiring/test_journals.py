@@ -56,7 +56,7 @@ async def test_a_call_is_written_down_and_replayed(fake_server: Any, question: P
 
 
 async def test_a_server_that_others_can_reach_writes_no_words(fake_server: Any, question: Path) -> None:
-    """Unless it is told to."""
+    """With `journals.text` at "never" the journal holds pseudonymised words only."""
     async with fake_server({"journals.enabled": True, "journals.text": "never"}) as server:
         server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
         async with calling(server.url, session=VAD) as user:

@@ -163,7 +163,7 @@ def test_who_goes_on_in_the_same_breath_stands_in_the_catalog(tmp_path: Path, sp
 
 
 async def test_operators_see_all_three_stages(town: Town) -> None:
-    """Those that stand alone too, from the beginning or once they were asked."""
+    """Single providers are listed too, from the beginning or after their first request."""
     stages = town.stages('llm = ["one/a", "two/b"]\n')
     stages.of_agent("default")
     assert [(each.stage, each.spec) for each in stages.healths()] == [

@@ -23,7 +23,7 @@ def test_a_turn_costs_what_its_record_says(tmp_path: Path) -> None:
 
 
 def test_what_has_no_price_is_named(tmp_path: Path) -> None:
-    """Of a pool each model needs one, and so does each voice and each ear that is not local."""
+    """In a pool each model needs a price, and so does each TTS and each STT provider that is not local."""
     text = "[agents.default]\nllm = ['groq/openai/gpt-oss-120b', 'openrouter/some/model']\n"
     assert Prices(settings(tmp_path, text)).unpriced("default") == "providers.openrouter.input_usd_per_million"
     text = "[agents.default]\nllm = 'groq/openai/gpt-oss-120b'\ntts = ['openai/tts-1', 'openai/no-such']\n"
@@ -46,7 +46,7 @@ def test_a_session_knows_the_prices_of_all_who_may_answer(tmp_path: Path) -> Non
 
 
 def test_vendors_prices_count_where_the_settings_have_none(tmp_path: Path) -> None:
-    """Each voice's and ear's own; at another address of the same name they don't."""
+    """Each TTS and STT provider's own price counts; at another address of the same name it does not."""
     text = """
         [agents.default]
         stt = ["deepgram/nova-3", "cartesia/ink-2"]

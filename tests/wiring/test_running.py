@@ -1,4 +1,4 @@
-"""The whole house, from settings to a spoken answer, with fake vendors on real sockets."""
+"""The whole server, from settings to a spoken answer, with fake vendors on real sockets."""
 
 from __future__ import annotations
 

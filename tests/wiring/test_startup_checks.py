@@ -1,4 +1,4 @@
-"""What an operator is told about the agents' models before the first user finds out."""
+"""The server warns an operator about the agents' models before the first session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole server whose stores fail for real: no call is refused, nothing is lost, and it is told."""
+"""A whole server whose stores fail for real: no call is refused, nothing is lost, and the failure is reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILES = ("cluster.sqlite3", "turns.sqlite3")
 
 
 class Client:
-    """Somebody with an API key, and what they were told: every body is looked through for names of files."""
+    """A client with an API key, and its responses: every body is searched for names of files."""
 
     def __init__(self, http: aiohttp.ClientSession, server: Running, folder: Path) -> None:
         self._http, self._url = http, server.base_url
@@ -72,7 +72,7 @@ Scenario = Callable[[Client, Path], Awaitable[None]]
 
 
 async def run_scenario(tmp_path: Path, scenario: Scenario, **more: object) -> None:
-    """Run a server and let somebody use it."""
+    """Run a server and a client's scenario on it."""
     async with (
         FakeVendor() as vendor,
         running(settings_for(tmp_path, vendor, **more)) as server,
@@ -183,7 +183,7 @@ async def test_a_revocation_in_trouble_holds_at_once_and_says_that_it_is_not_sto
 
 
 async def test_keys_go_on_working_while_their_file_can_not_be_read(tmp_path: Path) -> None:
-    """Also those that nobody has shown yet, and secrets are minted and checked; what is new counts later."""
+    """Unused keys work too, and secrets are minted and checked; a new key counts later."""
 
     async def scenario(client: Client, data: Path) -> None:
         keys = ApiKeys(data)
@@ -208,7 +208,7 @@ async def test_keys_go_on_working_while_their_file_can_not_be_read(tmp_path: Pat
 
 
 async def test_a_folder_that_can_not_be_written_gets_one_sentence(tmp_path: Path) -> None:
-    """It names the folder and says what to do. `/sys` lets nobody make a file, not even root."""
+    """The error names the folder and says what to do. In `/sys` no user can make a file, not even root."""
     async with FakeVendor() as vendor:
         path = tmp_path / "voicepipe.toml"
         path.write_text(config_file(tmp_path, vendor).read_text().replace(str(tmp_path / "data"), "/sys"))

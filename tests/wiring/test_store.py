@@ -1,4 +1,4 @@
-"""Where turns' records are kept, and what they say of the way an answer took."""
+"""Where the records of turns are stored, and how they describe the route of a reply."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def chat(line: aiohttp.ClientWebSocketResponse, text: str) -> str:
 
 
 async def test_a_server_keeps_its_turns_in_postgres_and_says_whose_they_are(tmp_path: Path, postgres_url: str) -> None:
-    """The next server, elsewhere, tells of them: by language and pool, and in its figures."""
+    """The next server, elsewhere, has them: by language and pool, and in its figures."""
     async with FakeVendor() as vendor, aiohttp.ClientSession() as http:
 
         def settings_in(folder: str) -> Any:

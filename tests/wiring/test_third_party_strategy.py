@@ -133,7 +133,7 @@ def test_a_package_that_can_not_be_imported_is_named(tmp_path: Path, monkeypatch
 
 
 def test_an_unknown_strategy_is_refused(tmp_path: Path) -> None:
-    """By the settings, and where code asks for it."""
+    """The settings refuse it, and so does the function that code calls."""
     expected = r'agents\.default\.end_of_turn: expected "adaptive", "silence" or the name of an installed strategy'
     with pytest.raises(ConfigError, match=expected):
         load(overrides={"agents.default.end_of_turn": "soon"}, environ={"HOME": str(tmp_path)}, folder=tmp_path)

@@ -1,4 +1,4 @@
-"""A whole server tells of its turns: to who watches, and to webhooks; never more than is kept."""
+"""A whole server reports its turns: to subscribers and to webhooks; never more than is stored."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Any
 
 
 async def test_who_watches_sees_each_mark_before_the_turn_that_it_belongs_to(fake_server: Any, question: Path) -> None:
-    """The marks that were told are those of the record, none is told twice, and the event loop's lag comes along."""
+    """The marks that were sent are those of the record, none is sent twice, and the event loop's lag comes along."""
     async with fake_server() as server, aiohttp.ClientSession() as http:
         server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
         async with (
@@ -138,7 +138,7 @@ async def test_texts_that_are_not_stored_are_not_sent(fake_server: Any, question
 
 
 async def test_a_later_server_retries_deliveries_on_request(fake_server: Any) -> None:
-    """What was given up lies in the data folder; `retry` delivers it, with the id that it had."""
+    """An abandoned delivery lies in the data folder; `retry` delivers it, with the id that it had."""
     async with receiving(410) as (gone, refused), receiving() as (url, got), aiohttp.ClientSession() as http:
         hook = {"webhooks.crm.secret": SECRET, "webhooks.crm.events": "session.ended"}
         async with fake_server(hook | {"webhooks.crm.url": gone}) as server:

@@ -1,6 +1,6 @@
-"""A provider that misbehaves, by the name of the model it is asked for: a language model, a voice, a transcriber.
+"""Providers that misbehave, chosen by the requested model's name: a language model, a TTS, a transcriber.
 
-In OpenAI's shape, on a real socket. `CHATS`, `VOICES` and `TRANSCRIBERS` have all that it can do.
+They speak OpenAI's protocol on a real socket. `CHATS`, `VOICES` and `TRANSCRIBERS` list all faults.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ async def _speech(request: web.Request) -> web.StreamResponse:
 async def _behave(request: web.Request, behaviour: Behaviour, content_type: str) -> web.StreamResponse:
     answer = web.StreamResponse(headers={"Content-Type": content_type})
     await answer.prepare(request)
-    with suppress(ConnectionError):  # whoever asked has had enough
+    with suppress(ConnectionError):  # the client has closed the connection
         await behaviour(request, answer)
     return answer
 

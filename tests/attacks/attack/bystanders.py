@@ -26,7 +26,7 @@ SPOKEN_MS, PAUSE_MS = 1_300, 3_700
 """A word, and the time in which the agent answers."""
 
 BETWEEN_TURNS_S = 0.3
-"""So that an answer is heard to its end before the next question."""
+"""The pause in which an answer is played to its end before the next question."""
 
 SPEECH = Path(__file__).parents[2] / "data" / "clean" / "cv_22058264.flac"
 
@@ -64,7 +64,7 @@ class Bystanders:
         return before
 
     async def turns(self, n: int) -> None:
-        """Wait until so many more written turns have ended, well or badly.
+        """Wait until `n` more written turns have ended, well or badly.
 
         Raises:
             TimeoutError: they did not within `HANG_S`.
@@ -132,7 +132,7 @@ class Bystanders:
                 felt.waits_ms.append(await (await line.ping()) * 1_000)
                 await asyncio.sleep(FRAME_MS / 1_000)
         except ConnectionClosed:
-            pass  # whoever sends sees it too
+            pass  # the sending side sees it too
 
     async def _read(self, line: ClientConnection) -> None:
         try:
@@ -146,7 +146,7 @@ class Bystanders:
                 if event["type"] == "error":
                     self.felt.failed.append(f"the spoken call: {event['error']['message']}")
         except ConnectionClosed:
-            pass  # whoever sends sees it too
+            pass  # the sending side sees it too
 
 
 @asynccontextmanager
@@ -169,7 +169,7 @@ def append(pcm: bytes) -> str:
 
 
 def spoken_pcm() -> bytes:
-    """Somebody says "no", and then nothing; int16 at 24 kHz."""
+    """Return a user's "no", and then silence; int16 at 24 kHz."""
     spoken = read_sound(SPEECH, RATE_HZ)[: SPOKEN_MS * RATE_HZ // 1_000]
     return to_pcm(np.concatenate([spoken, np.zeros(PAUSE_MS * RATE_HZ // 1_000, dtype=np.int16)]))
 

@@ -41,7 +41,7 @@ def databases(server: ServerProcess) -> list[Path]:
 
 @contextmanager
 def locked(server: ServerProcess) -> Iterator[None]:
-    """Somebody else holds every database, as a backup or an editor does."""
+    """Lock every database from another connection, as a backup or an editor does."""
     holders = [sqlite3.connect(path, isolation_level=None, timeout=30) for path in databases(server)]
     try:
         for holder in holders:
@@ -95,16 +95,16 @@ def clocked(ahead: Path) -> tuple[str, ...]:
 
 
 def few_descriptors(n_files: int) -> Callable[[], None]:
-    """What limits a new process to so many files and sockets, for good."""
+    """Return a function that limits a new process to `n_files` files and sockets, for good."""
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (n_files, n_files))
 
 
-# --- a user who is told of each turn's record -----------------------------------------------------
+# --- a user who receives each turn's record -------------------------------------------------------
 
 
 @asynccontextmanager
 async def recorded_call(target: Target) -> AsyncIterator[Connection]:
-    """A written call that is told of its turns' records."""
+    """Open a written call that receives its turns' records."""
     async with await target.line(credential=target.key) as line:
         await until(line, "session.created")
         update = session_update(output_modalities=["text"], providerData={"voicepipe": {"turn_events": True}})

@@ -18,7 +18,7 @@ BREATH = 50
 """Messages between two turns of the attacker's own loop."""
 
 FLOOD_S = 8.0
-"""After so long a flood ends, however slowly the server reads it."""
+"""A flood ends after this time, however slowly the server reads it."""
 
 
 async def junk(target: Target) -> Sent:

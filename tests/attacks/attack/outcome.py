@@ -12,7 +12,7 @@ from attack.server import ServerProcess, in_thread
 from attack.target import HANG_S, Sent
 
 SPARE_DESCRIPTORS = 32
-"""Kept-alive connections to providers, which come and go by themselves."""
+"""Idle connections to providers, which come and go by themselves."""
 
 PROBE_S = 0.2
 RSS_EVERY_S = 0.2
@@ -29,7 +29,7 @@ class State:
     memory_mb: float
 
     def holds(self) -> dict[float, float]:
-        """How many holds of the loop took at most so many seconds of CPU time, by that bound."""
+        """Return, by bound in seconds of CPU time, how many stalls of the loop stayed within it."""
         found = {}
         for name, value in self.metrics.items():
             if match := re.fullmatch(rf'{HOLDS}{{le="(.+)"}}', name):
@@ -48,7 +48,7 @@ class Outcome:
 
     peak_mb: float
     hold_ms: float
-    """The longest hold of the loop took at most so much CPU time; infinite beyond the last bucket."""
+    """An upper bound of the CPU time of the loop's longest stall; infinite beyond the last bucket."""
 
     cpu_s: float
     crashed: int

@@ -23,13 +23,13 @@ from voicepipe.testing.fakes.vendor import FakeVendor
 
 
 async def serve() -> None:
-    """Serve until standard input ends: with whoever started this."""
+    """Serve until standard input ends, which is when the parent process ends."""
     runner = web.AppRunner(bad_vendors.app(), handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     async with FakeVendor() as good:
-        good.tts.usual = TtsCue(ms_per_char=5)  # a short answer, which is soon heard to its end
+        good.tts.usual = TtsCue(ms_per_char=5)  # a short answer, which is soon played to its end
         print(json.dumps({"good": good.base_url, "bad": f"http://127.0.0.1:{runner.addresses[0][1]}/v1"}), flush=True)
         await asyncio.to_thread(sys.stdin.read)
     await runner.cleanup()

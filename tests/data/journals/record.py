@@ -1,8 +1,7 @@
-"""Records the journals of this folder, from a server with fake providers; or renews what stands in them.
+"""Record the journals of this folder, from a server with fake providers; or renew their content.
 
-`python tests/data/journals/record.py` records all scenes anew, or those that it is told; with `--renew` it keeps the
-facts of each journal and writes down what the core makes of them now, for when that is meant to be something else: read
-the diff.
+`python tests/data/journals/record.py` records all scenes anew, or the named ones. With `--renew` it takes the events of
+each journal and writes down the core's present output, after an intended change: read the diff.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from voicepipe.wiring import running
 
 HERE = Path(__file__).parent
 CLIP = HERE.parent / "clean" / "cv_22058264.flac"
-"""Somebody says "no"; the word is over after 1045 ms."""
+"""A user's "no"; the word is over after 1045 ms."""
 
 TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
 
@@ -70,7 +69,7 @@ async def interruption(user: User, vendor: FakeVendor) -> None:
 
 
 async def revision(user: User, vendor: FakeVendor) -> None:
-    """The user goes on after a long pause, before anything of the answer was heard."""
+    """The user goes on after a long pause, before any audio of the answer was played."""
     vendor.stt.cue(SttCue(text="what time is it", delay_ms=120))
     vendor.stt.cue(SttCue(text="in Paris", delay_ms=120))
     vendor.llm.usual = usual("In Paris it is noon.", ttft_ms=900)
