@@ -27,7 +27,7 @@ from voicepipe.testing.fakes.ws_connection import SttConnection
 
 
 class Refusals(Script[SttCue | None, ReceivedRequest]):
-    """A desk whose questions are requests for the final text, and refused handshakes."""
+    """A script whose requests are those for the final text, and refused handshakes."""
 
     _cues: deque[SttCue | None]
 
@@ -167,7 +167,7 @@ class FakeWsTranscriber(ABC):
         self.calls.append(call)
         self._arrived.set()
         self._arrived = asyncio.Event()
-        # Never full: a test asks a few times, and ends.
+        # Never full: a test sends a few requests, and ends.
         received: asyncio.Queue[tuple[ReceivedRequest, SttCue, int]] = asyncio.Queue()
         try:
             async with asyncio.TaskGroup() as group:

@@ -66,7 +66,7 @@ class Talk:
         self.n_bytes = 0
         """Length of the audio of its finished clauses."""
 
-        # Never full: a test says a few clauses, and ends.
+        # Never full: a test speaks a few clauses, and ends.
         self.texts: asyncio.Queue[str | None] = asyncio.Queue()
         self.speaking: asyncio.Task[None] | None = None
         self.received: ReceivedRequest | None = None
@@ -150,7 +150,7 @@ class TtsConnection:
 
 
 class Refusals(Script[TtsCue, ReceivedRequest]):
-    """A desk whose questions are clauses, and refused handshakes."""
+    """A script whose requests are clauses, and refused handshakes."""
 
     def refusal(self) -> Status | None:
         """The status with which the next cue refuses a handshake, if it does."""
