@@ -140,7 +140,7 @@ async def spending_is_counted_once(open_rig: OpenRig) -> None:
 
 
 async def what_is_revoked_in_trouble_is_revoked_at_once(open_rig: OpenRig) -> None:
-    """A revocation during a fault takes effect here at once, also for a waiting watch; elsewhere once the store is back."""
+    """A revocation during a fault takes effect here at once, also for a waiting watch; elsewhere after the fault."""
     now_s = unix_s()
     claims, other = claims_of(issued_at_s=now_s), claims_of(token_id="t2", subject="bert", issued_at_s=now_s)
     async with bench(open_rig) as its, aclosing(its.cluster.revocations()) as watch:
