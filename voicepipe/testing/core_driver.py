@@ -81,7 +81,7 @@ class CoreDriver:
 
     @property
     def records(self) -> dict[str, TurnRecord]:
-        """The latest record of each turn."""
+        """Return the latest record of each turn."""
         return {o.record.id: o.record for o in self.orders if isinstance(o, KeepRecord)}
 
 

@@ -1,7 +1,7 @@
 """Act on the latency budget while a turn runs, so that the user waits less, or at least not in silence.
 
 At every mark the core projects when the user will hear the answer. From this projection follow four actions, in this
-order. The LLM request carries the time left: a router hedges by it, and requests another LLM when one fails. A first clause
+order. The LLM request carries the time left: a router hedges by it, and uses another LLM when one fails. A first clause
 that does not close is cut at a word. A filler phrase fills the wait. An apology replaces an answer that failed.
 """
 

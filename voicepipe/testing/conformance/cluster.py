@@ -197,7 +197,7 @@ async def a_counter_lives_as_long_as_its_longest_count(open_cluster: OpenCluster
 
 
 async def a_full_pool_takes_no_slot_anywhere(open_cluster: OpenCluster) -> None:
-    """All pools or none, and the full one is named."""
+    """A slot is taken in all pools or in none, and the error names the full one."""
     pools = {"machine": 5, "project/shop": 1}
     async with open_cluster() as cluster:
         assert await cluster.take_slots("s1", pools, owner="p", until_s=LATER_S, now_s=NOW_S) is None

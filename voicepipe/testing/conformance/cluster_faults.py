@@ -70,7 +70,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(open_rig: OpenRig, unavailable: Unavailable = "admit") -> AsyncIterator[Bench]:
-    """A cluster that retries its store every few ms."""
+    """Open a cluster that retries its store every few ms."""
     changes: list[Change] = []
     health = StorageHealth(unix_ms, changes.append)
     options = ResilientOptions(unavailable=unavailable, answer_ms=1_000, first_pause_ms=5, last_pause_ms=20)
@@ -89,7 +89,7 @@ async def _slot(cluster: Cluster, holder: str, most: int) -> str | None:
 
 
 async def a_call_by_an_unknown_client_secret_goes_through(open_rig: OpenRig) -> None:
-    """From the token check to the slot: nothing raises, with `admit`."""
+    """With `admit`, no step raises from the token check to the slot."""
     claims, now_s = claims_of(issued_at_s=unix_s()), unix_s()
     async with bench(open_rig) as its:
         with its.rig.trouble():

@@ -70,7 +70,7 @@ class SynthesizerConformance(LeavesNothing):
 
     @pytest.fixture
     def voice(self) -> Voice:
-        """The voice."""
+        """Return the voice."""
         return Voice(model="any")
 
     async def test_clauses_come_in_order(self, synthesizer: Synthesizer, voice: Voice) -> None:

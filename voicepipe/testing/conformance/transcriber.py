@@ -77,12 +77,12 @@ class TranscriberConformance(LeavesNothing):
 
     @pytest.fixture
     def transcription(self) -> TranscriptionOptions:
-        """The transcription options."""
+        """Return the transcription options."""
         return TranscriptionOptions(model="any", language="en-US")
 
     @pytest.fixture
     def speech(self, transcriber: Transcriber) -> Samples:
-        """About 1 s of audio: int16, (n_samples,)."""
+        """Return about 1 s of audio: int16, (n_samples,)."""
         return tone("as long as this takes", rate_hz=transcriber.capabilities.rate_hz)
 
     async def test_final_follows_flush(

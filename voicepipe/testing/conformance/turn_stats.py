@@ -102,7 +102,7 @@ async def sums_all_figures_of_a_turn(open_store: OpenStore) -> None:
 
 
 def turn_llm(turn: StoredTurn) -> str:
-    """The provider that answered."""
+    """Return the provider that answered."""
     return dict(turn.record.providers)["llm"]
 
 
@@ -280,7 +280,7 @@ async def filters_by_all_that_is_known(open_store: OpenStore) -> None:
 
 
 async def finds_what_is_rare(open_store: OpenStore) -> None:
-    """A few among many, page by page, including turns still playing, aggregated or not; and nothing where there is
+    """Find a few among many, page by page, including turns still playing, aggregated or not; and nothing where there is
     nothing."""
     rare = [stored_turn(f"r{n}", T0 + n * 9 * HOUR_MS, outcome="completed" if n else None) for n in range(7)]
     async with opened(open_store) as store:

@@ -81,7 +81,7 @@ async def keeps_the_order_within_a_batch(open_store: OpenStore) -> None:
 
 
 async def pages_through_everything_once(open_store: OpenStore) -> None:
-    """Newest first, turns of the same instant too; new turns do not shift a reader's pages."""
+    """Pages are newest first, turns of the same instant too; new turns do not shift a reader's pages."""
     turns = [stored_turn(f"t{i:02}", started_at_ms=i // 3) for i in range(20)]
     async with opened(open_store) as store:
         await store.keep(turns)

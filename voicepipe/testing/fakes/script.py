@@ -74,7 +74,7 @@ class Script(Generic[C, A]):
         return received
 
     def busy(self) -> int:
-        """Number of requests that are being answered."""
+        """Return the number of requests that are being answered."""
         return sum(not received.ended.is_set() for received in self.received)
 
     async def nth(self, n: int) -> A:

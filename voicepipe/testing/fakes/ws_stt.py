@@ -32,7 +32,7 @@ class Refusals(Script[SttCue | None, ReceivedRequest]):
     _cues: deque[SttCue | None]
 
     def refusal(self) -> Status | None:
-        """The status with which the next cue refuses a handshake, if it does."""
+        """Return the status with which the next cue refuses a handshake, if it does."""
         cue = self._cues[0] if self._cues else None
         if cue is None or not isinstance(cue.fault, Status):
             return None
@@ -118,13 +118,13 @@ class FakeWsTranscriber(ABC):
 
     @property
     def base_url(self) -> str:
-        """The `base_url` of a provider for this fake."""
+        """Return the `base_url` of a provider for this fake."""
         assert self._server is not None
         return f"ws://127.0.0.1:{next(iter(self._server.sockets)).getsockname()[1]}{self.base_path}"
 
     @property
     def open_calls(self) -> list[SttConnection]:
-        """The open connections."""
+        """Return the open connections."""
         return [call for call in self.calls if not call.closed.is_set()]
 
     async def __aenter__(self) -> Self:
