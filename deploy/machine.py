@@ -1,4 +1,4 @@
-"""What this machine can run, asked of the system itself: nothing here needs an installed package."""
+"""Check what this machine can run, with the standard library alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CPU_FLAGS = ("avx2", "fma", "f16c")
 instruction instead of an error, which is why they are checked before anything is installed or loaded."""
 
 OLDEST_GLIBC = (2, 34)
-"""The tag of the speech-to-text wheel is manylinux_2_34."""
+"""The STT wheel has the tag manylinux_2_34."""
 
 
 def unfit_python() -> str | None:
@@ -63,12 +63,12 @@ def glibc_version() -> tuple[int, ...]:
 
 
 def dotted(version: tuple[int, ...]) -> str:
-    """Write a version as people do: `3.11`."""
+    """Format a version: `3.11`."""
     return ".".join(map(str, version))
 
 
 def has_openmp() -> bool:
-    """Whether GCC's OpenMP library is here: the language model's wheel uses the system's, a bare Debian has none."""
+    """Whether GCC's OpenMP library is installed: the LLM's wheel uses the system's, and a bare Debian has none."""
     try:
         ctypes.CDLL("libgomp.so.1")
     except OSError:
@@ -77,7 +77,7 @@ def has_openmp() -> bool:
 
 
 def has_pip() -> bool:
-    """Whether a new environment gets pip: Debian keeps it in a package of its own."""
+    """Whether a new environment gets pip: Debian has it in a separate package."""
     return importlib.util.find_spec("ensurepip") is not None
 
 
@@ -97,7 +97,7 @@ def has_nginx() -> bool:
 
 
 def has_promtool() -> bool:
-    """Whether the tests can have Prometheus' own tool judge the alerts."""
+    """Whether the tests can check the alerts with Prometheus' own tool."""
     return shutil.which("promtool") is not None
 
 
@@ -107,19 +107,19 @@ OPENMP = "libgomp1"
 POSTGRES = "postgresql"
 NGINX = "nginx-light"
 PROMETHEUS = "prometheus"
-"""With its `promtool`, by which the tests judge the alerts."""
+"""Contains `promtool`, with which the tests check the alerts."""
 
 PIP = f"python{dotted(sys.version_info[:2])}-venv"
 
 
 def missing_packages(*, local: bool, tests: bool = False) -> list[str]:
-    """Return what must be installed first, as Debian names it.
+    """Return the missing system packages, under Debian's names.
 
-    Nothing on a machine that has what these packages hold, from wherever.
+    Empty if their contents are installed, from any source.
 
     Args:
-        local: the local models shall run.
-        tests: the talk page shall be tested, turns in Postgres, the proxy example, and the alerts.
+        local: whether the local models will run.
+        tests: whether to test the talk page, turns in Postgres, the proxy example, and the alerts.
     """
     needs = (
         (PIP, not has_pip()),
@@ -133,20 +133,20 @@ def missing_packages(*, local: bool, tests: bool = False) -> list[str]:
 
 
 def install_line(packages: list[str]) -> str:
-    """Return what a person does to install these packages: one line to run, where there is apt-get."""
+    """Return one command line that installs these packages, where there is apt-get."""
     if shutil.which("apt-get") is None:
         return f"install what Debian calls {' and '.join(packages)}"
     return f"run `sudo apt-get update && sudo apt-get install -y {' '.join(packages)}`"
 
 
 def install(packages: list[str]) -> bool:
-    """Install Debian packages where nobody need be asked; return whether that was so.
+    """Install Debian packages where no consent is needed; return whether it did.
 
-    As root, and in CI through a sudo that wants no password. On a person's own machine nothing is done: what to
-    install there is theirs to decide.
+    As root, and in CI through a sudo without a password. On a personal machine it does nothing: the choice of
+    packages there is the user's.
 
     Raises:
-        subprocess.CalledProcessError: apt-get failed; its own message has been shown.
+        subprocess.CalledProcessError: apt-get failed; its message has been shown.
     """
     root = os.geteuid() == 0
     if shutil.which("apt-get") is None or not (root or (os.environ.get("CI") and shutil.which("sudo"))):

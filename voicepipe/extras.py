@@ -11,6 +11,6 @@ DISTRIBUTION: Final = "voicepipe-server"
 def install_command(extra: str) -> str:
     """Return the command that installs an extra of pyproject.toml, for a person in a clone.
 
-    No index is asked for this package itself: it is not published there, and a name that nobody holds may be taken.
+    The command requests this package from no index: the package is not published there, and anyone may take the name.
     """
     return f"pip install --editable '.[{extra}]' in the clone of voicepipe"

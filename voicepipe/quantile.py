@@ -18,10 +18,10 @@ from typing import Final
 
 GAMMA: Final = 1.02
 RELATIVE_ERROR: Final = (GAMMA - 1) / (GAMMA + 1)
-"""0.0099: a p95 of 1000 ms is told as something from 990 to 1010 ms."""
+"""0.0099: a p95 of 1000 ms is reported as a value from 990 to 1010 ms."""
 
 SMALLEST_MS: Final = 1e-3
-"""What is shorter counts as 0: a microsecond is below what our clock tells apart."""
+"""A shorter duration counts as 0: a microsecond is below the clock's resolution."""
 
 LARGEST_MS: Final = 1e9
 """What is longer counts as this (11 days); with `SMALLEST_MS` it bounds a sketch at 1400 buckets."""
@@ -41,7 +41,7 @@ SketchState = tuple[float, float, dict[int, int]]
 
 
 class Sketch:
-    """Durations in ms, counted so that any quantile can be told within 1 %.
+    """Durations in ms, counted so that any quantile is known within 1 %.
 
     Not safe to share between threads: give each its own and merge them.
     """

@@ -19,7 +19,7 @@ STORES: Final[tuple[StoreName, ...]] = ("shared", "keys", "records", "webhooks",
 
 
 LOG_EVERY_MS: Final = 10_000
-"""A store whose state changes more often is told of once in that time; the changes between are counted."""
+"""A store whose state changes more often is logged once in that time; the changes between are counted."""
 
 _BY_SQLITE: Final[dict[int, TroubleKind]] = {
     sqlite3.SQLITE_FULL: "full",
@@ -98,7 +98,7 @@ class StoreFailed:
     """In the store's own words, for the log: it may name files."""
 
     unlogged: int
-    """How often it began to fail since it was last told of."""
+    """Number of failures since the last log entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class _State:
     failures: int = 0
     logged_ms: int | None = None
     is_logged: bool = False
-    """Whether the trouble that lasts was told of."""
+    """Whether the current failure was logged."""
 
     unlogged: int = 0
 
@@ -168,7 +168,7 @@ class StorageHealth:
             self.on_change(StoreRecovered(store, self.now_ms() - was.since_ms))
 
     def lost(self, store: StoreName, count: int, what: str) -> None:
-        """Tell that something is gone that should have been stored."""
+        """Report that data to be stored was lost."""
         self.on_change(StoreLost(store, count, what))
 
     def failing_stores(self) -> tuple[Trouble, ...]:

@@ -1,8 +1,8 @@
-"""What acting on the budget is worth: the same turns with none of the actions, with each, and with all.
+"""Measure the benefit of acting on the budget: the same turns with no action, with each, and with all.
 
 `python -m tests.measure.budget_actions`. Virtual time around the product's own core, so that thousands of turns take a
-minute. The model's times are drawn as `simulate_world` draws them, and so is a second model for hedge and fallback; how
-the router itself decides is measured by `voicepipe simulate router`, here a hedge is a second question after 400 ms.
+minute. Times of the first model, and of a second one for hedge and fallback, are drawn as in `simulate_world`. The
+router's own decisions are measured by `voicepipe simulate router`; here a hedge is a second request after 400 ms.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VOICE_MEDIAN_MS: Final = 90.0
 GAP_MEDIAN_MS: Final = 17.0
 SLOW_SHARE: Final = 0.1
 SLOW_GAP_MS: Final = 130.0
-"""Assumed: 60 tokens a second as a rule, and 8 in one turn of ten, as of a provider that is full."""
+"""Assumed: usually 60 tokens a second, and 8 in one turn of ten, as from an overloaded provider."""
 
 OPENINGS: Final = (
     "It is noon.",
@@ -40,13 +40,13 @@ OPENINGS: Final = (
     "Most of the people who have asked me that were glad to hear that the answer is yes.",
     "I looked at the three offers that you mentioned and the second one is by far the cheapest of them.",
 )
-"""First sentences, from those that close at once to one of twenty words without a comma."""
+"""First sentences, from very short ones to one of twenty words without a comma."""
 
 SHARES: Final = (0.35, 0.35, 0.15, 0.1, 0.05)
-"""How often an answer begins so. Assumed: agents are told to be brief."""
+"""Relative frequency of each opening. Assumed: agents are instructed to be brief."""
 
 HEDGE_MS: Final = 400.0
-"""About when two thirds of the first model's answers have begun."""
+"""By this time about two thirds of the first model's answers have begun."""
 
 ANSWER: Final = " Shall I go on?"
 
@@ -69,30 +69,30 @@ SETUPS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One setup's turns."""
+    """The results of one setup."""
 
     name: str
     n: int
     over: float
-    """The share whose answer was heard after more than a second, or never."""
+    """The share of turns whose answer was played after more than a second, or never."""
 
     p95_ms: float
-    """Of the answers that were heard."""
+    """Of the answers that were played."""
 
     late: float
-    """The share in which nothing at all was heard for 1.5 s: no answer, no filler, no apology."""
+    """The share of turns with no audio at all for 1.5 s: no answer, no filler, no apology."""
 
     mute: float
-    """The share in which nothing was ever heard."""
+    """The share of turns that never had audio."""
 
     acted: float
-    """The share in which the action was taken; any of them, for all."""
+    """The share of turns with the action; with any action, for all."""
 
     calls_a_turn: float
 
 
 def draws(n: int, seed: int) -> list[Draw]:
-    """What happens in each turn; the same for every setup."""
+    """Return the random values of each turn; the same for every setup."""
     world = draw_world(TTFT_MEDIANS_MS, WorldOptions(n_turns=n, seed=seed))
     chance = np.random.default_rng(seed)
     gaps_ms = np.where(chance.random(n) < SLOW_SHARE, SLOW_GAP_MS, GAP_MEDIAN_MS) * np.exp(
@@ -113,7 +113,7 @@ def draws(n: int, seed: int) -> list[Draw]:
 
 
 def tokens_of(text: str) -> tuple[str, ...]:
-    """Words with the space before them, as models write."""
+    """Split a text into words with the space before them, as models send it."""
     first, *rest = text.split(" ")
     return (first, *(f" {word}" for word in rest))
 
@@ -151,7 +151,7 @@ def measured(setup: Setup, world: Sequence[Draw]) -> Figures:
 
 
 def _turns(records: Iterable[TurnRecord]) -> Iterator[tuple[TurnRecord, TurnRecord | None]]:
-    """Each of the user's turns, and the apology for it if there was one."""
+    """Yield each of the user's turns, with its apology if there was one."""
     held = sorted(records, key=lambda record: record.turn)
     for i, record in enumerate(held):
         if record.cause == "vad":
@@ -160,13 +160,13 @@ def _turns(records: Iterable[TurnRecord]) -> Iterator[tuple[TurnRecord, TurnReco
 
 
 def _waited_ms(record: TurnRecord, played: TurnRecord | None, mark: str) -> float:
-    """From the user's last word in `record` until that mark of `played`; infinite: it never came."""
+    """Return the time from the user's last word in `record` to that mark of `played`; infinite if it never came."""
     at_ms = None if played is None else dict(played.marks).get(mark)
     return float("inf") if at_ms is None else at_ms - dict(record.marks)[attribution.VOICED_LAST]
 
 
 def table(rows: Sequence[Figures]) -> str:
-    """The figures as a Markdown table."""
+    """Return the figures as a Markdown table."""
     lines = [
         "| actions | answer after 1 s | answers p95 | silence of 1.5 s | never a sound | taken in | calls a turn |",
         "| --- | --- | --- | --- | --- | --- | --- |",

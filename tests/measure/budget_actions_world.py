@@ -1,4 +1,4 @@
-"""A user, a model and a voice in virtual time, around the product's own core."""
+"""A user, an LLM and a TTS in virtual time, around the product's own core."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUESTION: Final = "What time is it in the capital?"
 QUESTION_MS: Final = 1_500
 SILENCE_MS: Final = 500
 NOTICE_MS: Final = 80
-"""A pause is noticed so long after the last voiced sample."""
+"""Time from the last voiced sample to the detection of the pause."""
 
 FRAME_MS: Final = 20
 
@@ -28,17 +28,17 @@ TRANSCRIBED_MS: Final = 100
 """From the pause to its text."""
 
 CHAR_MS: Final = 60
-"""Of speech, for each character of text."""
+"""Length of speech per character of text."""
 
 SEND_MS: Final = 3
 FILLER_MS: Final = 700
 BETWEEN_MS: Final = 1_500
-"""From the end of an answer to the next question."""
+"""From the end of an answer to the next utterance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What chance has in store for one turn."""
+    """The random values of one turn."""
 
     tokens: tuple[str, ...]
     first_ms: tuple[float, ...]
@@ -47,20 +47,20 @@ class Draw:
     fails: tuple[bool, ...]
     gap_ms: float
     voice_ms: float
-    """From a clause to its first sound."""
+    """From a clause to its first audio."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Which actions there are."""
+    """The enabled actions."""
 
     name: str
     core: CoreSettings
     hedge_after_ms: float | None = None
-    """The second model is asked so long after the first, if that is silent."""
+    """The second model gets the request this long after the first, if that is silent."""
 
     falls_back: bool = False
-    """The second model is asked when the first fails, or has been silent for `timeout_ms`."""
+    """The second model gets the request when the first fails, or has been silent for `timeout_ms`."""
 
     timeout_ms: float = 2_000.0
 
@@ -74,13 +74,13 @@ class _Reply:
     sounds_ms: list[int] = field(default_factory=list)
     opened: bool = False
     voice_free_ms: int = 0
-    """When the voice has spoken all that it was given."""
+    """When the TTS will have spoken all of its text."""
 
     complete: bool = False
 
 
 class Stage:
-    """One session. `play` gives the records of its turns."""
+    """One session. `play` returns the records of its turns."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -92,10 +92,10 @@ class Stage:
         self._utterance = self._flush = 0
         self.records: dict[str, TurnRecord] = {}
         self.n_calls = 0
-        """To models."""
+        """Number of requests to models."""
 
     def play(self, draws: Sequence[Draw]) -> None:
-        """Ask once for each draw, and hear the answer out."""
+        """Speak once for each draw, and wait until the answer was played."""
         budget_actions = self._setup.core.budget_actions
         self._post(e.PhrasesReady(frozenset((budget_actions.filler, budget_actions.apology))))
         for draw in draws:
@@ -107,7 +107,7 @@ class Stage:
 
     @property
     def illegal_moves(self) -> list[str]:
-        """What the core did against its law: nothing."""
+        """Return the core's moves against its table; expected empty."""
         return self._core.illegal_moves
 
     # --- the user ---------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class Stage:
             case _:
                 pass
 
-    # --- the model and the voice --------------------------------------------------------------
+    # --- the LLM and the TTS ------------------------------------------------------------------
 
     def _start(self, order: c.StartReply) -> None:
         key = (order.turn, order.revision)
@@ -187,7 +187,7 @@ class Stage:
             self._speak_from(key, self._draw, self._now_ms + first_ms)
 
     def _first_token_ms(self) -> tuple[float | None, float | None]:
-        """(when the answer begins, None: it fails; when the second model is asked, None: never)"""
+        """Return (start of the answer, None: it fails; time of the second request, None: never)."""
         first_ms, fails, setup = self._draw.first_ms[0], self._draw.fails[0], self._setup
         own_ms = None if fails else first_ms
         silent_until_ms = first_ms
@@ -199,7 +199,7 @@ class Stage:
         if (own_ms is not None and own_ms <= after_ms) or after_ms == float("inf") or self._draw.fails[1]:
             return own_ms, None
         if fails and silent_until_ms < after_ms:
-            return None, None  # it has failed before anybody else was asked
+            return None, None  # it failed before the second request
         other_ms = after_ms + self._draw.first_ms[1]
         return (other_ms if own_ms is None else min(own_ms, other_ms)), after_ms
 
@@ -209,7 +209,7 @@ class Stage:
         self._later(at_ms + len(draw.tokens) * draw.gap_ms, e.ModelFinished(*key, "stop"))
 
     def _happen(self, fact: e.Fact) -> None:
-        """A fact's time has come; what belongs to a reply that was stopped never happens."""
+        """Post an event at its time; events of a stopped reply are dropped."""
         match fact:
             case e.ModelTextReceived(turn, revision, text) if reply := self._replies.get((turn, revision)):
                 self._post(fact)

@@ -1,7 +1,7 @@
-"""A vendor of chat completions that answers at once, for measuring what stands before it.
+"""A chat completions vendor that answers at once, for measuring the servers before it.
 
 `python -m tests.measure.chat_provider --tokens 20` prints its port and serves until its stdin is closed. It does as
-little as can be done, so that its own time is small beside what is measured: any POST is answered with the same stream.
+little as possible, so that its own time is small beside the measured one: any POST gets the same stream.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _delta(delta: dict[str, Any], reason: str | None = None) -> bytes:
 
 
 def pieces(n_tokens: int) -> tuple[bytes, ...]:
-    """An answer's bytes, cut where a vendor would flush: head and first token, each token, the end."""
+    """Return an answer's bytes, cut where a vendor would flush: head and first token, each token, the end."""
     tokens = [_delta({"content": f"word{n} "}) for n in range(n_tokens)]
     usage = {"prompt_tokens": 20, "completion_tokens": n_tokens, "total_tokens": 20 + n_tokens}
     end = _delta({}, "stop") + _event({"choices": [], "usage": usage}) + _chunked(b"data: [DONE]\n\n") + b"0\r\n\r\n"
@@ -64,7 +64,7 @@ async def _serve(n_tokens: int) -> None:
 
 
 def main() -> None:
-    """Serve until whoever started this closes our stdin."""
+    """Serve until the parent process closes stdin."""
     parser = argparse.ArgumentParser(prog="python -m tests.measure.chat_provider", description=__doc__)
     parser.add_argument("--tokens", type=int, default=20)
     asyncio.run(_serve(parser.parse_args().tokens))

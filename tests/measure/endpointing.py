@@ -1,7 +1,7 @@
-"""How soon, and how often too soon, does the detector end a turn? Measured on a labelled folder of speech.
+"""Measure how soon, and how often too soon, the detector ends a turn, on a labelled folder of speech.
 
 `python -m tests.measure.endpointing --data FOLDER --out DIR [--words]` feeds each clip of FOLDER/manifest.jsonl,
-clean and at 10 dB as FOLDER/mixes.jsonl says, in frames of 20 ms of stream time to the ear and the end-of-turn rule
+clean and at 10 dB as FOLDER/mixes.jsonl says, in frames of 20 ms of stream time to the VAD and the end-of-turn rule
 that sessions use. It prints the table of goals and writes endpointing.md, .csv (one line a clip) and .svg to DIR.
 `--words` measures a second time with the words of the local speech to text as evidence; its CPU is counted apart.
 """
@@ -32,14 +32,14 @@ from voicepipe.turn.endpointing.built_in import ADAPTIVE
 from voicepipe.turn.settings import TurnSettings
 
 SILENCE_MS: Final = 720
-"""The middle of the adaptive wait. With an answer that takes 500 ms to sound, 220 of them are felt."""
+"""The middle of the adaptive wait. With an answer that takes 500 ms to its first audio, the user notices 220."""
 
 _PROGRESS_EVERY: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One clip to hear."""
+    """One clip to process."""
 
     clip: Clip
     condition: str
@@ -47,7 +47,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """What a detector made of it."""
+    """A detector's result for a clip."""
 
     task: Task
     events: tuple[Event, ...]
@@ -57,14 +57,14 @@ class Detection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """By what turns are ended, and work on their answers begun."""
+    """The rule that ends turns and starts replies."""
 
     settings: TurnSettings
     max_starts: int | None = None
-    """How often work may begin in one turn; None: as often as it takes."""
+    """Maximum number of starts in one turn; None: no limit."""
 
     answer_ms: int | None = ANSWER_MS
-    """How long an answer is known to take; None: not known, as in a session's first turn."""
+    """The known duration of an answer; None: not known, as in a session's first turn."""
 
 
 def detect(data: Path, rule: Rule, words: bool, task: Task) -> Detection:
@@ -82,14 +82,14 @@ def detect(data: Path, rule: Rule, words: bool, task: Task) -> Detection:
 
 
 def tasks(speech: SpeechSet) -> list[Task]:
-    """Every turn clean, and at 10 dB where the set has a mix; every noise alone."""
+    """Return every turn clean, and at 10 dB where the set has a mix; every noise alone."""
     clean = [Task(clip=clip, condition=CLEAN) for clip in speech.of_kind(*NATURAL, *STRESS, "noise")]
     noisy = [Task(clip=task.clip, condition=NOISY) for task in clean if (task.clip.id, NOISY) in speech.mixes]
     return clean + noisy
 
 
 def measure(name: str, speech: SpeechSet, detections: Sequence[Detection]) -> Run:
-    """Judge what was heard."""
+    """Judge the detections."""
     audio_s = sum(each.task.clip.duration_ms for each in detections) / 1_000
     noise = [each for each in detections if each.task.clip.end_ms is None]
     noise_min = sum(each.task.clip.duration_ms for each in noise) / 60_000
@@ -113,7 +113,7 @@ def measure(name: str, speech: SpeechSet, detections: Sequence[Detection]) -> Ru
 
 
 def detect_all(data: Path, rule: Rule, *, words: bool, jobs: int, all_tasks: list[Task]) -> Iterator[Detection]:
-    """Hear every clip, in order, in `jobs` processes."""
+    """Process every clip, in order, in `jobs` processes."""
     one = partial(detect, data, rule, words)
     if jobs == 1:
         yield from map(one, all_tasks)
@@ -123,7 +123,7 @@ def detect_all(data: Path, rule: Rule, *, words: bool, jobs: int, all_tasks: lis
 
 
 def with_progress(name: str, detections: Iterator[Detection], n_tasks: int) -> Iterator[Detection]:
-    """The same, with the progress on standard error."""
+    """Yield the detections, with the progress on standard error."""
     for n, each in enumerate(detections, start=1):
         if n % _PROGRESS_EVERY == 0 or n == n_tasks:
             sys.stderr.write(f"{name}: {n} of {n_tasks} clips\n")
@@ -131,7 +131,7 @@ def with_progress(name: str, detections: Iterator[Detection], n_tasks: int) -> I
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure one speech folder; returns the exit code."""
+    """Measure one speech folder; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.measure.endpointing", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="a folder with manifest.jsonl, mixes.jsonl and clips")
     parser.add_argument("--out", type=Path, required=True, help="where table, CSV and picture go")

@@ -1,4 +1,4 @@
-"""A picture of the endpointing bench: how many turns have been answered after how long."""
+"""Draw the results of the endpointing bench: the share of answered turns over time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PANELS: Final = (
 
 
 def svg(runs: Sequence[Run]) -> str:
-    """Distributions of the effective delay (solid) and of the end of turn (dashed), a panel for each set."""
+    """Draw distributions of the effective delay (solid) and of the end of turn (dashed), a panel for each set."""
     width = 2 * (_WIDTH + 2 * _MARGIN)
     height = 2 * (_HEIGHT + 2 * _MARGIN)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">']

@@ -1,4 +1,4 @@
-"""The detector that sessions use, run over a recording in stream time: an ear, and the rule that ends a turn."""
+"""Run the sessions' detector over a recording in stream time: a VAD, and the rule that ends a turn."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ WORDS_MS: Final = 60
 """Stream time from a pause to its words: a streaming transcriber's final, 50 ms, as it falls into frames."""
 
 PADDING_MS: Final = 200
-"""Sound from before the voice that the transcriber hears too."""
+"""Audio from before the speech that the transcriber gets too."""
 
 INAUDIBLE_MS: Final = 500
-"""So long after the end of a turn nothing of the answer is audible, and who speaks again goes on with the same turn."""
+"""For this long after the end of a turn no answer is audible, and further speech continues the same turn."""
 
 ANSWER_MS: Final = 500
-"""What model and voice need from the question to the first sound. Begun that long before the end of the wait, they are
-not felt."""
+"""Time of LLM and TTS from the request to the first audio. If started that long before the end of the wait, they
+add no delay."""
 
 Words = Callable[[Samples], str]
-"""What is said in these samples, int16, (n_samples,)."""
+"""Returns the text of these samples, int16, (n_samples,)."""
 
 
 class Kind(StrEnum):
-    """What a detector may say of a turn."""
+    """A kind of decision."""
 
     STARTED = "started"
     TENTATIVE = "tentative"
-    """The pause is noticed: its words are asked for."""
+    """The pause is detected: its text is requested."""
 
     BEGUN = "begun"
     """Work on the answer begins."""
 
     WITHDRAWN = "withdrawn"
-    """It was for nothing: the user goes on."""
+    """The work is discarded: the user goes on."""
 
     ENDED = "ended"
 
@@ -61,9 +61,9 @@ class Event:
 
 
 class Detector:
-    """One user. With `words`, they are evidence too, and no work begins without them. `max_starts` in a turn.
+    """One user's detector. `words`: text is evidence too, and no work begins without it. `max_starts`: per turn.
 
-    `answer_ms`: how long an answer is known to take, so that work begins no sooner than it must; None: not known.
+    `answer_ms`: the known duration of an answer, so that work begins no sooner than needed; None: not known.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Detector:
     ) -> None:
         self.events: list[Event] = []
         self.words_cpu_ms = 0.0
-        """CPU of the words, in all threads."""
+        """CPU time of the transcription, in all threads."""
 
         self.apart_ms = 0.0
-        """How much of this thread's CPU was theirs."""
+        """The part of this thread's CPU time that was the transcription's."""
 
         self._segmenter = VadSegmenter(rate_hz)
         self._rate_hz = rate_hz
@@ -91,7 +91,7 @@ class Detector:
         self._began_ms = 0
         self._voiced_ms = 0
         self._text: tuple[int, str] | None = None
-        """From when on the words of this pause are known."""
+        """The time from which the text of this pause is known."""
 
         self._working = False
         self._starts, self._max_starts = 0, max_starts
@@ -99,7 +99,7 @@ class Detector:
         self._ended_ms: int | None = None
 
     def push(self, frame: Samples, at_ms: int) -> None:
-        """Hear the frame that ends at position `at_ms`."""
+        """Process the frame that ends at position `at_ms`."""
         self._now_ms = at_ms
         if self._words is not None:
             self._frames.append(frame)
@@ -128,7 +128,7 @@ class Detector:
                 self._decide(silence_ms)
 
     def _request_text(self) -> None:
-        """Get the words up to here; what that costs is counted apart."""
+        """Transcribe the audio so far; its cost is counted separately."""
         if self._words is None:
             return
         first = max(0, self._began_ms - PADDING_MS) * self._rate_hz // 1_000
@@ -157,7 +157,7 @@ class Detector:
         self._say(Kind.ENDED)
         self._ended_ms = self._now_ms
         self._working = False
-        self._starts = 0  # the answer is ready as a rule, and audible at once: what follows is another turn
+        self._starts = 0  # the answer is usually ready, and audible at once: further speech is another turn
         self._segmenter.end_turn()
 
     def _say(self, kind: Kind) -> None:

@@ -1,4 +1,4 @@
-"""The endpointing bench's figures as the table of goals, as CSV and as a picture."""
+"""Report the endpointing bench as the table of goals, as CSV and as a picture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.measure.endpointing_score import Summary, Verdict, summary
 from tests.measure.speech_set import CLEAN, Clip, Mix
 
 NATURAL: Final = ("clean", "conversation")
-"""Kinds of clips with short turns and the pauses that people really made."""
+"""Kinds of clips with short turns and natural pauses."""
 
 STRESS: Final = ("read_pauses", "hesitation", "pause_built", "concat")
 """Kinds with long pauses inside the turn."""
@@ -42,7 +42,7 @@ class Run:
     words_cpu_ms_per_s: float
 
     def over(self, kinds: Iterable[str], condition: str, *, babble: bool = False) -> Summary:
-        """A part of the set, with noise made of voices or without."""
+        """Return the summary of a part of the set, with or without babble noise."""
         chosen = set(kinds)
         return summary(
             [
@@ -123,7 +123,7 @@ _ROWS: Final = (
 
 
 def table(runs: Sequence[Run]) -> Iterator[str]:
-    """The table of goals in Markdown, line by line."""
+    """Yield the table of goals in Markdown, line by line."""
     yield "| " + " | ".join(("measure", "must", "aim", *(run.name for run in runs))) + " |"
     yield "| " + " | ".join(["---"] * (3 + len(runs))) + " |"
     for row in _ROWS:
@@ -140,7 +140,7 @@ _COLUMNS: Final = (
 
 
 def write_csv(path: Path, runs: Sequence[Run]) -> None:
-    """One line a clip, condition and detector; delays are empty where there was no end in time."""
+    """Write one line a clip, condition and detector; delays are empty where there was no end in time."""
     with path.open("w", newline="") as file:
         lines = csv.DictWriter(file, _COLUMNS)
         lines.writeheader()

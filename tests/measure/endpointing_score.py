@@ -1,4 +1,4 @@
-"""What a detector's decisions on labelled clips are worth, turn by turn and over a set."""
+"""Score a detector's decisions on labelled clips, turn by turn and over a set."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.measure.endpointing_detector import ANSWER_MS, Event, Kind
 from tests.measure.speech_set import Clip
 
 MISSED_MS: Final = 2_000
-"""An end later than this after the user's is none."""
+"""An end later than this after the user's counts as missed."""
 
 CLIPPED_MS: Final = 400
-"""An end that cuts no more than this off cuts the turn, but the user is not left waiting: it is not missed."""
+"""An end that cuts off no more than this cuts the turn, but does not leave the user waiting: it is not missed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,26 +27,26 @@ class Verdict:
 
     delay_ms: int | None
     tentative_ms: int | None
-    """When the pause was noticed that was the end."""
+    """Detection time of the final pause."""
 
     begun_ms: int | None
-    """When the work began that was kept."""
+    """Start of the work that was kept."""
 
     withdrawn: int
-    """How often it began for nothing."""
+    """Number of discarded starts."""
 
     missed: bool
 
     @property
     def effective_ms(self) -> int | None:
-        """What the detector adds to the user's wait: sound is ready `ANSWER_MS` after the work began."""
+        """Return the detector's share of the user's wait: audio is ready `ANSWER_MS` after the start."""
         if self.delay_ms is None or self.begun_ms is None:
             return None
         return max(self.begun_ms, self.delay_ms - ANSWER_MS)
 
 
 def judge(clip: Clip, events: Sequence[Event]) -> Verdict:
-    """Hold a detector's events against a clip's labels."""
+    """Compare a detector's events with a clip's labels."""
     assert clip.start_ms is not None
     assert clip.end_ms is not None
     ends = [event.at_ms for event in events if event.kind is Kind.ENDED]
@@ -65,8 +65,8 @@ def judge(clip: Clip, events: Sequence[Event]) -> Verdict:
 
 
 def _work(end_ms: int, events: Sequence[Event]) -> tuple[int, int | None, int | None]:
-    """How often work was withdrawn before the turn's true end was found, when the last pause was noticed, and when
-    the last work began."""
+    """Return the number of discarded starts before the true end, the detection time of the last pause, and the time
+    of the last start."""
     withdrawn, tentative_ms, begun_ms = 0, None, None
     for event in events:
         match event.kind:
@@ -98,7 +98,7 @@ class Summary:
 
 
 def summary(verdicts: Sequence[Verdict]) -> Summary:
-    """Over a set of turns; an empty one has no figures (nan)."""
+    """Sum up a set of turns; the figures of an empty set are nan."""
     n = len(verdicts)
     return Summary(
         turns=n,

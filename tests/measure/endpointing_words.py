@@ -1,4 +1,4 @@
-"""The words of a pause, from the local speech to text (English), in this process: for the bench."""
+"""Transcribe pauses with the local STT (English), in this process: for the bench."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from voicepipe.extras import install_command
 
 _RATE_HZ: Final = 16_000
 _MOST_SAMPLES: Final = 28 * _RATE_HZ
-"""The model repeats itself past 30 s; then only the newest part is heard."""
+"""The model repeats itself past 30 s; then only the newest part is transcribed."""
 
 
 class LocalWords:
-    """Moonshine tiny.
+    """The Moonshine tiny model.
 
     Raises:
         ConfigError: its package is not installed.
@@ -32,12 +32,12 @@ class LocalWords:
             raise ConfigError(f"--words: expected the package moonshine-voice: {install_command('local')}") from why
         arch = importlib.import_module("moonshine_voice.moonshine_api").ModelArch.TINY
         path = importlib.import_module("moonshine_voice.utils").get_model_path("tiny-en")
-        # Its own voice detector would cut what ours has found.
+        # Its own VAD would cut the audio that ours has found.
         self._model: Any = transcriber.Transcriber(path, arch, options={"vad_threshold": "0.0"})
         self._rate_hz = rate_hz
 
     def __call__(self, samples: Samples) -> str:
-        """What is said in `samples`, int16, (n_samples,). About 40 ms of CPU for each second."""
+        """Return the text of `samples`, int16, (n_samples,). About 40 ms of CPU for each second."""
         recent = Resampler(self._rate_hz, _RATE_HZ).push(samples)[-_MOST_SAMPLES:]
         audio = (recent.astype(np.float32) / np.float32(FULL_SCALE)).tolist()
         lines = self._model.transcribe_without_streaming(audio, _RATE_HZ).lines
@@ -46,5 +46,5 @@ class LocalWords:
 
 @lru_cache(maxsize=1)
 def shared(rate_hz: int) -> LocalWords:
-    """This process's one model."""
+    """Return this process's only model."""
     return LocalWords(rate_hz)

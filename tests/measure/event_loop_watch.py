@@ -1,4 +1,4 @@
-"""What watching the event loop costs: `python -m tests.measure.event_loop_watch`."""
+"""Measure the cost of watching the event loop: `python -m tests.measure.event_loop_watch`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any, Final
 from voicepipe.telemetry.event_loop import watching
 
 TURNS: Final = 500_000
-"""Of the loop in one busy round."""
+"""Number of loop iterations in one busy round."""
 
 Round = Callable[[bool, float], Coroutine[Any, Any, float]]
 
 
 async def idle(watched: bool, length_s: float) -> float:
-    """CPU time in ms that each second takes in which nothing happens."""
+    """Return the CPU time in ms of each second of an idle loop."""
     with watching() if watched else nullcontext():
         before_ns = time.process_time_ns()
         await asyncio.sleep(length_s)
@@ -28,8 +28,8 @@ async def idle(watched: bool, length_s: float) -> float:
 
 
 async def busy(watched: bool, length_s: float) -> float:
-    """CPU time in ms that the loop's own thread takes for `TURNS` of its turns, one after the other."""
-    # A loop that waits for something at all looks at its timers in each turn: a server's always does.
+    """Return the CPU time in ms of the loop's own thread for `TURNS` consecutive iterations."""
+    # A loop with any timer checks its timers in each iteration: a server's always does.
     timer = asyncio.get_running_loop().call_later(3_600, int)
     with watching() if watched else nullcontext():
         before_ns = time.thread_time_ns()
@@ -41,7 +41,7 @@ async def busy(watched: bool, length_s: float) -> float:
 
 
 def compared(measure: Round, *, rounds: int, length_s: float) -> tuple[float, float]:
-    """Medians without and with the watch, in turn."""
+    """Return the medians without and with the watch, measured alternately."""
     found: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(rounds):
         for watched, values in found.items():

@@ -1,9 +1,9 @@
-"""Are delays told of whoever caused them? Plants one at each stage of a turn, and compares it with the turn's record.
+"""Check that delays are attributed to their cause: plant one at each stage of a turn, and compare the turn's record.
 
 `python -m tests.measure.fault_attribution --recording FILE` starts a server with providers that answer at once, calls
-it, and says the recording, once as it is and once with each delay planted: an ear, a model or a voice that is late, a
-longer silence, a client that buffers, a server that is stopped (SIGSTOP) while an answer is on its way to it. It prints
-what was planted and what the records told, and ends with 1 if one told of anybody else.
+it, and sends the recording, once as it is and once with each delay: a late STT, LLM or TTS, a
+longer silence, a client that buffers, a server that is stopped (SIGSTOP) while an answer is on its way. It prints
+the planted delays and the records' attribution, and ends with 1 if one was attributed wrongly.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from voicepipe.turn.record.values import TurnRecord
 
 SILENCE_MS: Final = 300
 DELAY_MS: Final = 400
-"""By default. A model that writes slowly is cut short at about so long after its first word."""
+"""Default delay. A model that writes slowly is cut short about this long after its first word."""
 
 RECORD_LATE_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectedDelay:
-    """One delay, and whom a record must name for it. `{ms}` is how long it is."""
+    """One delay, and its expected owner in the record. `{ms}` is its length."""
 
     what: str
     stage: str
     owner: str
     setting: str
     vendor: str = ""
-    """Which of the provider's delays is longer: a field of `Delays`."""
+    """The increased delay of the provider: a field of `Delays`."""
 
     per: int = 1
-    """So many of them make the whole."""
+    """Number of repetitions that make up the whole delay."""
 
     agent: str = "default"
     buffer: bool = False
-    """The client keeps sound for so long before it plays it."""
+    """The client buffers audio for this long before it plays it."""
 
     stopped_at: StageName | None = None
-    """The server is stopped when this provider was asked; the answer comes while it is."""
+    """The server is stopped after a request to this provider; the answer comes meanwhile."""
 
 
 STOPPED: Final[dict[StageName, str]] = {
@@ -117,34 +117,34 @@ INJECTED_DELAYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the records of one planted delay told: the most frequent first breach, and medians."""
+    """The records' attribution of one planted delay: the most frequent first breach, and medians."""
 
     injected: InjectedDelay
     stage: str
     owner: str
     setting: str
     later_ms: int
-    """How much longer that stage was than without."""
+    """The growth of that stage."""
 
     total_later_ms: int
-    """How much later the user heard the answer."""
+    """The growth of the turn latency."""
 
     @property
     def is_right(self) -> bool:
-        """Whether whoever was late was named, and what would help."""
+        """Whether the record names the right owner, and the right remedy."""
         injected = self.injected
         return (self.stage, self.owner, self.setting) == (injected.stage, injected.owner, injected.setting)
 
 
 class DelayInjector:
-    """Calls one server, with this delay or that."""
+    """Calls one server, with a chosen delay."""
 
     def __init__(self, vendor: DelayedProvider, url: str, pid: int, recording: Samples, *, delay_ms: int) -> None:
         self._vendor, self._url, self._pid, self._recording = vendor, url, pid, recording
         self._delay_ms = delay_ms
 
     async def record(self, injected: InjectedDelay | None) -> TurnRecord:
-        """The record of one turn."""
+        """Return the record of one turn."""
         self._vendor.delays = Delays()
         if injected is not None and injected.vendor:
             more_ms = getattr(Delays(), injected.vendor) + self._delay_ms // injected.per
@@ -183,13 +183,13 @@ async def run(
     rounds: int,
     say: Callable[[str], None],
 ) -> list[Finding]:
-    """Start the server, plant each delay, and return what was told of it.
+    """Start the server, plant each delay, and return the findings.
 
     Raises:
-        VoicepipeError: the server can't be called.
-        RuntimeError: it did not start, or keeps no records.
+        VoicepipeError: the connection to the server failed.
+        RuntimeError: it did not start, or stores no records.
     """
-    vendor = DelayedProvider(sound_ms=2 * delay_ms)  # it still plays when a client that buffers says that it plays
+    vendor = DelayedProvider(sound_ms=2 * delay_ms)  # audio still plays when a buffering client reports playback
     with tempfile.TemporaryDirectory() as folder:
         async with vendor.serving() as base_url, started(*_server(Path(folder), base_url, delay_ms)) as server:
             await until_ready(server.url, say)
@@ -233,7 +233,7 @@ def _server(folder: Path, base_url: str, delay_ms: int) -> list[str]:
 
 
 def judge(injected: InjectedDelay, records: Sequence[TurnRecord], usual: Sequence[TurnRecord]) -> Finding:
-    """What these records told of it, beside those without it."""
+    """Compare these records with those without the delay."""
     named = [
         (r.breach.stage, r.breach.owner, setting_for(r.breach.depends_on)) if r.breach else ("", "", "")
         for r in records
@@ -267,7 +267,7 @@ def say(line: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table; 1 when a delay was told of somebody else, 2 when the server does not start."""
+    """Print the table; 1 when a delay was attributed wrongly, 2 when the server does not start."""
     parser = argparse.ArgumentParser(prog="python -m tests.measure.fault_attribution", description=__doc__)
     parser.add_argument("--recording", type=Path, required=True, help="what the user says")
     parser.add_argument("--delay-ms", type=int, default=DELAY_MS, help=f"how long each delay is ({DELAY_MS})")

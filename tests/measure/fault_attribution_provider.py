@@ -1,4 +1,4 @@
-"""A provider for the bench whose every delay is set by hand, while it runs."""
+"""A provider for the bench whose delays can be set while it runs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from voicepipe.client import RATE_HZ
 StageName = Literal["stt", "llm", "tts"]
 
 TOKENS: Final = ("It", " stands", " right", " by", " the", " old", " bridge", ".")
-"""One clause: the voice has nothing to say before its last token, or before we cut it."""
+"""One clause: the TTS gets no text before its last token, or before the server cuts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
-    """How long each of them takes, in ms."""
+    """The delay of each stage, in ms."""
 
     stt_ms: int = 20
     llm_ms: int = 50
@@ -37,15 +37,15 @@ class DelayedProvider:
     """OpenAI's wire, as far as voicepipe uses it."""
 
     def __init__(self, sound_ms: int) -> None:
-        """`sound_ms`: how long it takes to say the answer."""
+        """`sound_ms`: length of the answer's audio."""
         self._tone = 8_000 * np.sin(2 * np.pi * 220 / RATE_HZ * np.arange(sound_ms * RATE_HZ // 1_000))
         self.delays = Delays()
         self.on_request: Callable[[StageName], None] = _ignore
-        """Told of each question when it is there; its answer comes behind."""
+        """Called at each request; its answer is sent afterwards."""
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
-        """Answer on a port of the kernel's choice of this machine; gives the base URL, up to and with `/v1`."""
+        """Answer on a free local port; yield the base URL, up to and with `/v1`."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/audio/speech", self._speak)
@@ -85,7 +85,7 @@ class DelayedProvider:
 
 
 def _ignore(stage: StageName) -> None:
-    """Nobody waits for it."""
+    """Do nothing."""
 
 
 def _chunk(delta: dict[str, Any], finish_reason: str | None) -> bytes:

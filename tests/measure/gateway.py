@@ -1,10 +1,10 @@
-"""What a gateway adds to a chat completion: `python -m tests.measure.gateway --litellm ENVIRONMENT`.
+"""Measure the overhead of a gateway on a chat completion: `python -m tests.measure.gateway --litellm ENVIRONMENT`.
 
-The same questions go to a vendor directly, through this server, and through LiteLLM's proxy, in turns, so that whatever
-else the machine does meets all alike. Printed are, for the first token and for the whole answer, the medians and tails,
-what each adds to the direct way in the median, and the CPU time of its process for one answer, which other work of the
-machine hardly moves. ENVIRONMENT is a virtual environment with `litellm[proxy]`; without one its line is left out, and
-that is said.
+The same requests go to a vendor directly, through this server, and through LiteLLM's proxy, in turns, so that other
+load on the machine affects all alike. The report has the medians and tails of the first token and of the whole answer,
+the median overhead over the direct way, and the CPU time of each process per answer, which other load
+hardly changes. ENVIRONMENT is a virtual environment with `litellm[proxy]`; without one its line is left out, and
+the report notes that.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from voicepipe.clock import loop_s
 from voicepipe.errors import VoicepipeError
 
 WARM: Final = 20
-"""Answers of each that are not counted: connections are opened, and caches filled."""
+"""Number of warm-up answers that are not counted: connections are opened, and caches filled."""
 
 
 @dataclass(slots=True)
 class Measured:
-    """What was measured of one way."""
+    """The measurements of one way."""
 
     peer: Peer
     first_ms: list[float] = field(default_factory=list)
-    """From asking to the first token."""
+    """From the request to the first token."""
 
     whole_ms: list[float] = field(default_factory=list)
     cpu_ms: float = 0.0
-    """Of the process, for one answer."""
+    """CPU time of the process, per answer."""
 
 
 async def measure_request(http: aiohttp.ClientSession, peer: Peer) -> tuple[float, float]:
-    """Ask once, and give how long the first token and the whole answer took, in ms.
+    """Send one request; return the times to the first token and to the end of the answer, in ms.
 
     Raises:
-        VoicepipeError: the answer is not a whole one.
+        VoicepipeError: the answer is incomplete.
     """
     question = {"role": "user", "content": "Which mountain is the tallest, and how tall is it?"}
     body = {"model": peer.model, "messages": [question], "stream": True}
@@ -63,7 +63,7 @@ async def measure_request(http: aiohttp.ClientSession, peer: Peer) -> tuple[floa
 
 
 async def measure(peers: Sequence[Peer], n_answers: int, at_once: int) -> list[Measured]:
-    """Ask all of them in turns, `at_once` questions at a time."""
+    """Send requests to all peers in turns, `at_once` at a time."""
     ways = [Measured(peer) for peer in peers]
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
         for way in ways:
@@ -84,7 +84,7 @@ async def measure(peers: Sequence[Peer], n_answers: int, at_once: int) -> list[M
 
 
 def table(ways: Sequence[Measured]) -> Iterator[str]:
-    """The report, line by line, in Markdown. The first way is the direct one."""
+    """Yield the report, line by line, in Markdown. The first way is the direct one."""
     yield "| way | first token p50 | p95 | added p50 | whole answer p50 | added p50 | CPU an answer |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     direct = ways[0]
@@ -99,7 +99,7 @@ def table(ways: Sequence[Measured]) -> Iterator[str]:
 
 @asynccontextmanager
 async def peers(environment: Path | None, n_tokens: int) -> AsyncIterator[list[Peer]]:
-    """Everybody, running; the vendor first."""
+    """Start all peers; yield them, the vendor first."""
     async with AsyncExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
         behind = await running.enter_async_context(vendor(n_tokens))
@@ -110,7 +110,7 @@ async def peers(environment: Path | None, n_tokens: int) -> AsyncIterator[list[P
 
 
 async def compare(options: argparse.Namespace) -> None:
-    """Measure, and print a table for each number of questions at once."""
+    """Measure, and print a table for each number of concurrent requests."""
     async with peers(options.litellm, options.tokens) as found:
         for at_once in options.at_once:
             sys.stdout.write(f"{options.n} answers of {options.tokens} tokens each way, {at_once} at once:\n\n")
@@ -120,7 +120,7 @@ async def compare(options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Compare, and say loudly what could not be compared."""
+    """Run the comparison, and report what could not be compared."""
     parser = argparse.ArgumentParser(prog="python -m tests.measure.gateway", description=__doc__)
     parser.add_argument("--litellm", type=Path, help="a virtual environment with litellm[proxy]")
     parser.add_argument("--n", type=int, default=200, help="answers each way (200)")

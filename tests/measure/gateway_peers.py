@@ -1,4 +1,4 @@
-"""What the gateway's bench runs: the vendor, this server, and LiteLLM's proxy, each a process of its own."""
+"""The processes of the gateway's bench: the vendor, this server, and LiteLLM's proxy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import aiohttp
 from voicepipe.errors import ConfigError
 
 START_S: Final = 90.0
-"""The longest that a server may take to answer. LiteLLM's imports alone take 15 s on a busy machine."""
+"""Timeout for a server's first answer. LiteLLM's imports alone take 15 s on a busy machine."""
 
 STOP_S: Final = 10.0
 
@@ -30,21 +30,21 @@ class Peer:
 
     name: str
     url: str
-    """Up to and with `/v1`."""
+    """The URL up to and with `/v1`."""
 
     headers: Mapping[str, str]
     model: str
     pid: int
 
     def cpu_ms(self) -> float:
-        """CPU time that its process has taken so far, in ms. Source: proc(5), `/proc/PID/stat`, fields 14 and 15."""
+        """Return the CPU time of its process so far, in ms. Source: proc(5), `/proc/PID/stat`, fields 14 and 15."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return 1_000 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @asynccontextmanager
 async def vendor(n_tokens: int) -> AsyncIterator[Peer]:
-    """The vendor that all others ask."""
+    """Start the vendor behind all others."""
     arguments = ("-m", "tests.measure.chat_provider", "--tokens", str(n_tokens))
     async with _process(sys.executable, *arguments, piped=True) as process:
         assert process.stdout is not None
@@ -54,7 +54,7 @@ async def vendor(n_tokens: int) -> AsyncIterator[Peer]:
 
 @asynccontextmanager
 async def ourselves(behind: Peer, folder: Path) -> AsyncIterator[Peer]:
-    """`voicepipe serve` before that vendor, asked with an API key."""
+    """Start `voicepipe serve` before that vendor, used with an API key."""
     port = _free_port()
     data_dir = ("--data-dir", str(folder / "data"))
     key = await _output(sys.executable, "-m", "voicepipe", "keys", "create", *data_dir)
@@ -72,9 +72,9 @@ async def ourselves(behind: Peer, folder: Path) -> AsyncIterator[Peer]:
 
 @asynccontextmanager
 async def litellm(behind: Peer, folder: Path, environment: Path) -> AsyncIterator[Peer]:
-    """LiteLLM's proxy before that vendor, from a virtual environment of its own, asked with its master key.
+    """Start LiteLLM's proxy before that vendor, from its own virtual environment, used with its master key.
 
-    It is kept from fetching its list of prices and from reporting that it runs: nothing here leaves this machine.
+    Its download of prices and its telemetry are disabled: nothing leaves this machine.
     """
     port, key = _free_port(), f"sk-{secrets.token_hex(24)}"
     parameters = {"model": "openai/bench", "api_base": behind.url, "api_key": "none"}
@@ -117,7 +117,7 @@ async def _process(
 
 
 async def _answers(url: str, process: asyncio.subprocess.Process) -> None:
-    """Wait until it is 200."""
+    """Wait until the URL answers with 200."""
     try:
         async with asyncio.timeout(START_S), aiohttp.ClientSession() as http:
             while process.returncode is None:
@@ -152,7 +152,7 @@ def _bearer(key: str) -> dict[str, str]:
 
 
 def _free_port() -> int:
-    """LiteLLM takes no port 0. That somebody else takes this one first is possible, and then its start fails."""
+    """Return a free port, since LiteLLM takes no port 0. If another process takes it first, the start fails."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]

@@ -1,4 +1,4 @@
-"""One call of the interruption bench: let the agent speak, speak over it in real time, and see what it does."""
+"""One call of the interruption bench: let the agent speak, speak over it in real time, and record its reaction."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from voicepipe.protocol.extensions import Extensions
 from voicepipe.tasks import background_tasks
 
 _QUIET_MS: Final = 600
-"""The room alone, before the agent is asked to speak: whoever listens knows how loud it is."""
+"""Room noise alone before the agent speaks, so that the VAD can measure its level."""
 
 _AFTER_MS: Final = 2_500
-"""How long after the voice the call is watched: a verdict that takes longer is none."""
+"""Time after the user's speech during which the call is watched: a later verdict does not count."""
 
 _SESSION_OPTIONS: Final = SessionOptions(extensions=Extensions(binary_audio=True, playback_reports=True, ducking=True))
 _FRAME: Final = FRAME_MS * RATE_HZ // 1_000
@@ -27,26 +27,26 @@ _FRAME: Final = FRAME_MS * RATE_HZ // 1_000
 
 @dataclass(slots=True)
 class Seen:
-    """What came of a scene. Instants are ms since the voice began, at the client."""
+    """The result of a scene. Instants are ms since the user's speech began, at the client."""
 
     scene: Scene
     ducked_ms: int | None = None
     n_ducked: int = 0
     verdicts_ms: tuple[int, ...] = ()
-    """How long after each ducking the verdict fell, by the server's word."""
+    """Time from each ducking to its verdict, as the server reported."""
 
     stopped_ms: int | None = None
-    """When the agent was stopped; None: it was not."""
+    """When the agent was stopped; None if it was not."""
 
     why: str = ""
-    """Why it was."""
+    """The reported reason."""
 
     failure: str = ""
-    """Why the call failed, if it did: then nothing is known."""
+    """The error of a failed call, which has no other results."""
 
 
 class _Microphone:
-    """Hears the room, and the scene from when it begins."""
+    """Plays the room noise, and the scene once it begins."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -56,22 +56,22 @@ class _Microphone:
         self._n_sent = 0
 
     def begin(self) -> None:
-        """The agent's first sound is heard now."""
+        """Begin the scene: the agent's first audio plays now."""
         self._began = self._began if self._began is not None else self._n_sent
 
     def since_onset_ms(self) -> int:
-        """How long ago the voice began; negative before."""
+        """Return the time since the user's speech began; negative before."""
         begun_ms = (self._began if self._began is not None else self._n_sent) * FRAME_MS
         return clock.monotonic_ms() - self._first_ms - begun_ms - self._scene.onset_ms
 
     @property
     def over(self) -> bool:
-        """Whether the scene was heard to its end, and a while has passed."""
+        """Whether the scene was played to its end, and a while has passed."""
         end = len(self._scene.sound) // _FRAME + _AFTER_MS // FRAME_MS
         return self._began is not None and self._n_sent - self._began > end
 
     async def run(self, call: Call) -> None:
-        """Send each frame when it has been captured, until cancelled or the line is closed."""
+        """Send each frame at its capture time, until cancelled or disconnected."""
         while True:
             due_ms = self._first_ms + (self._n_sent + 1) * FRAME_MS
             await asyncio.sleep(max(0, due_ms - clock.monotonic_ms()) / 1_000)
@@ -80,12 +80,12 @@ class _Microphone:
             try:
                 await call.send(frame if len(frame) == _FRAME else self._room[:_FRAME])
             except CallEnded:
-                return  # whoever listens is told the same, and why
+                return  # the receiving task gets the same error, with its cause
             self._n_sent += 1
 
 
 async def play(scene: Scene, url: str) -> Seen:
-    """Call, and see what the agent does. A failure is a result too."""
+    """Call, and record the agent's reaction. A failure is a result too."""
     seen = Seen(scene)
     try:
         async with connect(url, session_options=_SESSION_OPTIONS) as call, background_tasks() as owned:

@@ -1,4 +1,4 @@
-"""Scenes of somebody who speaks over the agent: what the user's microphone hears, from the agent's first sound on."""
+"""Scenes of speech over the agent's: the audio of the user's microphone, from the agent's first audio on."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ KINDS: Final[tuple[Kind, ...]] = ("backchannel", "backchannel over echo", "echo 
 OFFSETS: Final = 10
 _FIRST_OFFSET_MS: Final = 700
 _OFFSET_STEP_MS: Final = 630
-"""A backchannel falls on ten places of the reply, which lie in its words and in its pauses."""
+"""A backchannel is placed at ten positions of the reply, some in its words and some in its pauses."""
 
 _INTERRUPTION_MS: Final = 1_500
 _BEFORE_MS: Final = 100
-"""Sound of the recording kept before its first voiced sample."""
+"""Audio of the recording before its first voiced sample."""
 
 _ECHO_DB: Final = -20.0
 _ECHO_DELAY_MS: Final = 80
 _ECHO_DELAY_STEP_MS: Final = 60
-"""How late the loudspeaker's sound is back at the microphone: in echo's scenes from 80 to 620 ms."""
+"""Delays of the loudspeaker's echo at the microphone: in the echo scenes from 80 to 620 ms."""
 
 _ROOM_RMS: Final = 8.0
-"""A quiet room, -72 dBFS."""
+"""The noise of a quiet room, -72 dBFS."""
 
 _REPLY_MS: Final = 14_000
 _REPLY_KINDS: Final = ("read_pauses", "conversation", "clean")
-"""What the agent says is none of what users say in the scenes, if the set has anything else."""
+"""The reply differs from the users' words in the scenes, if the set has other recordings."""
 
 _MS: Final = RATE_HZ // 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """One call: a voice over the reply."""
+    """One call: speech over the reply."""
 
     kind: Kind
     clip: str
     onset_ms: int
-    """When the user begins to speak, since the reply's first sound."""
+    """Start of the user's speech, since the reply's first audio."""
 
     sound: Samples
-    """What the microphone hears from then on that the reply is heard: int16, (n_samples,), 24 kHz."""
+    """The microphone's audio from the start of the reply's playback: int16, (n_samples,), 24 kHz."""
 
 
 def reply_of(speech: SpeechSet) -> Samples:
-    """What the agent says in all scenes: 14 s of one recording after another, int16, (n_samples,), 24 kHz."""
+    """Return the agent's reply in all scenes: 14 s of concatenated recordings, int16, (n_samples,), 24 kHz."""
     kind = next(kind for kind in _REPLY_KINDS if speech.of_kind(kind))
     spoken = [_voiced(speech, clip) for clip in speech.of_kind(kind)]
     return np.resize(np.concatenate(spoken), _REPLY_MS * _MS)
 
 
 def scenes(speech: SpeechSet, reply: Samples, kind: Kind) -> Iterator[Scene]:
-    """All scenes of a kind; always the same ones."""
+    """Yield all scenes of a kind; always the same ones."""
     match kind:
         case "interruption":
             for index, clip in enumerate(speech.of_kind("clean")):
@@ -98,7 +98,7 @@ def _echo(reply: Samples, index: int) -> Samples:
 
 
 def _in_room(voice: Samples, from_ms: int) -> Samples:
-    """A voice after so long a silence, in the noise of a quiet room."""
+    """Return speech after `from_ms` of silence, in the noise of a quiet room."""
     whole = np.concatenate((np.zeros(from_ms * _MS, dtype=np.int16), voice)).astype(np.int32)
     noise = room(len(whole))
     mixed: Samples = np.clip(whole + noise, -32_768, 32_767).astype(np.int16)
@@ -106,13 +106,13 @@ def _in_room(voice: Samples, from_ms: int) -> Samples:
 
 
 def room(n_samples: int) -> Samples:
-    """The noise of a quiet room, int16, (n_samples,); always the same."""
+    """Return the noise of a quiet room, int16, (n_samples,); always the same."""
     noise: Samples = np.random.default_rng(1).normal(0, _ROOM_RMS, n_samples).astype(np.int16)
     return noise
 
 
 def _first(speech: SpeechSet, clip: Clip, length_ms: int) -> Samples:
-    """A recording from just before its first voiced sample on, for so long at the most after that."""
+    """Return a recording from just before its first voiced sample, at most `length_ms` after it."""
     start_ms = clip.start_ms or 0
     return speech.sound(clip, CLEAN)[max(0, start_ms - _BEFORE_MS) * _MS : (start_ms + length_ms) * _MS]
 

@@ -1,10 +1,10 @@
-"""Who stops the agent? People who listen must not, its own echo must not, and whoever wants the floor must, soon.
+"""Measure interruptions: backchannels and the agent's own echo must not stop the agent, and interruptions must, soon.
 
 `python -m tests.measure.interruptions --data FOLDER` starts a server whose agent speaks a recording of FOLDER, calls
 it, and speaks over it in real time: each backchannel of FOLDER/manifest.jsonl at ten places of the reply, the same with
 the reply's echo at -20 dB in the microphone, that echo alone, and the first 1.5 s of each clean recording as an
-interruption. It prints a table and writes a line for each call. The ear is the local one, or, with `--stt scripted`,
-one that hears "Mm-hmm." in backchannels, nothing in echo and a question in interruptions.
+interruption. It prints a table and writes a line for each call. The STT is the local one, or, with `--stt scripted`,
+one that returns "Mm-hmm." for backchannels, nothing for echo and a question for interruptions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TRANSCRIPTS: Final[dict[Kind, str]] = {
     "echo alone": "",
     "interruption": "I have a question about that.",
 }
-"""What the scripted ear hears."""
+"""The texts of the scripted STT."""
 
 MUSTS: Final[dict[Kind, str]] = {
     "backchannel": "10 % stop",
@@ -59,12 +59,12 @@ _COLUMNS: Final = (
 
 
 async def run(data: Path, stt: str, kinds: Iterable[Kind], at_once: int, say: Callable[[str], None]) -> list[Seen]:
-    """Start the server and play all scenes of these kinds, so many at once.
+    """Start the server and play all scenes of these kinds, `at_once` at a time.
 
     Raises:
-        VoicepipeError: the server can't be called.
+        VoicepipeError: the connection to the server failed.
         RuntimeError: it did not start.
-        OSError: no such folder.
+        OSError: the folder does not exist.
     """
     speech = await asyncio.to_thread(SpeechSet, data)
     reply = await asyncio.to_thread(reply_of, speech)
@@ -132,7 +132,7 @@ def _row(kind: Kind, seen: list[Seen]) -> str:
 
 
 def _ms(values: list[int], high: int) -> str:
-    """The median and a high percentile."""
+    """Format the median and a high percentile."""
     return f"{np.percentile(values, 50):.0f}/{np.percentile(values, high):.0f} ms" if values else "-"
 
 

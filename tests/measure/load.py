@@ -1,10 +1,10 @@
-"""How long do users wait, and what does each cost, when there are many?
+"""Measure how long users wait, and what each costs, under load.
 
 `python -m tests.measure.load --sound FILE`: each user says FILE again and again in real time, without its pauses,
 so that it ends only at its end, and measures from its last voiced sample to the first audible one of the answer.
-Without `--url` two things are started for it: providers with known delays (50 ms to the final text, 200 ms to the first
-token, 80 ms to the first sound), and a server that uses them. `--paired` starts a second server that doesn't speculate,
-and lets the two take turns, round by round. With `--url` any server that speaks the Realtime events is measured;
+Without `--url` it starts two processes: providers with known delays (50 ms to the final text, 200 ms to the first
+token, 80 ms to the first audio), and a server that uses them. `--paired` starts a second server without speculation,
+and alternates between the two, round by round. With `--url` it measures any server that speaks the Realtime events;
 `--providers-port` starts the providers for it.
 Needs psutil, which comes with the tests.
 """
@@ -42,7 +42,7 @@ OTHERS_CORE: Final = 1
 
 
 def session(silence_ms: int) -> dict[str, Any]:
-    """What users ask for: speech both ways, and an end of turn by silence alone."""
+    """Return the users' settings: speech both ways, and an end of turn by silence alone."""
     pcm = {"type": "audio/pcm", "rate": RATE_HZ}
     detection = {"type": "server_vad", "silence_duration_ms": silence_ms}
     audio = {"input": {"format": pcm, "turn_detection": detection}, "output": {"format": pcm}}
@@ -51,7 +51,7 @@ def session(silence_ms: int) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def targets(options: argparse.Namespace) -> AsyncIterator[list[Target]]:
-    """Give the servers to measure, started for it unless one was named."""
+    """Yield the servers to measure, started here unless one was named."""
     session_settings = session(options.silence_ms)
     others = OTHERS_CORE if options.pin else None
     async with contextlib.AsyncExitStack() as running:
@@ -77,7 +77,7 @@ async def targets(options: argparse.Namespace) -> AsyncIterator[list[Target]]:
 
 
 async def run(options: argparse.Namespace) -> list[Load]:
-    """Measure each server with each number of users, in turns; a first turn of each is not counted."""
+    """Measure each server with each number of users, alternately; the first round of each is not counted."""
     frames = sentence(await asyncio.to_thread(read_sound, options.sound, RATE_HZ))
     async with targets(options) as servers:
         turn_ms = [await _warm(server, frames) for server in servers]
@@ -92,19 +92,19 @@ async def run(options: argparse.Namespace) -> list[Load]:
 
 
 async def _warm(server: Target, frames: list[Samples]) -> int:
-    """A turn that pays for all that is loaded once; returns what a turn takes, in ms."""
+    """Run a turn that loads everything; return its duration in ms."""
     load = await Crowd(replace(server, pid=None), frames, 1, 1).run(0)
     say(f"{server.name}: the first turn of all took {load.turns[0].latency_ms} ms")
     return turn_ms_of(load, frames)
 
 
 def say(line: str) -> None:
-    """Tell how far it is, on standard error."""
+    """Print the progress on standard error."""
     sys.stderr.write(f"{line}\n")
 
 
 def report(loads: Sequence[Load], options: argparse.Namespace) -> str:
-    """All that is printed."""
+    """Return the report."""
     minimum_ms = None if options.url and options.providers_port is None else Delays().minimum_ms(options.silence_ms)
     lines = list(table(loads, minimum_ms))
     if minimum_ms is not None:

@@ -1,4 +1,4 @@
-"""Runs a bench's program on the fastest event loop that is installed."""
+"""Run a bench's program on the fastest installed event loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def run_fast(program: Coroutine[Any, Any, T]) -> T:
-    """Run to the end, on uvloop when it is there: a slow generator would measure itself."""
+    """Run to the end, on uvloop if installed: a slow load generator would measure itself."""
     with asyncio.Runner(loop_factory=_fastest()) as runner:
         return runner.run(program)
 

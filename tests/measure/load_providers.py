@@ -1,8 +1,8 @@
-"""Providers whose delays are known to the millisecond, in a process of their own, for measuring the server alone.
+"""Providers with delays known to the millisecond, in a separate process, for measuring the server alone.
 
 `python -m tests.measure.load_providers` prints its address and serves Deepgram's `/v1/listen` and OpenAI's
 transcriptions, chat completions and speech until it is ended. The recognised text is counted up, the answer is always
-the same, the voice is a tone: whatever a server adds to these delays is its own. Tools that are offered are called.
+the same, the TTS sends a tone: all time beyond these delays is the server's. Offered tools are called.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ LONGEST_MS: Final = 40_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
-    """How long each of them takes, in ms."""
+    """The delay of each stage, in ms."""
 
     stt_ms: int = 50
-    """From the last voiced sample that came, or from a request to finalize, to the final text."""
+    """From the last voiced sample, or from a request to finalize, to the final text."""
 
     llm_ms: int = 200
     """To the first token."""
@@ -57,32 +57,32 @@ class Delays:
     """From one token to the next."""
 
     tts_ms: int = 80
-    """To the first byte of sound."""
+    """To the first byte of audio."""
 
     tts_speed: int = 20
-    """How many times faster than real time the voice speaks."""
+    """Speed of the TTS as a multiple of real time."""
 
     def minimum_ms(self, silence_ms: int) -> int:
-        """The least that anyone can hear after the last voiced sample, with this silence and work begun at the final
-        text: the first clause must be spoken, and the turn be over."""
+        """Return the minimum latency from the last voiced sample, with this silence and replies started at the final
+        text: the first clause must be synthesized, and the turn be over."""
         clause_ms = self.stt_ms + self.llm_ms + (N_FIRST_CLAUSE - 1) * self.token_ms
         return max(silence_ms, clause_ms) + self.tts_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all requests have in common."""
+    """State shared by all requests."""
 
     delays: Delays
     numbers: Iterator[int]
-    """One for each utterance."""
+    """Increased with each utterance."""
 
 
 SHARED: Final = web.AppKey("shared", Shared)
 
 
 def providers(delays: Delays) -> web.Application:
-    """The application that serves them all."""
+    """Return the application that serves all providers."""
     app = web.Application(client_max_size=64 << 20)
     app[SHARED] = Shared(delays, itertools.count(1))
     app.add_routes(
@@ -117,7 +117,7 @@ async def _listen(request: web.Request) -> web.WebSocketResponse:
 
 
 def _endpointing_ms(value: str) -> int:
-    """Deepgram's own default is 10 ms; `false` leaves the end of speech to whoever asks."""
+    """Parse the endpointing. Deepgram's default is 10 ms; `false` leaves the end of speech to the client."""
     return int(value) if value.isdecimal() else 10 if value == "true" else LONGEST_MS
 
 
@@ -143,25 +143,25 @@ async def _chat(request: web.Request) -> web.StreamResponse:
 
 
 def _calls(question: dict[str, Any]) -> bool:
-    """Whether a tool may be called, and none has been just now."""
+    """Return whether a tool may be called, and the last item is no tool result."""
     may = bool(question.get("tools")) and question.get("tool_choice") != "none"
     return may and question["messages"][-1]["role"] != "tool"
 
 
 def _call(question: dict[str, Any]) -> dict[str, Any]:
-    """A call of the first tool."""
+    """Return a call of the first tool."""
     function = {"name": question["tools"][0]["function"]["name"], "arguments": "{}"}
     return {"tool_calls": [{"index": 0, "id": f"call_{uuid4().hex}", "type": "function", "function": function}]}
 
 
 def _said(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The answer, a word at a time."""
+    """Yield the answer, a word at a time."""
     for n, word in enumerate(ANSWER.format(n=_number(question)).split(" ")):
         yield {"content": word if n == 0 else f" {word}"}
 
 
 def _number(question: dict[str, Any]) -> str:
-    """The newest number that the user said."""
+    """Return the latest number in the user's messages."""
     found = re.findall(r"number (\d+)", json.dumps(question["messages"]))
     return found[-1] if found else "0"
 
@@ -176,7 +176,7 @@ def _event(fields: dict[str, Any]) -> bytes:
 
 
 TONE: Final = (8_000 * np.sin(2 * np.pi * 220 * np.arange(RATE_HZ * LONGEST_MS // 1_000) / RATE_HZ)).astype("<i2")
-"""At -15 dBFS, as loud as speech that fills the scale well."""
+"""At -15 dBFS, as loud as well-levelled speech."""
 
 
 async def _speak(request: web.Request) -> web.StreamResponse:
@@ -196,12 +196,12 @@ async def _models(request: web.Request) -> web.Response:
 
 
 async def until(due_ms: int) -> None:
-    """Wait for an instant of the monotonic clock."""
+    """Wait until an instant of the monotonic clock."""
     await asyncio.sleep(max(0, due_ms - clock.monotonic_ms()) / 1_000)
 
 
 async def serve(port: int, delays: Delays) -> None:
-    """Serve on loopback until the process is told to end; the first line printed is the address."""
+    """Serve on loopback until the process is terminated; the first line printed is the address."""
     runner = web.AppRunner(providers(delays), handler_cancellation=True, access_log=None, shutdown_timeout=1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)

@@ -1,4 +1,4 @@
-"""The load bench's figures as a table and as CSV."""
+"""Report the load bench as a table and as CSV."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEAD: Final = (
 
 def table(loads: Sequence[Load], minimum_ms: int | None) -> Iterator[str]:
     """Yield a line for each server and number of users, runs of the same joined. Times are ms from the last voiced
-    sample to the first audible one, at the client; `added` is what is over the floor."""
+    sample to the first audible one, at the client; `added` is the time above the minimum."""
     yield f"| {' | '.join(HEAD)} |"
     yield f"|{' --- |' * len(HEAD)}"
     for target, n_users in dict.fromkeys((load.target, load.n_users) for load in loads):
@@ -29,7 +29,7 @@ def table(loads: Sequence[Load], minimum_ms: int | None) -> Iterator[str]:
 
 
 def problems(loads: Iterable[Load]) -> Iterator[str]:
-    """Yield what went wrong, each kind once with its number."""
+    """Yield each kind of failure once with its number."""
     for load in loads:
         kinds = Counter([*load.errors, *(turn.error for turn in load.turns if turn.error)])
         for kind, number in kinds.most_common():
@@ -37,12 +37,12 @@ def problems(loads: Iterable[Load]) -> Iterator[str]:
 
 
 def latencies_ms(loads: Iterable[Load]) -> list[int]:
-    """All that users waited, of the turns that were heard."""
+    """Return the latencies of all turns with played audio."""
     return [ms for load in loads for turn in load.turns if (ms := turn.latency_ms) is not None]
 
 
 def compared(loads: Sequence[Load], first: str, second: str) -> Iterator[str]:
-    """Yield how much earlier the first is heard than the second, by the medians of rounds that were run in turns."""
+    """Yield how much lower the first server's latency is, by the medians of alternating rounds."""
     for n_users in dict.fromkeys(load.n_users for load in loads):
         medians = {
             name: [np.median(latencies_ms([load])) for load in loads if _is(load, name, n_users)]

@@ -1,4 +1,4 @@
-"""So many users at once at one server: what each of them waited, and what it cost the server."""
+"""Run a number of concurrent users against one server, and measure their waits and the server's cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from voicepipe import clock
 from voicepipe.audio.samples import Samples, silence
 
 WATCH_MS: Final = 250
-"""How often the server's CPU and memory are read."""
+"""Interval of the readings of the server's CPU and memory."""
 
 MARGIN_MS: Final = 500
 """Between the last connection and the first word."""
@@ -26,30 +26,30 @@ MARGIN_MS: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A server, as it is named in the table."""
+    """A server, and its name in the table."""
 
     name: str
     url: str
     pid: int | None
-    """Its process; None when nobody may look."""
+    """The server's process; None if it cannot be read."""
 
     key: str = "bench"
     session: dict[str, Any]
-    """What each user asks for first, in a `session.update`."""
+    """Each user's first settings, in a `session.update`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a server took, over the time in which all users were in their turns."""
+    """The server's resources while all users were in their turns."""
 
     cpu_pct: float
-    """Of one core, all users together."""
+    """CPU of one core, all users together."""
 
     rss_mib: float
-    """The most that was seen, with all its child processes."""
+    """Peak memory, with all child processes."""
 
     rss_before_mib: float
-    """Before the users came."""
+    """Memory before the users connected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +61,14 @@ class Load:
     turns: tuple[Turn, ...]
     cost: Cost | None
     late_p95_ms: float
-    """How late this program was with its own frames: what the machine adds to every figure."""
+    """Delay of this program's own frames: the machine's share of every figure."""
 
     stray: int
     errors: tuple[str, ...]
 
 
 class Watch:
-    """Reads a process and its children. CPU counts between `begin` and `end`, memory all the time."""
+    """Read a process and its children: CPU between `begin` and `end`, memory all the time."""
 
     def __init__(self, pid: int | None) -> None:
         self._process = psutil.Process(pid) if pid else None
@@ -83,16 +83,16 @@ class Watch:
             await asyncio.sleep(WATCH_MS / 1_000)
 
     def begin(self) -> None:
-        """All users are in their turns."""
+        """Begin counting: all users are in their turns."""
         self._began = self._read_cpu()
 
     def end(self) -> None:
-        """The first of them has finished."""
+        """Stop counting: the first user has finished."""
         if self._began is not None and self._ended is None:
             self._ended = self._read_cpu()
 
     def cost(self) -> Cost | None:
-        """What was read; None when there was nothing to read, or no time when all talked."""
+        """Return the cost; None without a process, or if the users' turns never overlapped."""
         if self._process is None or self._began is None or self._ended is None:
             return None
         (from_ms, from_s), (to_ms, to_s) = self._began, self._ended
@@ -121,7 +121,7 @@ class Watch:
 
 
 class Crowd:
-    """The users of one run, who begin one after the other over the time that a turn takes."""
+    """The users of one run, whose starts are spread over the length of a turn."""
 
     def __init__(self, target: Target, frames: list[Samples], n_users: int, n_turns: int) -> None:
         self._target, self._n_users = target, n_users
@@ -133,10 +133,10 @@ class Crowd:
         self._users = [User(messages, quiet, n_turns, self._note) for _ in range(n_users)]
 
     async def run(self, turn_ms: int) -> Load:
-        """Call, talk, hang up. `turn_ms` is about what a turn takes, with its pause.
+        """Connect, talk, disconnect. `turn_ms` is the approximate length of a turn, with its pause.
 
         Raises:
-            ConnectionError: a call was refused.
+            ConnectionError: a connection was refused.
         """
         async with aiohttp.ClientSession() as web, contextlib.AsyncExitStack() as calls:
             lines = [await calls.enter_async_context(_called(web, self._target)) for _ in self._users]
@@ -179,7 +179,7 @@ class Crowd:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """What is there already is not looked through again: collections of it would be heard as lateness."""
+    """Exclude existing objects from garbage collection, whose pauses would be measured as delays."""
     gc.collect()
     gc.freeze()
     try:
@@ -190,7 +190,7 @@ def _uncollected() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def _called(web: aiohttp.ClientSession, target: Target) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-    """A call that is ready to be spoken to."""
+    """Yield a connection that is ready for audio."""
     headers = {"Authorization": f"Bearer {target.key}"}
     try:
         async with web.ws_connect(target.url, headers=headers, max_msg_size=0, compress=0) as line:
@@ -212,6 +212,6 @@ async def _until_updated(line: aiohttp.ClientWebSocketResponse) -> None:
 
 
 def turn_ms_of(load: Load, frames: list[Samples]) -> int:
-    """What a turn takes, by a run of one: sentence, wait, answer, pause."""
+    """Return the length of a turn, from a run of one user: sentence, wait, answer, pause."""
     turn = load.turns[0]
     return len(frames) * FRAME_MS + (turn.latency_ms or 0) + round(turn.sound_ms) + PAUSE_MS

@@ -1,4 +1,4 @@
-"""Servers and providers started for a measurement, each in a process of its own, ended with the block."""
+"""Start servers and providers for a measurement, each in its own process, and end them with the block."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LISTENS: Final = re.compile(r"(http://127\.0\.0\.1:\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A process that serves."""
+    """A process that has started to serve."""
 
     url: str
     """`http://127.0.0.1:PORT`."""
@@ -33,12 +33,12 @@ class Started:
 
 @contextlib.asynccontextmanager
 async def started(*arguments: str, core: int | None = None, log: Path | None = None) -> AsyncIterator[Started]:
-    """Run `python -m ARGUMENTS` until the block is left; it serves as soon as it has printed its address.
+    """Run `python -m ARGUMENTS` until the block is left; the process has started once it has printed its address.
 
-    `core` pins it to one core (Linux). What it says after its address is written to `log`.
+    `core` pins it to one core (Linux). Its output after the address is written to `log`.
 
     Raises:
-        RuntimeError: it ended, or printed no address in time; what it said is in the text.
+        RuntimeError: it ended, or printed no address in time; the text has its output.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -80,7 +80,7 @@ async def _address(process: asyncio.subprocess.Process) -> str:
 
 
 async def _drain(process: asyncio.subprocess.Process, log: Path | None) -> None:
-    """What it goes on to say is read, or its pipe would fill and hold it up."""
+    """Read the process's further output, since a full pipe would block it."""
     assert process.stdout is not None
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(log.open("ab", buffering=0)) if log is not None else None
@@ -90,7 +90,7 @@ async def _drain(process: asyncio.subprocess.Process, log: Path | None) -> None:
 
 
 def write_settings(folder: Path, providers: str, *, speculate: bool) -> Path:
-    """The settings of a voicepipe server that uses the bench's providers; returns the file."""
+    """Write the settings of a voicepipe server that uses the bench's providers; return the file."""
     where = providers.removeprefix("http://")
     path = folder / "voicepipe.toml"
     path.write_text(

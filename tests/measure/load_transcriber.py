@@ -1,4 +1,4 @@
-"""An ear with Deepgram's messages that knows no words: it hears how loud the user is, and counts utterances."""
+"""An STT with Deepgram's messages that recognises no words: it measures the level, and counts utterances."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from voicepipe import clock
 
 LOUD: Final = 600
-"""A peak over this is voice; the users of the bench fill half the scale."""
+"""A peak above this is speech; the users of the bench fill half the scale."""
 
 
 class DeepgramStream:
@@ -23,7 +23,7 @@ class DeepgramStream:
     ) -> None:
         self._say, self._rate_hz, self._count, self._hold_ms = say, rate_hz, count, hold_ms
         self.finalize_ms = hold_ms
-        """How long the final text takes when it is asked for."""
+        """Delay of the final text after a request."""
 
         self._n_received = self._n_final = self._n_begun = self._n_ended = 0
         self._text = ""
@@ -33,7 +33,7 @@ class DeepgramStream:
         self._changed = asyncio.Event()
 
     async def receive(self, pcm: bytes) -> None:
-        """Take more of the call."""
+        """Process more of the user's audio."""
         samples = np.frombuffer(pcm, "<i2", count=len(pcm) // 2)
         self._n_received += len(samples)
         if len(samples) and int(samples.max()) > LOUD:
@@ -42,14 +42,14 @@ class DeepgramStream:
             self._expect(self._loud_ms + self._hold_ms)
 
     def order(self, kind: str) -> None:
-        """Take a message of the client's."""
+        """Process a message of the client."""
         if kind == "Finalize":
             finalize_at_ms = clock.monotonic_ms() + (self.finalize_ms if self._text else 0)
             self._finalize_requested = True
             self._expect(finalize_at_ms if self._due_ms is None else min(finalize_at_ms, self._due_ms))
 
     async def say_finals(self) -> None:
-        """Say each final text when it is due, until cancelled."""
+        """Send each final text at its time, until cancelled."""
         while True:
             self._changed.clear()
             left_s = None if self._due_ms is None else max(0, self._due_ms - clock.monotonic_ms()) / 1_000
@@ -81,7 +81,7 @@ class DeepgramStream:
         await self._say(message)
 
     def _results(self, *, final: bool) -> str:
-        """Source: Deepgram API reference, "Live Audio", Results."""
+        """Return a `Results` message. Source: Deepgram API reference, "Live Audio", Results."""
         texts = self._text.split()
         step = (self._n_ended - self._n_begun) / self._rate_hz / max(1, len(texts))
         begin_s = self._n_begun / self._rate_hz

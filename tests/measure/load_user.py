@@ -1,4 +1,4 @@
-"""One user of the load bench: says the same sentence turn after turn, in real time, and listens to the answers."""
+"""One user of the load bench: says the same sentence turn after turn, in real time, and measures the answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FRAME_MS: Final = 20
 FRAME_SAMPLES: Final = RATE_HZ * FRAME_MS // 1_000
 
 LOUD: Final = 900
-"""Of a sentence that fills half the scale: quieter than this is no voice."""
+"""For a sentence that fills half the scale: anything quieter is silence."""
 
 PEAK: Final = 16_000
 LONGEST_GAP_MS: Final = 40
@@ -30,20 +30,20 @@ PAUSE_MS: Final = 400
 """From the end of an answer to the next sentence."""
 
 ANSWER_TIMEOUT_MS: Final = 10_000
-"""An answer that is not heard within this is missing; as long without sound ends one that never tells its end."""
+"""An answer without audio within this time is missing; the same silence ends an answer without an end event."""
 
 UNDERRUN_MS: Final = 5
-"""Sound that comes so much after what came before has been played leaves a gap that is heard."""
+"""Audio that arrives this long after the earlier audio has been played leaves an audible gap."""
 
 _AUDIBLE_BYTES: Final = 4_000
-"""The first sound that is not all zero in so many bytes, 83 ms, begins an answer."""
+"""An answer begins with the first audio that is not all zero in this number of bytes, 83 ms."""
 
 
 def sentence(recording: Samples) -> list[Samples]:
-    """A recording, int16 at 24 kHz, as frames of 20 ms without pauses, the last of which ends with a voiced sample.
+    """Split a recording, int16 at 24 kHz, into frames of 20 ms without pauses; the last one ends with a voiced sample.
 
     Raises:
-        ValueError: nothing in it is loud.
+        ValueError: the recording is silent.
     """
     scaled = recording.astype(np.float64) * PEAK / max(1, int(np.abs(recording).max(initial=0)))
     n_step = RATE_HZ // 100
@@ -64,31 +64,31 @@ def sentence(recording: Samples) -> list[Samples]:
 
 @dataclass(slots=True)
 class Turn:
-    """What came of one sentence."""
+    """The result of one sentence."""
 
     spoken_at_ms: int
     """When the frame with the last voiced sample was sent, on the monotonic clock."""
 
     first_audible_at_ms: int = 0
-    """When the first audible sound came; 0 as long as nothing has."""
+    """When the first audible sample came; 0 before that."""
 
     sound_ms: float = 0.0
     gaps_ms: list[int] = field(default_factory=list)
-    """How long the player had nothing to play, each time."""
+    """The length of each underrun of the player."""
 
     plays_until_ms: float = 0.0
     over: bool = False
-    """The server said that the answer is complete."""
+    """Whether the server reported the answer as complete."""
 
     error: str = ""
 
     @property
     def latency_ms(self) -> int | None:
-        """From the last voiced sample to the first audible one, at the client; None when nothing was heard."""
+        """Return the time from the last voiced sample to the first audible one, at the client; None without audio."""
         return self.first_audible_at_ms - self.spoken_at_ms if self.first_audible_at_ms else None
 
     def add_audio(self, sound: bytes, now_ms: int) -> None:
-        """More of the answer: pcm16 at 24 kHz."""
+        """Add audio of the answer: pcm16 at 24 kHz."""
         if not self.first_audible_at_ms:
             if not any(sound[:_AUDIBLE_BYTES]):
                 return
@@ -101,22 +101,22 @@ class Turn:
 
 
 class User:
-    """One call. The microphone streams all the time, as a browser's does."""
+    """One connection. The microphone streams all the time, as a browser's does."""
 
     def __init__(self, frames: list[str], quiet: str, n_turns: int, on_turn: Callable[[Turn], None]) -> None:
-        """`frames` and `quiet` are whole messages: they are made once for all users. `on_turn` gets each turn when
+        """`frames` and `quiet` are complete messages, made once for all users. `on_turn` gets each turn when
         it is over."""
         self._frames, self._quiet, self._left, self._on_turn = frames, quiet, n_turns, on_turn
         self._turn: Turn | None = None
         self._next_at_ms = self._unsaid = 0
         self.late_ms: list[int] = []
-        """How late each frame left."""
+        """The delay of each frame."""
 
         self.stray = 0
-        """Pieces of sound that came when none was due."""
+        """Number of pieces of audio outside a turn."""
 
         self.errors: list[str] = []
-        """What the server complained of."""
+        """The server's errors."""
 
     async def run(self, line: aiohttp.ClientWebSocketResponse, begin_ms: int, done: asyncio.Event) -> None:
         """Talk from `begin_ms` on until all turns are over, then stream silence until `done`."""
@@ -148,7 +148,7 @@ class User:
             self._end(f"closed by the server: {line.close_code}")
 
     def _frame(self, now_ms: int) -> str:
-        """What the microphone gives now."""
+        """Return the microphone's frame for now."""
         if self._turn is not None:
             self._judge(self._turn, now_ms)
             return self._quiet
@@ -161,7 +161,7 @@ class User:
         return frame
 
     def _judge(self, turn: Turn, now_ms: int) -> None:
-        """Whether the turn is over."""
+        """Close the turn if it is over."""
         if not turn.first_audible_at_ms:
             if now_ms - turn.spoken_at_ms > ANSWER_TIMEOUT_MS:
                 self._end("no answer")
@@ -185,7 +185,7 @@ class User:
                 self._take(message.data, clock.monotonic_ms())
 
     def _take(self, text: str, now_ms: int) -> None:
-        """One of the server's events; a delta of sound is read without parsing all of it."""
+        """Process one of the server's events; a delta of audio is read without parsing all of it."""
         head = text[:400]
         if 'audio.delta"' in head:  # both dialects; not that of a transcript, which says `audio_transcript.delta`
             self._add_audio(sound_of(text), now_ms)
@@ -209,11 +209,11 @@ class User:
 
 
 def append_event(samples: Samples) -> str:
-    """The user's audio as a message."""
+    """Return the user's audio as a message."""
     return f'{{"type":"input_audio_buffer.append","audio":"{pybase64.b64encode_as_string(to_pcm(samples))}"}}'
 
 
 def sound_of(text: str) -> bytes:
-    """The sound in a delta of it."""
+    """Return the audio of a delta event."""
     begin = text.index('"', text.index('"delta":') + len('"delta":')) + 1
     return pybase64.b64decode(text[begin : text.index('"', begin)])

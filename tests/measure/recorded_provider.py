@@ -1,4 +1,4 @@
-"""A provider for the bench: its model says one sentence, its voice speaks a recording, its ear hears as it is told."""
+"""A provider for the bench: its LLM sends one sentence, its TTS a recording, its STT a given text."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ SENTENCE: Final = "I will read to you for a while."
 
 _PIECE_MS: Final = 200
 _PACE: Final = 20
-"""So many times faster than it is spoken, as a hosted voice is; what comes too fast would all be sent at once."""
+"""Speed as a multiple of real time, as of a hosted TTS; faster audio would all be sent at once."""
 
 
 class RecordedProvider:
     """OpenAI's wire, as far as voicepipe uses it."""
 
     def __init__(self, speech: Samples) -> None:
-        """`speech`: what the voice says of any text, int16, (n_samples,), 24 kHz."""
+        """`speech`: the TTS's audio for any text, int16, (n_samples,), 24 kHz."""
         self._speech = speech
         self.transcript = ""
-        """What its ear hears in any sound."""
+        """The STT's text for any audio."""
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
-        """Answer on a port of the kernel's choice of this machine; gives the base URL, up to and with `/v1`."""
+        """Answer on a free local port; yield the base URL, up to and with `/v1`."""
         app = web.Application(client_max_size=64 << 20)
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/audio/speech", self._speak)
@@ -57,7 +57,7 @@ class RecordedProvider:
         answer = web.StreamResponse(headers={"Content-Type": "audio/pcm"})
         await answer.prepare(request)
         n_piece = _PIECE_MS * RATE_HZ // 1_000
-        with suppress(ConnectionError):  # an agent that was stopped hangs up
+        with suppress(ConnectionError):  # the server disconnects when its agent is stopped
             for first in range(0, len(self._speech), n_piece):
                 await answer.write(to_pcm(self._speech[first : first + n_piece]))
                 await asyncio.sleep(_PIECE_MS / _PACE / 1_000)

@@ -1,8 +1,8 @@
-"""Talk to a running server with recordings, in real time, as users do: was it understood, and how late was it heard?
+"""Send recordings to a running server in real time, and measure word errors and latency.
 
 `python -m tests.measure.replay_recordings --data FOLDER --n 12 --url ws://127.0.0.1:8080` takes recordings with a text
 from FOLDER/manifest.jsonl (`path`, `text`, `kind`, `speech_end_ms`), makes one call for each, and prints the word error
-rate, how far t0 lies from the label, and p50, p95, p99 of what the user waited and of every stage of the turn. Needs
+rate, the distance of t0 from the label, and p50, p95, p99 of the turn latency and of every stage of the turn. Needs
 jiwer, which comes with the tests.
 """
 
@@ -32,22 +32,22 @@ STAGES: Final = (
     *("endpoint", "stt_final", "gate_wait", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback"),
     *("total", "unattributed"),
 )
-"""What a record tells, in the order of a turn; `stt_final` and `gate_wait` are parts of `endpoint`."""
+"""The parts of a record, in the order of a turn; `stt_final` and `gate_wait` are parts of `endpoint`."""
 
 ANSWERED: Final = ("completed", "incomplete")
-"""An answer that was cut at the agent's longest is one."""
+"""An answer that was cut at the agent's maximum length counts as an answer."""
 
 RECORD_LATE_MS: Final = 5_000
 
 _COLUMNS: Final = ("id", "text", "transcript", "wer", "answer", "status", "latency_ms", "from_label_ms", "t0_bias_ms")
 
 _WRITTEN: Final = {"mr": "mister", "mrs": "missus", "dr": "doctor", "st": "saint"}
-"""Readers' texts spell these out, speech to text does not; neither is an error."""
+"""The reference texts spell these out, STT does not; neither is an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A recording and what is known of it."""
+    """A recording and its labels."""
 
     id: str
     path: Path
@@ -57,7 +57,7 @@ class Clip:
 
 @dataclass(slots=True)
 class Talk:
-    """What came of one recording."""
+    """The result of one recording."""
 
     clip: Clip
     answer: Answer | None = None
@@ -66,18 +66,18 @@ class Talk:
 
     @property
     def t0_bias_ms(self) -> int | None:
-        """How much later than the label t0 was found."""
+        """Return the distance of t0 from the label."""
         t0_ms = self.answer.t0_ms if self.answer else None
         return None if t0_ms is None else t0_ms - self.clip.speech_end_ms
 
     @property
     def latency_ms(self) -> int | None:
-        """From t0 to the first audible sample, at the client."""
+        """Return the time from t0 to the first audible sample, at the client."""
         return self.answer.latency_ms if self.answer else None
 
     @property
     def from_label_ms(self) -> int | None:
-        """The same from the label instead of t0."""
+        """Return the same from the label instead of t0."""
         first_output_ms = self.answer.first_output_ms if self.answer else None
         return None if first_output_ms is None else first_output_ms - self.clip.speech_end_ms
 
@@ -95,7 +95,7 @@ def read_clips(data: Path, kind: str, n: int) -> list[Clip]:
 
 
 def normalised(text: str) -> str:
-    """Lower case, without punctuation, titles written out: what is left is a difference in words."""
+    """Return the text in lower case, without punctuation, with titles written out, so that only words differ."""
     words = re.sub(r"[^\w\s']", " ", text.lower()).split()
     return " ".join(_WRITTEN.get(word, word) for word in words)
 
@@ -109,7 +109,7 @@ def stages_of(record: TurnRecord) -> dict[str, int]:
 
 
 async def talk(clip: Clip, url: str, key: str | None, agent: str | None) -> Talk:
-    """Call, say the recording, wait until the answer has been played, hang up. A failure is a result too."""
+    """Connect, say the recording, wait until the answer has been played, disconnect. A failure is a result too."""
     done = Talk(clip)
     sound = await asyncio.to_thread(read_sound, clip.path, RATE_HZ)
     try:
@@ -144,7 +144,7 @@ def report(talks: list[Talk]) -> Iterator[str]:
 
 
 def row(name: str, values: Iterable[int | None]) -> str:
-    """Return a line of the table; values that are None were not to be had."""
+    """Return a line of the table; None means no value."""
     known = [value for value in values if value is not None]
     if not known:
         return f"{name:<28}{'-':>7}{'-':>7}{'-':>7}{'-':>7}{0:>5}"
@@ -169,7 +169,7 @@ def _cells(done: Talk) -> list[Any]:
 
 
 async def run(options: argparse.Namespace) -> list[Talk]:
-    """Talk with each recording in turn, and show each result as it comes."""
+    """Send each recording in turn, and print each result."""
     clips = await asyncio.to_thread(read_clips, options.data, options.kind, options.n)
     await until_ready(options.url, say)
     talks = []

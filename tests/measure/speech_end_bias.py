@@ -1,9 +1,9 @@
-"""How far is t0 from where people stopped speaking? The ear's edges against a labelled folder of speech.
+"""Measure the distance of t0 from the true end of speech: the VAD's edges against a labelled folder of speech.
 
-`python -m tests.measure.speech_end_bias --data FOLDER` feeds every clip of FOLDER/manifest.jsonl to an ear in 20 ms
+`python -m tests.measure.speech_end_bias --data FOLDER` feeds every clip of FOLDER/manifest.jsonl to a VAD in 20 ms
 frames, at 24 kHz as clients send it, and prints for each kind of clip: the error of the last voiced sample (t0) and of
-the onset against the labels, how long after the labelled end the pause was noticed, pauses found inside turns, voices
-found in noise, and the CPU time of the ear with its gate and with every window judged.
+the onset against the labels, the delay of the pause's detection after the labelled end, pauses found inside turns,
+speech found in noise, and the CPU time of the VAD with its gate and with every window judged.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ RATE_HZ: Final = 24_000
 FRAME_MS: Final = 20
 
 NEAR_MS: Final = 400
-"""A pause further from the labelled end than this is a miss, not an error of t0."""
+"""A pause farther from the labelled end than this is a miss, not an error of t0."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was measured over one kind of clip."""
+    """The measurements of one kind of clip."""
 
     clips: int = 0
     audio_ms: int = 0
@@ -47,7 +47,7 @@ class Tally:
     pauses: int = 0
 
     def add(self, clip: dict[str, Any], edges: list[tuple[int, Edge]]) -> None:
-        """Count one clip; `edges` come with the stream position at which each was noticed."""
+        """Count one clip; `edges` come with the stream position of each detection."""
         starts = [edge for _, edge in edges if isinstance(edge, SpeechStart)]
         pauses = [(at_ms, edge.last_voiced.stream_ms) for at_ms, edge in edges if isinstance(edge, SpeechStop)]
         self.clips += 1
@@ -68,7 +68,7 @@ class Tally:
 
 
 class OpenGate(EnergyGate):
-    """A gate that lets the judge hear everything."""
+    """A gate that passes every window to the VAD model."""
 
     def push(self, frame: Samples, *, hold: bool) -> bool:
         super().push(frame, hold=hold)
@@ -76,7 +76,7 @@ class OpenGate(EnergyGate):
 
 
 def speech_edges(samples: Samples, segmenter: VadSegmenter) -> Iterator[tuple[int, Edge]]:
-    """The edges of a clip, fed as it would arrive, each with the position (ms) of the frame that showed it."""
+    """Return the edges of a clip, fed as it would arrive, each with the position (ms) of the frame that showed it."""
     n_frame = RATE_HZ * FRAME_MS // 1_000
     for first in range(0, len(samples) - n_frame + 1, n_frame):
         at_ms = (first + n_frame) * 1_000 // RATE_HZ
@@ -85,14 +85,14 @@ def speech_edges(samples: Samples, segmenter: VadSegmenter) -> Iterator[tuple[in
 
 
 def read_clips(data: Path) -> list[tuple[dict[str, Any], Samples]]:
-    """Every clip of a speech folder with its line of the manifest."""
+    """Return every clip of a speech folder with its line of the manifest."""
     lines = (data / "manifest.jsonl").read_text().splitlines()
     clips = [json.loads(line) for line in lines]
     return [(clip, read_sound(data / clip["path"], RATE_HZ)) for clip in clips]
 
 
 def measure(clips: list[tuple[dict[str, Any], Samples]]) -> dict[str, Tally]:
-    """Tallies by kind of clip."""
+    """Return the tallies by kind of clip."""
     tallies: dict[str, Tally] = {}
     for clip, samples in clips:
         tallies.setdefault(clip["kind"], Tally()).add(clip, list(speech_edges(samples, VadSegmenter(RATE_HZ))))
@@ -100,7 +100,7 @@ def measure(clips: list[tuple[dict[str, Any], Samples]]) -> dict[str, Tally]:
 
 
 def cpu_ms_per_s(sounds: list[Samples], new_gate: Callable[[], EnergyGate] = EnergyGate) -> float:
-    """CPU of an ear per second of audio, in ms."""
+    """Return the CPU time of a VAD per second of audio, in ms."""
     began = time.process_time()
     for samples in sounds:
         for _ in speech_edges(samples, VadSegmenter(RATE_HZ, gate=new_gate())):
@@ -110,7 +110,7 @@ def cpu_ms_per_s(sounds: list[Samples], new_gate: Callable[[], EnergyGate] = Ene
 
 
 def _spread(errors: list[int]) -> str:
-    """p10, p50 and p90 of the errors, and p90 of their magnitude."""
+    """Format p10, p50 and p90 of the errors, and p90 of their magnitude."""
     if not errors:
         return f"{'-':>24}"
     low, middle, high = np.percentile(errors, (10, 50, 90))
@@ -118,7 +118,7 @@ def _spread(errors: list[int]) -> str:
 
 
 def table(tallies: dict[str, Tally]) -> Iterator[str]:
-    """The report, line by line."""
+    """Yield the report, line by line."""
     columns = "".join(f"{name:^24}" for name in ("t0 - label", "onset - label", "noticed - label"))
     yield f"{'ms: p10 p50 p90 ±p90':<23}{columns}miss  pauses starts/min"
     for kind, tally in sorted(tallies.items()):

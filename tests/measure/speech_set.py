@@ -1,4 +1,4 @@
-"""A folder of labelled speech: its clips, and each under noise as the folder's mixes say."""
+"""A folder of labelled speech: its clips, and the noise mixes of each."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import FULL_SCALE, Samples
 
 RATE_HZ: Final = 24_000
-"""What clients send."""
+"""The sample rate of clients."""
 
 _LOUDEST: Final = 0.98 * FULL_SCALE
-"""A mix that would go beyond is made quieter as a whole."""
+"""Peak limit: a louder mix is attenuated as a whole."""
 
 CLEAN: Final = "clean"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clip:
-    """One recording and where in it somebody speaks. Noise has neither start nor end."""
+    """One recording, and the start and end of its speech. Noise has neither."""
 
     id: str
     kind: str
@@ -39,7 +39,7 @@ class Clip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """Which noise lies over a clip, and from which of its samples on."""
+    """The noise over a clip, and the noise's first sample."""
 
     noise: str
     offset_ms: int
@@ -47,7 +47,7 @@ class Mix:
 
     @property
     def babble(self) -> bool:
-        """Whether the noise is made of other people's voices."""
+        """Whether the noise consists of voices."""
         return "babble" in self.noise
 
 
@@ -55,7 +55,7 @@ class SpeechSet:
     """The clips of FOLDER/manifest.jsonl, with the noises of FOLDER/mixes.jsonl if it is there.
 
     Raises:
-        OSError: no such folder, or no manifest in it.
+        OSError: the folder or its manifest does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,14 +67,14 @@ class SpeechSet:
             self.mixes[line["id"], str(mix.snr_db)] = mix
 
     def of_kind(self, *kinds: str) -> list[Clip]:
-        """The clips of these kinds."""
+        """Return the clips of these kinds."""
         return [clip for clip in self.clips.values() if clip.kind in kinds]
 
     def sound(self, clip: Clip, condition: str) -> Samples:
-        """A clip as it is (`clean`) or under its noise (`10`: at 10 dB over the speech), int16, (n_samples,), 24 kHz.
+        """Return a clip as it is (`clean`) or with its noise (`10`: 10 dB SNR), int16, (n_samples,), 24 kHz.
 
         Raises:
-            KeyError: no such mix.
+            KeyError: there is no such mix.
         """
         samples = _read(clip.path)
         return samples if condition == CLEAN else self._mixed(clip, samples, self.mixes[clip.id, condition])

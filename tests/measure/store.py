@@ -1,8 +1,8 @@
-"""How a store of turns bears a month of calls: `python -m tests.measure.store --turns 1000000`.
+"""Measure a store of turns with a month of sessions: `python -m tests.measure.store --turns 1000000`.
 
-Fills a store with made-up turns in batches as the sink writes them, sums them up as the server does,
-and asks it what the dashboard asks: how fast turns are written, what they take up on disk, and how
-long each question takes at its middle and at its 95th percentile. `--postgres URL` tries a Postgres
+Fills a store with generated turns in batches as the sink writes them, aggregates them as the server does,
+and sends it the dashboard's queries: write rate, size on disk, and the median and 95th percentile of
+each query. `--postgres URL` uses a Postgres
 whose schema `voicepipe` is empty, and leaves the turns there; otherwise it is SQLite in a folder
 that is deleted.
 """
@@ -29,7 +29,7 @@ from voicepipe.telemetry.store.postgres import PostgresTurnStore
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 
 BATCH: Final = 500
-"""Turns in one transaction: what a very busy machine's sink has in a quarter of a second, times ten."""
+"""Turns in one transaction: ten times those of a very busy machine's sink in a quarter of a second."""
 
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
@@ -41,7 +41,7 @@ RANGES: Final = (
     ("24 h", DAY_MS, 15 * MINUTE_MS),
     ("30 d", MONTH_MS, DAY_MS),
 )
-"""What the dashboard shows: its name, how long it is, and the step of its series."""
+"""A dashboard range: its name, its length, and the step of its series."""
 
 Question = tuple[str, Callable[[TurnStore], Awaitable[object]]]
 
@@ -63,10 +63,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 async def measured(n_turns: int, *, repeats: int, postgres: str | None = None) -> list[str]:
-    """Fill a store, ask it, and return the report line by line.
+    """Fill a store, query it, and return the report line by line.
 
     Raises:
-        VoicepipeError: the store can't be opened, holds turns already, or fails.
+        VoicepipeError: the store cannot be opened, has turns already, or fails.
     """
     until_ms = clock.unix_ms()
     async with _opened(postgres) as store:
@@ -86,7 +86,7 @@ async def measured(n_turns: int, *, repeats: int, postgres: str | None = None) -
 
 
 def questions(until_ms: int) -> Iterator[Question]:
-    """Yield what a dashboard asks, by name."""
+    """Yield the dashboard's queries, by name."""
     for name, long_ms, step_ms in RANGES:
         query = StatsQuery(since_ms=until_ms - long_ms, until_ms=until_ms, step_ms=step_ms)
         yield f"figures, {name}", _stats(query)
@@ -144,7 +144,7 @@ async def _opened(postgres: str | None) -> AsyncIterator[TurnStore]:
 
 
 async def _fill(store: TurnStore, n_turns: int, until_ms: int) -> int:
-    """Return how long the store was at it; making the turns up is not counted."""
+    """Fill the store; return the time of its writes, without the generation of turns."""
     turns, done, spent_ms, reported_at_ms = made_up(n_turns, until_ms=until_ms), 0, 0, 0
     while batch := await asyncio.to_thread(lambda: list[StoredTurn](islice(turns, BATCH))):
         began_ms = clock.monotonic_ms()

@@ -1,4 +1,4 @@
-"""Turns made up for the store's bench: a month of calls, drawn anew the same for each seed."""
+"""Generate turns for the store's bench: a month of sessions, the same for each seed."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _record(draw: random.Random, number: int, session: str, agent: _Agent) -> Tu
 
 
 def _marks(draw: random.Random, agent: _Agent, *, played: bool) -> dict[str, int]:
-    """When each thing happened in the session; the waits are drawn from a lognormal's long tail."""
+    """Return the marks of a turn; the waits are drawn from a lognormal's long tail."""
     at = draw.randrange(2_000, 60_000)
     legs = [
         (attribution.VOICED_LAST, 0.0),

@@ -1,4 +1,4 @@
-"""The walks of `tests.measure.walks`: they are found, and none of them grows longer unnoticed."""
+"""Tests of `tests.measure.walks`: each walk is found, and its length is checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def walks() -> dict[str, Walk]:
 
 
 def test_each_walk_is_found(walks: dict[str, Walk]) -> None:
-    """Its own files are in it, and those of another walk are not."""
+    """A walk contains its own files, and not those of another walk."""
     assert tuple(walks) == WALKS
     silence, pause, delta, interruption = walks.values()
     assert not any(path.startswith("turn/") for path in silence.files)
@@ -34,12 +34,12 @@ def test_each_walk_is_found(walks: dict[str, Walk]) -> None:
 
 
 def test_no_walk_is_longer_than_it_was(walks: dict[str, Walk]) -> None:
-    """A change that needs more files is measured, and raises the number knowingly."""
+    """A walk that passes more files than before fails, until its number is raised."""
     assert {name: len(walk.files) for name, walk in walks.items() if len(walk.files) > AT_MOST[name]} == {}
 
 
 def test_calls_outside_the_package_are_not_counted() -> None:
-    """Nor are those before and after the walk."""
+    """Calls outside the package, and before and after the walk, are not counted."""
     walk = Walk()
     table({})
     walk.begin()
@@ -50,7 +50,7 @@ def test_calls_outside_the_package_are_not_counted() -> None:
 
 
 def test_the_page_on_architecture_names_each_file_of_a_walk(walks: dict[str, Walk]) -> None:
-    """And no other, and how many they are."""
+    """The page on architecture names exactly the files of each walk, and their number."""
     measured_as = {"A frame": "frame in a pause", "A delta": "text delta", "An interruption": "interruption"}
     for heading, name in measured_as.items():
         named = set(PATH.findall(section(heading)))
@@ -61,7 +61,7 @@ def test_the_page_on_architecture_names_each_file_of_a_walk(walks: dict[str, Wal
 
 
 def test_the_files_that_the_page_names_exist() -> None:
-    """Also in the walks that are not measured."""
+    """The files that the page names exist, also those of walks that are not measured."""
     for heading in ("The core", "A token", "A record"):
         paths = PATH.findall(section(heading))
         assert paths

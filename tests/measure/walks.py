@@ -1,10 +1,10 @@
-"""Count the files and calls that an event passes in a session: how far a reader has to walk to follow it.
+"""Count the files and calls that an event passes in a session: how far a reader must go to follow it.
 
     .venv/bin/python -m tests.measure.walks
 
 A real session with its core runs on scripted providers and a scripted client; time is moved by hand. A walk begins
 where its cause enters the session (a frame is received, a provider yields) and ends where the session waits for the
-next one. Counted are the modules of voicepipe whose functions are called, the calls, and the moves from file to file.
+next one. It counts the modules of voicepipe whose functions are called, the calls, and the moves from file to file.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Walk:
 
     @property
     def n_moves(self) -> int:
-        """Return how often a call left its user's file."""
+        """Return how often a call left its caller's file."""
         return sum(one != other for one, other in zip(self.calls, self.calls[1:], strict=False))
 
     def begin(self) -> None:
@@ -118,7 +118,7 @@ class Client:
         return message
 
     async def send(self, frame: bytes) -> None:
-        """Keep the type of an event that the session has sent."""
+        """Store the type of an event that the session has sent."""
         self.types.append(json.loads(frame)["type"])
 
     async def close(self, code: int, reason: str) -> None:
@@ -225,7 +225,7 @@ class Model:
 
 
 class Synthesizer:
-    """A TTS provider. It says of itself what it is given."""
+    """A TTS provider. It reports the text that it was given."""
 
     name = "scripted/tts"
     voices: frozenset[str] | None = None

@@ -1,4 +1,4 @@
-"""What one 20 ms frame costs on the wire, each way: `python -m tests.measure.wire`.
+"""Measure the cost of one 20 ms frame on the wire, each way: `python -m tests.measure.wire`.
 
 CPU time of this process, microseconds a frame, the best of several rounds (the machine's noise only adds). Beside each
 way stands the plain one, measured in the same rounds: JSON and base64 by the standard library, a whole event a frame.
@@ -43,7 +43,7 @@ N_ROUNDS: Final = 5
 
 
 def round_us(work: Callable[[], object]) -> float:
-    """CPU microseconds of one call of `work`, over one round."""
+    """Return the CPU microseconds of one call of `work`, over one round."""
     begun_ns = time.process_time_ns()
     for _ in range(N_FRAMES):
         work()
@@ -51,7 +51,7 @@ def round_us(work: Callable[[], object]) -> float:
 
 
 def config(output: FormatName, *, in_binary: bool = False) -> SessionConfig:
-    """A session that speaks in that format, in binary frames or in JSON."""
+    """Return the config of a session that speaks in that format, in binary frames or in JSON."""
     extensions = Extensions(binary_audio=True) if in_binary else None
     return SessionConfig.start(
         session_id="sess_bench",
@@ -65,7 +65,7 @@ def config(output: FormatName, *, in_binary: bool = False) -> SessionConfig:
 
 
 def replying(output: FormatName, *, in_binary: bool = False) -> EventRenderer:
-    """A wire in the midst of a spoken reply."""
+    """Return a renderer in the middle of a spoken reply."""
     wire = EventRenderer(config(output, in_binary=in_binary))
     wire.render(ResponseStarted("resp_bench", ReplySettings(), "turn_bench"))
     wire.render(OutputStarted("resp_bench", Message("item_bench", "assistant", ()), None))
@@ -74,7 +74,7 @@ def replying(output: FormatName, *, in_binary: bool = False) -> EventRenderer:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way that a frame takes, and the plain one beside it."""
+    """One way of a frame, and its plain counterpart."""
 
     name: str
     work: Callable[[], object]
@@ -85,36 +85,38 @@ class Way:
     n_plain_bytes: int
 
     def costs_us(self) -> tuple[float, float]:
-        """CPU microseconds of a frame: the plain way's, and this one's. Rounds take turns, so that both meet the same
-        machine."""
+        """Return the CPU microseconds of a frame: the plain way's, and this one's.
+
+        Rounds alternate, so that both meet the same machine.
+        """
         rounds = [(round_us(self.plain), round_us(self.work)) for _ in range(N_ROUNDS)]
         return min(plain for plain, _ in rounds), min(ours for _, ours in rounds)
 
 
 def plain_read(text: bytes) -> bytes:
-    """The audio of a client's append."""
+    """Return the audio of a client's append."""
     return base64.b64decode(json.loads(text)["audio"])
 
 
 def plain_event(kind: str, delta: str) -> bytes:
-    """A delta of the agent's message as JSON."""
+    """Return a delta of the agent's message as JSON."""
     ids = {"response_id": "resp_bench", "item_id": "item_bench", "output_index": 0, "content_index": 0}
     return json.dumps({"type": kind, **ids, "event_id": "event_bench_0001", "delta": delta}).encode()
 
 
 def plain_audio(codec: OutputCodec, samples: Samples) -> bytes:
-    """More of the agent's sound."""
+    """Return an event with more of the agent's audio."""
     coded = b"".join(codec.push(samples))
     return plain_event("response.output_audio.delta", base64.b64encode(coded).decode())
 
 
 def plain_words() -> bytes:
-    """More of the agent's words."""
+    """Return an event with more of the agent's text."""
     return plain_event("response.output_audio_transcript.delta", WORDS)
 
 
 def ways_in(samples: Samples) -> Iterator[Way]:
-    """The user's audio."""
+    """Yield the ways of the user's audio."""
     audio = pybase64.b64encode_as_string(samples.tobytes())
     text = f'{{"type":"input_audio_buffer.append","audio":"{audio}"}}'.encode()
     frame = user_frame(samples.tobytes())
@@ -125,10 +127,10 @@ def ways_in(samples: Samples) -> Iterator[Way]:
 
 
 def ways_out(samples: Samples) -> Iterator[Way]:
-    """The agent's sound and words."""
+    """Yield the ways of the agent's audio and text."""
     for form in FORMATS:
         codec = OutputCodec(AudioFormat(form))
-        plain_audio(codec, samples)  # G.711 keeps the first few milliseconds back
+        plain_audio(codec, samples)  # G.711 holds the first few milliseconds back
         plain = partial(plain_audio, codec, samples)
         for in_binary in (False, True):
             wire = replying(form, in_binary=in_binary)

@@ -1,4 +1,4 @@
-"""Tell nonlexical sounds ("mhm") from words: most words contain a consonant that is more noise than voice."""
+"""Distinguish nonlexical sounds ("mhm") from words: most words contain a consonant that is more noise than voice."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Measures what voicepipe claims: each module runs by itself, `python -m voicepipe.bench.NAME`, and prints a table."""
+"""Benchmarks of voicepipe: each module runs by itself, `python -m voicepipe.bench.NAME`, and prints a table."""

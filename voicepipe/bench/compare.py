@@ -1,4 +1,4 @@
-"""Has a change made users wait longer? Two runs compared, so that noise is not called a regression."""
+"""Compare two runs for regressions of the turn latency, without reporting noise as one."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from voicepipe.bench.compare_runs import Measured
 from voicepipe.bench.simulate_report import GIVEN_UP_MS
 
 Z: Final = 1.96
-"""Of a 95 % interval."""
+"""The z value of a 95 % interval."""
 
 FEWEST: Final = 72
-"""Of fewer turns not even the slowest bounds the 95th percentile from above with 97.5 %: 0.95^72 = 0.025."""
+"""With fewer turns even the slowest does not bound the 95th percentile from above with 97.5 %: 0.95^72 = 0.025."""
 
 QUANTILE: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure, and where it lies with 95 %."""
+    """A figure and its 95 % interval."""
 
     value: float
     low: float
     high: float
 
     def minus(self, other: Interval) -> Interval:
-        """The difference of two figures that know nothing of one another.
+        """Return the difference of two independent figures.
 
         Source: square-and-add intervals; Newcombe, Interval estimation for the difference between independent
         proportions, Statistics in Medicine 17, 1998, method 10; for any figures Zou and Donner, ibid. 27, 2008.
@@ -40,7 +40,7 @@ class Interval:
 
 
 def percentile(values: Sequence[int], share: float = QUANTILE) -> Interval:
-    """A percentile of measured values, and its interval by their order, whatever their distribution.
+    """Return a percentile of measured values, with its distribution-free interval.
 
     Source: order statistics with the normal approximation of the binomial; Conover, Practical Nonparametric
     Statistics, 3rd ed., 3.2.
@@ -52,7 +52,7 @@ def percentile(values: Sequence[int], share: float = QUANTILE) -> Interval:
 
 
 def rate(n_hits: int, n: int) -> Interval:
-    """A share, and its interval. Source: Wilson, Journal of the American Statistical Association 22, 1927."""
+    """Return a share, and its interval. Source: Wilson, Journal of the American Statistical Association 22, 1927."""
     share = n_hits / n
     middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
     reach = Z / (1 + Z**2 / n) * sqrt(share * (1 - share) / n + Z**2 / (4 * n**2))
@@ -61,7 +61,7 @@ def rate(n_hits: int, n: int) -> Interval:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One figure before and after, and how much larger it may have become."""
+    """One figure before and after, and its allowed growth."""
 
     name: str
     before: Interval
@@ -71,12 +71,12 @@ class Check:
 
     @property
     def change(self) -> Interval:
-        """After less before."""
+        """Return after less before."""
         return self.after.minus(self.before)
 
     @property
     def verdict(self) -> str:
-        """`worse`: past the bound, and no chance; `noise`: past it, but the two may be the same; `within`."""
+        """Return `worse` (significantly past the bound), `noise` (past it, but not significantly) or `within`."""
         change = self.change
         if change.value <= self.bound:
             return "within"
@@ -85,7 +85,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Two runs."""
+    """The comparison of two runs."""
 
     n_before: int
     n_after: int
@@ -94,26 +94,26 @@ class Compared:
 
     @property
     def enough(self) -> bool:
-        """Whether there are enough turns to tell."""
+        """Whether both runs have enough turns."""
         return min(self.n_before, self.n_after) >= self.fewest
 
     @property
     def worse(self) -> bool:
-        """Whether anything is worse than it may be."""
+        """Whether any figure is significantly past its bound."""
         return any(check.verdict == "worse" for check in self.checks)
 
 
 def compare(
     before: Sequence[Measured], after: Sequence[Measured], *, p95_ms: float, misses: float, fewest: int = FEWEST
 ) -> Compared:
-    """Hold a run against another.
+    """Compare a run with an earlier one.
 
     Args:
-        p95_ms: how much the 95th percentile of the turn latency may grow.
-        misses: how much the share of turns that were over their limit, or failed, may grow.
-        fewest: turns that each run must have.
+        p95_ms: allowed growth of the 95th percentile of the turn latency.
+        misses: allowed growth of the share of turns that were over their limit, or failed.
+        fewest: minimum number of turns in each run.
 
-    A turn that failed before anything was heard counts as missed, and as heard when its user has hung up.
+    A turn that failed before its first audio counts as missed, and its latency as that of a user who has hung up.
     """
     checks = (
         Check("p95 ms", percentile(_waits(before)), percentile(_waits(after)), p95_ms),
@@ -131,7 +131,7 @@ def _missed(turns: Sequence[Measured]) -> Interval:
 
 
 def table(compared: Compared) -> Iterator[str]:
-    """Lines of text for people."""
+    """Yield the comparison as lines of text."""
     yield f"{'':<10}{'before':>9}{'after':>9}{'change':>9}{'95 % interval':>20}{'allowed':>9}"
     for check in compared.checks:
         change, by = check.change, check.scale

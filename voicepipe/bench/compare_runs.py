@@ -1,4 +1,4 @@
-"""The turns of a run, wherever they were written: journals, exported records, answers of the API, the load bench."""
+"""Read the turns of a run from journals, exported records, answers of the API, or the load bench."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SUFFIXES: Final = (".jsonl", ".json", ".csv")
 
 
 class RunError(VoicepipeError):
-    """What was named holds no turns."""
+    """The named file or folder has no turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +26,19 @@ class Measured:
     """One turn of a run."""
 
     latency_ms: int | None
-    """None: it failed before anything was heard."""
+    """None: the turn failed before its first audio."""
 
     missed: bool
     """Over its limit, or failed."""
 
 
 def read_run(path: Path, *, limit_ms: int) -> list[Measured]:
-    """All turns in a file, or in the files of a folder. Those that nobody waited for to the end don't count.
+    """Return all turns of a file, or of a folder's files. Turns that the user did not wait for do not count.
 
-    `limit_ms`: of the turn latency, where what was written doesn't say whether it was kept.
+    `limit_ms`: limit of the turn latency, for files that do not record whether it was met.
 
     Raises:
-        RunError: there are none.
+        RunError: there are no turns.
     """
     files = [path] if path.is_file() else sorted(p for p in path.glob("*") if p.suffix in _SUFFIXES)
     turns = [turn for file in files for turn in _turns(file, limit_ms)]
@@ -59,7 +59,7 @@ def _turns(path: Path, limit_ms: int) -> Iterator[Measured]:
 
 def _rows(path: Path, data: bytes) -> Iterator[Mapping[str, Any]]:
     if is_journal(data):
-        # As they were recorded, not as this version would judge them.
+        # As recorded, not as this version would judge them.
         yield from _recorded(data)
     elif path.suffix == ".csv":
         yield from csv.DictReader(io.StringIO(data.decode("utf-8-sig")))

@@ -1,4 +1,4 @@
-"""Pictures of distributions: how many answers had come after how long, a curve for each of whom was asked."""
+"""Draw distributions as SVG: the share of answers over time, a curve for each candidate."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _STEPS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What one of them did in one respect."""
+    """One candidate's times for one figure."""
 
     times_ms: Sequence[float]
     n_requests: int
-    """Who failed never arrives: the curve then ends below 100 %."""
+    """Failures never arrive: the curve then ends below 100 %."""
 
     dashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One respect, with a curve for each of them."""
+    """One figure, with a curve for each candidate."""
 
     title: str
     curves: Sequence[Curve]
 
 
 def svg(panels: Sequence[Panel], names: Sequence[str]) -> str:
-    """The panels side by side, and below them who is who: `names` in the order of the curves."""
+    """Draw the panels side by side, and below them the legend: `names` in the order of the curves."""
     width = len(panels) * (_WIDTH + 2 * _MARGIN)
     height = _HEIGHT + 2 * _MARGIN + _LEGEND_PX * len(names)
     parts = [

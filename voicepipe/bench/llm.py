@@ -1,7 +1,7 @@
-"""How fast language models answer: the same questions to each, measured where an adapter hands the words on.
+"""Measure how fast language models answer: the same prompts to each, timed where the adapter yields the text.
 
-The first token is the first text or call: role chunks, keep-alives and reasoning are none. Tokens are those that the
-provider's usage tells; where it tells none there is no rate, since chunks are not tokens.
+The first token is the first text or call: role chunks, keep-alives and reasoning do not count. Token counts are from
+the provider's usage; without it there is no rate, since chunks are not tokens.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from voicepipe.ports.model import CallDelta, Model, ModelRequest, Routed, Said, 
 Cache = Literal["warm", "cold"]
 
 CACHES: Final[dict[str, tuple[Cache, ...]]] = {"warm": ("warm",), "cold": ("cold",), "both": ("cold", "warm")}
-"""What can be asked for."""
+"""What can be requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One question."""
+    """One prompt."""
 
     user: str
     system: str = ""
@@ -43,7 +43,7 @@ PROMPTS: Final = tuple(
         "Thanks. And how do I get there by train?",
     )
 )
-"""Short, as users ask."""
+"""Short prompts, as users speak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,57 +53,57 @@ class Candidate:
     spec: str
     model: Model
     model_name: str
-    """Its name at its provider."""
+    """The model's name at its provider."""
 
     cost_usd: Callable[[Usage], float | None]
-    """What an answer cost; None: no price is known."""
+    """Returns the cost of an answer; None if no price is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to ask, and how."""
+    """The prompts and how to send them."""
 
     prompts: Sequence[Prompt] = PROMPTS
     n_answers: int = 20
-    """Of each model and each state of its cache; the prompts are asked in turn."""
+    """Number for each model and each state of its cache; the prompts are sent in turn."""
 
     at_once: int = 1
     caches: tuple[Cache, ...] = ("cold",)
-    """`cold`: each question begins with a word that no other has, so no provider has read it before. `warm`: the same
-    questions again and again, each asked once before it counts."""
+    """`cold`: each request begins with a unique word, so that no provider has it cached. `warm`: the same
+    requests again and again, each sent once before measuring."""
 
     max_output_tokens: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What was measured of one question."""
+    """The measurements of one request."""
 
     spec: str
     cache: Cache
     prompt: int
-    """Which of the plan's, from 0."""
+    """Index of the prompt in the plan, from 0."""
 
     ttft_ms: float | None
-    """To the first token; None: there was none."""
+    """To the first token; None if there was none."""
 
     last_ms: float | None
     """To the last one."""
 
     total_ms: float
-    """To the end of the answer, or to its failure."""
+    """To the end of the answer, or to its error."""
 
     usage: Usage | None
     cost_usd: float | None
     route: str
-    """Who answered, where a router chose."""
+    """The answering model, for a router."""
 
     error: str
-    """Empty for a whole answer."""
+    """Empty for a complete answer."""
 
     @property
     def itl_ms(self) -> float | None:
-        """The mean time from one token to the next."""
+        """Return the mean time between tokens."""
         n_gaps = (self.usage.output_tokens if self.usage is not None else 0) - 1
         if n_gaps < 1 or self.ttft_ms is None or self.last_ms is None or self.last_ms <= self.ttft_ms:
             return None
@@ -111,14 +111,14 @@ class Answer:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """How many tokens a second came once the first one was there."""
+        """Return the tokens per second after the first one."""
         return None if self.itl_ms is None else 1_000 / self.itl_ms
 
 
 async def measure(candidates: Sequence[Candidate], plan: Plan, progress: Progress) -> list[Answer]:
-    """Ask all of them, one model after the other, `at_once` questions at a time.
+    """Measure all candidates, one after the other, with `at_once` requests at a time.
 
-    A question that fails is an answer with its error; nothing is tried again.
+    A request that fails is an answer with its error; there are no retries.
     """
     answers = []
     for candidate in candidates:
@@ -139,14 +139,14 @@ async def _measure(candidate: Candidate, plan: Plan, cache: Cache, progress: Pro
 
 
 class _Asker:
-    """Asks one model, with its cache warm or cold."""
+    """Sends requests to one model, with its cache warm or cold."""
 
     def __init__(self, candidate: Candidate, plan: Plan, cache: Cache) -> None:
         self._candidate, self._plan, self._cache = candidate, plan, cache
         self._session = secrets.token_hex(8)
 
     async def measure_answer(self, prompt: int) -> Answer:
-        """Ask once."""
+        """Send one request and measure it."""
         began_s = loop_s()
         first_s: float | None = None
         last_s: float | None = None
@@ -181,7 +181,7 @@ class _Asker:
 
     def _request(self, prompt: int) -> ModelRequest:
         chosen = self._plan.prompts[prompt]
-        # At the very beginning: caches compare from there, and a name of its own lets no replica be found again.
+        # At the very beginning: caches compare from there, and a unique session name prevents affinity to a replica.
         mark = secrets.token_hex(8) if self._cache == "cold" else ""
         return ModelRequest(
             model=self._candidate.model_name,

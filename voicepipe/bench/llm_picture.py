@@ -1,4 +1,4 @@
-"""A picture of the bench of language models: how many answers had begun, and were whole, after how long."""
+"""Draw the results of the LLM bench: the share of answers that had begun, and were complete, over time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from voicepipe.bench.llm_report import Run
 
 
 def svg(measured: Sequence[Run]) -> str:
-    """Distributions of the time to the first token and to the end, a curve for each run; dashed with a warm cache."""
+    """Draw distributions of the time to the first token and to the end, a curve for each run; dashed: warm cache."""
 
     def panel(title: str, figure: Callable[[Answer], float | None]) -> Panel:
         return Panel(title, [_curve(run, figure) for run in measured])

@@ -1,4 +1,4 @@
-"""Questions of one's own for the bench of language models."""
+"""Read the operator's own prompts for the LLM bench."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from voicepipe.errors import ConfigError
 
 
 def read_prompts(path: Path) -> tuple[Prompt, ...]:
-    """Read a file with a question on each line: plain text, or JSON such as `{"system": "Be brief.", "user": "Hi."}`.
+    """Read a file with a prompt on each line: plain text, or JSON such as `{"system": "Be brief.", "user": "Hi."}`.
 
     Raises:
-        ConfigError: it can't be read, a line is no such question, or there is none.
+        ConfigError: the file cannot be read, a line is no such prompt, or there is none.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

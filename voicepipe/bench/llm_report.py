@@ -1,4 +1,4 @@
-"""The report of the bench of language models: a table for people, a CSV with a line for each answer."""
+"""Report the LLM bench: a table in Markdown, and a CSV with a line for each answer."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ class Run:
 
     @property
     def whole(self) -> tuple[Answer, ...]:
-        """Those that did not fail."""
+        """Return the answers without an error."""
         return tuple(answer for answer in self.answers if not answer.error)
 
     def quantiles(self, value: Callable[[Answer], float | None]) -> list[float]:
-        """p50, p95 and p99 of a figure over the whole answers; empty when none has it."""
+        """Return p50, p95 and p99 of a figure over the complete answers; empty if none has it."""
         return quantiles(map(value, self.whole))
 
     @property
     def cost_usd(self) -> float | None:
-        """What all answers cost whose price and usage are known; None: of none they are."""
+        """Return the cost of all answers with a known price and usage; None if there are none."""
         return total(answer.cost_usd for answer in self.answers)
 
 
 def runs(answers: Sequence[Answer]) -> list[Run]:
-    """The answers by model and state of the cache, in the order in which they were measured."""
+    """Group the answers by model and state of the cache, in the order of measurement."""
     keys = dict.fromkeys((answer.spec, answer.cache) for answer in answers)
     return [Run(*key, tuple(a for a in answers if (a.spec, a.cache) == key)) for key in keys]
 
 
 def table(measured: Sequence[Run]) -> Iterator[str]:
-    """The report, line by line, in Markdown; then each kind of failure once."""
+    """Yield the report, line by line, in Markdown; then each kind of failure once."""
     yield from markdown(COLUMNS, map(_cells, measured))
     for run in measured:
         yield from failures(f"{run.spec}, {run.cache} cache", (answer.error for answer in run.answers))

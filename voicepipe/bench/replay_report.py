@@ -1,4 +1,4 @@
-"""A replay as text: the session's turns, and where the core does not do again what it did."""
+"""Format a replay: the session's turns, and where the core decides otherwise than recorded."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from voicepipe.telemetry.journal.plain import plain
 from voicepipe.telemetry.journal.replay import Difference, Replayed
 
 FACTS_BEFORE = 3
-"""Shown before the one that made a difference."""
+"""Number of events shown before the one that differs."""
 
 
 def replay_lines(journal: JournalFile, replayed: Replayed) -> Iterator[str]:
-    """Yield lines for people."""
+    """Yield the replay as lines of text."""
     texts = "with its words" if journal.texts == "plain" else "without its words"
     facts = f"{replayed.n_facts} facts in {replayed.last_ms / 1_000:.1f} s"
     yield f"{journal.opening.session}, agent {journal.agent}, {facts}, {texts}, by voicepipe {journal.version}"
@@ -64,7 +64,7 @@ def _value(value: Any) -> str:
 
 
 def plain_replay(journal: JournalFile, replayed: Replayed) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the replay as plain data."""
     found = replayed.difference
     return {
         "session": journal.opening.session,

@@ -1,4 +1,4 @@
-"""What the reports of benches have in common: quantiles, cells, tables and files with a line for each answer."""
+"""Helpers for the benches' reports: quantiles, cells, tables and CSV files."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ QUANTILES: Final = (50, 95, 99)
 
 
 def quantiles(figures: Iterable[float | None]) -> list[float]:
-    """p50, p95 and p99 of the figures that are known; empty when none is."""
+    """Return p50, p95 and p99 of the known figures; empty if there are none."""
     known = [found for found in figures if found is not None]
     return [float(each) for each in np.percentile(known, QUANTILES)] if known else []
 
 
 def total(figures: Iterable[float | None]) -> float | None:
-    """The sum of the figures that are known; None: none is."""
+    """Return the sum of the known figures; None if there are none."""
     known = [found for found in figures if found is not None]
     return sum(known) if known else None
 
 
 def quantile_cell(figures: Sequence[float], *, digits: int = 0) -> str:
-    """Figures as one cell."""
+    """Format figures as one cell."""
     return "/".join(f"{figure:.{digits}f}" for figure in figures) or "-"
 
 
 def money(usd: float | None) -> str:
-    """An amount as a cell."""
+    """Format an amount as a cell."""
     return "-" if usd is None else f"{usd:.6f}"
 
 
 def markdown(columns: Sequence[str], lines: Iterable[Iterable[str]]) -> Iterator[str]:
-    """A table, line by line."""
+    """Yield a table, line by line."""
     yield f"| {' | '.join(columns)} |"
     yield "|" + " --- |" * len(columns)
     for cells in lines:
@@ -43,7 +43,7 @@ def markdown(columns: Sequence[str], lines: Iterable[Iterable[str]]) -> Iterator
 
 
 def failures(what: str, errors: Iterable[str]) -> Iterator[str]:
-    """Each kind of failure once; an empty error is none."""
+    """Yield each kind of failure once; an empty error is none."""
     found = [error for error in errors if error]
     for why in dict.fromkeys(found):
         yield f"{what}: {found.count(why)} failed: {why}"
@@ -58,5 +58,5 @@ def write_csv(path: Path, columns: Sequence[str], lines: Iterable[Iterable[objec
 
 
 def plain(figure: float | None, *, digits: int = 2) -> str:
-    """A figure as a CSV's cell."""
+    """Format a figure as a CSV's cell."""
     return "" if figure is None else f"{figure:.{digits}f}"

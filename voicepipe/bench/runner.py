@@ -1,4 +1,4 @@
-"""The same work many times, some of it at once, with word of how far it is."""
+"""Run the same work many times, partly concurrently, and report the progress."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 Progress = Callable[[str, int, int], None]
-"""(what is measured, how many are done, of how many)."""
+"""(name, number done, total number)"""
 
 
 async def run_repeated(
     what: str, n: int, at_once: int, work: Callable[[int], Awaitable[Result]], progress: Progress
 ) -> list[Result]:
-    """Have `work` done for 0 to `n` - 1, `at_once` at a time; the results as they came."""
+    """Run `work` for 0 to `n` - 1, `at_once` at a time; return the results in order of completion."""
     results = list[Result]()
     turns = iter(range(n))
 
     async def take_turns() -> None:
-        for turn in turns:  # shared: each takes the next one
+        for turn in turns:  # shared: each worker takes the next one
             results.append(await work(turn))
             progress(what, len(results), n)
 

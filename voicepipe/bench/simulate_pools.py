@@ -1,4 +1,4 @@
-"""The pools that a router can be rehearsed with before a key or a cent is there, and times that somebody recorded."""
+"""The published pools for router simulations, and the reader for recorded latencies."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from voicepipe.errors import ConfigError
 FILE: Final = "simulate_pools.toml"
 
 CACHED_PART: Final = 0.1
-"""Of the price of a token, for one that the provider's cache has: what most that publish one ask for."""
+"""Price of a cached token as a share of the full price: the most common published value."""
 
 WRONG: Final = "-wrong"
-"""At the end of a pool's name: the same in a world where its published medians are wrong."""
+"""Suffix of a pool's name: the same pool in a world where its published medians are wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedModel:
-    """What is said of one model."""
+    """The published figures of one model."""
 
     name: str
     ttft_p50_ms: float
     tokens_per_s: float
     input_usd: float
-    """For a million tokens; likewise the others."""
+    """Per million tokens; so are the others."""
 
     output_usd: float
     cached_usd: float
@@ -41,21 +41,21 @@ class PublishedModel:
 
 @dataclass(frozen=True, slots=True)
 class PublishedPool:
-    """Models that answer for one another."""
+    """Models of which any may answer."""
 
     name: str
     models: tuple[PublishedModel, ...]
     wrong_by: tuple[float, ...]
-    """By how much each is slower in truth than published: 1 is as published."""
+    """Factor of each model's true latency over the published one; 1 is as published."""
 
     @property
     def medians_ms(self) -> tuple[float, ...]:
-        """The true ones."""
+        """Return the true medians."""
         return tuple(m.ttft_p50_ms * wrong for m, wrong in zip(self.models, self.wrong_by, strict=True))
 
 
 def published_pools() -> Mapping[str, PublishedPool]:
-    """The pools that come with voicepipe, by name."""
+    """Return voicepipe's built-in pools, by name."""
     tree = tomllib.loads(resources.files("voicepipe.bench").joinpath(FILE).read_text(encoding="utf-8"))
     known = {name: _model(name, row) for name, row in tree["models"].items()}
     pools: dict[str, PublishedPool] = {}
@@ -72,13 +72,13 @@ def _model(name: str, row: Mapping[str, float]) -> PublishedModel:
 
 
 def read_latencies(path: Path, names: Iterable[str]) -> list[Floats]:
-    """Read recorded times to the first token, of each of these models; not a number stands for a failure.
+    """Read recorded times to the first token for each of these models; NaN means a failure.
 
     The file is CSV with the columns `model` and `ttft_ms`, a line for each answer, as `voicepipe bench llm` writes it;
     an empty time is a failure, `inf` a call that hung.
 
     Raises:
-        ConfigError: it is not such a file, or lacks one of the models.
+        ConfigError: the file has another format, or lacks one of the models.
     """
     times: dict[str, list[float]] = {name: [] for name in names}
     try:

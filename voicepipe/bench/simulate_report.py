@@ -1,4 +1,4 @@
-"""What a rehearsal came to: misses of the budget, quantiles and money, as a table and as CSV."""
+"""Report a simulation: misses of the budget, quantiles and cost, as a table and as CSV."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 GIVEN_UP_MS: Final = 10_500
-"""What counts for a turn that nobody answered: a user who has hung up."""
+"""Latency of a turn without an answer: a user who has hung up."""
 
 COLUMNS: Final = (
     *("pool", "policy", "n", "p50_ms", "p95_ms", "p99_ms", "p999_ms", "missed", "over_1s", "calls_a_turn"),
@@ -23,7 +23,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One policy with one pool."""
+    """The results of one policy with one pool."""
 
     pool: str
     policy: str
@@ -33,19 +33,19 @@ class Line:
     p99_ms: float
     p999_ms: float
     missed: float
-    """The share of turns without a word by the deadline."""
+    """The share of turns without a token by the deadline."""
 
     over_1s: float
     calls_a_turn: float
     usd_per_turn: float
     cost_factor: float
-    """Of what the first model alone costs."""
+    """As a multiple of the cost of the first model alone."""
 
     lost_share: float
-    """Of the money, for calls that were closed unheard."""
+    """The share of the cost for calls that were closed without being used."""
 
     speakers: tuple[tuple[str, float], ...]
-    """(model, share of the turns in which it spoke)."""
+    """(model, share of the turns that it answered)."""
 
 
 def line_of(
@@ -60,7 +60,7 @@ def line_of(
     speakers: Sequence[str],
     single_usd: float | None,
 ) -> Line:
-    """Sum up turns. `single_usd` is what one costs with the first model alone; None: these are it."""
+    """Sum up turns. `single_usd` is the cost of a turn with the first model alone; None: these turns are it."""
     times = np.minimum(np.array(ttft_ms), GIVEN_UP_MS)
     mean_usd = float(np.mean(usd))
     spoke = Counter(speakers)
@@ -90,7 +90,7 @@ HEAD: Final = (
 
 
 def line_text(line: Line) -> str:
-    """One line of the table, in ms, shares of the turns, calls and times the cost of the first model alone."""
+    """Return one line of the table, in ms, shares of the turns, calls, and multiples of the first model's cost."""
     who = " ".join(f"{round(100 * share)}% {name}" for name, share in line.speakers)
     quantiles = f"{line.p50_ms:>6.0f}{line.p95_ms:>7.0f}{line.p99_ms:>7.0f}{line.p999_ms:>8.0f}"
     shares = f"{line.missed:>9.2%}{line.over_1s:>8.2%}{line.calls_a_turn:>7.2f}"

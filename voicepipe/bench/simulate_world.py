@@ -1,9 +1,9 @@
-"""A world of latencies to rehearse a router in, drawn once so that every policy meets the same one.
+"""Draw the latencies for router simulations once, so that every policy gets the same ones.
 
-Only medians are known of real providers; the rest are assumptions, stated here. Each model for itself: times to the
-first token are lognormal around its median, some stragglers (a Pareto tail: queues, cold replicas), about once an hour
-a few bad minutes in which it is several times slower and often fails, rare fast errors, rarer hangs, and a slow swing
-of load. A voice agent's sessions of a few turns come interleaved.
+Only medians are known of real providers; the rest are assumptions, stated here. Each model is independent. Times to
+the first token are lognormal around its median, with some stragglers (a Pareto tail: queues, cold replicas).
+About once an hour come a few bad minutes: several times slower and often failing. Fast errors are rare, hangs rarer,
+and load swings slowly. A voice agent's sessions of a few turns are interleaved.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ HANG: Final = math.inf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldOptions:
-    """How such a world is."""
+    """The parameters of a world."""
 
     n_turns: int = 20_000
     seed: int = 7
     turns_per_s: float = 1.5
     sigma: float = 0.5
-    """Of the lognormal."""
+    """Sigma of the lognormal."""
 
     straggler_share: float = 0.03
     straggler_shape: float = 1.5
-    """Of the Pareto law whose value, plus one, multiplies a straggler's time."""
+    """Shape of the Pareto law whose value, plus one, multiplies a straggler's time."""
 
     incidents_per_h: float = 1.0
     incident_median_s: float = 120.0
@@ -47,7 +47,7 @@ class WorldOptions:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What every model would do with every turn."""
+    """The latency and outcome of every model in every turn."""
 
     at_s: Floats
     """(n_turns,)"""
@@ -72,7 +72,7 @@ def draw_world(medians_ms: Sequence[float], options: WorldOptions) -> World:
 
 
 def resample_world(recorded_ms: Sequence[Floats], options: WorldOptions) -> World:
-    """Make a world of recorded times instead, drawn anew for each turn; not a number stands for a failure.
+    """Draw a world from recorded times; NaN means a failure.
 
     Args:
         recorded_ms: for each model (n,), any n.
@@ -118,7 +118,7 @@ def _incidents(
 
 
 def _sessions(chance: np.random.Generator, options: WorldOptions) -> npt.NDArray[np.int64]:
-    """Sessions of equal length, as many at once; which of them speaks next is chance."""
+    """Return sessions of equal length, a fixed number at once; the next speaker is random."""
     live, left = list(range(options.sessions_at_once)), [options.turns_per_session] * options.sessions_at_once
     session, n_begun = np.empty(options.n_turns, np.int64), options.sessions_at_once
     for turn, at in enumerate(chance.integers(0, options.sessions_at_once, options.n_turns)):

@@ -1,8 +1,8 @@
-"""How soon and how well ears hear: recordings said to each in real time, and their texts held against what was said.
+"""Measure the latency and word errors of STT: each recording is sent in real time, and its text compared.
 
-An ear that hears all of a call gets each recording as fast as it was spoken; one that answers for an utterance as a
-whole gets it at once, since it begins when it is asked. The clock starts at that question, 100 ms after the last word,
-as in a call.
+A streaming STT gets each recording in real time. An STT that transcribes whole utterances gets it at once,
+since it begins at the request. The clock starts at the request for the text, 100 ms after the last word,
+as in a session.
 """
 
 from __future__ import annotations
@@ -24,56 +24,56 @@ from voicepipe.ports.transcriber import Final as FinalText
 from voicepipe.ports.transcriber import Transcriber, TranscriptEvent, TranscriptionOptions, TranscriptStream
 
 PAUSE_MS: Final = 100
-"""What is heard of the silence behind the last word before the text is asked for."""
+"""Silence behind the last word that is sent before the text is requested."""
 
 FRAME_MS: Final = 20
 
 WORD: Final = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
-"""Marks and capitals are not said."""
+"""Punctuation and case are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """What is said to an ear."""
+    """One utterance for an STT."""
 
     name: str
     samples: Samples
-    """Of the speech, int16, (n_samples,), mono, at `rate_hz`."""
+    """The speech, int16, (n_samples,), mono, at `rate_hz`."""
 
     rate_hz: int
     text: str
-    """What was said."""
+    """The reference text."""
 
 
 @dataclass(frozen=True, slots=True)
 class SttCandidate:
-    """One to be measured."""
+    """An STT to be measured."""
 
     spec: str
     transcriber: Transcriber
     transcription: TranscriptionOptions
     cost_usd: Callable[[float], float | None]
-    """What so many seconds cost; None: no price is known."""
+    """Returns the cost of a number of seconds; None if no price is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SttResult:
-    """What was measured of one utterance."""
+    """The measurements of one utterance."""
 
     spec: str
     name: str
     final_ms: float | None
-    """From the question to the text; None: there was none."""
+    """From the request to the text; None if there was none."""
 
     partial_ms: float | None
-    """From the beginning of the speech to its first words; None: they came with all the others."""
+    """From the start of the speech to its first words; None if they came with all the others."""
 
     duration_s: float
     n_words: int
-    """That were said."""
+    """Number of reference words."""
 
     n_errors: int
-    """Words that were put in, left out or taken for others."""
+    """Number of inserted, deleted and substituted words."""
 
     cost_usd: float | None
     text: str
@@ -88,14 +88,14 @@ async def measure(
     at_once: int,
     progress: Progress,
 ) -> list[SttResult]:
-    """Say `n` utterances to each ear, one ear after the other, `at_once` at a time.
+    """Send `n` utterances to each STT, one STT after the other, `at_once` at a time.
 
     Args:
-        ears: who is to hear.
-        utterances: what to say at a rate in Hz; they are said in turn.
-        n: how many.
-        at_once: how many at a time, each on a stream of its own.
-        told: hears how far it is.
+        ears: the candidates.
+        utterances: returns the utterances at a rate in Hz; they are sent in turn.
+        n: number of utterances.
+        at_once: number of concurrent utterances, each on its own stream.
+        told: gets the progress.
     """
     results = list[SttResult]()
     for candidate in candidates:
@@ -145,7 +145,7 @@ def _first(group: BaseExceptionGroup[StageError]) -> str:
 
 
 class _Times:
-    """By the loop's clock."""
+    """Times by the loop's clock."""
 
     def __init__(self) -> None:
         self.began_s = self.flushed_s = loop_s()
@@ -154,7 +154,7 @@ class _Times:
 
 
 async def _say(stream: TranscriptStream, said: Utterance, *, paced: bool) -> None:
-    """Push the speech and a pause, and ask for the text."""
+    """Push the speech and a pause, and request the text."""
     sound = np.concatenate((said.samples, silence(PAUSE_MS * said.rate_hz // 1_000)))
     n_frame = FRAME_MS * said.rate_hz // 1_000
     stream.begin(1)
@@ -177,12 +177,12 @@ async def _final(texts: AsyncIterator[TranscriptEvent], times: _Times) -> str:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, without what can't be heard."""
+    """Return the words of a text, without case and punctuation."""
     return WORD.findall(text.casefold().replace("\u2019", "'"))
 
 
 def word_errors(said: Sequence[str], results: Sequence[str]) -> int:
-    """How many words must be put in, left out or changed to get from one to the other.
+    """Return the number of insertions, deletions and substitutions between the two.
 
     Source: Levenshtein's distance, by Wagner and Fischer's table, a row at a time.
     """

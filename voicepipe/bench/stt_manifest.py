@@ -1,4 +1,4 @@
-"""What to say to ears: recordings, and the words in them."""
+"""Read the manifest of the STT bench: recordings and their texts."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from voicepipe.errors import ConfigError
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """A line of the manifest; what else is in it is skipped."""
+    """A line of the manifest; other fields are ignored."""
 
     path: str
-    """From the manifest's folder."""
+    """Relative to the manifest's folder."""
 
     text: str | None = None
-    """What is said; a line without it is left out."""
+    """The spoken text; lines without it are skipped."""
 
     speech_end_ms: int | None = None
-    """Where the last word ends; None: with the recording."""
+    """End of the last word; None: the recording's end."""
 
 
 def read_manifest(path: Path) -> Callable[[int], Sequence[Utterance]]:
-    """Read a file with a JSON object on each line; returns what gives its utterances at a rate in Hz.
+    """Read a file with a JSON object on each line; return a function that gives its utterances at a rate in Hz.
 
     Raises:
-        ConfigError: it can't be read, a line is no such object, nothing is said in any, or a recording is none.
+        ConfigError: it cannot be read, a line is no such object, no line has a text, or a recording is not audio.
     """
     try:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""The report of the bench of ears: a table, a picture, and a CSV with a line for each utterance."""
+"""Report the STT bench: a table, a picture, and a CSV with a line for each utterance."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ CSV_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SttRun:
-    """All that one ear heard."""
+    """All results of one STT."""
 
     spec: str
     results: tuple[SttResult, ...]
 
     @property
     def whole(self) -> tuple[SttResult, ...]:
-        """What did not fail."""
+        """Return the results without an error."""
         return tuple(each for each in self.results if not each.error)
 
     @property
     def wer(self) -> float | None:
-        """Wrong words for each word that was said, over all utterances; None: none was."""
+        """Return the word error rate over all utterances; None if the references have no words."""
         n_words = sum(each.n_words for each in self.whole)
         return sum(each.n_errors for each in self.whole) / n_words if n_words else None
 
     @property
     def usd_a_minute(self) -> float | None:
-        """None: the price is not known."""
+        """Return the price per minute; None if it is not known."""
         cost_usd = total(each.cost_usd for each in self.whole)
         return None if cost_usd is None else 60 * cost_usd / sum(each.duration_s for each in self.whole)
 
 
 def stt_runs(results: Sequence[SttResult]) -> list[SttRun]:
-    """By ear, in the order in which they were measured."""
+    """Group the results by STT, in the order of measurement."""
     specs = dict.fromkeys(each.spec for each in results)
     return [SttRun(spec, tuple(each for each in results if each.spec == spec)) for spec in specs]
 
 
 def table(measured: Sequence[SttRun]) -> Iterator[str]:
-    """The report, line by line, in Markdown; then each kind of failure once."""
+    """Yield the report, line by line, in Markdown; then each kind of failure once."""
     yield from markdown(COLUMNS, map(_cells, measured))
     for run in measured:
         yield from failures(run.spec, (each.error for each in run.results))
@@ -77,7 +77,7 @@ def _cells(run: SttRun) -> Iterator[str]:
 
 
 def svg(measured: Sequence[SttRun]) -> str:
-    """The distribution of the time to the text, a curve for each ear."""
+    """Draw the distribution of the time to the text, a curve for each STT."""
     times = [[each.final_ms for each in run.whole if each.final_ms is not None] for run in measured]
     lines = [Curve(its, len(run.results)) for its, run in zip(times, measured, strict=True)]
     return curves.svg([Panel("text, once speech is over", lines)], [run.spec for run in measured])

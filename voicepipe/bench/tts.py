@@ -1,4 +1,4 @@
-"""How soon and how steadily voices speak: the same texts to each, measured where the sound would go on to a user."""
+"""Measure the latency and steadiness of TTS: the same texts to each, timed where audio would go to a user."""
 
 from __future__ import annotations
 
@@ -23,59 +23,59 @@ TEXTS: Final = (
     "Boil the egg for six minutes. Then put it into cold water, so that it is easy to peel.",
     "Thanks for calling, and goodbye!",
 )
-"""As agents answer."""
+"""Texts as agents speak them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TtsCandidate:
-    """One to be measured."""
+    """A TTS to be measured."""
 
     spec: str
     synthesizer: Synthesizer
     voice: Voice
     cost_usd: Callable[[int], float | None]
-    """What so many characters cost; None: no price is known."""
+    """Returns the cost of a number of characters; None if no price is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance:
-    """What was measured of one text."""
+    """The measurements of one text."""
 
     spec: str
     text: int
-    """Which of the texts, from 0."""
+    """Index of the text, from 0."""
 
     n_chars: int
     audible_ms: float | None
-    """To the sound that holds the first audible sample; None: there was none."""
+    """To the piece with the first audible sample; None if there was none."""
 
     leading_ms: float | None
     """Silence before that sample."""
 
     total_ms: float
-    """To the end, or to the failure."""
+    """To the end, or to the error."""
 
     sound_ms: float
     n_underruns: int
-    """How often a user who plays the first sound at once would have had to wait for more."""
+    """Number of underruns for a user who plays the first audio at once."""
 
     underrun_ms: float
-    """For how long, in all."""
+    """Total length of the underruns."""
 
     cost_usd: float | None
     error: str
-    """Empty for all of the sound."""
+    """Empty for complete audio."""
 
     @property
     def real_time_factor(self) -> float | None:
-        """Time it took for each second of sound."""
+        """Return the time taken for each second of audio."""
         return self.total_ms / self.sound_ms if self.sound_ms and not self.error else None
 
 
 async def measure(
     candidates: Sequence[TtsCandidate], texts: Sequence[str], n: int, at_once: int, progress: Progress
 ) -> list[Utterance]:
-    """Have `n` texts spoken by each, one voice after the other, `at_once` at a time."""
+    """Synthesize `n` texts with each candidate, one after the other, `at_once` at a time."""
     spoken = list[Utterance]()
     for candidate in candidates:
         spoken += await run_repeated(candidate.spec, n, at_once, partial(_speak, candidate, texts), progress)
@@ -83,10 +83,10 @@ async def measure(
 
 
 async def learn(candidate: TtsCandidate, texts: Sequence[str]) -> None:
-    """Have each text said as often as a voice must say it for it to be kept; nothing is measured.
+    """Synthesize each text as often as needed for the phrase cache to store it; nothing is measured.
 
     Raises:
-        StageError: it could not be said.
+        StageError: the synthesis failed.
     """
     for text in (*texts, *texts):
         async with candidate.synthesizer.open(candidate.voice) as speech:
@@ -128,7 +128,7 @@ async def _speak(candidate: TtsCandidate, texts: Sequence[str], n: int) -> Utter
 
 
 class _Playback:
-    """A user who plays what comes as soon as it comes."""
+    """A user who plays audio as soon as it arrives."""
 
     def __init__(self) -> None:
         self.began_s = loop_s()
@@ -156,7 +156,7 @@ def read_texts(path: Path) -> tuple[str, ...]:
     """Read a file with a text on each line.
 
     Raises:
-        ConfigError: it can't be read, or there is nothing to say in it.
+        ConfigError: the file cannot be read, or has no text.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""The report of the bench of voices: a table, a picture, and a CSV with a line for each text."""
+"""Report the TTS bench: a table, a picture, and a CSV with a line for each text."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ CSV_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TtsRun:
-    """All that one voice spoke."""
+    """All results of one TTS."""
 
     spec: str
     spoken: tuple[Utterance, ...]
 
     @property
     def whole(self) -> tuple[Utterance, ...]:
-        """What did not fail."""
+        """Return the results without an error."""
         return tuple(each for each in self.spoken if not each.error)
 
     def quantiles(self, figure: Callable[[Utterance], float | None]) -> list[float]:
-        """p50, p95 and p99 over what did not fail."""
+        """Return p50, p95 and p99 over the results without an error."""
         return quantiles(map(figure, self.whole))
 
 
 def tts_runs(spoken: Sequence[Utterance]) -> list[TtsRun]:
-    """By voice, in the order in which they were measured."""
+    """Group the results by TTS, in the order of measurement."""
     specs = dict.fromkeys(each.spec for each in spoken)
     return [TtsRun(spec, tuple(each for each in spoken if each.spec == spec)) for spec in specs]
 
 
 def table(measured: Sequence[TtsRun]) -> Iterator[str]:
-    """The report, line by line, in Markdown; then each kind of failure once."""
+    """Yield the report, line by line, in Markdown; then each kind of failure once."""
     yield from markdown(COLUMNS, map(_cells, measured))
     for run in measured:
         yield from failures(run.spec, (each.error for each in run.spoken))
@@ -81,7 +81,7 @@ def _cells(run: TtsRun) -> Iterator[str]:
 
 
 def svg(measured: Sequence[TtsRun]) -> str:
-    """Distributions of the time to the first audible sample and to the end, a curve for each voice."""
+    """Draw distributions of the time to the first audible sample and to the end, a curve for each TTS."""
 
     def panel(title: str, figure: Callable[[Utterance], float | None]) -> Panel:
         known = [[found for found in map(figure, run.whole) if found is not None] for run in measured]

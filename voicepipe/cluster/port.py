@@ -43,7 +43,7 @@ class Cluster(Protocol):
 
     Raises:
         StoreUnavailable: from any method, when the store can't be reached, read or written; nothing was changed. A
-            store that can't tell whether a call had its effect must find out before it raises. `Resilient` converts
+            store that does not know whether a call had its effect must find out before it raises. `Resilient` converts
             these errors to answers of this process, for any store.
     """
 

@@ -33,7 +33,7 @@ ECHO_FROM_MS = 600
 """How much speech is needed to decide whether it is an echo of the agent's audio."""
 
 WAITING_CALLS = 1_500
-"""Audio frames and requests kept while the transcriber's stream is not open yet (30 s of 20 ms frames)."""
+"""Audio frames and requests queued while the transcriber's stream is not open yet (30 s of 20 ms frames)."""
 
 Post = Callable[[e.Fact], None]
 
@@ -273,7 +273,7 @@ class AudioInput:
             self._timer.cancel()
             self._timer = None
 
-    # --- the core's orders --------------------------------------------------------------------
+    # --- the core's commands --------------------------------------------------------------------
 
     def begin(self, utterance: int) -> None:
         """Count the user's audio as this utterance, with the padding kept before speech."""
@@ -310,7 +310,7 @@ class AudioInput:
         self.end(utterance)
 
     def flush(self, pause: int) -> None:
-        """Ask the transcriber for the text so far."""
+        """Request the text so far from the transcriber."""
         self._call(lambda stream: stream.flush(pause))
 
     def drop(self) -> None:
@@ -326,7 +326,7 @@ class AudioInput:
         return e.SilenceCommitted(self._processed_before_ms + self._segmenter.received_ms)
 
     def commit_fact(self, event_id: str | None) -> e.CommitRequested:
-        """Return the fact for a commit at this instant."""
+        """Return the event for a commit at this instant."""
         last = self._segmenter.last_voiced()
         buffered_ms = self._segmenter.received_ms - self._since_ms
         if last is None:

@@ -163,7 +163,7 @@ class Connection:
             self._wake.set()
 
     def can_resume_after(self, seen: int) -> bool:
-        """Return whether all frames sent after that number are still kept."""
+        """Return whether all frames sent after that number are still stored."""
         return self._resumable and not self._ending and self._dropped_up_to <= seen <= self._newest
 
     def replace(self, reconnection: Reconnection) -> None:
@@ -208,7 +208,7 @@ class Connection:
         self._sent_bytes += len(sent.outgoing.frame)
         while self._sent_frames and (
             self._sent_bytes > SENT_FRAMES_BYTES or self._sent_frames[0].sent_at_ms < sent.sent_at_ms - SENT_FRAMES_MS
-        ):  # a frame longer than the whole limit is not kept either
+        ):  # a frame longer than the whole limit is not stored either
             oldest = self._sent_frames.popleft()
             self._dropped_up_to = oldest.number
             self._sent_bytes -= len(oldest.outgoing.frame)

@@ -1,4 +1,4 @@
-"""What the server gives a session: its providers, and the callbacks for reports and checks."""
+"""The server's parts of a session: its providers, and the callbacks for reports and checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live turns for subscribers outside the session: what each fact changed.
+"""Live turns for subscribers outside the session: the changes by each event.
 
 This runs beside the core, not in it: a subscriber must not change what the core does, or a journal would not replay.
 """
@@ -25,14 +25,14 @@ class _Followed:
 
 
 class TurnObserver:
-    """Follows the turns of one session for live subscribers. When nobody subscribes it costs one check per fact."""
+    """Follows the turns of one session for live subscribers. Without a subscriber it costs one check per event."""
 
     def __init__(self, core: Core, *, is_watched: Callable[[], bool], notify: Callable[[a.Notification], None]) -> None:
         self._core, self._is_watched, self._notify = core, is_watched, notify
         self._followed: dict[str, _Followed] = {}  # bounded: running turns; each ends by a deadline
 
     def follow(self, now_ms: int) -> None:
-        """Report what the latest fact changed. A subscriber that joins in mid-turn receives all of that turn so far."""
+        """Report the latest event's changes. A subscriber that joins in mid-turn receives all of that turn so far."""
         try:
             self._follow(now_ms)
         except Exception as bug:

@@ -1,4 +1,4 @@
-"""Convert the conversation's items to the messages that the LLM reads."""
+"""Convert the conversation's items to the LLM's messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from voicepipe.turn.commands import StartReply
 
 
 def request_of(order: StartReply, *, model: str, session: str) -> ModelRequest:
-    """Return the request for this reply: its instructions, then the conversation."""
+    """Return the LLM request for this reply: its instructions, then the conversation."""
     reply = order.reply
     system = (Said("system", (Text(reply.instructions),)),) if reply.instructions else ()
     return ModelRequest(

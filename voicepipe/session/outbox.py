@@ -37,7 +37,7 @@ class OutgoingFrame:
     """Audio that has left with this frame, in this frame or before it."""
 
     output: bool = False
-    """Whether sending this frame is a fact of the turn: it carries the reply's text or audio."""
+    """Whether sending this frame is an event of the turn: it carries the reply's text or audio."""
 
     filler_ms: int = 0
     """Audio of the turn's filler that has left with this frame."""

@@ -42,7 +42,7 @@ class GatedOutput:
         self._opened = asyncio.Event()
         self._first = True
         self._owed_ms = 0
-        """Audio that the wire's codec keeps until more comes."""
+        """Audio that the wire's codec holds until more comes."""
 
     def open(self, response_id: str) -> None:
         """Open the gate: send what was held, in order."""
@@ -68,7 +68,7 @@ class GatedOutput:
         await self._outbox.room()
 
     def last_words(self, frames: list[bytes]) -> None:
-        """Queue the events that end the response, after the audio that was kept back."""
+        """Queue the events that end the response, after the audio that was held back."""
         for i, frame in enumerate(frames):
             owed_ms = self._owed_ms if i == 0 else 0
             self._outbox.put(OutgoingFrame(frame, self.turn, self.revision, 0, owed_ms, owed_ms > 0))

@@ -29,10 +29,10 @@ BYTES_PER_EVENT: Final = 16 << 10
 """A longer message costs 1 more event for each of these; so does the answer to it."""
 
 BURST_AUDIO_S: Final = 60
-"""Audio that passes at once: an uploaded recording, or what a client kept while its connection was down."""
+"""Audio that passes at once: an uploaded recording, or what a client stored while its connection was down."""
 
 AUDIO_SPEED: Final = 10
-"""Longer audio passes at this multiple of the speed of speech."""
+"""Further audio passes at this multiple of the speed of speech."""
 
 _SHORTEST_WAIT_US: Final = 5_000
 """A debt below this is not worth a timer."""

@@ -17,7 +17,7 @@ until the next such turn."""
 
 
 class Preparation:
-    """Has the phrases of one session spoken ahead, one voice at a time."""
+    """Prepare the phrases of one session, one voice at a time."""
 
     def __init__(self, voices: Voices) -> None:
         self._voices = voices
@@ -30,7 +30,7 @@ class Preparation:
         self._requested.set()
 
     def note(self, record: TurnRecord) -> None:
-        """Take a turn's record: a turn with an LLM request pays for more preparations."""
+        """Process a turn's record: a turn with an LLM request pays for more preparations."""
         if record.outcome is None or not any(stage == "llm" for stage, _ in record.providers):
             return
         self._n_made = 0

@@ -1,4 +1,4 @@
-"""Phrases that are repeated often: the synthesizer speaks each once, and its audio is then available at once."""
+"""Cache phrases that are repeated often: each is synthesized once, and its audio is then available at once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
 from voicepipe.turn.clauses import ClauseSplitter
 
 MOST_SOUNDS: Final = 64
-"""Clauses that are kept, in all voices; when full, the least recently used clause is dropped."""
+"""Number of stored clauses, in all voices; when full, the least recently used clause is dropped."""
 
 Paid = Callable[[str, int], None]
-"""Takes the provider that was asked to speak, and the number of characters. Returns at once."""
+"""Takes the provider that got the request, and the number of characters. Returns at once."""
 
 MOST_SAMPLES: Final = 15 * RATE_HZ
-"""A longer clause belongs to no phrase; its audio is not kept, so that 64 clauses stay below 50 MB."""
+"""A longer clause belongs to no phrase; its audio is not stored, so that 64 clauses stay below 50 MB."""
 
 
 def clauses_of(words: str) -> list[str]:
@@ -73,7 +73,7 @@ class PhraseCache:
                 bill = _Bill(self.name, len(clause))
                 try:
                     samples = await self._spoken(voice if paid is None else replace(voice, on_event=bill.note), clause)
-                finally:  # a synthesizer that fails, or whose session ends meanwhile, was asked all the same
+                finally:  # a synthesizer that fails, or whose session ends meanwhile, has charged for the request
                     if paid is not None:
                         bill.settle(paid)
                 self._keep((voice, clause), samples)

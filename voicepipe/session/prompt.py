@@ -41,11 +41,11 @@ class PromptBuilder:
         )
 
     def is_cold(self) -> bool:
-        """Return whether the LLM was not asked within `COLD_MS`."""
+        """Return whether the LLM got no request within `COLD_MS`."""
         return self._clock.now_ms() - self._requested_ms >= COLD_MS
 
     async def warm(self) -> None:
-        """Let the LLM open its connection and read the prompt before the turn needs it. Errors are ignored."""
+        """Open the LLM's connection, and send the prompt to its cache before the turn. Errors are ignored."""
         context = self._core.context
         order = StartReply(0, 0, "", context.settings.reply, context.read_by_model())
         try:

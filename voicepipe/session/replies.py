@@ -22,7 +22,7 @@ Key = tuple[int, int]
 
 
 class Replies:
-    """Carries out the orders about replies."""
+    """Carries out the commands about replies."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Replies:
         self._responses: dict[str, GatedOutput] = {}
 
     def start(self, order: c.StartReply, group: asyncio.TaskGroup) -> None:
-        """Ask the LLM, or recite a known text, in a task of `group`."""
+        """Send the request to the LLM, or speak a known text, in a task of `group`."""
         key = (order.turn, order.revision)
         output = GatedOutput(*key, self._wire, self._outbox, self._audio_input.agent_says)
         reply = Reply(
@@ -67,7 +67,7 @@ class Replies:
             output.open(order.response_id)
 
     def shorten(self, order: c.ShortenClause) -> None:
-        """Let the synthesizer begin with the text that is available."""
+        """Make the synthesizer begin with the text that is available."""
         if (running := self._running.get((order.turn, order.revision))) is not None:
             running[0].shorten()
 

@@ -23,7 +23,7 @@ from voicepipe.turn.record.values import ModelAttempt
 
 MAX_CHARS = MAX_ECHOED_CHARS
 """The longest text of a reply, and the longest arguments of its function calls together: the most that one event can
-send to a client. The stream of an LLM that continues is closed, as if the LLM had reached its own token limit."""
+send to a client. At this limit the LLM's stream is closed, as at the LLM's own token limit."""
 
 LEAD_MS = 20
 """Silence kept before the first audible sample: speech cut exactly at its first sample clicks."""
@@ -79,7 +79,7 @@ class Reply:
         """(clause, ms of silence at its beginning that were left out)"""
 
     def shorten(self) -> None:
-        """Let the synthesizer begin with the text that is available, up to a whole word."""
+        """Make the synthesizer begin with the text that is available, up to a whole word."""
         self._hand_over(self._clauses.hurry(), self._speech)
 
     async def run(self) -> None:
@@ -113,7 +113,7 @@ class Reply:
             raise self._broke
 
     async def _generate_speech(self, speech: NormalizedSpeech) -> None:
-        """Run the LLM; if it breaks in its answer, let the text so far be spoken before the turn fails."""
+        """Run the LLM; if it breaks in its answer, synthesize the text so far before the turn fails."""
         try:
             await self._think(speech)
         except StageError as failure:
@@ -126,7 +126,7 @@ class Reply:
     # --- the LLM ------------------------------------------------------------------------------
 
     async def _think(self, speech: NormalizedSpeech | None) -> None:
-        """Ask the LLM, and pass its text on clause by clause."""
+        """Send the request to the LLM, and pass its text on clause by clause."""
         self._speech = speech
         self._post(e.ModelRequested(self._turn, self._revision, self._model.name))
         reason: e.FinishReason | None = None
@@ -189,7 +189,7 @@ class Reply:
         self._output.call(delta.index, arguments)
 
     def _with_blank(self, owner: int | None, text: str, *, alone: bool = False) -> str:
-        """Return the text after the white space that was kept back; nothing while there is only white space, unless
+        """Return the text after the white space that was held back; nothing while there is only white space, unless
         `alone`."""
         whole = self._blank.pop(owner, "") + text
         if whole.strip() or alone:

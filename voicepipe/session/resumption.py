@@ -93,7 +93,7 @@ class Resumption:
 
 
 class Password:
-    """A secret that is valid once. Only its digest is kept."""
+    """A secret that is valid once. Only its digest is stored."""
 
     def __init__(self) -> None:
         self._digest = _UNSET

@@ -77,7 +77,7 @@ class Session:
         self._clock = clock.SessionClock()
         self._config = config
         self._wire = EventRenderer(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
-        post = held_weakly(self.post)  # the parts of a session don't hold it
+        post = held_weakly(self.post)  # the parts of a session hold it only weakly
         self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full))
         self._pace = Pace()
         believes_short = stages.transcriber.capabilities.short_words
@@ -172,7 +172,7 @@ class Session:
         await self._broken.wait()
         await connection.close(INTERNAL_ERROR, "internal error")
 
-    # --- orders of the server -----------------------------------------------------------------
+    # --- ends by the server -----------------------------------------------------------------
 
     def end_now(self, ending: Ending) -> None:
         """Send the reason to the client, and close the connection. A running turn is cut."""
@@ -190,7 +190,7 @@ class Session:
             self._orders_to_end.turn_over()
 
     def _takes_sound(self) -> bool:
-        """Return whether the user's audio is processed: not when the session is about to end, except in
+        """Return whether the user's audio is processed: not if the session is about to end, except in
         mid-utterance."""
         return self._orders_to_end.ending is None or self._core.user.state in (User.SPEAKING, User.HOLDING)
 
@@ -277,16 +277,16 @@ class Session:
         self._renew_phrases()
 
     def _renew_phrases(self) -> None:
-        """Have the phrases that may have to be said at once prepared in the present voice."""
+        """Request the preparation of the phrases in the present voice."""
         self._voices.report_ready()
         self._preparation.want()
 
     # --- the core -----------------------------------------------------------------------------
 
     def post(self, fact: e.Fact) -> None:
-        """Send the core a fact, and carry out its orders, before this returns.
+        """Post an event to the core, and carry out its commands, before this returns.
 
-        A fact that an order causes waits until the orders before it are done. An error in here is our own: it is
+        An event that a command causes waits until the commands before it are done. An error here is a bug: it is
         logged, and ends this session only.
         """
         self._facts.append(fact)

@@ -60,7 +60,7 @@ class SessionTranscription:
                 opened.cancel()
 
     async def _keep_open(self, options: TranscriptionOptions) -> None:
-        """Pass the stream's transcripts on as facts, and reopen the stream when it breaks, until cancelled."""
+        """Pass the stream's transcripts on as events, and reopen the stream when it breaks, until cancelled."""
         pause_s = FIRST_PAUSE_S
         while True:
             try:

@@ -28,7 +28,7 @@ class Attribution:
         """Records with a total, so far."""
 
     def watching(self, record_of: Callable[..., TurnRecord]) -> Callable[..., TurnRecord]:
-        """Return the same maker of records, with a check of each record."""
+        """Wrap `record_of` in a check of each record."""
 
         def watched(*args: Any) -> TurnRecord:
             record = record_of(*args)

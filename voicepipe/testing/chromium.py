@@ -1,4 +1,4 @@
-"""Real Chromium without a screen, driven over its DevTools protocol: opens pages, presses keys, lends them a voice.
+"""Drive headless Chromium over its DevTools protocol: open pages, press keys, play audio into the microphone.
 
 async with chromium(tmp_path, microphone=question) as browser, browser.page(url) as page:
     await page.click("#start")
@@ -33,7 +33,7 @@ PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome-stable", "goog
 
 FLAGS: Final = (
     "--headless",
-    "--no-sandbox",  # root, as in a container, has no other way
+    "--no-sandbox",  # required for root, as in a container
     "--disable-gpu",
     "--disable-quic",
     "--disable-dev-shm-usage",
@@ -64,7 +64,7 @@ class BrowserError(VoicepipeError):
 
 @dataclass(slots=True)
 class _Wire:
-    """One DevTools connection; every command gets its answer, and events go to the page they are of."""
+    """One DevTools connection: matches answers to commands, and passes events to their page."""
 
     line: ClientConnection
     tasks: asyncio.TaskGroup
@@ -90,7 +90,7 @@ class _Wire:
         return result
 
     async def read(self) -> None:
-        """Hand out what comes, until the browser goes."""
+        """Dispatch messages until the browser disconnects."""
         with contextlib.suppress(ConnectionClosed):  # Chromium hangs up without a close frame
             async for raw in self.line:
                 message = json.loads(raw)
@@ -112,7 +112,7 @@ class Page:
         self._scripts: dict[str, str] = {}
 
     async def answer(self, scripts: Mapping[str, str]) -> None:
-        """Answer the page's requests for these paths, which its server does not have."""
+        """Answer the page's requests for these paths, which its server lacks."""
         self._scripts = {path: base64.b64encode(script.encode()).decode() for path, script in scripts.items()}
         if scripts:
             await self.send_command("Fetch.enable", patterns=[{"urlPattern": f"*{path}"} for path in scripts])
@@ -122,7 +122,7 @@ class Page:
         return await self._wire.send_command(method, self._session, **params)
 
     def take(self, method: str, params: dict[str, Any]) -> None:
-        """Keep what the page complains of."""
+        """Record the page's errors."""
         if method == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
             self.complaints.append(details.get("exception", {}).get("description") or details["text"])
@@ -139,10 +139,10 @@ class Page:
         )
 
     async def evaluate(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression as plain data; a promise is waited for.
+        """Return the value of a JavaScript expression as plain data; a promise is awaited.
 
         Raises:
-            BrowserError: it threw.
+            BrowserError: the expression threw.
         """
         arguments = {"expression": expression, "awaitPromise": True, "returnByValue": True, "userGesture": True}
         answer = await self.send_command("Runtime.evaluate", **arguments)
@@ -155,7 +155,7 @@ class Page:
         """Return the expression's first value that is true.
 
         Raises:
-            TimeoutError: there was none in time.
+            TimeoutError: no value was true in time.
         """
 
         async def probe() -> Any:
@@ -169,9 +169,9 @@ class Page:
         return str(found)
 
     async def click(self, selector: str) -> None:
-        """Press the mouse on an element's middle, once it can be seen, and release it at once."""
+        """Click on an element's middle, once it is visible."""
         x, y = await self._middle(selector)
-        # Sent together: however slow we are, the browser sees a short touch.
+        # Sent together: even from a slow test, the browser gets a short click.
         await asyncio.gather(self._mouse("mousePressed", x, y), self._mouse("mouseReleased", x, y))
 
     async def mouse(self, kind: Literal["mousePressed", "mouseReleased"], selector: str) -> None:
@@ -208,12 +208,12 @@ class Page:
         await self.send_command("Input.insertText", text=text)
 
     async def screenshot(self) -> bytes:
-        """Return what is seen, as PNG."""
+        """Return a screenshot as PNG."""
         return base64.b64decode((await self.send_command("Page.captureScreenshot", format="png"))["data"])
 
 
 class Displayed(TypedDict, total=False):
-    """How a page is shown, as `Browser.page` takes it."""
+    """Display options of a page, for `Browser.page`."""
 
     width: int
     height: int
@@ -248,16 +248,16 @@ class Browser:
         scripts: Mapping[str, str] | None = None,
         kind: type[Page] = Page,
     ) -> AsyncIterator[Any]:
-        """Open `url` in a profile of its own, as if by somebody who has never been there.
+        """Open `url` in a new profile, as on a first visit.
 
         Args:
-            url: where to go.
-            width, height: of what is seen, in CSS pixels; a phone's when narrower than 600.
-            scheme: which colours the person prefers.
-            microphone: what they answer when asked for it.
+            url: the page's address.
+            width, height: of the viewport, in CSS pixels; a phone's when narrower than 600.
+            scheme: the preferred colour scheme.
+            microphone: the answer to the permission request.
             before: a script to run in the page before its own.
-            scripts: path -> script, of paths that the page's server does not have.
-            kind: a class of pages that knows more of them.
+            scripts: path -> script, for paths that the page's server lacks.
+            kind: the class of the page, for subclasses with more methods.
         """
         context = (await self._wire.send_command("Target.createBrowserContext"))["browserContextId"]
         permission = {"permission": {"name": "microphone"}, "setting": microphone, "browserContextId": context}
@@ -286,10 +286,10 @@ class Browser:
 
 
 def chromium_program() -> str:
-    """Return where Chromium or Chrome is.
+    """Return the path of Chromium or Chrome.
 
     Raises:
-        BrowserError: nowhere.
+        BrowserError: it is not installed.
     """
     found = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
     if found is None:
@@ -301,13 +301,13 @@ def chromium_program() -> str:
 async def chromium(
     folder: Path, *, microphone: Path | None = None, has_microphone: bool = True, flags: Sequence[str] = ()
 ) -> AsyncIterator[Browser]:
-    """Run Chromium for as long as the block runs.
+    """Run Chromium while the block runs.
 
     Args:
-        folder: an empty one, for its profile.
-        microphone: a wav file that is said, once, into the microphone from when a page opens it; None: beeps.
+        folder: an empty one, for the profile.
+        microphone: a WAV file that plays once into the microphone when a page opens it; None: beeps.
         has_microphone: False: a machine without one.
-        flags: more of Chromium's own.
+        flags: further flags for Chromium.
 
     Raises:
         BrowserError: it is not installed, or didn't start.
@@ -335,7 +335,7 @@ async def chromium(
         async with asyncio.timeout(END_S):
             await process.wait()
     finally:
-        with contextlib.suppress(ProcessLookupError):  # all of its group are gone
+        with contextlib.suppress(ProcessLookupError):  # all of the group have ended
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
@@ -353,7 +353,7 @@ async def _address(process: asyncio.subprocess.Process) -> str:
 
 
 async def _drain(process: asyncio.subprocess.Process) -> None:
-    """Read its log away, or it waits for us when the pipe is full."""
+    """Read and drop the log, since Chromium blocks when the pipe is full."""
     assert process.stderr is not None
     while await process.stderr.read(65_536):
         pass

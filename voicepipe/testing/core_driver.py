@@ -1,4 +1,4 @@
-"""Playbooks: a turn told as facts in and orders out, with time moved by hand."""
+"""Drive the core in tests: events in, commands out, with time moved by hand."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SESSION = "s"
 
 @dataclass(slots=True)
 class CoreDriver:
-    """Drives one core by hand and remembers all that it ordered.
+    """Drive one core by hand, and record all of its commands.
 
-    Wake-ups that the core ordered are delivered when `at` passes them, as the session would.
+    Timers that the core set fire when `at` passes them, as in a session.
     """
 
     settings: TurnSettings = field(default_factory=TurnSettings)
@@ -29,14 +29,14 @@ class CoreDriver:
     strategies: Strategies = field(default_factory=lambda: BUILT_IN, kw_only=True)
     now_ms: int = 0
     late_ms: int = 0
-    """How late wake-ups are delivered, as on a busy machine."""
+    """Delay of timers, as on a busy machine."""
 
     facts: list[tuple[int, Fact]] = field(default_factory=list)
-    """All that the core was told, and when."""
+    """All events that the core received, with their times."""
 
     orders: list[Order] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
-    """What the facts moved, in order."""
+    """The state changes, in order."""
 
     core: Core = field(init=False)
     _wake_ms: int | None = None
@@ -45,7 +45,7 @@ class CoreDriver:
         self.core = Core(SESSION, self.settings, self.core_settings, self.strategies)
 
     def at(self, now_ms: int, *facts: Fact) -> list[Order]:
-        """Let time pass to `now_ms`, then tell these facts; returns the orders of both."""
+        """Advance time to `now_ms`, then post these events; return the commands of both."""
         got: list[Order] = []
         while self._wake_ms is not None and self._wake_ms + self.late_ms <= now_ms:
             wake_ms, self._wake_ms = self._wake_ms + self.late_ms, None
@@ -67,30 +67,30 @@ class CoreDriver:
         return list(orders)
 
     def agent_state(self) -> Agent:
-        """Return what the agent does now: a call, so that no type checker takes the answer for the last one's."""
+        """Return the agent's state: a method, so that type checkers do not narrow it to the last answer."""
         return self.core.agent.state
 
     def user_state(self) -> User:
-        """Return what the user does now."""
+        """Return the user's state."""
         return self.core.user.state
 
     @property
     def announced(self) -> list[Notification]:
-        """All that the client was told."""
+        """Return all notifications to the client."""
         return announced(self.orders)
 
     @property
     def records(self) -> dict[str, TurnRecord]:
-        """The latest record of each turn."""
+        """Return the latest record of each turn."""
         return {o.record.id: o.record for o in self.orders if isinstance(o, KeepRecord)}
 
 
 def announced(orders: list[Order]) -> list[Notification]:
-    """What these orders tell the client."""
+    """Return the notifications in these commands."""
     return [order.what for order in orders if isinstance(order, Notify)]
 
 
 def names(orders: list[Order]) -> list[str]:
-    """The orders by name; an announcement by what it announces."""
+    """Return the commands by name; a notification by its own name."""
     flat = (order.what if isinstance(order, Notify) else order for order in orders)
     return [type(what).__name__ for what in flat if not isinstance(what, WakeAt)]

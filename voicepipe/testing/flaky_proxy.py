@@ -1,4 +1,4 @@
-"""A stretch of network between a client and a server, which breaks on cue: in the middle of a frame, without a goodbye.
+"""A proxy between a client and a server that breaks on cue: in the middle of a frame, without a close frame.
 
 async with relay(port) as between:
     between.cut("down", after_bytes=50_000)
@@ -23,14 +23,14 @@ READ_BYTES: Final = 64 * 1024
 
 
 class FlakyProxy:
-    """Passes on what comes, both ways. Only WebSockets are cut: pages load what they need all the same."""
+    """Forward data both ways. Only WebSockets are cut; pages load normally."""
 
     def __init__(self, server_port: int) -> None:
         self.port = 0
-        """Where clients find it, on loopback."""
+        """The port for clients, on loopback."""
 
         self.n_lines = 0
-        """How many WebSockets there have been."""
+        """Number of WebSockets so far."""
 
         self._server_port = server_port
         self._left: dict[Way, int] = {}
@@ -39,21 +39,21 @@ class FlakyProxy:
         self._open: set[asyncio.StreamWriter] = set()
 
     def cut(self, way: Way, *, after_bytes: int) -> None:
-        """Break the WebSockets once so many more bytes have gone that way over them; what comes behind is lost."""
+        """Break the WebSockets after `after_bytes` more bytes in that direction; later bytes are lost."""
         self._left[way] = after_bytes
         self._cut.clear()
 
     async def was_cut(self) -> None:
-        """Wait for that.
+        """Wait for the cut.
 
         Raises:
-            TimeoutError: too little went that way.
+            TimeoutError: too few bytes went in that direction.
         """
         async with asyncio.timeout(WAIT_S):
             await self._cut.wait()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one connection, until either side ends it."""
+        """Forward one connection until either side ends it."""
         first = await reader.read(READ_BYTES)
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
         ends = {writer, far_writer}
@@ -73,7 +73,7 @@ class FlakyProxy:
                 end.close()
 
     def abort(self) -> None:
-        """Break everything that is open."""
+        """Drop all open connections."""
         for end in tuple(self._open):
             end.transport.abort()
 
@@ -103,7 +103,7 @@ class FlakyProxy:
 
 @asynccontextmanager
 async def flaky_proxy(server_port: int) -> AsyncIterator[FlakyProxy]:
-    """Put one in front of the server on that port of loopback."""
+    """Start a proxy before the server on that port of loopback."""
     between = FlakyProxy(server_port)
     server = await asyncio.start_server(between.serve, "127.0.0.1", 0)
     between.port = server.sockets[0].getsockname()[1]

@@ -1,4 +1,4 @@
-"""Every session of a test, written down as a journal and replayed: the core must do all of it again."""
+"""Check that every session of a test, written as a journal and replayed, gives the same commands."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from voicepipe.turn.events import Fact
 from voicepipe.turn.journal import Entry, Opening
 
 MOST_SESSIONS = 4
-"""Of one test: those of a property that tries hundreds would take as long once more."""
+"""Per test: replays of a property with hundreds of examples would double its time."""
 
 
 def journal_of(opening: Opening, entries: Sequence[Entry], texts: Texts = "plain") -> bytes:
-    """A session's journal as its file would be."""
+    """Return a session's journal, as its file would be."""
     words = as_it_is if texts == "plain" else Pseudonymizer(b"a key of the tests")
     lines = [format.head(opening, agent="default", began_unix_ms=0, texts=texts, words=words)]
     for number, entry in enumerate(entries, start=1):
@@ -32,14 +32,14 @@ def journal_of(opening: Opening, entries: Sequence[Entry], texts: Texts = "plain
 
 
 class JournalCheck:
-    """Remembers what cores are told and order, while `watching`."""
+    """Record the events and commands of cores, while `watching`."""
 
     def __init__(self) -> None:
         self._sessions: list[tuple[Core, Opening, list[Entry]]] = []
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Write down the sessions that begin in the block, up to MOST_SESSIONS."""
+        """Record the sessions that begin in the block, up to MOST_SESSIONS."""
         begin, handle = Core.__init__, Core.handle
         sessions = self._sessions
 
@@ -63,14 +63,14 @@ class JournalCheck:
             yield
 
     def journals(self, texts: Texts = "plain") -> Iterator[JournalFile]:
-        """The sessions as journals, each written and read again."""
+        """Return the sessions as journals, each written and read again."""
         for _, opening, entries in self._sessions:
             journal = read_journal(journal_of(opening, entries, texts))
             journal.opening = replace(journal.opening, strategies=opening.strategies)
             yield journal
 
     def problems(self) -> list[str]:
-        """Where a replay differs from the session; with the words of both sides, and without."""
+        """Return where a replay differs from the session, with plain and with redacted texts."""
         wrong: list[str] = []
         kinds: tuple[Texts, ...] = ("plain", "pseudonymized")
         for journal in (each for texts in kinds for each in self.journals(texts)):

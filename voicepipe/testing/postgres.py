@@ -1,4 +1,4 @@
-"""A real Postgres for tests: a cluster of its own in a folder of its own, reached over a Unix socket.
+"""A real Postgres for tests: its own cluster in its own folder, reached over a Unix socket.
 
 with postgres() as url:
     store = await PostgresTurnStore.open(url)
@@ -32,7 +32,7 @@ END_S: Final = 20.0
 USER: Final = "voicepipe"
 
 QUICK: Final = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
-"""Of what is thrown away nothing need survive a power failure."""
+"""Test data need not survive a power failure."""
 
 
 class PostgresError(VoicepipeError):
@@ -41,7 +41,7 @@ class PostgresError(VoicepipeError):
 
 @dataclass(frozen=True, slots=True)
 class StoppedPostgres:
-    """A Postgres with a folder of its own, which runs when it is told to."""
+    """A Postgres with its own folder, which runs inside `running`."""
 
     url: str
     command: tuple[str, ...]
@@ -49,21 +49,21 @@ class StoppedPostgres:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Run it for as long as the block runs; again keeps what is in it. Waits: call from a worker thread."""
+        """Run the server while the block runs; a second run finds the earlier data. Blocks: call from a thread."""
         with _running(list(self.command), self.user):
             yield
 
 
 @contextmanager
 def postgres(*, options: Sequence[str] = QUICK) -> Iterator[str]:
-    """Run a Postgres for as long as the block runs, and yield its URL; see `stopped_postgres`."""
+    """Run a Postgres while the block runs, and yield its URL; see `stopped_postgres`."""
     with stopped_postgres(options=options) as server, server.running():
         yield server.url
 
 
 @contextmanager
 def stopped_postgres(*, options: Sequence[str] = QUICK) -> Iterator[StoppedPostgres]:
-    """Make a Postgres that does not run yet; its folder is there for as long as the block runs.
+    """Make a Postgres that does not run yet; its folder exists while the block runs.
 
     As root it runs as the user `postgres` or `nobody`, since it refuses to be root.
 
@@ -71,7 +71,7 @@ def stopped_postgres(*, options: Sequence[str] = QUICK) -> Iterator[StoppedPostg
         options: settings of the server, as `name=value`.
 
     Raises:
-        PostgresError: it is missing, or did not start; what it said is in the text.
+        PostgresError: it is missing, or did not start; the text has its output.
     """
     programs, user = _programs(), _user()
     folder = Path(tempfile.mkdtemp(prefix="vp-pg-"))  # not below pytest's folder, which only its owner may enter
@@ -121,7 +121,7 @@ def _running(command: list[str], user: str | None) -> Iterator[None]:
 
 
 class _Log:
-    """Reads what the server says, so that it never waits for somebody to read it."""
+    """Read the server's output continuously, so that the server never blocks on a full pipe."""
 
     def __init__(self, lines: IO[str]) -> None:
         self.started, self.ready, self.last = threading.Event(), False, "it said nothing"

@@ -1,4 +1,4 @@
-"""A user whose line breaks on cue and who comes back: to it all lines are one call, and all events one story."""
+"""A test client whose connection breaks on cue, and which resumes; all its connections share one list of events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from voicepipe.testing.user import BINARY, WAIT_S, WIRE_HZ, Event, User
 
 
 class ReconnectingUser(User):
-    """A `User` that can lose its line and resume."""
+    """A `User` that can lose its connection and resume."""
 
     def __init__(self, http: aiohttp.ClientSession, base_url: str, line: aiohttp.ClientWebSocketResponse) -> None:
         super().__init__(line)
@@ -26,7 +26,7 @@ class ReconnectingUser(User):
         self.lines = [line]
 
     async def next(self) -> Event:
-        """The next event of the call. What belongs to one line alone does not count: the answer to a resume."""
+        """Return the next event of the session. Answers to resumption are skipped: they belong to one connection."""
         event = await super().next()
         self._note(event)
         return event
@@ -43,7 +43,7 @@ class ReconnectingUser(User):
             self.secret = granted.get("resume_secret", self.secret)
 
     async def break_connection(self) -> None:
-        """Break it, without a goodbye; what is on its way is lost."""
+        """Drop the connection without a close frame; data in transit is lost."""
         connection = self.line._response.connection
         assert connection is not None
         assert connection.transport is not None
@@ -52,7 +52,7 @@ class ReconnectingUser(User):
             await self.line.close()
 
     async def resume(self) -> int:
-        """Resume on another line; returns `input_received_ms`. Fails if the server does not take it."""
+        """Resume on a new connection; return `input_received_ms`. Fails if the server refuses."""
         resumed = await self.request_resume(self.secret, self.last_event_id)
         assert resumed["type"] == "voicepipe.resumed", resumed
         self.secret = resumed["secret"]
@@ -60,7 +60,7 @@ class ReconnectingUser(User):
         return received_ms
 
     async def request_resume(self, secret: str, last_event_id: str | None, *, session_id: str | None = None) -> Event:
-        """Open another line and ask for the session; returns the answer, whatever it is."""
+        """Open a new connection and request the session; return the server's answer, of any type."""
         self.line = await self._http.ws_connect(f"{self._base_url}/v1/realtime?resume=1", max_msg_size=0)
         self.lines.append(self.line)
         request = {"session_id": session_id or self.session_id, "secret": secret, "last_event_id": last_event_id}
@@ -71,7 +71,7 @@ class ReconnectingUser(User):
         return answer
 
     async def resend_from(self, samples: Samples, received_ms: int, *, in_binary: bool = False) -> None:
-        """Send the user's sound once more from there on."""
+        """Send the user's audio again from `received_ms` on."""
         rest = samples[received_ms * WIRE_HZ // 1_000 :]
         if in_binary:
             await self.line.send_bytes(binary.user_frame(to_pcm(rest)))
@@ -81,7 +81,7 @@ class ReconnectingUser(User):
 
 @asynccontextmanager
 async def reconnecting_user(base_url: str, session: dict[str, Any]) -> AsyncIterator[ReconnectingUser]:
-    """Call the server with a session that can be resumed; check all events of all lines together at the end."""
+    """Open a session that can be resumed; check all events of all connections at the end."""
     async with aiohttp.ClientSession() as http:
         line = await http.ws_connect(f"{base_url}/v1/realtime", max_msg_size=0)
         user = ReconnectingUser(http, base_url, line)

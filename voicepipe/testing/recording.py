@@ -1,4 +1,4 @@
-"""Writes down what a server and its client say to one another, and checks all of it afterwards. Needs openai, pydantic.
+"""Record all messages between a server and its client, and check them afterwards. Needs openai, pydantic.
 
 recording = Recording()
 await session.run(recording.of(socket))
@@ -15,7 +15,7 @@ from voicepipe.protocol.binary import SoundFrame
 
 
 class Line(Protocol):
-    """A client's WebSocket, as sessions have it."""
+    """A client's WebSocket, as sessions use it."""
 
     @property
     def hung_up(self) -> bool: ...
@@ -29,15 +29,15 @@ class Line(Protocol):
 
 @dataclass(slots=True)
 class RecordedLine:
-    """A line, and everything that went over it, in order."""
+    """A connection and all its messages, in order."""
 
     line: Line
     said: list[tuple[bool, str | bytes]] = field(default_factory=list)
-    """(whether the server said it, the message)."""
+    """(whether the server sent it, the message)."""
 
     @property
     def hung_up(self) -> bool:
-        """Whether either side said goodbye."""
+        """Whether either side sent a close frame."""
         return self.line.hung_up
 
     @property
@@ -58,15 +58,15 @@ class RecordedLine:
         await self.line.send(frame)
 
     async def close(self, code: int, reason: str) -> None:
-        """Close the line."""
+        """Close the connection."""
         await self.line.close(code, reason)
 
     def abort(self) -> None:
-        """Drop the line."""
+        """Drop the connection."""
         self.line.abort()
 
     def problems(self) -> list[str]:
-        """What was wrong with the server's events: each one's shape, and their order and ids."""
+        """Return the faults of the server's events: shape, order and IDs."""
         # Imported here, since the published types take a second to load and most tests need none of them.
         from voicepipe.testing.strict_events import problems
         from voicepipe.testing.wire_checker import WireChecker
@@ -87,22 +87,22 @@ class RecordedLine:
 
 @dataclass(slots=True)
 class Recording:
-    """The lines of all sessions that ran."""
+    """The connections of all sessions that ran."""
 
     lines: list[RecordedLine] = field(default_factory=list)
 
     def of(self, line: Line) -> RecordedLine:
-        """That line, recorded from here on."""
+        """Return a connection that is recorded from now on."""
         self.lines.append(RecordedLine(line))
         return self.lines[-1]
 
     def problems(self) -> list[str]:
-        """What was wrong with any event of any session."""
+        """Return the faults of all events of all sessions."""
         return [fault for line in self.lines for fault in line.problems()]
 
 
 def _object(message: str | bytes) -> dict[str, Any]:
-    """A message as an event; whatever is none has nothing in it."""
+    """Return a message as an event; an empty one if the message is none."""
     try:
         event = json.loads(message)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Stories: a playbook in verbs, for plots where the numbers of turns, utterances and flushes only get in the way."""
+"""Write core tests as scenarios in verbs, without numbers of turns, utterances and flushes."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from voicepipe.turn.record.values import ModelAttempt
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, SpeculationLimits, TurnSettings
 
 STEP_MS = 50
-"""So much time passes before each fact, unless the teller says more."""
+"""Time before each event, unless the test sets more."""
 
 REPORT_MS = 100
-"""How often the ear tells how long a voice over the agent's has lasted."""
+"""Interval of the VAD's reports of how long speech over the agent's has lasted."""
 
 
 Role = Literal["hedge", "replacement", "continuation"]
 
 
 class Scenario:
-    """Everybody on stage knows only what they were told: the transcriber its flushes, the provider its replies.
+    """A scenario whose components get only their own commands: the transcriber its flushes, the provider its replies.
 
-    What a reply does is told of the latest one that was started, unless `of` says which (0 for the first).
-    Every verb returns the orders that followed.
+    Verbs about a reply mean the latest one that was started, unless `of` names another (0 for the first).
+    Every verb returns the commands that followed.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Scenario:
     # --- the user ---------------------------------------------------------------------------
 
     def speaks(self, for_ms: int = 1_000) -> list[Order]:
-        """The user begins to speak, and does so for a while."""
+        """The user begins to speak, and continues for `for_ms`."""
         now_ms = self.driver.now_ms + STEP_MS
         got = self._post(e.SpeechStarted(now_ms - 60, now_ms - 360))
         if not any(isinstance(order, Duck) for order in got):
@@ -77,7 +77,7 @@ class Scenario:
         return got + self.goes_on(for_ms)
 
     def goes_on(self, for_ms: int, *, voiced_ms: int = 0, echoes: bool = False) -> list[Order]:
-        """The voice over the agent's goes on for a while, and has lasted so long already."""
+        """The speech over the agent's continues for `for_ms`; `voiced_ms` of it were voiced before."""
         got, until_ms = [], self.driver.now_ms + for_ms
         while self.driver.now_ms + REPORT_MS <= until_ms:
             voiced_ms += REPORT_MS
@@ -90,11 +90,11 @@ class Scenario:
         return self._post(e.SpeechPaused(now_ms - 80, now_ms - 80))
 
     def is_silent(self, silence_ms: int) -> list[Order]:
-        """The pause has lasted so long, and is not over."""
+        """The pause has lasted `silence_ms`, and is not over."""
         return self._post(e.SilenceGrew(silence_ms))
 
     def is_scored(self, name: str, score: float) -> list[Order]:
-        """A model outside the core has judged the pause."""
+        """A model outside the core has scored the pause."""
         turn = self.driver.core.user.turn
         return self._post(e.EndpointScored(turn.marks["voiced_last"] if turn else 0, name, score))
 
@@ -103,11 +103,11 @@ class Scenario:
         return self._post(e.SilenceGrew(self.driver.settings.silence_ms), after_ms=400)
 
     def goes_silent(self, audio_ms: int) -> list[Order]:
-        """Nobody has spoken for long: what the ear has heard so far is committed."""
+        """The session was silent for long: the audio so far is committed."""
         return self._post(e.SilenceCommitted(audio_ms), after_ms=0)
 
     def says(self, words: str = "What time is it?") -> list[Order]:
-        """A whole utterance; the words are known before the silence is over."""
+        """The user says a whole utterance; its text is known before the silence is over."""
         return self.speaks() + self.pauses() + self.transcribes(words) + self.stops()
 
     def leaves(self) -> list[Order]:
@@ -129,7 +129,7 @@ class Scenario:
         return self._post(e.TranscriptFinished(self._utterances[-1], 0, words, provider="fake/stt"))
 
     def guesses(self, words: str) -> list[Order]:
-        """The transcriber says what the utterance sounds like so far."""
+        """The transcriber sends an interim text of the utterance."""
         return self._post(e.TranscriptGrew(self._utterances[-1], words))
 
     def stt_fails(self, *, of: int = -1) -> list[Order]:
@@ -139,7 +139,7 @@ class Scenario:
     # --- the client ---------------------------------------------------------------------------
 
     def creates(self, **reply: Any) -> list[Order]:
-        """The client asks for a reply."""
+        """The client requests a reply."""
         return self._post(e.ReplyRequested("evt", ReplySettings(**reply)))
 
     def cancels(self, response_id: str | None = None) -> list[Order]:
@@ -149,11 +149,11 @@ class Scenario:
     def commits(
         self, buffered_ms: int = 1_000, last_voiced_ms: int | None = None, last_voiced_audio_ms: int | None = None
     ) -> list[Order]:
-        """The client says that the turn is over."""
+        """The client ends the turn."""
         return self._post(e.CommitRequested("evt", buffered_ms, last_voiced_ms, last_voiced_audio_ms))
 
     def clears(self) -> list[Order]:
-        """The client wants the audio forgotten."""
+        """The client clears the input audio."""
         return self._post(e.ClearRequested("evt"))
 
     def changes(self, **settings: Any) -> list[Order]:
@@ -166,16 +166,16 @@ class Scenario:
         return self._post(e.ItemCreateRequested("evt", item, after))
 
     def truncates(self, item_id: str, audio_ms: int, *, content_index: int = 0) -> list[Order]:
-        """The client says how much of a reply was heard."""
+        """The client reports how much of a reply was played."""
         return self._post(e.ItemTruncateRequested("evt", item_id, content_index, audio_ms))
 
     def reports(self, played_ms: int, *, input_ms: int = 0, of: int = -1, after_ms: int = STEP_MS) -> list[Order]:
-        """The client says what it has played of a reply."""
+        """The client reports the played amount of a reply."""
         fact = e.PlaybackReported(self._replies[of].item_id, played_ms, 0, input_ms)
         return self._post(fact, after_ms=after_ms)
 
     def is_away(self, for_ms: int, *, missed_ms: int = 0, of: int = -1) -> list[Order]:
-        """The line breaks and the client comes back after a while; so much of a reply's sound had not arrived."""
+        """Break the connection and resume it after `for_ms`; `missed_ms` of a reply's audio had not arrived."""
         got = self._post(e.ConnectionLost()) + self.passes(for_ms)
         missed = ((self._replies[of].turn, missed_ms),) if missed_ms else ()
         return got + self._post(e.ConnectionResumed(missed), after_ms=0)
@@ -183,27 +183,27 @@ class Scenario:
     # --- the reply ----------------------------------------------------------------------------
 
     def model_requested(self, *, of: int = -1) -> list[Order]:
-        """The question has left for the model."""
+        """The request was sent to the model."""
         return self._post(e.ModelRequested(*self._key(of), "fake/llm"))
 
     def model_reached(self, *, of: int = -1) -> list[Order]:
-        """The question has its connection."""
+        """The request has a connection."""
         return self._post(e.ModelConnected(*self._key(of)))
 
     def voice_reached(self, hidden_ms: int, *, of: int = -1) -> list[Order]:
-        """The reply has a connection to its voice."""
+        """The reply has a connection to its TTS."""
         return self._post(e.SynthesizerConnected(*self._key(of), hidden_ms))
 
     def model_joined(self, provider: str, role: Role = "hedge", *, of: int = -1) -> list[Order]:
-        """A router asks another model too."""
+        """A router sends the request to another model too."""
         return self._post(e.ModelJoined(*self._key(of), provider, role))
 
     def model_chosen(self, provider: str, why: str, *, of: int = -1) -> list[Order]:
-        """A router says who answers."""
+        """A router reports the provider that answers."""
         return self._post(e.ModelChosen(*self._key(of), provider, why))
 
     def model_attempted(self, attempt: ModelAttempt, *, of: int = -1) -> list[Order]:
-        """A router says what came of one call."""
+        """A router reports the outcome of one call."""
         return self._post(e.ModelAttempted(*self._key(of), attempt))
 
     def token(self, text: str = "It is noon.", *, of: int = -1) -> list[Order]:
@@ -216,7 +216,7 @@ class Scenario:
         return self._post(e.CallGrew(*self._key(of), index, *named, arguments))
 
     def counts(self, n_in: int, n_out: int, n_cached: int = 0, n_cache_write: int = 0, *, of: int = -1) -> list[Order]:
-        """The model's provider says what it cost."""
+        """The model's provider reports the usage."""
         return self._post(e.TokensCounted(*self._key(of), n_in, n_out, n_cached, n_cache_write))
 
     def model_done(self, reason: e.FinishReason = "stop", *, of: int = -1) -> list[Order]:
@@ -224,13 +224,13 @@ class Scenario:
         return self._post(e.ModelFinished(*self._key(of), reason))
 
     def clause(self, text: str = "It is noon.", *, shortened: bool = False, of: int = -1) -> list[Order]:
-        """A clause goes to the voice."""
+        """A clause goes to the TTS."""
         key = self._key(of)
         number = self._n_clauses[key] = self._n_clauses.get(key, -1) + 1
         return self._post(e.ClauseHandedOver(*key, number, text, "fake/tts", shortened))
 
     def sound(self, duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
-        """The voice sends sound of the latest clause."""
+        """The TTS sends audio of the latest clause."""
         key = self._key(of)
         return self._post(e.SoundArrived(*key, self._n_clauses[key], duration_ms, 20))
 
@@ -239,15 +239,15 @@ class Scenario:
         return self._post(e.OutputSent(*self._key(of), duration_ms))
 
     def has_ready(self, *phrases: str) -> list[Order]:
-        """There is sound of these phrases."""
+        """Audio of these phrases is prepared."""
         return self._post(e.PhrasesReady(frozenset(phrases)))
 
     def filler_sent(self, duration_ms: int = 600, *, of: int = -1) -> list[Order]:
-        """Sound of the filler has left for the client."""
+        """Audio of the filler was sent to the client."""
         return self._post(e.FillerSent(*self._key(of), duration_ms))
 
     def voice_done(self, *, of: int = -1) -> list[Order]:
-        """All sound has come."""
+        """All audio has arrived."""
         return self._post(e.SynthesisFinished(*self._key(of)))
 
     def breaks(self, stage: e.StageName = "llm", *, of: int = -1) -> list[Order]:
@@ -255,7 +255,7 @@ class Scenario:
         return self._post(e.StageFailed(*self._key(of), stage, f"fake/{stage}", "broke"))
 
     def begins_to_answer(self, text: str = "It is noon.", duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
-        """One clause of the reply has come, and left for the client if the gate is open."""
+        """One clause of the reply arrives, and is sent to the client if the release gate is open."""
         got = self.model_requested(of=of) + self.token(text, of=of) + self.clause(text, of=of)
         got += self.sound(duration_ms, of=of)
         return got + self.sent(duration_ms, of=of) if self._key(of) in self._opened else got
@@ -268,28 +268,28 @@ class Scenario:
     # --- time, and how it went ----------------------------------------------------------------
 
     def loop_stalled(self, for_ms: int) -> list[Order]:
-        """Our event loop was held up until now: what came last had waited for it."""
+        """The event loop was blocked until now, which delayed the last event."""
         return self._post(e.EventLoopStalled(self.driver.now_ms - for_ms, self.driver.now_ms), after_ms=0)
 
     def passes(self, duration_ms: int) -> list[Order]:
-        """Nothing happens for a while."""
+        """Let time pass without events."""
         return self._see(self.driver.at(self.driver.now_ms + duration_ms))
 
     def said(self, kind: type) -> list[Any]:
-        """All announcements of one kind, in order."""
+        """Return all notifications of one kind, in order."""
         return [what for what in self.driver.announced if isinstance(what, kind)]
 
     def ended(self) -> list[tuple[str, str]]:
-        """How the responses ended: (status, reason), in order."""
+        """Return how the responses ended: (status, reason), in order."""
         return [(what.status, what.reason) for what in self.said(a.ResponseEnded)]
 
     def outcomes(self) -> list[tuple[str | None, str]]:
-        """How the turns ended: (outcome, reason), in the order of their numbers."""
+        """Return how the turns ended: (outcome, reason), in the order of their numbers."""
         records = sorted(self.driver.records.values(), key=lambda record: record.turn)
         return [(record.outcome, record.reason) for record in records]
 
     def started(self) -> list[StartReply]:
-        """All replies that were started."""
+        """Return all replies that were started."""
         return self._replies
 
     def _key(self, of: int) -> tuple[int, int]:

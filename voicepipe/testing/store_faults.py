@@ -1,6 +1,6 @@
-"""What can go wrong with a SQLite file of this process, planted for real, by any user: the errors are SQLite's.
+"""Plant real faults in a SQLite file of this process, as any user: the errors are SQLite's.
 
-Each fault is a context manager that begins and ends it. They need Linux (`/proc/self/fd`, `/dev/full`) and say so.
+Each fault is a context manager that begins and ends it. They need Linux (`/proc/self/fd`, `/dev/full`) and raise else.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Final
 from voicepipe.errors import VoicepipeError
 
 Fault = Callable[[Path], AbstractContextManager[None]]
-"""Makes the file at a path fail for as long as the block runs."""
+"""Make the file at a path fail while the block runs."""
 
 _OPEN_FILES: Final = Path("/proc/self/fd")
 
 
 class NoFaultsHereError(VoicepipeError):
-    """This machine can't plant the fault."""
+    """This machine does not support the fault."""
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Another connection holds the write lock and does not let go."""
+    """Hold the write lock on another connection."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -35,9 +35,9 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def full(path: Path) -> Iterator[None]:
-    """The disk has no room left: writes to the log of changes give ENOSPC. What is there can be read."""
+    """Fill the disk: writes to the write-ahead log give ENOSPC. Existing data can be read."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        # So that readers need the log for nothing, and can't notice that it is another file now.
+        # So that readers do not need the log, and cannot detect that it is another file now.
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     with _replaced([path.with_name(f"{path.name}-wal")], "/dev/full", os.O_RDWR):
         yield
@@ -45,7 +45,7 @@ def full(path: Path) -> Iterator[None]:
 
 @contextmanager
 def broken_disk(path: Path) -> Iterator[None]:
-    """Reading and writing give I/O errors, and the file can't be opened anew: another thing lies at its place."""
+    """Make reads and writes give I/O errors, and opening anew fail: another file is at the path."""
     files = [path.with_name(f"{path.name}{suffix}") for suffix in ("", "-wal", "-shm")]
     aside = [(file, file.with_name(f"{file.name}.aside")) for file in files if file.exists()]
     with _replaced(files[:2], str(path.parent), os.O_RDONLY | os.O_DIRECTORY):
@@ -62,7 +62,7 @@ def broken_disk(path: Path) -> Iterator[None]:
 
 @contextmanager
 def damaged(path: Path) -> Iterator[None]:
-    """The schema is garbage, as after a torn write: every statement finds the file malformed."""
+    """Replace the schema by garbage, as after a torn write: every statement finds the file malformed."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         whole = other.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table'").fetchall()
     _write_schema(path, [(name, "CREATE TABLE garbage (") for name, _ in whole])
@@ -86,7 +86,7 @@ def _write_schema(path: Path, tables: list[tuple[str, str]]) -> None:
 
 @contextmanager
 def _replaced(paths: list[Path], by: str, flags: int) -> Iterator[None]:
-    """This process's open files at `paths` are another one for as long as the block runs."""
+    """Replace this process's open files at `paths` by another file while the block runs."""
     descriptors = [fd for fd in _open_descriptors() if _target(fd) in {str(path) for path in paths}]
     if not descriptors:
         raise NoFaultsHereError(f"expected open files among {', '.join(path.name for path in paths)}, got none")
@@ -98,7 +98,7 @@ def _replaced(paths: list[Path], by: str, flags: int) -> Iterator[None]:
         yield
     finally:
         for fd, original in originals.items():
-            if _is_same(fd, stand_in):  # else it was closed meanwhile, and the number may be somebody else's now
+            if _is_same(fd, stand_in):  # else the file was closed meanwhile, and the number may be reused
                 os.dup2(original, fd)
             os.close(original)
         os.close(stand_in)

@@ -1,4 +1,4 @@
-"""Checks Realtime server events against the `openai` package's own types. Needs openai and pydantic.
+"""Check Realtime server events against the `openai` package's own types. Needs openai and pydantic.
 
 assert problems(event) == []                  # the GA shape
 assert problems(event, dialect="beta") == []  # the older one
@@ -21,11 +21,11 @@ from voicepipe.protocol import extensions
 Dialect = Literal["ga", "beta"]
 
 SERVER_SIDE_SESSION_FIELDS: Final = frozenset({"id", "object", "expires_at"})
-"""What real servers add to the published session type, which is that of a request."""
+"""Members that real servers add to the published session type, which is that of a request."""
 
 
 NEVER_NULL: Final = frozenset({"id", "type", "status", "role", "name", "call_id", "object", "detail", "image_url"})
-"""Members of an item or part that readers of another language take for absent or a string (zod's `optional()`)."""
+"""Members that clients in other languages expect to be absent or a string (zod's `optional()`)."""
 
 
 def _classes(union: Any) -> Mapping[str, type[BaseModel]]:
@@ -37,7 +37,7 @@ def _classes(union: Any) -> Mapping[str, type[BaseModel]]:
 EVENTS: Final[Mapping[Dialect, Mapping[str, type[BaseModel]]]] = MappingProxyType(
     {"ga": _classes(RealtimeServerEvent), "beta": _classes(BetaServerEvent)}
 )
-"""By dialect, each event's published type by the event's name."""
+"""Dialect -> event name -> published type."""
 
 
 @cache
@@ -46,10 +46,10 @@ def _adapter(published: type[BaseModel]) -> TypeAdapter[BaseModel]:
 
 
 def problems(event: Mapping[str, Any], *, dialect: Dialect = "ga", extended: bool = False) -> list[str]:
-    """What keeps one emitted event from being exactly of its published shape, as `path: kind: text`; [] if nothing.
+    """Return the differences of an event from its published shape, as `path: kind: text`; [] if there are none.
 
-    Unknown members count, at any depth, and so do values that would only pass after a conversion. With `extended`, for
-    sessions that opted in, our own events and members are held to our own types.
+    Unknown members count, at any depth, and so do values that would only pass after a conversion. With `extended`, the
+    package's own events and members are checked against its own types.
     """
     if extended and str(event.get("type")) in extensions.SERVER_EVENTS:
         return _extension_faults(event)
@@ -63,7 +63,7 @@ def problems(event: Mapping[str, Any], *, dialect: Dialect = "ga", extended: boo
         opted_in = {extensions.OPT_IN} if extended else set()
         event = {**event, "session": _comparable(_without(session, opted_in), dialect)}
     if event.get("type") == "transcription_session.updated":
-        # The published type demands a secret, and says that it comes over REST only.
+        # The published type requires a secret, and documents that it comes over REST only.
         event = {**event, "session": {"client_secret": {"value": "", "expires_at": 0}, **event["session"]}}
     try:
         _adapter(published).validate_python(dict(event), strict=True, extra="forbid")
@@ -85,11 +85,11 @@ def _without(session: dict[str, Any], names: set[str]) -> dict[str, Any]:
 
 
 def _comparable(session: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
-    """A session without what the published types can't have: the server's own fields, and names that are ours."""
+    """Return a session without the server's own fields and names, which the published types lack."""
     visible = {key: value for key, value in session.items() if key not in SERVER_SIDE_SESSION_FIELDS}
     if dialect == "ga":
         return visible
-    visible.pop("model", None)  # the older types list the models of their day
+    visible.pop("model", None)  # the older types have a fixed list of models
     if session.get("object") == "realtime.transcription_session":
         visible["input_audio_transcription"] = None
     return visible
@@ -104,7 +104,7 @@ def _items(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _item_faults(item: Mapping[str, Any]) -> Iterator[str]:
-    """What the published types allow and some client dies of."""
+    """Yield faults that the published types allow and that break some client."""
     parts = item.get("content", []) if item.get("type") == "message" else []
     if not isinstance(parts, list) or (item.get("type") == "message" and "content" not in item):
         yield "item.content: an array, even when it is empty"

@@ -109,7 +109,7 @@ class WireChecker:
 
     @property
     def unfinished(self) -> list[str]:
-        """Return what was begun and has not ended: responses, and items that were added."""
+        """Return the unfinished responses, and the items that were added and are not done."""
         open_items = [item for item in self._order if item not in self._items_done]
         return [f"response {each}" for each in self._responses] + [f"item {each}" for each in open_items]
 
@@ -189,7 +189,7 @@ class WireChecker:
         self._place(item_id, previous)
 
     def _item_created(self, event: Event) -> None:
-        """Check the older dialect's one event for an item that is whole, or that a response begins."""
+        """Check the older dialect's single event for an item: complete, or begun by a response."""
         self._need(self.dialect == "beta", "an event of the older dialect")
         self._item_added(event)
         if event["item"]["status"] != "in_progress":

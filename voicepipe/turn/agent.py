@@ -36,7 +36,7 @@ class AgentSide:
         """Turns whose reply is complete and still playing while the next one is made."""
 
         self._ended: list[Turn] = []
-        """The latest closed turns: a client may still report how much of them was heard."""
+        """The latest closed turns: a client may still report how much of them was played."""
 
         self._asides: dict[int, Turn] = {}
         """Out-of-band replies, by turn."""
@@ -58,7 +58,7 @@ class AgentSide:
 
     @property
     def playing(self) -> Turn | None:
-        """Return the turn of the conversation whose audio the user hears or may hear any moment, or None."""
+        """Return the turn of the conversation whose audio plays or may play any moment, or None."""
         audible = (
             t for t in (*self._tails, self.turn) if t and t.reply.released and t.settings.audible and t.audio.arrived_ms
         )

@@ -1,7 +1,7 @@
 """Act on the latency budget while a turn runs, so that the user waits less, or at least not in silence.
 
 At every mark the core projects when the user will hear the answer. From this projection follow four actions, in this
-order. The LLM request carries the time left: a router hedges by it, and asks another LLM when one fails. A first clause
+order. The LLM request carries the time left: a router hedges by it, and uses another LLM when one fails. A first clause
 that does not close is cut at a word. A filler phrase fills the wait. An apology replaces an answer that failed.
 """
 
@@ -28,7 +28,7 @@ WORTH_MS: Final = 250
 
 
 class BudgetActions:
-    """Check the conversation's running answer after each event that may change when it is heard."""
+    """Check the conversation's running answer after each event that may change when it becomes audible."""
 
     def __init__(self, context: TurnContext, user: UserSide, agent: AgentSide, answers: Answers) -> None:
         self._context, self._user, self._agent, self._answers = context, user, agent, answers
@@ -42,7 +42,7 @@ class BudgetActions:
         """The latest turn whose times were learned."""
 
         self.over = False
-        """The answer checked last has been heard: no more can be done for it."""
+        """The answer checked last is audible: no further action can help."""
 
         self.restless = False
         """The answer is late, and not yet late enough for a filler: any event may find that it is."""

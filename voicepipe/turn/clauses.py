@@ -108,7 +108,7 @@ def _ends_sentence(text: str, i: int, end: int) -> bool:
         return False  # 3.5, example.com, "Wait..." not finished yet
     before = text[max(0, i - _LOOK_BACK_CHARS) : i + 1]
     if text[i] == "." and _NOT_AN_END.search(before):
-        # "Dr." or "p. 3" goes on; "at 5. Then" does not: a capital after the space tells them apart.
+        # "Dr." or "p. 3" goes on; "at 5. Then" does not: a capital after the space distinguishes them.
         following = _NEXT_WORD.search(text, end)
         goes_on = following is None or not following[0].isupper()
         return not goes_on and text[i - 1].isdigit() and not _numbers_item(before, whole=i <= _LOOK_BACK_CHARS)

@@ -1,4 +1,4 @@
-"""What both sides of a turn share: the conversation, the settings, ids, deadlines, and the commands of this event."""
+"""The shared state of both sides of a turn: conversation, settings, ids, deadlines, and the commands of this event."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from voicepipe.turn.turn import Turn
 
 
 class Learned:
-    """What the turns of this session have shown: usual durations, whether early replies pay, and what was spent."""
+    """The statistics of this session's turns: usual durations, whether early replies pay, and what was spent."""
 
     def __init__(self, core: CoreSettings) -> None:
         self.usual = UsualTimes(core.budget)

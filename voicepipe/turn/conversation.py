@@ -69,7 +69,7 @@ class OutputAudio:
         """Return the words of this speech that have begun by `played_ms` of its audio.
 
         Within a clause words are placed where the TTS reports them, or else by proportion of characters. The word that
-        is being spoken counts as heard: the history holds at most one word beyond the exact position.
+        is being spoken counts as played: the history holds at most one word beyond the exact position.
         """
         words: list[str] = []
         left_ms = played_ms
@@ -302,7 +302,7 @@ class Conversation:
         self._unlink(item_id)
 
     def truncate(self, item_id: str, *, content_index: int, audio_end_ms: int) -> int:
-        """Cut an audio reply to the words heard by `audio_end_ms`; return the position of the cut, in ms.
+        """Cut an audio reply to the words played by `audio_end_ms`; return the position of the cut, in ms.
 
         A position beyond the audio that was sent is clamped to it, since clients round up.
 

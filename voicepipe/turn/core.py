@@ -33,13 +33,13 @@ class After:
     """The passes that an event of this kind needs even if it moves neither machine and begins or ends no reply."""
 
     answers: bool = False
-    """It may let a reply begin, or be heard."""
+    """The event may let a reply begin, or become audible."""
 
     budget: bool = False
-    """It may change when the answer is expected: a mark, or what the user hears meanwhile."""
+    """The event may change when the answer is expected: a mark, or other audio that plays meanwhile."""
 
     idle: bool = False
-    """It may begin or end the silence of both sides."""
+    """The event may begin or end the silence of both sides."""
 
 
 NOTHING: Final = After()
@@ -120,7 +120,7 @@ class Core:
         return orders
 
     def _follow(self, after: After, now_ms: int) -> None:
-        """Run the passes that the event needs; all of them once it has changed who speaks or what is answered."""
+        """Run the passes that the event needs; all of them once it has changed a state machine or a reply."""
         transitions, timers, actions = self.transitions, self.context.timers, self._actions
         if after.answers or transitions.changed or self._interruptions.overlap is not None:
             self._settle(now_ms)
@@ -317,7 +317,7 @@ class Core:
         self._reply_failed(turn, fact.stage, f"{fact.provider}: {fact.why}", now_ms)
 
     def _reply_failed(self, turn: Turn, stage: str, why: str, now_ms: int) -> None:
-        """Handle a failed reply. A speculative reply is dropped: the LLM is asked again at the turn's end."""
+        """Handle a failed reply. A speculative reply is dropped: the LLM request is repeated at the turn's end."""
         if self.user.turn is turn and self.user.state is not User.ENDED:
             turn.guess_failed = True
             self.agent.revise(turn)

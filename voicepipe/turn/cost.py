@@ -1,4 +1,4 @@
-"""Compute what turns cost: the answer that was heard and, separately, what was paid without being heard."""
+"""Compute what turns cost: the answer that was played and, separately, what was paid for unplayed answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from voicepipe.turn.turn import Turn
 MINUTE_MS: Final = 60_000
 
 OPEN_TURNS: Final = 32
-"""Number of turns kept open: more than can run at once or get late news."""
+"""Number of turns kept open: more than can run at once or get late events."""
 
 
 def turn_cost(turn: Turn, prices: PriceList) -> TurnCost:
@@ -92,7 +92,7 @@ class CostTracker:
         # Bounded: the oldest of these turns is closed for good when another comes.
         self._latest: dict[int, _Sum] = {}
         self._stt_ms: Counter[str] = Counter()
-        """STT provider -> the audio that it was given and that is not charged to a turn yet, in ms."""
+        """STT provider -> the audio that was sent to it and not charged to a turn yet, in ms."""
 
     def add_audio(self, provider: str, duration_ms: int) -> None:
         """Record that an STT's text has come, for `duration_ms` more audio."""

@@ -93,7 +93,7 @@ class SilenceCommitted:
 
 @dataclass(frozen=True, slots=True)
 class TranscriberConnected:
-    """The STT has its connection, which is kept between utterances."""
+    """The STT has its connection, which stays open between utterances."""
 
     took_ms: int
     """How long connecting took, in ms."""
@@ -202,7 +202,7 @@ class ItemCreateRequested:
 
 @dataclass(frozen=True, slots=True)
 class ItemTruncateRequested:
-    """The client reports how much of an audio reply was heard."""
+    """The client reports how much of an audio reply was played."""
 
     event_id: str | None
     item_id: str
@@ -255,7 +255,7 @@ class ModelRequested:
 
 @dataclass(frozen=True, slots=True)
 class ModelConnected:
-    """The request has a connection to its provider, kept from before or new."""
+    """The request has a connection to its provider, reused or new."""
 
     turn: int
     revision: int
@@ -263,7 +263,7 @@ class ModelConnected:
 
 @dataclass(frozen=True, slots=True)
 class ModelJoined:
-    """Another LLM was asked for the answer too."""
+    """The request was sent to another LLM too."""
 
     turn: int
     revision: int
@@ -283,7 +283,7 @@ class ModelChosen:
 
 @dataclass(frozen=True, slots=True)
 class ModelAttempted:
-    """One of the requests made for the answer is over, heard or not."""
+    """One of the requests made for the answer is over, used or not."""
 
     turn: int
     revision: int
@@ -328,7 +328,7 @@ class CachedSpeechUsed:
 
 @dataclass(frozen=True, slots=True)
 class SynthesizerConnected:
-    """The reply has a connection to its TTS provider, kept from before or new."""
+    """The reply has a connection to its TTS provider, reused or new."""
 
     turn: int
     revision: int

@@ -250,7 +250,7 @@ class Interruptions:
     def _duck(self, overlap: Overlap, now_ms: int) -> None:
         playing = self._agent.playing
         overlap.undecided, overlap.ducked_ms = playing is not None and not self._echoing, now_ms
-        if playing is None:  # an answer is being generated, and none of it can be heard
+        if playing is None:  # an answer is being generated, and none of it is audible
             return
         self._context.order(Duck(playing.number))
         if not overlap.undecided:

@@ -51,7 +51,7 @@ class ItemRequests:
             self._context.notify(a.ItemDeleted(fact.item_id))
 
     def truncated(self, fact: e.ItemTruncateRequested, now_ms: int) -> None:
-        """Cut an audio reply to what the client reports as heard."""
+        """Cut an audio reply to what the client reports as played."""
         self._agent.write_down()
         try:
             cut_ms = self._context.conversation.truncate(

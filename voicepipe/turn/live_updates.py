@@ -1,4 +1,4 @@
-"""Live updates of a running turn: what is new in its record since the event before."""
+"""Live updates of a running turn: the changes of its record since the event before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of what was sent has been heard: audio plays in real time, unless the client reports otherwise."""
+"""Estimate how much audio has been played: audio plays in real time, unless the client reports otherwise."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def believed_ms(turn: Turn, played_ms: int) -> int:
 
 
 def note_audible(turn: Turn, played_ms: int, input_ms: int, now_ms: int) -> bool:
-    """Stamp when the user heard the reply's first audible sample, by the client's report; return False if it was known.
+    """Stamp when the reply's first audible sample was played, by the client's report; return False if it was known.
 
     Both ends of the wait are positions in the user's own audio: `input_ms` less what has played since that sample, and
     t0. No clock but the client's is involved, and the network round trip counts. For a turn without t0 in the user's
-    audio (there was no speech) the report's arrival counts. Impossible values are clamped: nothing is heard before it
+    audio (there was no speech) the report's arrival counts. Impossible values are clamped: nothing is played before it
     was sent, nor after it was reported.
     """
     audible_ms, sent_ms = turn.audio.audible_at_ms, turn.marks.get(attribution.FIRST_SENT)

@@ -34,7 +34,7 @@ class Tariff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceList:
-    """The prices of a session's providers. What is not listed has no known price."""
+    """The prices of a session's providers. An unlisted provider has no known price."""
 
     models: Mapping[str, Tariff] = field(default_factory=dict)
     """By spec."""

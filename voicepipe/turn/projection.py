@@ -19,7 +19,7 @@ LEGS: Final = (
 """(stage, the mark that begins it, the mark that ends it), in the order of a spoken answer."""
 
 MARKS: Final = tuple(end for _, _, end in LEGS[:-1])
-"""At each of these marks, and when the LLM is asked, the projection is stored."""
+"""At each of these marks, and at the LLM request, the projection is stored."""
 
 REMEMBERED: Final = 8
 """Number of the latest turns whose median is a stage's usual duration."""
@@ -28,7 +28,7 @@ PRIOR_SHARE: Final = 0.5
 """Share of its limit that a stage is expected to take before it was ever measured: most stay well within it."""
 
 LATE_FACTOR: Final = 4 / 3
-"""A late stage will take longer still: this factor times its duration so far, in all. Of times with a long tail (a
+"""Expected total of a late stage: this factor times its duration so far, in all. Of times with a long tail (a
 lognormal of sigma 0.5, past its median) that is about the median of the rest.
 """
 
@@ -48,7 +48,7 @@ class UsualTimes:
         self._seen: dict[str, deque[int]] = {stage: deque(maxlen=REMEMBERED) for stage, _, _ in LEGS}
 
     def note(self, marks: Mapping[str, int]) -> None:
-        """Record the marks of an answer that was heard."""
+        """Record the marks of an answer that was played."""
         for stage, start, end in LEGS:
             if start in marks and end in marks:
                 self._seen[stage].append(max(0, marks[end] - marks[start]))
@@ -59,7 +59,7 @@ class UsualTimes:
         return seen[(len(seen) - 1) // 2] if seen else round(attribution.limit_of(self._limits, stage) * PRIOR_SHARE)
 
     def first_audible_ms(self, marks: Mapping[str, int], now_ms: int) -> int:
-        """Return the session time at which a requested answer is expected to be heard, as of now."""
+        """Return the session time at which a requested answer is expected to be audible, as of now."""
         at_ms = marks.get(attribution.LLM_REQUESTED, now_ms)
         for stage, _, end in LEGS:
             at_ms = marks[end] if end in marks else self._end_ms(stage, at_ms, now_ms)
@@ -82,7 +82,7 @@ class UsualTimes:
         return start_ms + int(spare_ms / LATE_FACTOR) + 1
 
     def left_ms(self, marks: Mapping[str, int], now_ms: int) -> int | None:
-        """Return how long an LLM that is asked now may take, in ms, if the total is to be kept.
+        """Return how long an LLM request sent now may take, in ms, if the total limit is to be met.
 
         None: the usual limit applies, or the total is missed already.
         """

@@ -207,7 +207,7 @@ class Answers:
         return turn
 
     def _give_way(self, now_ms: int) -> None:
-        """Drop a speculative reply or an apology not yet heard: a reply that the client requests goes first."""
+        """Drop a speculative reply or an apology not yet audible: a reply that the client requests goes first."""
         if (guess := self._drop_guess()) is not None:
             guess.guess_failed = True
         unheard = [

@@ -46,7 +46,7 @@ def filler(turn: Turn) -> Message:
 
 
 def finish_response(context: TurnContext, turn: Turn) -> None:
-    """Notify the client that all of the reply has come, and whether the LLM was cut short."""
+    """Notify the client that the reply is complete, and whether the LLM was cut short."""
     cut_by = _CUT_BY.get(turn.reply.finish_reason)
     if cut_by is None:
         end_response(context, turn, "completed")

@@ -1,4 +1,4 @@
-"""Which LLM answers a turn, which TTS speaks it, which STT transcribed it, and what else was tried for it."""
+"""Record the route of a turn: its LLM, its TTS, its STT, and the failed or superseded attempts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def voice_changed(turn: Turn, fact: e.SynthesizerChanged, now_ms: int) -> None:
 
 
 def voice_unheard(turn: Turn, fact: e.SynthesisUnused, now_ms: int) -> None:
-    """Record a TTS that was asked in vain."""
+    """Record a TTS whose audio was not used."""
     turn.account.tts_usage.waste(fact.provider, fact.n_chars)
 
 
@@ -43,12 +43,12 @@ def voice_reached(turn: Turn, fact: e.SynthesizerConnected, now_ms: int) -> None
 
 
 def model_joined(turn: Turn, fact: e.ModelJoined, now_ms: int) -> None:
-    """Record that another LLM is asked for the answer too."""
+    """Record that the request was sent to another LLM too."""
     turn.reply.actions.append(ACTIONS[fact.role])
 
 
 def model_attempted(turn: Turn, fact: e.ModelAttempted, now_ms: int) -> None:
-    """Record that one of the requests made for the answer is over."""
+    """Record that one of the requests for the answer is over."""
     turn.reply.attempts.append(fact.attempt)
     action = ACTIONS.get(fact.attempt.role, "")
     if action and turn.reply.actions.count(action) < sum(

@@ -81,7 +81,7 @@ class SpeculationStats:
     def answer_ms(self) -> int | None:
         """Return the longest time the current provider takes from the start of a reply to its first audio, in ms.
 
-        The longest of its latest answers counts: a later answer is heard late, while a start that comes too soon is
+        The longest of its latest answers counts: a later answer is played late, while a start that comes too soon is
         only perhaps wasted. None: not known yet.
         """
         known = self._account().answers_ms
@@ -133,7 +133,7 @@ class SpeculationStats:
         self._account().note(used=True, saved_ms=head_start_ms if answer_ms is None else min(head_start_ms, answer_ms))
 
     def output_released(self, turn: Turn, now_ms: int) -> None:
-        """Record that the reply may be heard: if it was started early, it is kept."""
+        """Record that the reply may be played: if it was started early, it is kept."""
         if turn.words:
             return  # no early start was considered
         ready_ms = turn.marks.get(attribution.FIRST_SOUND if turn.settings.audible else attribution.FIRST_DELTA)

@@ -28,7 +28,7 @@ class User(Enum):
 
 
 class SpeechEnd(Enum):
-    """What HOLDING rests on: its two sub-states."""
+    """The two sub-states of HOLDING: the evidence for it."""
 
     DETECTED = "detected"
     """The VAD has detected the pause."""
@@ -42,10 +42,10 @@ class Agent(Enum):
 
     IDLE = "idle"
     PREPARING = "preparing"
-    """The LLM was asked."""
+    """The request was sent to the LLM."""
 
     READY = "ready"
-    """There is something to say, held by the gate."""
+    """There is output, held by the release gate."""
 
     SPEAKING = "speaking"
     """Until the audio has been played at the client, which is seconds after the last of it was sent."""
@@ -58,7 +58,7 @@ class Agent(Enum):
 
 
 class OverlapState(Enum):
-    """What is known of speech over the agent's, until it is an interruption or is dropped."""
+    """The evidence on speech over the agent's, until it is an interruption or is dropped."""
 
     UNDECIDED = "undecided"
     """The agent is ducked, for a moment. Nothing new may begin."""
@@ -83,7 +83,7 @@ _TAKE = (e.SpeechWentOn, e.TranscriptGrew, e.TranscriptFinished, e.CommitRequest
 """Events that may show that speech over the agent's is an interruption."""
 
 _PLAYED = (*_BREAK, *_COMPLETE, e.CancelRequested, e.ItemTruncateRequested, e.PlaybackReported, e.ConnectionResumed)
-"""Events that may end a reply that is being heard; then the overlap becomes the user's turn."""
+"""Events that may end a reply that is being played; then the overlap becomes the user's turn."""
 
 _GO_ON = (e.TimePassed, *_TRANSCRIPT, e.SilenceGrew, e.ClearRequested, e.SettingsChanged, e.UserLeft)
 """Events that may show that there was no interruption."""

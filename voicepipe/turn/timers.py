@@ -75,7 +75,7 @@ _BESIDE_WORK: Final = frozenset((Timer(Due.IDLE), Timer(Due.WATCHDOG)))
 
 
 class Timers:
-    """When what is due. Pure: it orders no wake-up itself."""
+    """The times of all timers. Pure: the class orders no wake-up itself."""
 
     def __init__(self, limits: Deadlines) -> None:
         self._limits = limits
@@ -83,7 +83,7 @@ class Timers:
         """Timer -> session ms."""
 
         self.lost_ms: int | None = None
-        """Since when the connection is down: time stands still for all timers until it is back."""
+        """The time at which the connection was lost: time stands still for all timers until it is back."""
 
         self.changed = False
         """A timer was set or cleared since the latest call of `wake_ms`."""

@@ -24,7 +24,7 @@ class Utterances:
         self._context = context
         self._recent: list[Utterance] = []
         self._stt_took_ms: int | None = None
-        """How long connecting to the STT took, in ms; None: it keeps no connection, or has none yet."""
+        """How long connecting to the STT took, in ms; None: the STT has no permanent connection, or none yet."""
 
     def begin(self, audio_start_ms: int, *, aside: bool = False) -> Utterance:
         """Begin a new utterance; the user's audio counts as it from here on. `aside`: the client is not notified of it

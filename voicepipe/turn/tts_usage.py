@@ -1,4 +1,4 @@
-"""How much text each TTS was given to speak."""
+"""Count the text that was sent to each TTS."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class TtsUsage:
     """Characters as spoken, by provider. Text that is played from disk costs nothing, and is subtracted."""
 
     played: Counter[str] = field(default_factory=Counter)
-    """Text for the user to hear."""
+    """Text whose audio is used."""
 
     unused: Counter[str] = field(default_factory=Counter)
-    """Text of a TTS that lost to a sooner TTS."""
+    """Text of a TTS that lost to a faster TTS."""
 
     def give(self, provider: str, n_chars: int) -> None:
         """Add text given to a TTS."""
@@ -26,7 +26,7 @@ class TtsUsage:
         self.played[to] += n_chars
 
     def waste(self, provider: str, n_chars: int) -> None:
-        """Add text given to a TTS beside the TTS that is heard."""
+        """Add text given to a TTS beside the TTS whose audio is used."""
         self.unused[provider] += n_chars
 
     def recite(self, provider: str, n_chars: int) -> None:

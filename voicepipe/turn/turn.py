@@ -75,7 +75,7 @@ class Utterance:
 
     @property
     def in_progress(self) -> bool:
-        """Return whether it goes on, or its words are still to come."""
+        """Return whether the utterance continues, or its words are still to come."""
         return not self.committed or not self.known
 
     @property
@@ -137,7 +137,7 @@ class Reply:
     """When it was started."""
 
     guess: bool = False
-    """It was started before the turn was over, and whether it will be heard is not known yet."""
+    """The reply was started before the turn was over, and it is not known yet whether it will be played."""
 
     released: bool = False
     """The gate has opened."""
@@ -182,7 +182,7 @@ class Reply:
     """The TTS was ordered to begin before a clause had closed."""
 
     def next_revision(self) -> Reply:
-        """Return the reply that takes the place of this one. Only a filler that was said remains."""
+        """Return the reply that takes the place of this one. Only a filler that was played remains."""
         return Reply(self.revision + 1, actions=[action for action in self.actions if action == FILLER])
 
 
@@ -200,13 +200,13 @@ class ReplyAudio:
     """Latest session time of its playback: no report moves its end beyond this."""
 
     reported: bool = False
-    """The client has reported when its first audio was heard."""
+    """The client has reported when its first audio was played."""
 
     cut_reported: bool = False
-    """The client has reported with an event of its own where it was cut."""
+    """The client has reported the position of the cut with a separate event."""
 
     cut_ms: int | None = None
-    """Where it was cut, if it was."""
+    """The position of the cut, if there was one."""
 
     def queued_ms(self, now_ms: int) -> int:
         """Return how much of the audio that has come is still to be played, in ms."""
@@ -231,20 +231,20 @@ class Filler:
 
 @dataclass(slots=True)
 class Accounting:
-    """What a turn has used, by all of its revisions, and what has delayed it."""
+    """The resources of a turn, for all of its revisions, and the holds that have delayed it."""
 
     providers: dict[str, str] = field(default_factory=dict)
     """Stage -> the provider that served it latest."""
 
     speculation: Speculation = field(default_factory=Speculation)
     input_tokens: int = 0
-    """What the LLM reads for the latest reply, in tokens, estimated from the text."""
+    """Input tokens of the latest reply, estimated from the text."""
 
     tts_usage: TtsUsage = field(default_factory=TtsUsage)
-    """The text given to the TTS."""
+    """The text sent to the TTS."""
 
     stt_ms: dict[str, int] = field(default_factory=dict)
-    """STT -> how much audio it was given for this turn's texts, and since the turn before, in ms."""
+    """STT -> audio sent to it for this turn's texts, and since the turn before, in ms."""
 
     active_ms: int = 0
     """How long the turn took, from the user's first audio to its end, in ms; set at the end."""
@@ -267,7 +267,7 @@ class Turn:
     """How its reply is made."""
 
     words: str = ""
-    """What its reply says without a request to the LLM."""
+    """The text of a reply without a request to the LLM."""
 
     marks: dict[str, int] = field(default_factory=dict)
     question: Question = field(default_factory=Question)
@@ -281,9 +281,7 @@ class Turn:
     """
 
     guess_failed: bool = False
-    """A reply that was started before the turn was over failed or was in the way: the LLM is asked again at the turn's
-    end.
-    """
+    """A speculative reply failed or was in the way: the LLM request is repeated at the turn's end."""
 
     outcome: Outcome | None = None
     reason: str = ""
@@ -341,7 +339,7 @@ class Turn:
         self.marks = {name: ms for name, ms in self.marks.items() if name in retained}
 
     def played_text(self, now_ms: int) -> str:
-        """Return the words of the reply that were heard by now."""
+        """Return the words of the reply that were played by now."""
         reply, audio = self.reply, self.audio
         if not self.settings.audible:
             return reply.text

@@ -1,4 +1,4 @@
-"""Settings by their documented names, as changes of what a recorded session was given."""
+"""Changes of a recorded session's settings, by their documented names."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ AGENT_OPTIONS: Final = (
     *("speculate_max_starts", "speculate_max_wasted_tokens", "speculate_max_wasted_share"),
     "speculate_ms_per_1000_tokens",
 )
-"""Of `[agents.NAME]`: those that the core heeds. Others choose providers, of which a journal has only these."""
+"""Options of `[agents.NAME]` that the core uses. Others choose providers, for which a journal has no alternatives."""
 
 SECTIONS: Final[Mapping[str, type]] = MappingProxyType({"budget": BudgetLimits, "deadlines": Deadlines})
 
 SPELLINGS: Final = MappingProxyType(
     {"turn_detection.silence_duration_ms": "silence_ms", "endpoint.min_silence_ms": "silence_ms"}
 )
-"""What a client, and people, call it."""
+"""The wire's and the documentation's names."""
 
 _OF_SPECULATION: Final = "speculate_"
 
 
 def option_named(key: str) -> str | None:
-    """The option that a key means: `silence_ms` for `agents.sales.silence_ms`, `budget.total_ms` as it stands; None
-    when there is none, or no replay can show what it does."""
+    """Return the option for a key: `silence_ms` for `agents.sales.silence_ms`, `budget.total_ms` as it is.
+
+    None if there is no such option, or if a replay cannot show its effect.
+    """
     section, _, name = key.partition(".")
     if section in SECTIONS:
         return key if name in {each.name for each in fields(SECTIONS[section])} else None
@@ -41,16 +43,16 @@ def option_named(key: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Other values for some options, by the names that `option_named` gives."""
+    """Other values for some options, by the names that `option_named` returns."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def of_opening(self, opening: Opening) -> Opening:
-        """What the core begins with."""
+        """Return the core's initial settings with these."""
         return replace(opening, settings=self.of_turns(opening.settings), core=self.of_core(opening.core))
 
     def of_turns(self, settings: TurnSettings) -> TurnSettings:
-        """The session's settings, at any time, with these."""
+        """Return a session's turn settings with these."""
         strategy = self.values.get("end_of_turn", settings.end_of_turn)
         shortest_ms = self.values.get("silence_ms")
         if shortest_ms is None:
@@ -61,7 +63,7 @@ class Changes:
         return replace(settings, interruption=self.values.get("interruption", settings.interruption))
 
     def of_core(self, core: CoreSettings) -> CoreSettings:
-        """The operator's settings with these."""
+        """Return the operator's settings with these."""
         limits = {
             name.removeprefix(_OF_SPECULATION): value
             for name, value in self.values.items()
@@ -88,7 +90,7 @@ class Changes:
 
 
 def _lengthened(strategy: str) -> float:
-    """What a strategy's wait without evidence is, as a multiple of the setting `silence_ms`."""
+    """Return a strategy's wait without evidence, as a multiple of the setting `silence_ms`."""
     return 1 if strategy == SILENCE else ADAPTIVE_MIDDLE
 
 

@@ -1,4 +1,4 @@
-"""What a recorded session tells of the world around the core: who did what on their own, and what answered to what."""
+"""Read from a journal how users and providers behaved: their own events, and their answers to commands."""
 
 from __future__ import annotations
 
@@ -23,112 +23,112 @@ Key = tuple[int, int]
 
 _USUAL_FINAL_MS: Final = 200
 _USUAL_SENT_MS: Final = 1
-"""Where a session shows nothing of the kind."""
+"""Default where a session has no example."""
 
 ANSWERS: Final = (e.TimePassed, e.SilenceCommitted, e.PlaybackReported, e.OutputSent, e.FillerSent)
-"""Facts that follow from orders, beside those of a reply and of a flush."""
+"""Events that follow from commands, beside those of a reply and of a flush."""
 
 
 class NotReplayable(VoicepipeError):
-    """The core does not do any more what the journal says."""
+    """The current core does not reproduce the journal."""
 
 
 @dataclass(slots=True)
 class LearnedReply:
-    """One reply as it was made."""
+    """One reply as it was recorded."""
 
     key: Key
     item_id: str
     started_ms: int
-    """When it was ordered."""
+    """The time of its command."""
 
     question: str
     audible: bool
     words: str
     facts: list[tuple[int, e.Fact]] = field(default_factory=list)
-    """(ms after the order, fact)"""
+    """(ms after the command, event)"""
 
     sent_after_ms: int | None = None
-    """How long its first sound took to the socket, once there was some and the gate was open."""
+    """Time from the first audio, with the release gate open, to the socket."""
 
     played_after_ms: int | None = None
-    """From there to the first sound at the client, by the client's word."""
+    """From there to the first sound at the client, as the client reported."""
 
     @property
     def whole(self) -> bool:
-        """Whether it was made to its end."""
+        """Whether the reply was completed."""
         kinds = {type(fact) for _, fact in self.facts}
         return e.StageFailed in kinds or {e.ModelFinished, e.SynthesisFinished} <= kinds
 
     @property
     def calls(self) -> frozenset[str]:
-        """Ids of the calls that it made."""
+        """Return the IDs of its function calls."""
         return frozenset(fact.call_id for _, fact in self.facts if isinstance(fact, e.CallGrew) and fact.call_id)
 
     def reached_ms(self, kind: type) -> int | None:
-        """When the first fact of that kind came, after the order."""
+        """Return the time of the first event of that kind, after the command."""
         return next((after_ms for after_ms, fact in self.facts if type(fact) is kind), None)
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedText:
-    """What the transcriber made of an utterance up to one of its pauses."""
+    """The transcriber's text of an utterance up to one of its pauses."""
 
     utterance: int
     began: int
-    """The number of the fact with which the utterance began."""
+    """The number of the event that began the utterance."""
 
     pause: int
-    """The number of the fact that told of the pause."""
+    """The number of the event that reported the pause."""
 
     text: str
     language: str | None
     provider: str
     after_ms: int
-    """Between the request and the text."""
+    """Time from the request to the text."""
 
 
 @dataclass(slots=True)
 class Learned:
-    """Everything of one journal."""
+    """All that is learned from one journal."""
 
     opening: Opening
     entries: list[Entry]
     lacks: str = ""
-    """Why the journal ends before its session did; empty when it does not."""
+    """Why the journal ends before its session did; empty if it does not."""
 
     texts: list[LearnedText] = field(default_factory=list)
     replies: list[LearnedReply] = field(default_factory=list)
     records: dict[str, TurnRecord] = field(default_factory=dict)
     tool_delays_ms: dict[str, int] = field(default_factory=dict)
-    """Call id -> how long after its reply had ended the client gave the output."""
+    """Call ID -> time from the end of its reply to the client's output."""
 
     played_after_ms: int | None = None
-    """From the first sound at the socket to the first at the client, as it usually was; None: it never said."""
+    """Median time from the first audio at the socket to that at the client; None if the client never reported it."""
 
     @property
     def text_after_ms(self) -> int:
-        """How long the transcriber usually took."""
+        """Return the transcriber's median latency."""
         return median_low([each.after_ms for each in self.texts] or [_USUAL_FINAL_MS])
 
     @property
     def sent_after_ms(self) -> int:
-        """How long sound usually took to the socket."""
+        """Return the median time of audio to the socket."""
         return median_low([r.sent_after_ms for r in self.replies if r.sent_after_ms is not None] or [_USUAL_SENT_MS])
 
     @property
     def usual_reply(self) -> LearnedReply | None:
-        """The reply with the median time to its first sound, of those that were made to their end."""
+        """Return the reply with the median time to its first audio, of the complete ones."""
         first_ms = [(r.reached_ms(e.SoundArrived), i) for i, r in enumerate(self.replies) if r.whole]
         audible = sorted((ms, i) for ms, i in first_ms if ms is not None)
         return self.replies[audible[(len(audible) - 1) // 2][1]] if audible else None
 
 
 def learn(journal: JournalFile) -> Learned:
-    """Read off a journal how the world answered.
+    """Learn from a journal.
 
     Raises:
-        NotReplayable: the core does something else today, so what followed from what can't be told.
+        NotReplayable: the current core decides otherwise, so causes and effects cannot be matched.
     """
     found = replay(journal).difference
     if found is not None:
@@ -149,13 +149,13 @@ def learn(journal: JournalFile) -> Learned:
 
 
 def of_reply(fact: e.Fact) -> Key | None:
-    """The reply that a fact tells of."""
+    """Return the reply that an event belongs to."""
     turn, revision = getattr(fact, "turn", None), getattr(fact, "revision", None)
     return (turn, revision) if isinstance(turn, int) and isinstance(revision, int) else None
 
 
 def question_of(order: c.StartReply) -> str:
-    """The latest that somebody said to the agent, or gave it."""
+    """Return the latest user text or item for the reply."""
     for item in reversed(order.items):
         if isinstance(item, Message) and item.role == "user":
             return item.text()
@@ -165,13 +165,13 @@ def question_of(order: c.StartReply) -> str:
 
 
 def with_key(fact: e.Fact, key: Key) -> e.Fact:
-    """The same fact of another reply."""
+    """Return the same event for another reply."""
     more: dict[str, Any] = {"turn": key[0], "revision": key[1]}
     return replace(fact, **more)
 
 
 def _orders(entries: Sequence[Entry], kind: type) -> Iterator[tuple[int, int, Any]]:
-    """(number of the fact, when, order) of all orders of a kind."""
+    """Yield (number of the event, time, command) for all commands of a kind."""
     for number, entry in enumerate(entries):
         yield from ((number, entry.now_ms, order) for order in entry.orders if type(order) is kind)
 

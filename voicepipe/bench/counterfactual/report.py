@@ -1,4 +1,4 @@
-"""What the user would have felt, turn by turn, and what can't be known of it."""
+"""Report the latency of each turn under other settings, and the limits of the estimate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BORROWED: Final = "its answer was not recorded to its end: the rest as long as u
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One turn, as it was and as it would have been; None where there is no such turn."""
+    """One turn, as recorded and as simulated; None where there is no such turn."""
 
     was: TurnRecord | None
     would_be: TurnRecord | None
@@ -28,24 +28,24 @@ class Row:
 
     @property
     def difference_ms(self) -> int | None:
-        """How much later it would have been heard."""
+        """Return the simulated latency less the recorded one."""
         was_ms, would_be_ms = _latency_ms(self.was), _latency_ms(self.would_be)
         return None if was_ms is None or would_be_ms is None else would_be_ms - was_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To "what if"."""
+    """The answer to a what-if question."""
 
     rows: tuple[Row, ...]
     off_by_ms: int
-    """How far a turn is from the recording at most when nothing is changed: the error of this way to reckon."""
+    """The largest deviation of a turn from the recording without changes: the error of the method."""
 
     caveats: tuple[str, ...]
 
 
 def what_if(learned: Learned, changes: Changes) -> Answer:
-    """Live the session again under other settings, and say what the user would have felt."""
+    """Simulate the session with other settings, and return the latencies."""
     control, simulated = simulate(learned), simulate(learned, changes)
     offs = [abs(row.difference_ms) for row in _rows(learned, control) if row.difference_ms is not None]
     rows = tuple(_rows(learned, simulated))
@@ -53,7 +53,7 @@ def what_if(learned: Learned, changes: Changes) -> Answer:
 
 
 def _rows(learned: Learned, simulated: Simulated) -> Iterator[Row]:
-    """Turns are the same when they answer the same last word of the user's, or the same request."""
+    """Yield matched turns: those that answer the same last word of the user, or the same request."""
     was = {_t0_ms(record): record for record in learned.records.values()}
     would_be = {_t0_ms(record): record for record in simulated.records.values()}
     shifted = _matched_in_order(was, would_be)
@@ -64,7 +64,7 @@ def _rows(learned: Learned, simulated: Simulated) -> Iterator[Row]:
 
 
 def _matched_in_order(was: Mapping[int, TurnRecord], would_be: Mapping[int, TurnRecord]) -> dict[int, int]:
-    """Turns that nobody spoke in come when their cause does, and that may be another instant: cause by cause."""
+    """Match turns without speech by their cause and order, since their times may differ."""
     found: dict[int, int] = {}
     for cause in ("tool", "apology", "idle"):
         old = sorted(t for t, record in was.items() if record.cause == cause)
@@ -103,7 +103,7 @@ def _why(learned: Learned, was: TurnRecord | None, would_be: TurnRecord | None, 
 
 
 def _moved(was: TurnRecord, would_be: TurnRecord) -> Iterator[str]:
-    """The parts of what the user waited for that differ, the largest first."""
+    """Yield the stages that differ, the largest difference first."""
     before, after = _parts(was), _parts(would_be)
     moves = {name: after.get(name, 0) - before.get(name, 0) for name in {**before, **after}}
     for name, ms in sorted(moves.items(), key=lambda move: (-abs(move[1]), move[0])):
@@ -116,7 +116,7 @@ def _parts(record: TurnRecord) -> dict[str, int]:
 
 
 def _went_on_after_ms(learned: Learned, record: TurnRecord) -> int | None:
-    """How long after that last word the user spoke again in the same recorded turn."""
+    """Return how long after that last word the user spoke again in the same recorded turn."""
     t0_ms = _t0_ms(record)
     inner = [
         entry.fact.onset_ms - t0_ms
@@ -147,7 +147,7 @@ def _caveats(learned: Learned, changes: Changes, rows: Sequence[Row]) -> Iterato
 
 
 def _is_cut(row: Row) -> bool:
-    """An answer that came to its end in the recording would not have."""
+    """Whether a reply that was complete in the recording would be cut off."""
     return (
         row.was is not None
         and row.would_be is not None
@@ -161,7 +161,7 @@ def _settings(learned: Learned) -> Iterator[e.SettingsChanged]:
 
 
 def table(answer: Answer) -> Iterator[str]:
-    """Lines of text for people."""
+    """Yield the answer as lines of text."""
     yield f"{'turn':<6}{'was':>11}{'what if':>12}{'change':>8}  why"
     for row in answer.rows:
         number = str(row.was.turn) if row.was is not None else "+"
@@ -179,7 +179,7 @@ def _cell(record: TurnRecord | None) -> str:
 
 
 def plain(answer: Answer) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the answer as plain data."""
     rows = [
         {
             "turn": row.was.turn if row.was is not None else None,

@@ -1,4 +1,4 @@
-"""A recorded session again: the user does what they did, and what answers to orders takes as long as it did."""
+"""Simulate a recorded session again: the user acts as recorded, and providers answer with the recorded delays."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from voicepipe.turn.record.values import TurnRecord
 
 SILENCE_STEP_MS: Final = 20
 REPORT_MS: Final = 100
-"""How often the ear tells how long a silence, or a voice over the agent's, has lasted."""
+"""Interval of the VAD's reports of a silence, or of speech over the agent's."""
 
 MAX_SILENCE_MS: Final = 20_000
 FILLER_CHAR_MS: Final = 60
-"""Some 15 characters a second are spoken, where nobody has heard how long that phrase is."""
+"""Assumed speech rate, about 15 characters a second, for phrases without a recorded length."""
 
 _STAGES: Final = (e.ModelRequested, e.ModelTextReceived, e.ClauseHandedOver, e.SoundArrived)
 
 
 @dataclass(slots=True)
 class Simulated:
-    """What came of it."""
+    """The result of a simulation."""
 
     records: dict[str, TurnRecord] = field(default_factory=dict)
     borrowed: set[Key] = field(default_factory=set)
-    """Replies that, or parts of which, have the times of another one."""
+    """Replies that use the times of another one, at least in part."""
 
     illegal_moves: list[str] = field(default_factory=list)
 
 
 def simulate(learned: Learned, changes: Changes = NO_CHANGES) -> Simulated:
-    """Live the session again under other settings."""
+    """Simulate the session again with other settings."""
     return _World(learned, changes).run()
 
 
 @dataclass(slots=True)
 class _Running:
-    """One reply that is being made here."""
+    """One reply in progress in the simulation."""
 
     order: c.StartReply
     source: LearnedReply
@@ -58,7 +58,7 @@ class _Running:
 
 
 class _World:
-    """Time goes from event to event. Facts that somebody caused wait for their cause."""
+    """A discrete-event simulation. Events with a cause wait for their cause."""
 
     def __init__(self, learned: Learned, changes: Changes) -> None:
         self._learned, self._changes = learned, changes
@@ -69,14 +69,14 @@ class _World:
         self._now_ms = 0
         self._running: dict[Key, _Running] = {}
         self._sources: dict[str, _Running] = {}
-        """By response."""
+        """By response ID."""
 
         self._utterance = self._their_utterance = 0
         self._utterances: dict[int, int] = {}
-        """Theirs, as recorded -> ours."""
+        """Recorded ID -> simulated ID."""
 
         self._began: dict[int, int] = {}
-        """Our utterance -> the number of the fact with which it began."""
+        """Simulated utterance -> the number of the event that began it."""
 
         self._place = self._pause = 0
         self._in_utterance = self._silent = False
@@ -84,13 +84,13 @@ class _World:
         self._items: dict[str, str] = {}
         self._responses: dict[str, str] = {}
         self._scale_ms = 0
-        """What the user's audio lags behind the session's clock."""
+        """Lag of the user's audio behind the session's clock."""
 
         self._waiting: dict[str, list[tuple[int, e.Fact]]] = {}
-        """Call id -> (ms after it, fact): what the client does once the call is made."""
+        """Call ID -> (ms after it, event): the client's events after a function call."""
 
     def run(self) -> Simulated:
-        """Live to the end of the recording, and until every turn is over."""
+        """Simulate to the end of the recording, and until every turn is over."""
         if filler := self._core.context.core.budget_actions.filler:
             self._at(0, lambda now_ms: self._post(e.PhrasesReady(frozenset((filler,))), now_ms))
         waits, waits_from_ms = "", 0
@@ -125,10 +125,10 @@ class _World:
         for order in orders:
             self._execute(order, now_ms)
 
-    # --- what happens by itself ---------------------------------------------------------------
+    # --- events without a cause ---------------------------------------------------------------
 
     def _happen(self, number: int, now_ms: int) -> None:
-        """The fact of that number comes, as it did."""
+        """Post the event of that number at its recorded time."""
         entry = self._learned.entries[number]
         fact, self._place = entry.fact, number
         for order in entry.orders:
@@ -151,7 +151,7 @@ class _World:
         self._utterances[self._their_utterance] = self._utterance
 
     def _translated(self, fact: e.Fact) -> e.Fact:
-        """The same with our names for things."""
+        """Return the event with simulated IDs."""
         match fact:
             case e.SettingsChanged(settings):
                 return e.SettingsChanged(self._changes.of_turns(settings))
@@ -171,7 +171,7 @@ class _World:
         return fact
 
     def _watch_silence(self, number: int, from_ms: int, now_ms: int) -> None:
-        """Tell that the pause lasts, beyond what the recording has: its ear stopped at the end of the turn."""
+        """Report a pause beyond the recording, whose VAD stopped at the end of the turn."""
 
         def grow(at_ms: int) -> None:
             if self._pause == number and self._silent and self._in_utterance:
@@ -182,7 +182,7 @@ class _World:
         self._at(max(now_ms, self._last_reported_ms(number)) + SILENCE_STEP_MS, grow)
 
     def _last_reported_ms(self, number: int) -> int:
-        """When the recorded ear told of that pause for the last time."""
+        """Return the time of the last recorded report of that pause."""
         last_ms = self._learned.entries[number].now_ms
         for entry in self._learned.entries[number + 1 :]:
             if isinstance(entry.fact, e.SpeechStarted | e.SpeechPaused):
@@ -191,7 +191,7 @@ class _World:
                 last_ms = entry.now_ms
         return last_ms
 
-    # --- what answers to orders ---------------------------------------------------------------
+    # --- effects of commands ------------------------------------------------------------------
 
     def _execute(self, order: c.Order, now_ms: int) -> None:
         match order:
@@ -223,7 +223,7 @@ class _World:
                 pass
 
     def _follow_voice(self, now_ms: int) -> None:
-        """Tell how long a voice lasts that the recorded ear was not asked about."""
+        """Report the length of speech that the recorded VAD was not watching."""
         pause_ms = None
         for entry in self._learned.entries[self._place + 1 :]:
             if isinstance(entry.fact, e.SpeechWentOn):
@@ -245,7 +245,7 @@ class _World:
                 pieces.append(_rest(texts[-1].text, [text.text for text in texts if text.pause < began]))
         at_pause = [text for text in self._learned.texts if text.pause == pause]
         if not at_pause and not pieces:
-            return  # the transcriber never said what that was, and nor can we
+            return  # no recorded text, so none here
         after_ms = at_pause[0].after_ms if at_pause else self._learned.text_after_ms
         source = (at_pause or known)[-1]
         text = " ".join(piece for piece in pieces if piece)
@@ -258,14 +258,14 @@ class _World:
         key = (order.turn, order.revision)
         source = self._source(order, now_ms)
         if source is None:
-            return  # nobody ever answered: the core's deadlines will tell
+            return  # no recorded answer: the core's deadlines apply
         self._running[key] = running = _Running(order, source)
         self._items[source.item_id] = order.item_id
         for after_ms, fact in self._timeline(running):
             self._at(now_ms + after_ms, lambda at_ms, fact=fact: self._go_on(key, fact, at_ms))  # type: ignore[misc]
 
     def _source(self, order: c.StartReply, now_ms: int) -> LearnedReply | None:
-        """The recorded reply to the same question: the one that got furthest, and then the nearest."""
+        """Return the recorded reply to the same request: the most complete one, then the nearest."""
         question, audible = question_of(order), order.reply.audible
         same = [
             each
@@ -278,7 +278,7 @@ class _World:
         return self._learned.usual_reply
 
     def _timeline(self, running: _Running) -> list[tuple[int, e.Fact]]:
-        """What the reply does; one that was cut short in the recording goes on as the session's usual one does."""
+        """Return the reply's events; one that was cut off in the recording continues as the session's usual one."""
         source, usual = running.source, self._learned.usual_reply
         if source.whole or usual is None or not source.audible:
             return source.facts
@@ -318,7 +318,7 @@ class _World:
         self._send(key, running, now_ms, text=True)
 
     def _send(self, key: Key, running: _Running, now_ms: int, *, text: bool) -> None:
-        """Let what there is go to the client; its first sound is heard when the client has said so before."""
+        """Send the available output to the client; its first audio is played as late as the client reported."""
         if not running.unsent_ms:
             if text and not running.order.reply.audible:
                 self._at(now_ms, lambda at_ms: self._post(e.OutputSent(*key, 0), at_ms))
@@ -350,7 +350,7 @@ class _World:
         self._at(now_ms, lambda at_ms: self._post(e.FillerSent(*key, lasts_ms), at_ms))
 
     def _call(self, response_id: str, now_ms: int) -> None:
-        """The client hears of its calls, and answers them."""
+        """Send the client its calls, and schedule its answers."""
         running = self._sources.get(response_id)
         for call_id in running.source.calls if running is not None else ():
             for after_ms, fact in self._waiting.pop(call_id, ()):
@@ -368,6 +368,6 @@ def _call_of(fact: e.Fact) -> str:
 
 
 def _rest(text: str, before: list[str]) -> str:
-    """What a text says beyond what was known of it before."""
+    """Return the part of a text that was not known before."""
     known = before[-1] if before else ""
     return text[len(known) :].strip() if known and text.startswith(known) else text

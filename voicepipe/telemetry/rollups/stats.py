@@ -79,12 +79,12 @@ class StatsPoint:
     over: int
     failed: int
     p50_ms: int | None
-    """Of the turn latency; None: no turn was heard."""
+    """Of the turn latency; None: no turn had audible output."""
 
     p95_ms: int | None
     p99_ms: int | None
     critical: Mapping[str, float]
-    """Stage -> ms that users waited for it, on average over the turns that were heard."""
+    """Stage -> ms that users waited for it, on average over the turns with audible output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ class Stats:
     """Turns whose total broke its limit."""
 
     measured: int = 0
-    """Turns of which the user heard anything: of these a share `over / measured` was late."""
+    """Turns with audible output: of these a share `over / measured` was late."""
 
     outcomes: Mapping[str, int] = field(default_factory=dict)
     actions: Mapping[str, int] = field(default_factory=dict)

@@ -227,7 +227,7 @@ class SessionSummary:
 
     failed: int
     slowest_ms: int | None
-    """The longest turn latency; None: no turn was heard."""
+    """The longest turn latency; None: no turn had audible output."""
 
     cost_usd: float
 

@@ -121,7 +121,7 @@ async def a_waiting_watch_is_woken(open_cluster: OpenCluster) -> None:
 
 
 async def a_config_is_stored_until_its_token_expires(open_cluster: OpenCluster) -> None:
-    """And not a second longer."""
+    """A config is gone once its token has expired."""
     async with open_cluster() as cluster:
         await cluster.keep_config("c1", b'{"instructions":"hi"}', project="shop", until_s=LATER_S, now_s=NOW_S)
         assert await cluster.config("c1", project="shop", now_s=LATER_S - 1) == b'{"instructions":"hi"}'
@@ -130,7 +130,7 @@ async def a_config_is_stored_until_its_token_expires(open_cluster: OpenCluster) 
 
 
 async def a_config_of_another_project_is_not_there(open_cluster: OpenCluster) -> None:
-    """Even with its id known."""
+    """A config of another project is not found, even by its ID."""
     async with open_cluster() as cluster:
         await cluster.keep_config("c1", b"{}", project="shop", until_s=LATER_S, now_s=NOW_S)
         assert await cluster.config("c1", project="rival", now_s=NOW_S) is None
@@ -197,7 +197,7 @@ async def a_counter_lives_as_long_as_its_longest_count(open_cluster: OpenCluster
 
 
 async def a_full_pool_takes_no_slot_anywhere(open_cluster: OpenCluster) -> None:
-    """All pools or none, and the full one is named."""
+    """A slot is taken in all pools or in none, and the error names the full one."""
     pools = {"machine": 5, "project/shop": 1}
     async with open_cluster() as cluster:
         assert await cluster.take_slots("s1", pools, owner="p", until_s=LATER_S, now_s=NOW_S) is None
@@ -235,7 +235,7 @@ async def slots_given_back_are_free(open_cluster: OpenCluster) -> None:
 
 
 async def slots_of_a_dead_process_are_free_after_their_time(open_cluster: OpenCluster) -> None:
-    """While one that renews in time keeps its own."""
+    """Slots of a process that stopped renewing are freed; a process that renews in time keeps its own."""
     async with open_cluster() as cluster:
         await cluster.take_slots("s1", {"m": 2}, owner="dead", until_s=LATER_S, now_s=NOW_S)
         await cluster.take_slots("s2", {"m": 2}, owner="alive", until_s=LATER_S, now_s=NOW_S)

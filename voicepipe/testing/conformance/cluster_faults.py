@@ -70,7 +70,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(open_rig: OpenRig, unavailable: Unavailable = "admit") -> AsyncIterator[Bench]:
-    """A cluster that retries its store every few ms."""
+    """Open a cluster that retries its store every few ms."""
     changes: list[Change] = []
     health = StorageHealth(unix_ms, changes.append)
     options = ResilientOptions(unavailable=unavailable, answer_ms=1_000, first_pause_ms=5, last_pause_ms=20)
@@ -89,7 +89,7 @@ async def _slot(cluster: Cluster, holder: str, most: int) -> str | None:
 
 
 async def a_call_by_an_unknown_client_secret_goes_through(open_rig: OpenRig) -> None:
-    """From the token check to the slot: nothing raises, with `admit`."""
+    """With `admit`, no step raises from the token check to the slot."""
     claims, now_s = claims_of(issued_at_s=unix_s()), unix_s()
     async with bench(open_rig) as its:
         with its.rig.trouble():
@@ -126,7 +126,7 @@ async def a_token_is_used_up_in_trouble_too(open_rig: OpenRig) -> None:
 
 
 async def spending_is_counted_once(open_rig: OpenRig) -> None:
-    """Before, at the beginning, in the middle and at the end of the trouble, and what is given back likewise."""
+    """Spending before, at the start, in the middle and at the end of a fault counts once; so do returned amounts."""
     async with bench(open_rig) as its:
         await _use(its.cluster, "spend", None, 100)
         with its.rig.trouble():
@@ -140,7 +140,7 @@ async def spending_is_counted_once(open_rig: OpenRig) -> None:
 
 
 async def what_is_revoked_in_trouble_is_revoked_at_once(open_rig: OpenRig) -> None:
-    """Here, also for a watch that waits; and everywhere when the store is back."""
+    """A revocation during a fault takes effect here at once, also for a waiting watch; elsewhere after the fault."""
     now_s = unix_s()
     claims, other = claims_of(issued_at_s=now_s), claims_of(token_id="t2", subject="bert", issued_at_s=now_s)
     async with bench(open_rig) as its, aclosing(its.cluster.revocations()) as watch:
@@ -189,7 +189,7 @@ async def a_locally_stored_config_is_found(open_rig: OpenRig) -> None:
 
 
 async def slots_are_counted_locally_and_reported_later(open_rig: OpenRig) -> None:
-    """A full pool is full in trouble too; who left frees a slot; and the store has those who stayed."""
+    """A full pool is full during a fault too; a session that ends frees its slot; later the store has the rest."""
     async with bench(open_rig) as its:
         assert await _slot(its.cluster, "before", 2) is None
         with its.rig.trouble():
@@ -227,7 +227,7 @@ async def what_only_the_store_knows_may_be_refused(open_rig: OpenRig) -> None:
 
 
 async def a_fault_and_its_end_are_reported_once(open_rig: OpenRig) -> None:
-    """However many sessions meet the fault."""
+    """A fault and its end are each reported once, for any number of sessions."""
     async with bench(open_rig) as its:
         with its.rig.trouble():
             await asyncio.gather(*(_use(its.cluster, f"n{number}", None) for number in range(30)))
@@ -237,7 +237,7 @@ async def a_fault_and_its_end_are_reported_once(open_rig: OpenRig) -> None:
 
 
 async def leaving_in_trouble_says_what_is_lost(open_rig: OpenRig) -> None:
-    """Counts that the store never received."""
+    """Closing during a fault reports the counts that the store never received."""
     changes: list[Change] = []
     health = StorageHealth(unix_ms, changes.append)
     options = ResilientOptions(answer_ms=100, first_pause_ms=5, last_pause_ms=20, close_ms=50)

@@ -1,4 +1,4 @@
-"""The promises of the port `EndpointStrategy`."""
+"""Conformance suite of the port `EndpointStrategy`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SILENCES_MS = (0, 200, 720, 10_000)
 """What operators and clients may set."""
 
 N_TRIED = 400
-"""Combinations of evidence that are tried, of all that there are: always the same."""
+"""Number of combinations of evidence that are tried, always the same ones."""
 
 MAX_LINES = 2_000
-"""Lines of Python that one decision may run: some 100 microseconds."""
+"""Maximum lines of Python in one decision: about 100 microseconds."""
 
 NAME = "under_test"
 
@@ -65,7 +65,7 @@ def evidences() -> list[Evidence]:
 
 
 def n_lines(work: Callable[[], object]) -> int:
-    """Return how many lines of Python some work runs: a measure of time that a busy machine does not change."""
+    """Return how many lines of Python `work` runs: a measure of time that a busy machine does not change."""
     count = 0
 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
@@ -87,7 +87,7 @@ class EndpointStrategyConformance:
 
     @pytest.mark.parametrize("silence_ms", SILENCES_MS)
     def test_decisions_are_possible(self, make: StrategyFactory, silence_ms: int) -> None:
-        """Whole ms, in order, none later than the strategy has declared."""
+        """Decisions are whole ms, in order, none later than the strategy has declared."""
         strategy = make(silence_ms)
         assert type(strategy.longest_ms) is int
         assert 0 <= strategy.longest_ms <= MAX_WAIT_MS
@@ -102,7 +102,7 @@ class EndpointStrategyConformance:
 
     @pytest.mark.parametrize("silence_ms", SILENCES_MS)
     def test_the_same_evidence_gives_the_same_decision(self, make: StrategyFactory, silence_ms: int) -> None:
-        """Whatever was decided before, in this session or another; otherwise no journal could be replayed."""
+        """Earlier decisions, in this session or another, change nothing; otherwise no journal could be replayed."""
         every = evidences()
         strategy = make(silence_ms)
         forwards = [strategy.decide(evidence) for evidence in every]
@@ -111,13 +111,13 @@ class EndpointStrategyConformance:
         assert forwards == [make(silence_ms).decide(evidence) for evidence in every]
 
     def test_a_decision_is_quick(self, make: StrategyFactory) -> None:
-        """It delays the event loop of all sessions."""
+        """A decision is quick, since it delays the event loop of all sessions."""
         strategy = make(720)
         assert max(n_lines(lambda each=each: strategy.decide(each)) for each in evidences()[:20]) <= MAX_LINES  # type: ignore[misc]
 
     @pytest.mark.parametrize("words", ["That is all.", "I would like the", None])
     def test_it_ends_turns(self, make: StrategyFactory, words: str | None) -> None:
-        """In the core, without a failure, also when the words are late and when the VAD goes silent."""
+        """The strategy ends turns in the core without a failure, also with late words and with a silent VAD."""
         for last_silence_ms in (MAX_WAIT_MS, 200):
             book = CoreDriver(
                 TurnSettings(silence_ms=720, end_of_turn=NAME),

@@ -39,7 +39,7 @@ from voicepipe.testing.fakes.script import ReceivedRequest, soon
 
 
 class LlmScript(Protocol):
-    """The part of a fake's desk that a scripted suite needs."""
+    """The part of a fake's script that a scripted suite needs."""
 
     def cue(self, *cues: LlmCue) -> None: ...
     async def nth(self, n: int) -> ReceivedRequest: ...
@@ -69,11 +69,11 @@ def text_of(events: list[ModelEvent]) -> str:
 
 
 class ModelConformance(LeavesNothing):
-    """For any model, real ones too. Fixture: `model`; optionally `question`, which should get a few words at least."""
+    """For any model, real ones too. Fixture: `model`; optionally `question`, whose answer has a few words at least."""
 
     @pytest.fixture
     def question(self) -> ModelRequest:
-        """The question."""
+        """Return the request."""
         return ModelRequest(model="any", messages=(Said("user", (Text("Say hello."),)),), max_output_tokens=24)
 
     async def test_answer_is_complete(self, model: Model, question: ModelRequest) -> None:
@@ -93,7 +93,7 @@ class ModelConformance(LeavesNothing):
             assert [event async for event in events] == []
 
     async def test_leaving_early_is_prompt(self, model: Model, question: ModelRequest) -> None:
-        """The context is left in the middle of an answer, and the model answers the next question."""
+        """Leaving the context in the middle of an answer is prompt, and the model answers the next request."""
         context = model.open(question)
         await anext(aiter(await context.__aenter__()))
         async with promptly():
@@ -117,7 +117,7 @@ class ModelConformance(LeavesNothing):
         await lets_failures_out(model.open(question))
 
     async def test_questions_side_by_side(self, model: Model, question: ModelRequest) -> None:
-        """One instance answers several questions at once, each completely."""
+        """One instance answers several requests at once, each completely."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(answer(model, question)) for _ in range(3)]
         assert all(text_of(task.result()) for task in tasks)
@@ -143,7 +143,7 @@ class ModelConformance(LeavesNothing):
         assert not any(isinstance(event, Finished) for event in left)
 
     async def test_warm_says_nothing(self, model: Model, question: ModelRequest) -> None:
-        """Warming returns None, and a question after it is answered as ever."""
+        """Warming returns None, and a request after it is answered as usual."""
         await model.warm(question)
         assert text_of(await answer(model, question))
 
@@ -223,7 +223,7 @@ class ScriptedModelConformance(TakesCues, ModelConformance):
         assert not any(isinstance(event, Finished) for event in events)
         if getattr(fault, "after", 0) == 2:
             assert text_of(events) == "One two"
-        assert text_of(await answer(model, question))  # and the next question is answered
+        assert text_of(await answer(model, question))  # and the next request is answered
 
     async def test_leaving_is_seen(self, model: Model, script: LlmScript, question: ModelRequest) -> None:
         """The vendor sees the connection close while it still has data to send."""

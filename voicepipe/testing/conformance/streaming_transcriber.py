@@ -11,16 +11,16 @@ from voicepipe.testing.fakes.cues import Hold, SttCue
 
 
 class LiveTranscriberConformance(ScriptedTranscriberConformance):
-    """As the scripted suite; a cue's text is what was said since the flush before.
+    """As the scripted suite; a cue's text covers the audio since the earlier flush.
 
-    Three promises read otherwise on one socket: a vendor hears audio once, can't take a question back, and answers
+    Three promises differ on one socket: a vendor gets audio once, cannot cancel a request, and answers
     in order.
     """
 
     async def test_text_is_the_vendors(
         self, transcriber: Transcriber, script: SttScript, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
-        """Each flush has the text of all since `begin`, each sample reaches the vendor once."""
+        """Each flush has the text of all audio since `begin`; each sample reaches the vendor once."""
         script.cue(SttCue(text="What time"), SttCue(text="is it in Zürich?"))
         async with transcriber.open(transcription) as stream:
             stream.begin(1)
@@ -47,14 +47,14 @@ class LiveTranscriberConformance(ScriptedTranscriberConformance):
             hold.release.set()
             received = await final(stream)
             while received.text != "first second":
-                assert received.flush == 0  # what was asked for and is not any more counts as the vendor's own word
+                assert received.flush == 0  # a text for a superseded flush counts as the vendor's own
                 received = await final(stream)
             assert received == Final(1, 2, "first second")
 
     async def test_late_text_of_an_earlier_utterance_comes(
         self, transcriber: Transcriber, script: SttScript, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
-        """Words that arrive after the next utterance began belong to the one in which they were said."""
+        """Words that arrive after the next utterance began belong to the utterance in which they were spoken."""
         hold = Hold()
         script.cue(SttCue(text="slow", hold=hold), SttCue(text="quick"))
         async with transcriber.open(transcription) as stream:

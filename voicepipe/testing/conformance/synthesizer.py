@@ -27,7 +27,7 @@ from voicepipe.testing.fakes.tone import tone
 
 
 class TtsScript(Protocol):
-    """The part of a fake's desk that a scripted suite needs."""
+    """The part of a fake's script that a scripted suite needs."""
 
     def cue(self, *cues: TtsCue) -> None: ...
     async def nth(self, n: int) -> ReceivedRequest: ...
@@ -70,7 +70,7 @@ class SynthesizerConformance(LeavesNothing):
 
     @pytest.fixture
     def voice(self) -> Voice:
-        """The voice."""
+        """Return the voice."""
         return Voice(model="any")
 
     async def test_clauses_come_in_order(self, synthesizer: Synthesizer, voice: Voice) -> None:

@@ -45,7 +45,7 @@ from voicepipe.testing.fakes.tone import tone
 
 
 class SttScript(Protocol):
-    """The part of a fake's desk that a scripted suite needs."""
+    """The part of a fake's script that a scripted suite needs."""
 
     def cue(self, *cues: SttCue) -> None: ...
     async def nth(self, n: int) -> ReceivedRequest: ...
@@ -77,12 +77,12 @@ class TranscriberConformance(LeavesNothing):
 
     @pytest.fixture
     def transcription(self) -> TranscriptionOptions:
-        """The transcription options."""
+        """Return the transcription options."""
         return TranscriptionOptions(model="any", language="en-US")
 
     @pytest.fixture
     def speech(self, transcriber: Transcriber) -> Samples:
-        """About 1 s of audio: int16, (n_samples,)."""
+        """Return about 1 s of audio: int16, (n_samples,)."""
         return tone("as long as this takes", rate_hz=transcriber.capabilities.rate_hz)
 
     async def test_final_follows_flush(
@@ -132,7 +132,7 @@ class TranscriberConformance(LeavesNothing):
     async def test_utterances_do_not_lose_one_another(
         self, transcriber: Transcriber, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
-        """An utterance that begins before the last one's text has come takes nothing from it."""
+        """An utterance that begins before the last one's text has arrived changes nothing in that text."""
         async with transcriber.open(transcription) as stream:
             for utterance in (1, 2):
                 stream.begin(utterance)
@@ -160,7 +160,7 @@ class TranscriberConformance(LeavesNothing):
     async def test_leaving_is_prompt(
         self, transcriber: Transcriber, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
-        """The context is left with an unanswered flush."""
+        """Leaving the context with an unanswered flush is prompt."""
         context = transcriber.open(transcription)
         stream = await context.__aenter__()
         stream.begin(1)

@@ -102,7 +102,7 @@ async def sums_all_figures_of_a_turn(open_store: OpenStore) -> None:
 
 
 def turn_llm(turn: StoredTurn) -> str:
-    """The provider that answered."""
+    """Return the provider that answered."""
     return dict(turn.record.providers)["llm"]
 
 
@@ -220,7 +220,7 @@ async def trims_to_a_size(open_store: OpenStore) -> None:
 
 
 async def lists_the_slowest_first(open_store: OpenStore) -> None:
-    """Page by page, equal values too, in a short range and in all; turns without a heard reply are left out."""
+    """Page by page, equal values too, in a short range and in all; turns without played audio are left out."""
     turns = [stored_turn(f"t{n:02}", T0 + n * MINUTE_MS, total_ms=n // 3 * 100) for n in range(20)]
     async with opened(open_store) as store:
         await store.keep([*turns, stored_turn("unheard", T0, total_ms=None, total_verdict=None)])
@@ -236,7 +236,7 @@ async def lists_the_slowest_first(open_store: OpenStore) -> None:
 
 
 async def filters_by_all_that_is_known(open_store: OpenStore) -> None:
-    """Each field alone, in lists as in figures."""
+    """Each field filters alone, in lists as in figures."""
     turns = [
         of(
             stored_turn("a", T0, session="sess_Aa", cause="tool"), user="ann", language="en", route="fast", arm="x/fast"
@@ -280,7 +280,7 @@ async def filters_by_all_that_is_known(open_store: OpenStore) -> None:
 
 
 async def finds_what_is_rare(open_store: OpenStore) -> None:
-    """A few among many, page by page, including turns still playing, aggregated or not; and nothing where there is
+    """Find a few among many, page by page, including turns still playing, aggregated or not; and nothing where there is
     nothing."""
     rare = [stored_turn(f"r{n}", T0 + n * 9 * HOUR_MS, outcome="completed" if n else None) for n in range(7)]
     async with opened(open_store) as store:

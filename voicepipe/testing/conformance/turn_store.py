@@ -1,4 +1,4 @@
-"""What every `TurnStore` promises, as checks that any of them can be put through.
+"""Conformance checks that every `TurnStore` must pass.
 
 Each check gets a function that opens a new, empty store, and closes what it opened:
 
@@ -81,7 +81,7 @@ async def keeps_the_order_within_a_batch(open_store: OpenStore) -> None:
 
 
 async def pages_through_everything_once(open_store: OpenStore) -> None:
-    """Newest first, turns of the same instant too; new turns do not shift a reader's pages."""
+    """Pages are newest first, turns of the same instant too; new turns do not shift a reader's pages."""
     turns = [stored_turn(f"t{i:02}", started_at_ms=i // 3) for i in range(20)]
     async with opened(open_store) as store:
         await store.keep(turns)
@@ -124,7 +124,7 @@ async def filters_by_each_field(open_store: OpenStore) -> None:
 
 
 async def takes_any_text(open_store: OpenStore) -> None:
-    """Quotes, newlines, NUL, emoji and half of one: invalid text is replaced, the rest is returned unchanged."""
+    """Quotes, newlines, NUL, emoji and half an emoji: invalid text is replaced, the rest is returned unchanged."""
     text = 'Bob\'s "x"; DROP TABLE turns\n\x00 \U0001f3b5 é'
     async with opened(open_store) as store:
         await store.keep(

@@ -33,7 +33,7 @@ async def promptly() -> AsyncIterator[None]:
 
 
 async def ends_when_cancelled(work: Coroutine[Any, Any, None], begun: asyncio.Event) -> None:
-    """A task that is cancelled in the middle of such work ends as cancelled, promptly."""
+    """Check that a task that is cancelled during `work` ends as cancelled, promptly."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(work)
         await soon(begun)
@@ -44,7 +44,7 @@ async def ends_when_cancelled(work: Coroutine[Any, Any, None], begun: asyncio.Ev
 
 
 async def lets_failures_out(opened: AbstractAsyncContextManager[object]) -> None:
-    """An exception of the user comes out unchanged, and is not attributed to the provider."""
+    """Check that an exception of the user comes out unchanged, and is not attributed to the provider."""
     with pytest.raises(TimeoutError, match="the user's own"):
         async with opened:
             raise TimeoutError("the user's own")
@@ -72,7 +72,7 @@ class TakesCues:
 
     @pytest.fixture
     def timeout_ms(self) -> int:
-        """How long the vendor may send nothing. Tests of stalls shorten it."""
+        """Return the idle timeout of the vendor. Tests of stalls shorten it."""
         return LONG_TIMEOUT_MS
 
 

@@ -1,7 +1,7 @@
-"""AssemblyAI's `/v3/ws` on a real socket of this machine, as told by cues or by the test's own hand.
+"""AssemblyAI's `/v3/ws` on a local socket, driven by cues or by the test.
 
 async with FakeAssemblyAi() as vendor:
-    ...                                           # open the ear at vendor.base_url
+    ...                                           # open the STT at vendor.base_url
     call = await vendor.nth(0)
     await call.say(turn("hello there", 0, 900, end_of_turn=True))
 
@@ -22,7 +22,7 @@ from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber
 
 KEY = "aai-test-0123456789"
-"""The one key that it takes."""
+"""The only valid key."""
 
 
 def turn(
@@ -36,7 +36,7 @@ def turn(
     utterance: str = "",
     language: str | None = None,
 ) -> str:
-    """A `Turn` message; its words share the stretch evenly, and the last one is sure only at the end."""
+    """Return a `Turn` message; its words share the stretch evenly, and the last one is certain only at the end."""
     said = text.split()
     step = (end_ms - start_ms) // max(1, len(said))
     words = [
@@ -65,12 +65,12 @@ def turn(
 
 
 def error(code: int, words: str) -> str:
-    """An `Error` message."""
+    """Return an `Error` message."""
     return json.dumps({"type": "Error", "error_code": code, "error": words})
 
 
 class FakeAssemblyAi(FakeWsTranscriber):
-    """A vendor that hears somebody speak as soon as it hears anything, and ends a turn on cue when told to."""
+    """A vendor that reports speech at its first audio, and ends a turn on cue."""
 
     base_path = "/v3"
     finalize = "ForceEndpoint"
@@ -85,7 +85,7 @@ class FakeAssemblyAi(FakeWsTranscriber):
         return None
 
     def turned_away(self, call: SttConnection) -> tuple[str, int, str] | None:
-        """A wrong key is told once the socket is up."""
+        """Report a wrong key once the socket is open."""
         if call.headers.get("Authorization") == KEY:
             return None
         words = "Unauthorized Connection: Missing Authorization header"

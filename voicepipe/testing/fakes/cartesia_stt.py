@@ -1,12 +1,12 @@
-"""Cartesia's two live ears on a real socket of this machine, as told by cues or by the test's own hand.
+"""Cartesia's two streaming STT APIs on a local socket, driven by cues or by the test.
 
 async with FakeInkTurns() as vendor:
-    ...                                           # open the ear at vendor.base_url
+    ...                                           # open the STT at vendor.base_url
     call = await vendor.nth(0)
     await call.say(turn("eager_end", "hello there"))
 
 Messages are written from Cartesia's API reference 2026-03-01, "Realtime Speech-to-Text (Auto)" and "(Manual)", and from
-its own Python client: texts as commands in the one, JSON in the other.
+its own Python client: plain text as commands in the one, JSON in the other.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber, refused
 
 KEY = "sk_car_test0123456789"
-"""The one key that it takes."""
+"""The only valid key."""
 
 
 def said(kind: str, **fields: Any) -> str:
-    """A message."""
+    """Return a message."""
     return json.dumps({"type": kind, "request_id": "fake", **fields})
 
 
 def turn(event: str, transcript: str | None = None) -> str:
-    """A message of a turn: `start` and `resume` have no text."""
+    """Return a message of a turn: `start` and `resume` have no text."""
     return said(f"turn.{event}") if transcript is None else said(f"turn.{event}", transcript=transcript)
 
 
 def transcript(text: str, *, is_final: bool = False, language: str | None = "en") -> str:
-    """A chunk of text, to be put behind the final ones before it as it is."""
+    """Return a chunk of text, to be appended unchanged to the final ones before it."""
     return said("transcript", text=text, is_final=is_final, duration=1.0, language=language)
 
 
@@ -78,7 +78,7 @@ class FakeInk(FakeWsTranscriber):
 
 
 class FakeInkTurns(FakeInk):
-    """A vendor that finds turns by itself, and answers nothing: the test says what it finds."""
+    """A vendor that detects turns by itself and answers no request: the test sends the turns."""
 
     finalize = "no such message"
     path = "/stt/turns/websocket"

@@ -1,8 +1,8 @@
-"""Cartesia's `/tts/websocket` on a real socket of this machine.
+"""Cartesia's `/tts/websocket` on a local socket.
 
-Messages and laws are written from Cartesia's API reference, "Text to Speech (WebSocket)", version 2026-03-01, and its
+Messages and limits are written from Cartesia's API reference, "Text to Speech (WebSocket)", version 2026-03-01, and its
 docs "Contexts", "Context Flushing and Flush IDs" and "Concurrency and WebSocket Limits". That a cancelled context is
-confirmed by `done` is unverified; what was said of it before may still come.
+confirmed by `done` is unverified; audio of earlier text may still arrive.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from voicepipe.testing.fakes.cues import InBandError, Status
 from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, Talk, TtsConnection
 
 KEY = "sk_car_test0123456789"
-"""The one key that it takes."""
+"""The only valid key."""
 
 BYTES_PER_S = 48_000
 SAME = ("model_id", "voice", "output_format", "language", "generation_config")
-"""What may not change within a context ("Contexts": all fields but the transcript, `continue` and the duration)."""
+"""Fields that must not change within a context ("Contexts": all but the transcript, `continue` and the duration)."""
 
 
 class FakeCartesia(FakeWsSynthesizer):
@@ -76,7 +76,7 @@ class FakeCartesia(FakeWsSynthesizer):
         return None
 
     def expire(self, call: TtsConnection, context: str) -> list[str]:
-        """End a context that was silent for a second; what it says then."""
+        """End a context that was silent for a second; return its last messages."""
         last = list(self.context_over(call.talks[context]))
         call.drop(context)
         self._over.add(context)

@@ -1,4 +1,4 @@
-"""Cues for a fake: what to answer to one question, how fast, and where to fail.
+"""Cues for a fake: what to answer to one request, how fast, and where to fail.
 
 Positions count what the fake sends: tokens of a model, bytes of speech, bytes of a transcription's JSON (on the socket)
 or whole texts (in the process).
@@ -27,7 +27,7 @@ class HangUp:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Read the question and send nothing, not even headers, until the client disconnects."""
+    """Read the request and send nothing, not even headers, until the client disconnects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class CallCue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmCue:
-    """A model's behaviour for one question."""
+    """A model's behaviour for one request."""
 
     tokens: tuple[str, ...] = ("Hello", " there", ",", " user", ".")
     calls: tuple[CallCue, ...] = ()

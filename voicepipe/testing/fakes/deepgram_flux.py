@@ -1,7 +1,7 @@
-"""Deepgram's `/v2/listen` on a real socket of this machine, as told by cues or by the test's own hand.
+"""Deepgram's `/v2/listen` on a local socket, driven by cues or by the test.
 
 async with FakeFlux() as vendor:
-    ...                                           # open the ear at vendor.base_url
+    ...                                           # open the STT at vendor.base_url
     call = await vendor.nth(0)
     await call.say(turn_info("EagerEndOfTurn", "hello", 0, 900))
 
@@ -37,7 +37,7 @@ def turn_info(
     trigger: str | None = None,
     languages: list[str] | None = None,
 ) -> str:
-    """A `TurnInfo` message; its words share the stretch evenly."""
+    """Return a `TurnInfo` message; its words share the stretch evenly."""
     said = text.split()
     step = (end_ms - start_ms) / 1_000 / max(1, len(said))
     words = [{"word": word, "confidence": 0.99} for word in said]
@@ -64,7 +64,7 @@ def turn_info(
 
 
 class FakeFlux(FakeWsTranscriber):
-    """A vendor that hears somebody speak as soon as it hears anything, and ends a turn on cue when told to."""
+    """A vendor that reports speech at its first audio, and ends a turn on cue."""
 
     base_path = "/v2"
     finalize = "ForceEndTurn"
@@ -86,7 +86,7 @@ class FakeFlux(FakeWsTranscriber):
         yield json.dumps({"type": "Connected", "request_id": "fake", "sequence_id": 0})
 
     def on_audio(self, call: SttConnection) -> Iterable[str]:
-        """Somebody speaks, says the first sound of a turn. Told to the tests' eyes only: no cue is used for it."""
+        """Report speech at the first audio of a turn. This uses no cue."""
         if not call.speaking and self.script.usual is not None:
             call.speaking = True
             yield turn_info("StartOfTurn", "", 0, 0, turn=call.turns)

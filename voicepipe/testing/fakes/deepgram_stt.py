@@ -1,8 +1,8 @@
-"""Deepgram's `/v1/listen` on a real socket of this machine, as told by cues or by the test's own hand.
+"""Deepgram's `/v1/listen` on a local socket, driven by cues or by the test.
 
 async with FakeDeepgram() as vendor:
     vendor.desk.usual = None                      # Finalize stays unanswered, unless the test answers
-    ...                                           # open the ear at vendor.base_url
+    ...                                           # open the STT at vendor.base_url
     call = await vendor.nth(0)
     await call.until(lambda: call.heard_ms >= 500)
     await call.say(results("hello", 0, 500, is_final=True, speech_final=True))
@@ -24,7 +24,7 @@ from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber, refused
 
 KEY = "dg-test-0123456789"
-"""The one key that it takes."""
+"""The only valid key."""
 
 REFUSED_KEY = Status(401, "Invalid credentials.")
 
@@ -39,7 +39,7 @@ def results(
     from_finalize: bool = False,
     languages: list[str] | None = None,
 ) -> str:
-    """A `Results` message; its words share the stretch evenly."""
+    """Return a `Results` message; its words share the stretch evenly."""
     said = text.split()
     step = (end_ms - start_ms) / 1_000 / max(1, len(said))
     words = [
@@ -71,7 +71,7 @@ def results(
 
 
 def refused_as_deepgram(refusal: Status) -> Response:
-    """What the docs show: the words in the body and in the header `dg-error`."""
+    """Return a refusal as the docs show it: the text in the body and in the header `dg-error`."""
     code = {400: "Bad Request", 401: "INVALID_AUTH"}.get(refusal.status, "FAKE_ERROR")
     body = json.dumps({"err_code": code, "err_msg": refusal.message, "request_id": "fake"})
     return refused(refusal, body, {"dg-error": refusal.message})
@@ -104,5 +104,5 @@ class FakeDeepgram(FakeWsTranscriber):
         return json.dumps({"type": "Error", "description": words, "message": words, "variant": "fake"})
 
     def farewell(self, call: SttConnection) -> Iterable[str]:
-        """All that is left, summed up."""
+        """Return the closing metadata message."""
         yield json.dumps({"type": "Metadata", "duration": call.received_ms / 1_000})

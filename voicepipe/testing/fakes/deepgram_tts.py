@@ -1,8 +1,8 @@
-"""Deepgram's `/v1/speak` on a real socket of this machine.
+"""Deepgram's `/v1/speak` on a local socket.
 
-Messages and laws are written from Deepgram's API reference, "Continuous Text Stream", and its docs "Flush" (twenty a
+Messages and limits are written from Deepgram's API reference, "Continuous Text Stream", and its docs "Flush" (twenty a
 minute), "Clear" and "Close". The fields of the warning are those of issue 617 of Deepgram's Python client; an error
-that is said in the socket is unverified, and shaped as its other messages are.
+inside the socket is unverified, and shaped as its other messages are.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from voicepipe.testing.fakes.cues import InBandError, Status
 from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, Talk, TtsConnection
 
 KEY = "dg-test-0123456789"
-"""The one key that it takes."""
+"""The only valid key."""
 
 MOST_FLUSHES = 20
 RATES_HZ = frozenset({"8000", "16000", "24000", "32000", "48000"})
 TALK = "the only one"
-"""What is spoken on a socket has no name."""
+"""The key of a socket's only context, since Deepgram's have no name."""
 
 
 class FakeAura(FakeWsSynthesizer):
-    """A vendor that speaks what was said up to a flush as one clause."""
+    """A vendor that speaks the text before each flush as one clause."""
 
     base_path = "/v1"
 

@@ -1,13 +1,13 @@
-"""ElevenLabs' Scribe, `/v1/speech-to-text/realtime`, on a real socket of this machine.
+"""ElevenLabs' Scribe, `/v1/speech-to-text/realtime`, on a local socket.
 
 async with FakeScribe() as vendor:
-    ...                                           # open the ear at vendor.base_url
+    ...                                           # open the STT at vendor.base_url
     call = await vendor.nth(0)
     await call.say(partial("book a"))
 
-Messages are written from ElevenLabs' API reference, "Realtime", and "Realtime event reference". From what others have
-recorded of it come: a wrong key is told on a socket that is open; a commit of less than 0.3 s ends the session; after
-each committed text it comes once more as a partial one.
+Messages are written from ElevenLabs' API reference, "Realtime", and "Realtime event reference". Public reports add
+three facts: a wrong key is reported on an open socket; a commit of less than 0.3 s ends the session; each committed
+text is repeated as a partial one.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber
 
 KEY = "xi-test-0123456789"
-"""The one key that it takes."""
+"""The only valid key."""
 
 LEAST_MS = 300
 """The shortest segment that may be committed."""
 
 
 def partial(text: str) -> str:
-    """A `partial_transcript`."""
+    """Return a `partial_transcript`."""
     return json.dumps({"message_type": "partial_transcript", "text": text})
 
 
 def committed(text: str, *, language: str | None = None) -> str:
-    """A `committed_transcript`; with its language as when that is asked for."""
+    """Return a `committed_transcript`; with its language if given."""
     more = {} if language is None else {"language_code": language}
     return json.dumps({"message_type": "committed_transcript", "text": text, **more})
 
 
 def failed(kind: str, words: str) -> str:
-    """An error of that type."""
+    """Return an error of that type."""
     return json.dumps({"message_type": kind, "error": words})
 
 
 class FakeScribe(FakeWsTranscriber):
-    """A vendor whose segments the user commits."""
+    """A vendor whose segments the client commits."""
 
     base_path = "/v1"
     finalize = "commit"

@@ -1,7 +1,7 @@
-"""ElevenLabs' multi-context text to speech on a real socket of this machine.
+"""ElevenLabs' multi-context text to speech on a local socket.
 
-Messages and laws are written from ElevenLabs' API reference, "Multi-Context WebSocket", and its docs, "Multi-Context
-Websocket" (five contexts a socket). The errors' names and words are those that people report to LiveKit and pipecat:
+Messages and limits are written from ElevenLabs' API reference, "Multi-Context WebSocket", and its docs, "Multi-Context
+Websocket" (five contexts a socket). The errors' names and texts are from issues of LiveKit and pipecat:
 `max_active_conversations`, `input_timeout_exceeded`, with the close code 1008. The handshake's refusals are unverified.
 """
 
@@ -18,14 +18,14 @@ from voicepipe.testing.fakes.cues import InBandError, Status
 from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, Talk, TtsConnection
 
 KEY = "el_test_0123456789"
-"""The one key that it takes."""
+"""The only valid key."""
 
 MOST_CONTEXTS = 5
 BYTES_PER_MS = 48
 
 
 class FakeElevenLabs(FakeWsSynthesizer):
-    """A vendor that speaks each flushed text as one clause, with the times of its characters."""
+    """A vendor that speaks each flushed text as one clause, with character times."""
 
     base_path = "/v1"
 
@@ -73,7 +73,7 @@ class FakeElevenLabs(FakeWsSynthesizer):
         return True
 
     def _close(self, call: TtsConnection, talk: Talk) -> None:
-        """What was flushed is spoken to its end, be that an end or a cancel, and then it says that it is final."""
+        """Speak all flushed text to its end, on an end as on a cancel, and then send the final message."""
         if talk.context in self._closing:
             return
         self._closing.add(talk.context)
@@ -108,7 +108,7 @@ class FakeElevenLabs(FakeWsSynthesizer):
 
 
 def _alignment(piece: Piece) -> dict[str, Any]:
-    """The characters that begin in a piece, each as long as the others, with times from the piece's beginning."""
+    """Return the characters that begin in a piece, all of equal length, with times from the piece's start."""
     step_ms = piece.of_bytes / BYTES_PER_MS / len(piece.text)
     from_ms, to_ms = piece.from_bytes / BYTES_PER_MS, (piece.from_bytes + len(piece.pcm)) / BYTES_PER_MS
     places = [(char, i * step_ms - from_ms) for i, char in enumerate(piece.text) if from_ms <= i * step_ms < to_ms]

@@ -11,7 +11,7 @@ from voicepipe.testing.fakes.script import ReceivedRequest
 
 
 class HttpAnswer:
-    """Writes an answer with status 200, in pieces of a size of its own if told so."""
+    """Write an answer with status 200, optionally in pieces of a fixed size."""
 
     def __init__(
         self, request: web.Request, received: ReceivedRequest, response: web.StreamResponse, chunk_bytes: int | None
@@ -29,20 +29,20 @@ class HttpAnswer:
         return cls(request, received, response, chunk_bytes)
 
     async def send(self, data: bytes) -> None:
-        """Send `data`, perhaps in pieces. Waits while the asker does not read."""
+        """Send `data`, perhaps in pieces. Waits while the client does not read."""
         step = self._chunk_bytes or max(1, len(data))
         for at in range(0, len(data), step):
             await self._response.write(data[at : at + step])
             if self._chunk_bytes:
-                await asyncio.sleep(0)  # let it leave as a piece of its own
+                await asyncio.sleep(0)  # flush it as a piece of its own
 
     async def end(self) -> web.StreamResponse:
-        """End in good order."""
+        """End the answer correctly."""
         await self._response.write_eof()
         return self._response
 
     async def cut(self) -> NoReturn:
-        """Close the connection when what was sent has left; the answer lacks its end. Does not return."""
+        """Close the connection after all sent data has left, without the answer's end. Does not return."""
         self._received.ended.set()
         assert self._request.transport is not None
         self._request.transport.close()

@@ -1,7 +1,7 @@
-"""Inworld's `/stt/v1/transcribe:streamBidirectional` on a real socket of this machine.
+"""Inworld's `/stt/v1/transcribe:streamBidirectional` on a local socket.
 
 async with FakeInworldStt() as vendor:
-    ...                                           # open the ear at vendor.base_url
+    ...                                           # open the STT at vendor.base_url
     call = await vendor.nth(0)
     await call.say(transcription("book a"))
 
@@ -22,27 +22,27 @@ from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber
 
 KEY = "aW53b3JsZDp0ZXN0"
-"""The one key that it takes."""
+"""The only valid key."""
 
 
 def transcription(text: str, *, final: bool = False) -> str:
-    """What it hears: of the turn so far, or all of it."""
+    """Return a transcription of the turn: so far, or `final`."""
     result = {"transcription": {"transcript": text, "isFinal": final, "wordTimestamps": []}}
     return json.dumps({"result": result})
 
 
 def usage() -> str:
-    """What is billed."""
+    """Return the billing message."""
     return json.dumps({"result": {"usage": {"transcribedAudioMs": 100, "modelId": "inworld/inworld-stt-1"}}})
 
 
 def error(words: str, code: int) -> str:
-    """An error, with its code of gRPC."""
+    """Return an error with its gRPC code."""
     return json.dumps({"error": {"code": code, "message": words, "details": []}})
 
 
 class FakeInworldStt(FakeWsTranscriber):
-    """A vendor whose turns the user ends."""
+    """A vendor whose turns the client ends."""
 
     finalize = "endTurn"
     bye = "closeStream"

@@ -1,8 +1,8 @@
-"""Inworld's `/tts/v1/voice:streamBidirectional` on a real socket of this machine.
+"""Inworld's `/tts/v1/voice:streamBidirectional` on a local socket.
 
-Messages and laws are written from Inworld's API reference, "Synthesize speech (WebSocket)": five contexts a connection,
-a thousand characters a text, `close_context` speaks what was flushed. That an unknown context is told with the code 5
-is from pipecat's client; the words of the other errors are unverified.
+Messages and limits are from Inworld's API reference, "Synthesize speech (WebSocket)": five contexts a connection,
+a thousand characters a text, `close_context` speaks flushed text. That an unknown context is reported with the code 5
+is from pipecat's client; the texts of the other errors are unverified.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from voicepipe.testing.fakes.cues import InBandError, Status
 from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, Talk, TtsConnection
 
 KEY = "aW53b3JsZDp0ZXN0"
-"""The one key that it takes: base64, as the portal gives it."""
+"""The only valid key: base64, as the portal shows it."""
 
 MOST_CONTEXTS = 5
 MOST_CHARACTERS = 1_000
@@ -26,12 +26,12 @@ BYTES_PER_S = 48_000
 
 
 class FakeInworld(FakeWsSynthesizer):
-    """A vendor that speaks each flushed text as one clause, with the times of its words."""
+    """A vendor that speaks each flushed text as one clause, with word times."""
 
     def __init__(self) -> None:
         super().__init__()
         self.wav = False
-        """Put a WAV header before the sound of each message, as for `LINEAR16`."""
+        """Put a WAV header before the audio of each message, as for `LINEAR16`."""
 
         self._texts: dict[str, str] = {}
 
@@ -71,7 +71,7 @@ class FakeInworld(FakeWsSynthesizer):
             self.speak(call, context, self._texts.pop(context))
 
     def _close(self, call: TtsConnection, talk: Talk) -> None:
-        """What was flushed is spoken to its end first, whether that was a cancel or not."""
+        """Speak all flushed text first, whether the context was ended or cancelled."""
         if talk.received is not None and not talk.received.ended.is_set():
             talk.received.gone.set()
         self.finish(call, talk.context)
@@ -98,7 +98,7 @@ class FakeInworld(FakeWsSynthesizer):
 
 
 def _alignment(piece: Piece) -> dict[str, Any]:
-    """The words that begin in a piece, each as long as the others, with times from the clause's beginning."""
+    """Return the words that begin in a piece, all of equal length, with times from the clause's start."""
     words = piece.text.split()
     step = piece.of_bytes / max(1, len(words))
     ends = piece.from_bytes + len(piece.pcm)

@@ -1,4 +1,4 @@
-"""A model without a socket, driven by cues or by the test's own hand."""
+"""A model without a socket, driven by cues or by the test."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ Reason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class ReceivedModelRequest(ReceivedRequest):
-    """A question to a `FakeModel`; where no cue answers it, the test does, with these verbs."""
+    """A request to a `FakeModel`. Without a cue the test answers it, with these methods."""
 
     question: ModelRequest
 
     def __init__(self, question: ModelRequest) -> None:
         super().__init__(question)
-        # Never full: a test sends what it likes, and ends.
+        # Never full: a test sends a few events, and ends.
         self._sent: asyncio.Queue[ModelEvent | StageError | None] = asyncio.Queue()
 
     def send(self, *events: ModelEvent | str) -> None:
-        """Answer more; a string is a `TextDelta`."""
+        """Send more of the answer; a string is a `TextDelta`."""
         for event in events:
             self._sent.put_nowait(TextDelta(event) if isinstance(event, str) else event)
 
     def finish(self, reason: Reason = "stop", usage: Usage | None = None) -> None:
-        """Say that the answer is complete, and end it."""
+        """Report the answer as complete, and end it."""
         self.send(Finished(reason))
         if usage is not None:
             self.send(usage)
         self._sent.put_nowait(None)
 
     def fail(self, error: StageError) -> None:
-        """Raise `error` after what was sent."""
+        """Raise `error` after the events sent so far."""
         self._sent.put_nowait(error)
 
     async def next(self) -> ModelEvent | StageError | None:
-        """What the test sent next."""
+        """Return the next event from the test."""
         return await self._sent.get()
 
 
 class FakeModel:
-    """Meets the port `Model`. `script` takes the cues; a usual cue of None leaves the answering to the test."""
+    """Implements the port `Model`. `script` takes the cues; with a usual cue of None the test answers."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class FakeModel:
         self._faults = Faults("llm", name, idle_timeout_ms)
 
     async def warm(self, request: ModelRequest) -> None:
-        """Note that it was asked for."""
+        """Record the request in `warmed`."""
         self.warmed.append(request)
 
     def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
-        """Answer as the next cue says."""
+        """Answer as the next cue requires."""
         return self._open(request)
 
     @asynccontextmanager

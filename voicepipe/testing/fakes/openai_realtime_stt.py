@@ -1,12 +1,12 @@
-"""OpenAI's Realtime transcription on a real socket of this machine, and Speaches' and vLLM's.
+"""OpenAI's Realtime transcription on a local socket, and Speaches' and vLLM's.
 
 async with FakeRealtimeStt() as vendor:           # or FakeSpeachesStt, FakeVllmStt
-    ...                                           # open the ear at vendor.base_url
+    ...                                           # open the STT at vendor.base_url
     call = await vendor.nth(0)
     await call.say(delta("item_1", "book a"))
 
-Events are written from OpenAI's API reference, "Realtime", as its own Python package types them; what is different at
-Speaches and vLLM from their code (`realtime/input_audio_buffer_event_router.py`; `realtime/connection.py`).
+Events are written from OpenAI's API reference, "Realtime", as its own Python package types them. The differences of
+Speaches and vLLM are from their code (`realtime/input_audio_buffer_event_router.py`; `realtime/connection.py`).
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber, refused
 
 KEY = "sk-test-0123456789"
-"""The one key that it takes."""
+"""The only valid key."""
 
 LEAST_MS = 100
 """The shortest segment that may be committed."""
 
 
 def event(kind: str, **fields: Any) -> str:
-    """A server's event."""
+    """Return a server's event."""
     return json.dumps({"type": kind, "event_id": "event_fake", **fields})
 
 
 def committed(item: str) -> str:
-    """Audio has become an item."""
+    """Report that audio became an item."""
     return event("input_audio_buffer.committed", item_id=item, previous_item_id=None)
 
 
 def delta(item: str, text: str) -> str:
-    """More of an item's text."""
+    """Return more of an item's text."""
     return event("conversation.item.input_audio_transcription.delta", item_id=item, content_index=0, delta=text)
 
 
 def completed(item: str, text: str, *, languages: list[str] | None = None) -> str:
-    """The whole of an item's text."""
+    """Return the whole text of an item."""
     more = {} if languages is None else {"languages": [{"code": code} for code in languages]}
     usage = {"type": "duration", "seconds": 1}
     kind = "conversation.item.input_audio_transcription.completed"
@@ -54,13 +54,13 @@ def completed(item: str, text: str, *, languages: list[str] | None = None) -> st
 
 
 def failed(item: str, words: str) -> str:
-    """An item has no text, and why."""
+    """Report that an item has no text, and why."""
     error = {"type": "server_error", "code": "transcription_failed", "message": words}
     return event("conversation.item.input_audio_transcription.failed", item_id=item, content_index=0, error=error)
 
 
 def error(words: str, *, kind: str = "server_error", code: str | None = None) -> str:
-    """An error that is about no item."""
+    """Return an error that is not about an item."""
     return event("error", error={"type": kind, "code": code, "message": words, "param": None, "event_id": None})
 
 
@@ -86,7 +86,7 @@ class FakeRealtimeStt(FakeWsTranscriber):
         return None
 
     def takes(self, query: Mapping[str, str]) -> bool:
-        """Whether an address has that query."""
+        """Return whether the server accepts that query."""
         return query == {"intent": "transcription"}
 
     def refused(self, refusal: Status) -> Response:
@@ -123,7 +123,7 @@ class FakeRealtimeStt(FakeWsTranscriber):
         return None
 
     def objection(self, update: dict[str, Any]) -> str | None:
-        """What is wrong with a `session.update`, as an error."""
+        """Return the fault of a `session.update`, as an error."""
         session = update["session"]
         sound = session["audio"]["input"]
         rate = sound["format"] == {"type": "audio/pcm", "rate": 24_000}
@@ -145,7 +145,7 @@ class FakeRealtimeStt(FakeWsTranscriber):
 
 
 class FakeSpeachesStt(FakeRealtimeStt):
-    """Speaches: no key, the model in the address, and the older shape of a session."""
+    """Speaches: no key, the model in the URL, and the older shape of a session."""
 
     def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
         return None if path == "/v1/realtime" and self.takes(query) else Status(404, "expected another address")
@@ -161,7 +161,7 @@ class FakeSpeachesStt(FakeRealtimeStt):
 
 
 class FakeVllmStt(FakeWsTranscriber):
-    """vLLM: a commit begins a segment, a final one ends it, and what comes before its text is there is lost."""
+    """vLLM: a commit begins a segment, a final one ends it, and audio that arrives before its text is lost."""
 
     base_path = "/v1"
     finalize = "end"

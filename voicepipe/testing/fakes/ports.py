@@ -1,4 +1,4 @@
-"""The three ports without a socket, for tests of whatever uses them: told by the vendor's cues, or driven by hand."""
+"""The three ports without a socket, for tests of their users: driven by the vendor's cues, or by the test."""
 
 from __future__ import annotations
 

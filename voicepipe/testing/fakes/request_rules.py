@@ -1,6 +1,6 @@
-"""What a real vendor refuses, for the fake that stands in for it.
+"""The requests that a real vendor refuses, for its fake.
 
-Written from the sources that each row names, not from our own catalog: where the two differ, a test is red.
+Written from the sources that each row names, not from the package's catalog: where the two differ, a test fails.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Broken = tuple[int, str]
-"""The HTTP status of the refusal and its words."""
+"""The HTTP status and the text of the refusal."""
 
 Dialect = Literal["openai", "anthropic", "gemini"]
 CachedAt = Literal["details", "deepseek", "flat", "nowhere"]
@@ -19,46 +19,46 @@ CachedAt = Literal["details", "deepseek", "flat", "nowhere"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRules:
-    """One vendor's demands on a question."""
+    """One vendor's requirements of a request."""
 
     model: str
-    """One that it has."""
+    """A model of the vendor."""
 
     dialect: Dialect = "openai"
     key_header: str = "Authorization"
     key_prefix: str = "Bearer "
     key: str = "sk-test-0123456789"
-    """Empty: it asks for none."""
+    """Empty: no key is required."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Others that must be there."""
+    """Further required headers."""
 
     refuses: frozenset[str] = frozenset()
-    """Fields that it knows and does not take."""
+    """Fields that the vendor knows and refuses."""
 
     needs: frozenset[str] = frozenset()
     max_tokens_field: str = "max_tokens"
     most_tokens: int = 1_000_000
     temperatures: tuple[float, float] | None = (0.0, 2.0)
-    """None: it takes none at all."""
+    """None: the field is refused."""
 
     tool_choices: frozenset[str] = frozenset({"auto", "none", "required", "named"})
     text_only: bool = False
     nine: bool = False
-    """Ids of calls are nine letters and digits, and roles stand in Mistral's order."""
+    """Call IDs have nine letters and digits, and roles follow Mistral's order."""
 
     cached_at: CachedAt = "details"
     usage: Literal["requested", "always", "never"] = "requested"
-    """When a stream bears token counts: if `stream_options` asks for them, by itself, or not at all."""
+    """When a stream has token counts: if `stream_options` requests them, always, or never."""
 
     affinity: tuple[Literal["header", "body"], str] | None = None
-    """Where it wants the session's name."""
+    """The place for the session's name."""
 
     quiet: Mapping[str, Any] = field(default_factory=dict)
-    """What must stand in a question for the model not to think."""
+    """The fields that a request needs to disable the model's thinking."""
 
     def broken(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> Broken | None:
-        """What is wrong with a question, or None."""
+        """Return the fault of a request, or None."""
         if self.key and headers.get(self.key_header) != self.key_prefix + self.key:
             return 401, f"expected {self.key_header}: {self.key_prefix}KEY"
         missing = next((name for name, value in self.headers.items() if headers.get(name) != value), None)
@@ -70,7 +70,7 @@ class RequestRules:
         return None
 
     def summary(self) -> str:
-        """What it refuses beside a wrong key and an unknown field, for people; names in backticks."""
+        """Return further refusals beside a wrong key and an unknown field, for documentation; names in backticks."""
         by_dialect = {
             "openai": (),
             "anthropic": ("roles out of turn", "a call without its result", "a fifth cache mark", "blank text"),
@@ -120,7 +120,7 @@ _KNOWN = frozenset(
         "reasoning_effort",
     }
 )
-"""Of OpenAI's chat completions, as far as anybody speaks of them here."""
+"""The fields of OpenAI's chat completions that this package knows."""
 
 
 def _fields(rules: RequestRules, body: Mapping[str, Any]) -> str | None:

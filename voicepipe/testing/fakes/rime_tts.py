@@ -1,6 +1,6 @@
-"""Rime's `/ws3` on a real socket of this machine.
+"""Rime's `/ws3` on a local socket.
 
-Messages and laws are written from Rime's docs, "Websockets JSON" of Coda, Arcana and Mist v3, and "Segmentation &
+Messages and limits are written from Rime's docs, "Websockets JSON" of Coda, Arcana and Mist v3, and "Segmentation &
 Behavior Settings" for `segment=never`: text waits for a flush, flushes wait for one another, `clear` discards both.
 That `done` comes once for each flush, with the context of its text, is unverified.
 """
@@ -18,7 +18,7 @@ from voicepipe.testing.fakes.cues import InBandError, Status
 from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, Talk, TtsConnection
 
 KEY = "rime_test_0123456789"
-"""The one key that it takes."""
+"""The only valid key."""
 
 BYTES_PER_S = 48_000
 
@@ -56,7 +56,7 @@ class FakeRime(FakeWsSynthesizer):
                 await call.say(json.dumps({"type": "error", "message": f"unknown operation {unknown}"}))
 
     def _flush(self, call: TtsConnection, text: str) -> None:
-        """Speak it after what is being spoken: its worker waits for those before it."""
+        """Speak a flushed text after the earlier ones: the clause's worker waits for theirs."""
         context = self._context[call]
         before = [talk.speaking for talk in call.talks.values() if talk.speaking is not None]
         self.speak(call, context, text, after=before)

@@ -1,4 +1,4 @@
-"""A queue of cues from a test, and the questions that a fake received."""
+"""A queue of cues from a test, and the requests that a fake received."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ async def soon(event: asyncio.Event) -> None:
 
 
 class ReceivedRequest:
-    """One question as it arrived at a fake, and its outcome."""
+    """One request as it arrived at a fake, and its outcome."""
 
     def __init__(self, question: Any, *, headers: Mapping[str, str] | None = None) -> None:
         self.question = question
         """The body as plain values on the socket (a form's fields for STT); the port's value otherwise."""
         self.headers = dict(headers or {})
         self.samples: Samples = np.zeros(0, dtype=np.int16)
-        """STT: the audio of the question."""
+        """STT: the audio of the request."""
         self.ended = asyncio.Event()
         """Set when nothing more is sent, for any reason."""
         self.gone = asyncio.Event()
@@ -45,40 +45,40 @@ C = TypeVar("C")
 
 
 class Script(Generic[C, A]):
-    """The cues for one kind of question, and the questions in the order of their arrival."""
+    """The cues for one kind of request, and the requests in the order of their arrival."""
 
     def __init__(self, usual: C | Callable[[Any], C]) -> None:
         self.usual = usual
-        """The behaviour for a question without a cue, or a function that returns it for each question."""
+        """The behaviour for a request without a cue, or a function that returns it for each request."""
         self.received: list[A] = []
         self.most_at_once: int | None = None
-        """Overload: a vendor refuses with 503 while this number of questions is being answered."""
+        """Overload: a vendor refuses with 503 while this number of requests is being answered."""
         self._cues: deque[C] = deque()
         self._arrived = asyncio.Event()
 
     def cue(self, *cues: C) -> None:
-        """Answer the next questions with these cues, one each."""
+        """Answer the next requests with these cues, one each."""
         self._cues.extend(cues)
 
     def take(self, question: Any) -> C:
-        """Return the cue for the question that has just arrived."""
+        """Return the cue for the request that has just arrived."""
         if self._cues:
             return self._cues.popleft()
         return self.usual(question) if callable(self.usual) else self.usual
 
     def arrive(self, received: A) -> A:
-        """Record a question."""
+        """Record a request."""
         self.received.append(received)
         self._arrived.set()
         self._arrived = asyncio.Event()
         return received
 
     def busy(self) -> int:
-        """Number of questions that are being answered."""
+        """Return the number of requests that are being answered."""
         return sum(not received.ended.is_set() for received in self.received)
 
     async def nth(self, n: int) -> A:
-        """The `n`th question, from 0, when it has arrived.
+        """Return the `n`th request, from 0, when it has arrived.
 
         Raises:
             TimeoutError: it did not come within `WAIT_S`.

@@ -1,4 +1,4 @@
-"""A voice without a socket, driven by cues or by the test's own hand."""
+"""A TTS without a socket, driven by cues or by the test."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from voicepipe.testing.fakes.tone import tone
 
 
 class ReceivedClause(ReceivedRequest):
-    """One clause for a `FakeSynthesizer`; `question` is its text. Where no cue speaks it, the test does."""
+    """One clause for a `FakeSynthesizer`; `question` is its text. Without a cue the test sends its audio."""
 
     question: str
 
     def __init__(self, question: str, voice: Voice, clause: int) -> None:
         super().__init__(question)
         self.voice, self.clause = voice, clause
-        # Never full: a test sends what it likes, and ends.
+        # Never full: a test sends a few pieces, and ends.
         self._sent: asyncio.Queue[Samples | StageError | None] = asyncio.Queue()
 
     def send(self, samples: Samples) -> None:
-        """Give more of the clause's sound: int16, (n_samples,), at 24 kHz."""
+        """Send more of the clause's audio: int16, (n_samples,), at 24 kHz."""
         self._sent.put_nowait(samples)
 
     def finish(self) -> None:
-        """The clause's sound is complete."""
+        """End the clause's audio."""
         self._sent.put_nowait(None)
 
     def fail(self, error: StageError) -> None:
-        """Raise `error` after what was sent."""
+        """Raise `error` after the audio sent so far."""
         self._sent.put_nowait(error)
 
     async def next(self) -> Samples | None:
-        """What the test sent next.
+        """Return the next audio from the test.
 
         Raises:
-            StageError: the test said `fail`.
+            StageError: the test called `fail`.
         """
         sent = await self._sent.get()
         if isinstance(sent, StageError):
@@ -53,21 +53,21 @@ class ReceivedClause(ReceivedRequest):
 
 
 class FakeSpeech:
-    """One turn's voice; `said` is what it was told to speak."""
+    """One turn's synthesis; `said` lists its clauses."""
 
     def __init__(self, synthesizer: FakeSynthesizer, voice: Voice) -> None:
         self.said: list[str] = []
         self.finished = False
         self.left = asyncio.Event()
-        """The turn closed it."""
+        """Set when the turn closed it."""
         self._synthesizer, self._voice = synthesizer, voice
-        self._clauses: deque[tuple[ReceivedClause, TtsCue | None]] = deque()  # a test's clauses: as many as it says
+        self._clauses: deque[tuple[ReceivedClause, TtsCue | None]] = deque()  # a test sends a few clauses
         self._sound: AsyncIterator[Samples] | None = None
         self._changed = asyncio.Event()
         self._failure: StageError | None = None
 
     def say(self, clause: str) -> None:
-        """Speak it as the next cue says."""
+        """Synthesize a clause as the next cue requires."""
         script = self._synthesizer.script
         received = script.arrive(ReceivedClause(clause, self._voice, len(self.said)))
         self.said.append(clause)
@@ -75,12 +75,12 @@ class FakeSpeech:
         self._changed.set()
 
     def finish(self) -> None:
-        """No clause follows."""
+        """Mark the last clause as sent."""
         self.finished = True
         self._changed.set()
 
     def close(self) -> None:
-        """The turn has left."""
+        """Record that the turn left the context."""
         for received, _ in self._clauses:
             received.gone.set()
             received.ended.set()
@@ -152,7 +152,7 @@ class _ByCue:
         await self._faults.reach(self._course, self._position)
         piece = next(self._pieces, None)
         if piece is None:
-            if self._course.fault is not None:  # one that was due past the end
+            if self._course.fault is not None:  # a fault that was due past the end
                 raise self._faults.error(self._course.fault)
             raise StopAsyncIteration
         self._position += 2 * len(piece)
@@ -160,7 +160,7 @@ class _ByCue:
 
 
 class FakeSynthesizer:
-    """Meets the port `Synthesizer`. A usual cue of None leaves the sound of clauses to the test."""
+    """Implements the port `Synthesizer`. With a usual cue of None the test sends the audio of clauses."""
 
     def __init__(
         self,
@@ -174,14 +174,14 @@ class FakeSynthesizer:
         self.script: Script[TtsCue | None, ReceivedClause] = Script(cast("Callable[[Any], TtsCue | None]", usual))
         self.faults = Faults("tts", name, idle_timeout_ms)
         self.speeches: list[FakeSpeech] = []
-        """The turns' voices, in the order in which they were opened."""
+        """The syntheses of the turns, in the order in which they were opened."""
 
         self.warm: list[Voice] = []
-        """The voices of the sessions that may want to speak."""
+        """The voices for which sessions requested a ready connection."""
 
     @contextmanager
     def keep_warm(self, voice: Voice) -> Iterator[None]:
-        """Note for which voice somebody wants to be ready, in `warm`."""
+        """Record in `warm` that a session requests a ready connection for `voice`."""
         self.warm.append(voice)
         try:
             yield
@@ -203,7 +203,7 @@ class FakeSynthesizer:
 
 
 def _pieces(clause: str, cue: TtsCue) -> Iterator[Samples]:
-    """The tone in pieces of the cue's size, one ending where the fault is due."""
+    """Cut the tone into pieces of the cue's size, with a cut where the fault is due."""
     sound = tone(clause, ms_per_char=cue.ms_per_char, rate_hz=RATE_HZ)
     step = max(1, cue.chunk_bytes // 2)
     places = {0, *range(0, len(sound), step)}

@@ -1,4 +1,4 @@
-"""A fake's speech: a tone that can be heard, measured and told from silence."""
+"""A fake's speech: an audible tone that tests can measure and distinguish from silence."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import numpy as np
 from voicepipe.ports.transcriber import Samples
 
 AMPLITUDE = 8_000
-"""About -15 dBFS as a sine: as loud as speech that fills the scale well."""
+"""About -15 dBFS as a sine: as loud as well-levelled speech."""
 
 PITCH_HZ = 220
 FADE_MS = 5
-"""At both ends, so that neither clicks."""
+"""Length of the fades at both ends, against clicks."""
 
 
 def tone_samples(text: str, *, ms_per_char: int, rate_hz: int) -> int:
-    """How many samples `tone` gives."""
+    """Return the number of samples of `tone`."""
     return max(1, len(text.strip())) * ms_per_char * rate_hz // 1_000
 
 
 def tone(text: str, *, ms_per_char: int = 40, rate_hz: int = 24_000) -> Samples:
-    """A tone as long as `text` would take to say: int16, (n_samples,), at `rate_hz`. Read-only."""
+    """Return a tone as long as the speech of `text`: int16, (n_samples,), at `rate_hz`. Read-only."""
     return _tone(tone_samples(text, ms_per_char=ms_per_char, rate_hz=rate_hz), rate_hz)
 
 
 @lru_cache(maxsize=64)
 def _tone(n_samples: int, rate_hz: int) -> Samples:
-    # A whole number of periods makes a second: it is made once and repeated, since some tests want many minutes.
+    # A second has a whole number of periods: one second is computed and repeated, since some tests use many minutes.
     second = np.sin(2 * np.pi * PITCH_HZ * np.arange(rate_hz) / rate_hz)
     samples = np.resize(np.rint(AMPLITUDE * second).astype(np.int16), n_samples)
     n_fade = min(n_samples, FADE_MS * rate_hz // 1_000 + 1)
@@ -43,7 +43,7 @@ def _tone(n_samples: int, rate_hz: int) -> Samples:
 
 
 def wav_header(rate_hz: int) -> bytes:
-    """The header of a mono 16-bit WAV stream whose length nobody knows yet: both sizes are the largest number."""
+    """Return the header of a mono 16-bit WAV stream of unknown length: both sizes are the largest number."""
     unknown = 0xFFFF_FFFF
     form = struct.pack("<HHIIHH", 1, 1, rate_hz, 2 * rate_hz, 2, 16)
     return (
@@ -58,7 +58,7 @@ def wav_header(rate_hz: int) -> bytes:
 
 
 def read_wav(file: bytes) -> Samples:
-    """The sound of a mono 16-bit WAV file: int16, (n_samples,).
+    """Return the audio of a mono 16-bit WAV file: int16, (n_samples,).
 
     Raises:
         ValueError: it is another kind of file.

@@ -1,4 +1,4 @@
-"""An ear without a socket, driven by cues or by the test's own hand."""
+"""An STT without a socket, driven by cues or by the test."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class ReceivedFlush(ReceivedRequest):
         self._stream = stream
 
     def settle(self, answering: asyncio.Task[None]) -> None:
-        """Note how the answering by cue ended; a task that was cancelled may never have begun."""
+        """Record how the answer by cue ended; a cancelled task may never have begun."""
         if answering.cancelled():
             self.gone.set()
         self.ended.set()
 
     def answer(self, text: str, language: str | None = None) -> None:
-        """Give the text of what was flushed."""
+        """Send the final text of the flush."""
         self.ended.set()
         self._stream.emit(Final(self.utterance, self.flush, text, language))
 
 
 class FakeTranscriptStream:
-    """One session's ear. The test may push texts of its own accord with `emit`, and break it with `fail`."""
+    """One session's STT stream. The test may send texts with `emit`, and break the stream with `fail`."""
 
     def __init__(
         self, transcriber: FakeTranscriber, transcription: TranscriptionOptions, owned: BackgroundTasks
@@ -59,29 +59,29 @@ class FakeTranscriptStream:
         self.transcription = transcription
         self.utterance = 0
         self.left = asyncio.Event()
-        """The session closed the stream."""
+        """Set when the session closed the stream."""
         self._transcriber, self._owned = transcriber, owned
         self._pieces: list[Samples] = []
         self._answering: dict[int, asyncio.Task[None]] = {}
-        # Never full: a test says what it likes, and ends.
+        # Never full: a test sends a few texts, and ends.
         self._texts: asyncio.Queue[TranscriptEvent | StageError | None] = asyncio.Queue()
         self._failure: StageError | None = None
 
     @property
     def samples(self) -> Samples:
-        """What was pushed since `begin`: int16, (n_samples,)."""
+        """Return the audio since `begin`: int16, (n_samples,)."""
         return np.concatenate(self._pieces) if self._pieces else np.zeros(0, dtype=np.int16)
 
     def begin(self, utterance: int) -> None:
-        """Count from here."""
+        """Begin an utterance: `samples` restarts here."""
         self.utterance, self._pieces = utterance, []
 
     def push(self, samples: Samples) -> None:
-        """Keep what was heard, for the test to look at."""
+        """Store the audio for the test."""
         self._pieces.append(samples)
 
     def flush(self, flush: int) -> None:
-        """Answer as the next cue says, instead of any earlier flush of the utterance that is still unanswered."""
+        """Answer as the next cue requires; cancel an earlier unanswered flush of the utterance."""
         earlier = self._answering.get(self.utterance)
         if earlier is not None:
             earlier.cancel()
@@ -94,15 +94,15 @@ class FakeTranscriptStream:
             self._answering[self.utterance] = task
 
     def emit(self, text: Interim | Final) -> None:
-        """Give the session a text."""
+        """Send the session a text."""
         self._texts.put_nowait(text)
 
     def fail(self, error: StageError) -> None:
-        """Break: what iterates raises `error`."""
+        """Break the stream: its iteration raises `error`."""
         self._texts.put_nowait(error)
 
     def close(self) -> None:
-        """The session has left."""
+        """Record that the session closed the stream."""
         self.left.set()
         self._texts.put_nowait(None)
 
@@ -130,7 +130,7 @@ class FakeTranscriptStream:
 
 
 class FakeTranscriber:
-    """Meets the port `Transcriber`. A usual cue of None leaves the answering of flushes to the test."""
+    """Implements the port `Transcriber`. With a usual cue of None the test answers flushes."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class FakeTranscriber:
         """The streams, in the order in which sessions opened them."""
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[FakeTranscriptStream]:
-        """Begin one session's ear."""
+        """Open one session's stream."""
         return self._open(transcription)
 
     @asynccontextmanager

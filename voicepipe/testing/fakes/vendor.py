@@ -1,9 +1,9 @@
-"""A vendor on a real socket of this machine: OpenAI's transcriptions, chat completions and speech, Anthropic's
-Messages and Gemini's streamGenerateContent, as told by cues.
+"""A vendor on a local socket: OpenAI's transcriptions, chat completions and speech, Anthropic's
+Messages and Gemini's streamGenerateContent, driven by cues.
 
 async with FakeVendor() as vendor:
     vendor.llm.cue(LlmCue(tokens=("Hi",), fault=Stall(after=1)))
-    ...  # ask at vendor.base_url
+    ...  # send requests to vendor.base_url
     await soon((await vendor.llm.nth(0)).gone)
 """
 
@@ -30,16 +30,16 @@ LONGEST_UPLOAD_BYTES = 64 << 20
 
 
 class FakeVendor:
-    """A server that answers on cue. Its port is picked by the kernel and kept while it is unplugged."""
+    """A server that answers on cue. The kernel picks its port, which it keeps while unplugged."""
 
     def __init__(self) -> None:
         self.stt: Script[SttCue, ReceivedRequest] = Script(SttCue())
         self.llm: Script[LlmCue, ReceivedRequest] = Script(LlmCue())
         self.tts: Script[TtsCue, ReceivedRequest] = Script(TtsCue())
         self.rules: RequestRules | None = None
-        """Whose demands questions to the model must meet; None takes all that can be read."""
+        """The vendor whose rules requests to the model must meet; None accepts every readable request."""
         self.models: tuple[str, ...] = ()
-        """What it lists as its models."""
+        """The models that it lists."""
         self.port = 0
         self.connections_made = 0
         """TCP connections accepted so far; keep-alive keeps it low."""
@@ -53,13 +53,13 @@ class FakeVendor:
         app.router.add_post(generate, self._route(self.llm, _read_json, self._checked(vendor_gemini.answer)))
         app.router.add_post("/v1/audio/speech", self._route(self.tts, _read_json, vendor_tts.answer))
         app.router.add_get("/v1/models", self._list_models)
-        # handler_cancellation: an answer's task learns at once that its asker has gone.
+        # handler_cancellation: an answer's task is cancelled as soon as its client disconnects.
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1)
         self._listener: asyncio.Server | None = None
 
     @property
     def base_url(self) -> str:
-        """What a provider's `base_url` must be to get here."""
+        """Return the `base_url` of a provider for this fake."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     async def __aenter__(self) -> FakeVendor:
@@ -74,13 +74,13 @@ class FakeVendor:
         await self._runner.cleanup()
 
     async def plug_in(self) -> None:
-        """Listen, on the port of the last time if there was one."""
+        """Listen, on the earlier port if there was one."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(self._accept, "127.0.0.1", self.port)
         self.port = self._listener.sockets[0].getsockname()[1]
 
     def unplug(self) -> None:
-        """Die: cut every connection, and refuse new ones."""
+        """Cut every connection, and refuse new ones."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -132,7 +132,7 @@ class FakeVendor:
 
 
 async def _before(request: web.Request, cue: Cue) -> web.Response | None:
-    """Act out the faults that come before an answer."""
+    """Apply the faults that come before an answer."""
     match cue.fault:
         case Status():
             return _refusal(cue.fault)

@@ -20,7 +20,7 @@ Event = dict[str, Any]
 
 
 async def answer(request: web.Request, received: ReceivedRequest, cue: LlmCue) -> web.StreamResponse:
-    """Answer one question as `cue` says."""
+    """Answer one request as `cue` requires."""
     wire = await HttpAnswer.begin(request, received, content_type=cue.content_type, chunk_bytes=cue.chunk_bytes)
     await asyncio.sleep(cue.ttft_ms / 1_000)
     course = Course(cue.fault, cue.hold)
@@ -45,7 +45,7 @@ async def answer(request: web.Request, received: ReceivedRequest, cue: LlmCue) -
 
 
 async def _fails(wire: HttpAnswer, fault: Fault | None) -> bool:
-    """Act out a fault; True when the answer ends with it."""
+    """Apply a fault; True when the answer ends with it."""
     match fault:
         case None:
             return False
@@ -72,7 +72,7 @@ def _before(cue: LlmCue) -> Iterator[Event]:
     message: Event = {"id": "msg_fake", "type": "message", "role": "assistant", "content": [], "stop_reason": None}
     yield {"type": "message_start", "message": message | {"usage": usage}}
     yield {"type": "ping"}
-    for index in range(cue.role_only):  # here: blocks of thinking, which nobody hears
+    for index in range(cue.role_only):  # here: blocks of thinking, which are not spoken
         yield {"type": "content_block_start", "index": index, "content_block": {"type": "thinking", "thinking": ""}}
         thought = {"type": "thinking_delta", "thinking": "what would they like to hear"}
         yield {"type": "content_block_delta", "index": index, "delta": thought}
@@ -80,7 +80,7 @@ def _before(cue: LlmCue) -> Iterator[Event]:
 
 
 def _groups(cue: LlmCue) -> Iterator[list[Event]]:
-    """What is sent at each position: a token, or a piece of a call."""
+    """Yield the events of each position: a token, or a piece of a call."""
     index = cue.role_only
     if not cue.calls:
         start: Event = {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}}

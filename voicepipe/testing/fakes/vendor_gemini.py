@@ -20,7 +20,7 @@ SIGNATURE = "c2lnbmVk"
 
 
 async def answer(request: web.Request, received: ReceivedRequest, cue: LlmCue) -> web.StreamResponse:
-    """Answer one question as `cue` says."""
+    """Answer one request as `cue` requires."""
     wire = await HttpAnswer.begin(request, received, content_type=cue.content_type, chunk_bytes=cue.chunk_bytes)
     await asyncio.sleep(cue.ttft_ms / 1_000)
     course = Course(cue.fault, cue.hold)
@@ -47,7 +47,7 @@ async def answer(request: web.Request, received: ReceivedRequest, cue: LlmCue) -
 
 
 async def _fails(wire: HttpAnswer, fault: Fault | None) -> bool:
-    """Act out a fault; True when the answer ends with it."""
+    """Apply a fault; True when the answer ends with it."""
     match fault:
         case None:
             return False

@@ -1,4 +1,4 @@
-"""The fake vendor's chat completions: server-sent events, or one piece of JSON for who does not stream."""
+"""The fake vendor's chat completions: server-sent events, or one piece of JSON without streaming."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOISE = b"\x00\xff\xfe\x80noise\n\r\n\x9d"
 async def answer(
     request: web.Request, received: ReceivedRequest, cue: LlmCue, rules: RequestRules | None = None
 ) -> web.StreamResponse:
-    """Answer one question as `cue` says, and count tokens as the vendor of `rules` does."""
+    """Answer one request as `cue` requires, and count tokens as the vendor of `rules` does."""
     if not received.question.get("stream"):
         return web.json_response(_whole(cue))
     wire = await HttpAnswer.begin(request, received, content_type=cue.content_type, chunk_bytes=cue.chunk_bytes)
@@ -64,7 +64,7 @@ async def _raw(wire: HttpAnswer, pieces: tuple[bytes, ...], course: Course) -> w
 
 
 async def _fails(wire: HttpAnswer, fault: Fault | None) -> bool:
-    """Act out a fault; True when the answer ends with it."""
+    """Apply a fault; True when the answer ends with it."""
     match fault:
         case None:
             return False
@@ -96,7 +96,7 @@ def _chunk(delta: dict[str, Any], *, finish: str | None = None) -> bytes:
 
 def _event(fields: dict[str, Any]) -> bytes:
     known = {"id": "chatcmpl-fake", "object": "chat.completion.chunk", "created": 0, "model": "fake"}
-    # A little of the text beyond ASCII stays as it is, as vendors send it.
+    # Some text beyond ASCII stays unescaped, as vendors send it.
     return b"data: " + json.dumps(known | fields, ensure_ascii=False).encode() + b"\n\n"
 
 

@@ -1,4 +1,4 @@
-"""The demands of each vendor of language models, from the sources that are named beside them."""
+"""The request rules of each LLM vendor, from the sources that are named beside them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from voicepipe.testing.fakes.request_rules import RequestRules
 
 _NOT_NAMED: Final = frozenset({"auto", "none"})
-"""Who knows neither `required` nor the name of one function."""
+"""For vendors that know neither `required` nor the name of one function."""
 
 VENDOR_RULES: Final[Mapping[str, RequestRules]] = MappingProxyType(
     {
@@ -127,7 +127,7 @@ VENDOR_RULES: Final[Mapping[str, RequestRules]] = MappingProxyType(
             refuses=frozenset({"frequency_penalty", "presence_penalty", "seed", "logit_bias"}),
             text_only=True,
         ),
-        # LiteLLM's adapter: gpt-oss can't but think a little.
+        # LiteLLM's adapter: gpt-oss always thinks a little.
         "together": RequestRules(model="openai/gpt-oss-120b", quiet={"reasoning_effort": "low"}),
         # Your own vLLM: docs.vllm.ai, the chat template's switch.
         "modal": RequestRules(model="Qwen/Qwen3-8B", quiet={"chat_template_kwargs": {"enable_thinking": False}}),
@@ -144,4 +144,4 @@ VENDOR_RULES: Final[Mapping[str, RequestRules]] = MappingProxyType(
         "ollama": RequestRules(model="qwen3:8b", key="", cached_at="nowhere", quiet={"reasoning_effort": "none"}),
     }
 )
-"""Vendor -> what it demands."""
+"""Vendor -> its rules."""

@@ -1,4 +1,4 @@
-"""The fake vendor's transcriptions: what was said is whatever the cue says."""
+"""The fake vendor's transcriptions: the cue has the text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from voicepipe.testing.fakes.tone import read_wav
 
 
 async def read(request: web.Request) -> ReceivedRequest:
-    """Read the form; its file must be a WAV file that can be decoded."""
+    """Read the form; its file must be a readable WAV file."""
     fields: dict[str, str] = {}
     sound = b""
     async for part in await request.multipart():
@@ -31,7 +31,7 @@ async def read(request: web.Request) -> ReceivedRequest:
 
 
 async def answer(request: web.Request, received: ReceivedRequest, cue: SttCue) -> web.StreamResponse:
-    """Answer one file as `cue` says."""
+    """Answer one file as `cue` requires."""
     await asyncio.sleep(cue.delay_ms / 1_000)
     wire = await HttpAnswer.begin(request, received, content_type="application/json")
     body = _body(cue)
@@ -48,7 +48,7 @@ async def answer(request: web.Request, received: ReceivedRequest, cue: SttCue) -
 
 
 def _marks(cue: SttCue, n_bytes: int) -> set[int]:
-    """Where the body is cut so that each position of the cue falls between two pieces."""
+    """Return the cuts of the body, so that each position of the cue falls between two pieces."""
     places = {cue.hold.after} if cue.hold is not None else set()
     if cue.fault is not None and hasattr(cue.fault, "after"):
         places.add(cue.fault.after)

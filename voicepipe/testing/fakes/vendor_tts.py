@@ -1,4 +1,4 @@
-"""The fake vendor's speech: a tone as headerless PCM, as WAV, or as the cue says."""
+"""The fake vendor's speech: a tone as headerless PCM, as WAV, or as the cue requires."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from voicepipe.testing.fakes.script import ReceivedRequest
 from voicepipe.testing.fakes.tone import tone, wav_header
 
 MP3 = b"ID3\x04\x00\x00\x00\x00\x00\x00\xff\xfb\x90\x64"
-"""The beginning of a file that nobody asked for."""
+"""The start of a file in a format that was not requested."""
 
 
 async def answer(request: web.Request, received: ReceivedRequest, cue: TtsCue) -> web.StreamResponse:
-    """Speak one clause as `cue` says."""
+    """Synthesize one clause as `cue` requires."""
     if isinstance(cue.fault, InBandError):
         error = {"message": cue.fault.message, "type": "fake_error", "code": cue.fault.code}
         return web.Response(body=json.dumps({"error": error}), content_type="application/json")
@@ -38,7 +38,7 @@ async def answer(request: web.Request, received: ReceivedRequest, cue: TtsCue) -
 
 
 def places(cue: TtsCue, n_bytes: int) -> list[int]:
-    """Where pieces begin, the cue's own positions among them; the last may be the body's end."""
+    """Return the starts of pieces, including the cue's positions; the last may be the body's end."""
     found = {0, *range(0, n_bytes, cue.chunk_bytes)}
     if cue.hold is not None:
         found.add(cue.hold.after)

@@ -50,12 +50,12 @@ class SttConnection:
 
     @property
     def samples(self) -> Samples:
-        """All received audio: int16, (n_samples,)."""
+        """Return all received audio: int16, (n_samples,)."""
         return np.frombuffer(bytes(self._audio), dtype="<i2").astype(np.int16)
 
     @property
     def received_ms(self) -> int:
-        """Amount of received audio."""
+        """Return the amount of received audio."""
         return len(self._audio) // 2 * 1_000 // self.rate_hz
 
     async def until(self, holds: Callable[[], bool]) -> None:

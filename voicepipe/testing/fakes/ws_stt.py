@@ -27,12 +27,12 @@ from voicepipe.testing.fakes.ws_connection import SttConnection
 
 
 class Refusals(Script[SttCue | None, ReceivedRequest]):
-    """A desk whose questions are requests for the final text, and refused handshakes."""
+    """A script whose requests are those for the final text, and refused handshakes."""
 
     _cues: deque[SttCue | None]
 
     def refusal(self) -> Status | None:
-        """The status with which the next cue refuses a handshake, if it does."""
+        """Return the status with which the next cue refuses a handshake, if it does."""
         cue = self._cues[0] if self._cues else None
         if cue is None or not isinstance(cue.fault, Status):
             return None
@@ -118,13 +118,13 @@ class FakeWsTranscriber(ABC):
 
     @property
     def base_url(self) -> str:
-        """The `base_url` of a provider for this fake."""
+        """Return the `base_url` of a provider for this fake."""
         assert self._server is not None
         return f"ws://127.0.0.1:{next(iter(self._server.sockets)).getsockname()[1]}{self.base_path}"
 
     @property
     def open_calls(self) -> list[SttConnection]:
-        """The open connections."""
+        """Return the open connections."""
         return [call for call in self.calls if not call.closed.is_set()]
 
     async def __aenter__(self) -> Self:
@@ -167,7 +167,7 @@ class FakeWsTranscriber(ABC):
         self.calls.append(call)
         self._arrived.set()
         self._arrived = asyncio.Event()
-        # Never full: a test asks a few times, and ends.
+        # Never full: a test sends a few requests, and ends.
         received: asyncio.Queue[tuple[ReceivedRequest, SttCue, int]] = asyncio.Queue()
         try:
             async with asyncio.TaskGroup() as group:

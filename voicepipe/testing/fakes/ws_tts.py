@@ -66,7 +66,7 @@ class Talk:
         self.n_bytes = 0
         """Length of the audio of its finished clauses."""
 
-        # Never full: a test says a few clauses, and ends.
+        # Never full: a test speaks a few clauses, and ends.
         self.texts: asyncio.Queue[str | None] = asyncio.Queue()
         self.speaking: asyncio.Task[None] | None = None
         self.received: ReceivedRequest | None = None
@@ -150,10 +150,10 @@ class TtsConnection:
 
 
 class Refusals(Script[TtsCue, ReceivedRequest]):
-    """A desk whose questions are clauses, and refused handshakes."""
+    """A script whose requests are clauses, and refused handshakes."""
 
     def refusal(self) -> Status | None:
-        """The status with which the next cue refuses a handshake, if it does."""
+        """Return the status with which the next cue refuses a handshake, if it does."""
         if not self._cues or not isinstance(self._cues[0].fault, Status):
             return None
         fault = self._cues.popleft().fault
@@ -202,18 +202,18 @@ class FakeWsSynthesizer(ABC):
 
     @property
     def base_url(self) -> str:
-        """The `base_url` of a provider for this fake."""
+        """Return the `base_url` of a provider for this fake."""
         assert self._server is not None
         return f"ws://127.0.0.1:{next(iter(self._server.sockets)).getsockname()[1]}{self.base_path}"
 
     @property
     def open_calls(self) -> list[TtsConnection]:
-        """The open connections."""
+        """Return the open connections."""
         return [call for call in self.calls if not call.closed.is_set()]
 
     @property
     def open_contexts(self) -> int:
-        """Number of contexts that are open on them."""
+        """Return the number of contexts that are open on them."""
         return sum(len(call.talks) for call in self.open_calls)
 
     async def __aenter__(self) -> Self:

@@ -1,11 +1,11 @@
-"""An ear and a voice that speak Wyoming, on a real socket of this machine.
+"""An STT and a TTS that speak Wyoming, on a local socket.
 
 async with FakeWyoming() as vendor:
     vendor.stt.cue(SttCue(text="what time is it"))
-    ...                                           # open the ear or the voice at vendor.base_url
+    ...                                           # open the STT or the TTS at vendor.base_url
 
 Events are written from the README of the protocol's own package, `wyoming`: "Speech to Text", "Text to Speech". A
-status is told as an error's code, since the protocol has no other way to refuse.
+status is sent as an error's code, since the protocol has no other way to refuse.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from voicepipe.testing.fakes.tone import tone
 
 
 def event(kind: str, data: dict[str, Any], payload: bytes = b"", *, inline: bool = False) -> bytes:
-    """An event's bytes; its data stand after the line, or `inline`, as servers are free to choose."""
+    """Return an event's bytes; its data follow the line, or are `inline`: servers may do either."""
     body = b"" if inline else json.dumps(data).encode()
     head: dict[str, Any] = {"type": kind, "version": "fake", "payload_length": len(payload) or None}
     head |= {"data": data} if inline else {"data_length": len(body)}
@@ -47,7 +47,7 @@ def event(kind: str, data: dict[str, Any], payload: bytes = b"", *, inline: bool
 
 
 class FakeWyoming:
-    """A server that hears and speaks on cue. Its port is the kernel's choice."""
+    """A server that transcribes and speaks on cue. The kernel picks its port."""
 
     def __init__(self) -> None:
         self.stt: Script[SttCue, ReceivedRequest] = Script(SttCue())
@@ -56,7 +56,7 @@ class FakeWyoming:
 
     @property
     def base_url(self) -> str:
-        """What a provider's `base_url` must be to get here."""
+        """Return the `base_url` of a provider for this fake."""
         assert self._server is not None
         return f"tcp://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
@@ -85,7 +85,7 @@ class FakeWyoming:
                 finally:
                     received.ended.set()
         except (OSError, asyncio.IncompleteReadError):
-            pass  # the asker left in mid-question
+            pass  # the client left during its request
         finally:
             writer.transport.abort()
 
@@ -95,7 +95,7 @@ class FakeWyoming:
         async with asyncio.TaskGroup() as group:
             answering = group.create_task(self._answer(kind, received, writer), name="fake-wyoming")
             with suppress(OSError):
-                await reader.read(1)  # the asker leaves, with or without its answer
+                await reader.read(1)  # the client disconnects, with or without its answer
             if not answering.done():
                 received.gone.set()
             answering.cancel()
@@ -108,9 +108,9 @@ class FakeWyoming:
         else:
             self.tts.arrive(received)
             await _speak(writer, str(received.question["text"]), self.tts.take(received))
-        with suppress(OSError):  # the asker may have left
+        with suppress(OSError):  # the client may have left
             await writer.drain()
-            writer.write_eof()  # so that what was written arrives before the connection is cut
+            writer.write_eof()  # so that the written data arrives before the connection is cut
 
 
 async def _questions(reader: asyncio.StreamReader) -> AsyncIterator[tuple[str, dict[str, Any], bytes]]:
@@ -146,7 +146,7 @@ def _error(fault: Fault | None) -> bytes | None:
 
 
 async def _notify(writer: asyncio.StreamWriter, cue: SttCue) -> None:
-    """A fault's position counts bytes of the transcript."""
+    """Send the transcript; a fault's position counts bytes of it."""
     await asyncio.sleep(cue.delay_ms / 1_000)
     await Course(None, cue.hold).reach(1_000_000)
     pieces = event("transcript-start", {}) + event("transcript-chunk", {"text": cue.text})
@@ -167,7 +167,7 @@ async def _notify(writer: asyncio.StreamWriter, cue: SttCue) -> None:
 
 
 async def _speak(writer: asyncio.StreamWriter, text: str, cue: TtsCue) -> None:
-    """A fault's position counts bytes of the sound."""
+    """Send the audio; a fault's position counts bytes of it."""
     if (wrong := _error(cue.fault)) is not None:
         writer.write(wrong)
         return

@@ -61,7 +61,7 @@ def unfinished(text: str, language: str | None = None, *, after_question: bool =
     """Return how unfinished `text`, the utterance so far, sounds: from -1, a whole answer, to 1, more must come.
 
     `language`: BCP-47; None is taken for English, and a language without a list is judged by punctuation.
-    `after_question`: the agent has just asked a question.
+    `after_question`: the agent's latest sentence is a question.
     """
     lists = VOCABULARIES.get((language or "en").lower().partition("-")[0], PUNCTUATION_ONLY)
     tokens = [token.replace(_APOSTROPHE, "'") for token in _TOKEN.findall(text.lower())]

@@ -1,4 +1,4 @@
-"""How the end of the speech sounds: as if more will come, or finished; and when work on an answer may then begin."""
+"""Judge whether the end of the speech sounds finished, and when work on an answer may then begin."""
 
 from __future__ import annotations
 

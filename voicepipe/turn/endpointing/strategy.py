@@ -1,7 +1,7 @@
 """The port `EndpointStrategy`: from the evidence of a pause to the silence after which each next step is due.
 
 A strategy is part of the core. It is pure: no I/O, no clock, no chance, no state from one call to the next. The same
-evidence always gives the same decision, so that a journal can be replayed. It is quick: the core asks again with each
+evidence always gives the same decision, so that a journal can be replayed. It is quick: the core calls it with each
 20 ms of silence, on the event loop of all sessions.
 """
 
@@ -95,7 +95,7 @@ class EndpointStrategy(Protocol):
 
     @property
     def longest_ms(self) -> int:
-        """The longest `audible_ms` of any decision, at most `MAX_WAIT_MS`.
+        """Return the longest `audible_ms` of any decision, at most `MAX_WAIT_MS`.
 
         The turn ends shortly after that by the clock alone, should the VAD send nothing more.
         """

@@ -1,4 +1,4 @@
-"""How long a transcriber may take with the final text before its interim text is used: learned from earlier times."""
+"""Learn how long a transcriber may take with the final text before its interim text is used."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Judgement:
 
     @property
     def whole(self) -> bool:
-        """Return whether the marks account for the whole turn, from t0 to the heard answer."""
+        """Return whether the marks account for the whole turn, from t0 to the audible answer."""
         return self.total_ms is not None and self.unattributed_ms <= UNATTRIBUTED_LIMIT_MS
 
 

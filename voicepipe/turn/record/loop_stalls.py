@@ -30,7 +30,7 @@ MOST: Final = 8
 """Most holds in a record; of more, the longest stay."""
 
 REMEMBERED: Final = 64
-"""Most holds kept of a turn that is not heard yet, before holds that delayed nothing are dropped."""
+"""Maximum number of holds stored for a turn that is not audible yet, before holds that delayed nothing are dropped."""
 
 Stall = tuple[int, int]
 """(from, until) in session ms."""
@@ -50,7 +50,8 @@ _WAITING: Final[Mapping[str, tuple[str, ...]]] = {
 def noted(marks: Mapping[str, int], stalls: list[Stall], stall: Stall) -> list[Stall]:
     """Return the holds that may have delayed a turn with these marks, plus one more.
 
-    An answer already heard is delayed no more. Of too many holds, those that delayed the turn stay, and the latest.
+    A hold cannot delay an answer that is already audible. Of too many holds, the latest stay, and those that delayed
+    the turn.
     """
     if marks.get(FIRST_AUDIBLE, stall[1]) < stall[0]:
         return stalls

@@ -15,7 +15,7 @@ CONNECTED = "connected"
 
 FIRST_DELTA = "first_delta"
 LAST_DELTA = "last_delta"
-"""The last text or arguments of the whole answer. It is beside the path to what is heard, as the filler's mark is."""
+"""The last text or arguments of the whole answer. It is beside the path to what is played, as the filler's mark is."""
 
 FIRST_CLAUSE = "first_clause"
 FIRST_SOUND = "first_sound"

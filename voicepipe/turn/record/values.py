@@ -99,13 +99,13 @@ class Speculation:
 
     starts: int = 0
     used: int = 0
-    """Number of them that the user heard, or was about to hear."""
+    """Number of them that were played to the user, or were about to be."""
 
     refused: int = 0
     """Number of replies not started early, because that would not have paid or a limit was reached."""
 
     saved_ms: int = 0
-    """How much sooner the kept replies could be heard than replies started at the end of the turn, in ms."""
+    """How much sooner the kept replies could be audible than replies started at the end of the turn, in ms."""
 
     wasted_input_tokens: int = 0
     wasted_output_tokens: int = 0
@@ -136,10 +136,10 @@ class TurnCost:
     """Requests for it to other LLMs, which were slower or failed, and TTS requests that lost to a sooner TTS."""
 
     speculation_usd: float = 0.0
-    """Replies that were started before the turn was over and that were never heard."""
+    """Replies that were started before the turn was over and that were never played."""
 
     tts_usd: float = 0.0
-    """The TTS that was heard, each for what it said; audio cached on disk costs nothing."""
+    """The TTS whose audio was played, each for its own text; audio cached on disk costs nothing."""
 
     stt_usd: float = 0.0
     """The STTs whose texts came, for the audio that they were given since the text before."""
