@@ -20,6 +20,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.ports.endpointing import strategies_named, strategy_named, strategy_names
 from voicepipe.testing.conformance.endpointing import EndpointStrategyConformance
 from voicepipe.testing.user import calling
+from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import NOTHING, Decision, Evidence, StrategyFactory
 
 BLOCKS = dict(
@@ -83,7 +84,7 @@ class TestFullStop(EndpointStrategyConformance):
 @pytest.mark.usefixtures("package")
 def test_it_is_found_by_its_name() -> None:
     """Beside the built-in ones; it waits as its page says."""
-    assert strategy_names() == ("adaptive", "silence", "full_stop")
+    assert strategy_names() == (*BUILT_IN, "full_stop")
     strategy = strategies_named(["full_stop"], key="end_of_turn")["full_stop"](576)
     assert strategy.decide(NOTHING) == Decision(150, 1_152)
     assert strategy.decide(Evidence(text="That is all.")) == Decision(150, 576)

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from voicepipe.errors import ConfigError
 from voicepipe.ports.endpointing import strategy_names
+from voicepipe.turn.endpointing.built_in import BUILT_IN
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ MAY_BE_EMPTY: Final = Meta(extra={"empty": True})
 """A text whose empty value differs in meaning from an unset one, in every source."""
 
 STRATEGY_NAME: Final = Meta(
-    description='"adaptive", "silence" or the name of an installed strategy (text)', extra={"one_of": strategy_names}
+    description=", ".join(f'"{name}"' for name in BUILT_IN) + " or the name of an installed strategy (text)",
+    extra={"one_of": strategy_names},
 )
 """A built-in end-of-turn strategy, or one of an installed package."""
 

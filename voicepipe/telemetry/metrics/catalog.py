@@ -1,5 +1,5 @@
-"""Every metric that `/metrics` shows: its name, its kind, its labels, and its meaning. The docs' table is generated
-from this."""
+"""Every metric that `/metrics` shows: its name, its kind, its labels, and its meaning. The docs' table repeats it
+by hand; `tests/test_operating.py` compares the two."""
 
 from __future__ import annotations
 

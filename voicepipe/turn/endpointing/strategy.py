@@ -44,7 +44,7 @@ class Evidence:
     """Whether the agent's latest sentence was a question; known together with `text`."""
 
     unfinished: float = 0.0
-    """How unfinished the words sound, -1 to 1 (`words.unfinished`)."""
+    """How unfinished the words sound, -1 to 1 (`completeness.unfinished`)."""
 
     longest_pause_ms: int = 0
     """The longest of the user's recent pauses that were not the end, in ms."""
