@@ -62,7 +62,7 @@ def test_a_name_without_a_hole_is_taken_out() -> None:
     assert list(complaints([covered("auth", 100)], Named(REASON, {}))) == []
 
 
-@pytest.mark.parametrize(("percent", "floors", "wrong"), [(95, {}, 0), (94, {}, 1), (80, {"cli": 80}, 0)])
+@pytest.mark.parametrize(("percent", "least", "wrong"), [(95, {}, 0), (94, {}, 1), (80, {"cli": 80}, 0)])
 def test_the_other_packages_have_a_least_share(percent: int, least: dict[str, float], wrong: int) -> None:
     hole = Hole("voicepipe/cli/a.py", "pass")
     assert len(list(complaints([covered("cli", percent, hole)], Named({}, least)))) == wrong

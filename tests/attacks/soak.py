@@ -22,6 +22,9 @@ from typing import Any, Final
 import aiohttp
 import numpy as np
 
+# As a script this file has its own folder on the path, and not that of the project.
+sys.path.append(str(Path(__file__).parents[2]))
+
 from soak_memory import Memory
 from soak_user import Tally, User
 from tests.measure.load_server import started, write_settings

@@ -12,9 +12,9 @@ async def test_a_short_soak_finds_nothing_wrong() -> None:
 
     Every turn that they were notified of is stored, no session is left, nothing crashed.
     """
-    soak = Path(__file__).parent / "soak.py"
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(soak), "--minutes", "0.2", "--users", "6", "--think-s", "0.1"),
+        *(sys.executable, "tests/attacks/soak.py", "--minutes", "0.2", "--users", "6", "--think-s", "0.1"),
+        cwd=Path(__file__).parents[2],
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

@@ -41,7 +41,7 @@ async def test_every_stage_is_tried_once_and_secrets_stay_hidden(voicepipe: Any,
     assert "<- $FAKE_KEY" in ran.out
     assert f"<- {tmp_path / 'voicepipe.toml'}" in ran.out
     assert "ok      tts  fake/tts  first after " in ran.out
-    assert 'heard "a quick fox"' in ran.out
+    assert 'transcribed "a quick fox"' in ran.out
     assert "Good day." in ran.out
     assert ran.out.endswith("\nall stages answer\n")
 

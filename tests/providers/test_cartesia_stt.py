@@ -186,7 +186,7 @@ async def test_end_that_is_taken_back(turns: FakeInkTurns) -> None:
 
 async def test_flush_is_answered_with_what_is_known(turns: FakeInkTurns, monkeypatch: pytest.MonkeyPatch) -> None:
     """The vendor takes no flush: after a while its text so far is the answer, and later words revise it."""
-    monkeypatch.setattr(stt, "PATIENCE_MS", 20)
+    monkeypatch.setattr(stt, "FLUSH_TIMEOUT_MS", 20)
     async with calling(turns, make_transcriber(turns, TURNS)) as (stream, call):
         await call.say(turn("update", "yes"))
         assert await next_text(stream) == Interim(1, "yes")
@@ -198,7 +198,7 @@ async def test_flush_is_answered_with_what_is_known(turns: FakeInkTurns, monkeyp
 
 async def test_turn_that_goes_on_into_the_next_utterance(turns: FakeInkTurns, monkeypatch: pytest.MonkeyPatch) -> None:
     """The vendor still waits when the reply begins: what was answered stays where it was."""
-    monkeypatch.setattr(stt, "PATIENCE_MS", 20)
+    monkeypatch.setattr(stt, "FLUSH_TIMEOUT_MS", 20)
     async with calling(turns, make_transcriber(turns, TURNS)) as (stream, call):
         await call.say(turn("update", "book a table"))
         assert await next_text(stream) == Interim(1, "book a table")
@@ -217,7 +217,7 @@ async def test_turn_that_goes_on_into_the_next_utterance(turns: FakeInkTurns, mo
 
 async def test_noise_leaves_no_mark(turns: FakeInkTurns, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flush that was answered by nothing does not draw later words to itself."""
-    monkeypatch.setattr(stt, "FIRST_PATIENCE_MS", 20)
+    monkeypatch.setattr(stt, "FIRST_FLUSH_TIMEOUT_MS", 20)
     async with calling(turns, make_transcriber(turns, TURNS)) as (stream, call):
         stream.flush(1)
         assert await next_text(stream) == Final(1, 1, "")

@@ -46,5 +46,5 @@ class TestInkTurns(TranscriberConformance, TranscriberCancellation):
 
     @pytest.fixture
     def transcriber(self, vendor: FakeInkTurns, monkeypatch: pytest.MonkeyPatch) -> Transcriber:
-        monkeypatch.setattr("voicepipe.providers.cartesia.stt.FIRST_PATIENCE_MS", 20)
+        monkeypatch.setattr("voicepipe.providers.cartesia.stt.FIRST_FLUSH_TIMEOUT_MS", 20)
         return make_transcriber(vendor, "ink-2", LONG_TIMEOUT_MS)

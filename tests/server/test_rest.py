@@ -20,13 +20,13 @@ def bearer(token: str) -> dict[str, str]:
 async def test_a_minted_secret_opens_sessions_with_its_config(serve: Any) -> None:
     async with serve() as server:
         key = server.new_key("acme")
-        session = {
+        requested = {
             "type": "realtime",
             "model": "helper",
             "instructions": "Be brief.",
             "audio": {"output": {"speed": 1.2}},
         }
-        status, minted = await server.mint({"session": session}, headers=key)
+        status, minted = await server.mint({"session": requested}, headers=key)
         assert status == 200
         assert minted["value"].startswith("ek_")
         assert 590 <= minted["expires_at"] - unix_s() <= 600
@@ -38,7 +38,7 @@ async def test_a_minted_secret_opens_sessions_with_its_config(serve: Any) -> Non
             async with server.connect(headers=bearer(minted["value"])):
                 pass
         first, second = server.grants
-        assert (first.project, first.agent, first.model, first.config) == ("acme", "support", "helper", session)
+        assert (first.project, first.agent, first.model, first.config) == ("acme", "support", "helper", requested)
         assert first.session_id != second.session_id
 
 

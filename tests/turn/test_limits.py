@@ -38,7 +38,7 @@ def test_limits_of_a_conversation_are_refused_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rescue", "language", "words"),
+    ("budget_actions", "language", "words"),
     [
         (BudgetActionSettings(apology="Oh."), "de", "Oh."),
         (BudgetActionSettings(), "de", ""),

@@ -118,7 +118,7 @@ async def test_interruption_truncates_the_answer_at_the_played_position(talking:
         (cut,) = await page.sent("conversation.item.truncate")
         of_cut = [report for report in await page.sent("voicepipe.playback") if report["item_id"] == cut["item_id"]]
         played_ms = first_stretch(await page.played_back()) / 24
-        await page.until("document.querySelector('.entry.agent.cut del')?.textContent.includes('Not heard')")
+        await page.until("document.querySelector('.entry.agent.cut del')?.textContent.includes('Not played')")
         words = await page.evaluate("document.querySelector('.entry.agent.cut .words').firstChild.textContent")
         unheard = await page.evaluate("document.querySelector('.entry.agent.cut del').lastChild.textContent")
         assert "you interrupted here" in await page.text(".entry.agent.cut .words")

@@ -20,7 +20,9 @@ from voicepipe.testing.user import WIRE_HZ, User, calling
 from voicepipe.testing.waiting import eventually
 
 PRICES: dict[str, object] = {
-    **{f"providers.fake.{name}_usd_per_million": 1_000 for name in ("input", "output", "speech")},
+    "providers.fake.input_usd_per_million": 1_000,
+    "providers.fake.output_usd_per_million": 1_000,
+    "providers.fake.tts_usd_per_million_chars": 1_000,
     "providers.fake.stt_usd_per_minute": 1,
 }
 
