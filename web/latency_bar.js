@@ -15,15 +15,15 @@ import { waterfall } from "./turns.js";
 /** @type {Record<string, string>} */
 const NAMES = {
   endpoint: "End of turn",
-  llm_ttft: "Model thinks",
+  llm_ttft: "LLM first token",
   first_clause: "First clause",
-  tts_ttfb: "Voice begins",
+  tts_ttfb: "TTS first audio",
   overhead: "Server",
   playback: "Playback",
 };
 
 /** @type {Record<string, string>} */
-const WITNESSES = { reported: "as it was heard", estimated: "estimated by the server" };
+const WITNESSES = { reported: "as the client reported", estimated: "estimated by the server" };
 
 /** How long the bar is that nothing is known of yet: the second that an answer may take. */
 const SCALE_MS = 1000;
@@ -42,7 +42,7 @@ export function latencyCard(record, open = null) {
   const card = make("section", { class: "latency", "aria-label": "Latency of this turn", "data-turn": record.id });
   card.dataset.outcome = record.outcome ?? "";
   if (record.total_ms === null) {
-    card.append(make("p", { class: "faint" }, record.outcome === null ? "Measuring …" : "No answer was heard."));
+    card.append(make("p", { class: "faint" }, record.outcome === null ? "Measuring …" : "No answer was played."));
     return card;
   }
   card.classList.toggle("over", record.total_verdict === "over");
@@ -62,7 +62,7 @@ export function liveCard(turn, now_ms, limit_ms) {
   const { waits, total_ms, growing } = soFar(turn, now_ms);
   const card = make("section", { class: "latency live", "aria-label": "Latency of this turn", "data-turn": turn.id });
   card.classList.toggle("over", limit_ms !== null && total_ms > limit_ms);
-  const words = growing ? "so far" : "until it was heard";
+  const words = growing ? "so far" : "to the first audible sample";
   const figure = make("strong", {}, String(total_ms));
   const unit = make("span", { class: "unit" }, " ms ");
   card.append(make("p", { class: "total" }, figure, unit, make("span", { class: "faint" }, words)));

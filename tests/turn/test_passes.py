@@ -41,6 +41,6 @@ def test_a_row_that_leaves_out_too_much_is_found() -> None:
     plot = [(100, "an_utterance", 3), (100, "quiet", 3), (100, "quiet", 4)]
     driver = play(plot, CoreSettings(speculate=True)).driver
     hurried = Core("s", driver.settings, CoreSettings(speculate=True))
-    hand, _ = hurried.hands[e.TranscriptFinished]
-    hurried.hands[e.TranscriptFinished] = (hand, NOTHING)
+    handler, _ = hurried.handlers[e.TranscriptFinished]
+    hurried.handlers[e.TranscriptFinished] = (handler, NOTHING)
     assert orders_of(hurried, driver.facts) != driver.orders

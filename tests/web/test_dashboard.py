@@ -213,7 +213,7 @@ async def test_every_mark_and_action_has_words(watched: Watched) -> None:
 
 PLANTED: tuple[tuple[str, str, str], ...] = (
     ("llm_requested", "settings", "it took 1525 ms to be sure that the user had finished, of 150 allowed."),
-    ("llm_requested", "ears/slow", "the STT ears/slow was late with its text, 1525 ms until the model was asked"),
+    ("llm_requested", "stt/slow", "the STT stt/slow was late with its text, 1525 ms until the LLM request"),
     ("first_delta", "minds/slow", "the model minds/slow took 1235 ms to its first words, of 600 allowed."),
     ("first_clause", "minds/slow", "the model minds/slow took 1060 ms to finish its first clause, of 100 allowed."),
     ("first_sound", "voices/slow", "the voice voices/slow took 1110 ms to its first sound, of 150 allowed."),

@@ -112,4 +112,4 @@ async def test_hidden_time_is_hatched_and_what_is_over_is_marked(talking: Any) -
     assert over["over"]
     assert "483 ms over the limit of 500 ms" in over["text"]
     assert "Moved by turn_detection.silence_duration_ms" in over["text"]
-    assert unheard["text"] == "No answer was heard."
+    assert unheard["text"] == "No answer was played."

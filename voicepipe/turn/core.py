@@ -48,7 +48,7 @@ BUDGET: Final = After(budget=True)
 
 _Handler = tuple[Callable[[Any, int], None], After]
 _ReplyHandler = tuple[Callable[[Turn, Any, int], None], After]
-_TimerHand = Callable[[Timer, int], None]
+_TimerHandler = Callable[[Timer, int], None]
 
 
 class Core:
@@ -82,11 +82,11 @@ class Core:
         self._item_requests = ItemRequests(self.context, self.user, self.agent)
         self._live_updates = LiveUpdates(self.context)
         self._over = False
-        self.hands = self._user_handlers() | self._client_handlers()
+        self.handlers = self._user_handlers() | self._client_handlers()
         """The dispatch table: the handler of each kind of event, and the passes after it."""
 
         self._reply_handlers = self._handlers_of_reply()
-        self._timer_hands = self._hands_of_the_timers()
+        self._timer_handlers = self._handlers_of_timers()
 
     @property
     def illegal_moves(self) -> list[str]:
@@ -110,7 +110,7 @@ class Core:
         transitions, kind = self.transitions, type(fact)
         transitions.fact, transitions.moves = kind, []
         transitions.changed = now_ms >= self.context.timers.nearest_ms  # whatever the late timer is for may happen now
-        if (row := self.hands.get(kind)) is not None:
+        if (row := self.handlers.get(kind)) is not None:
             handler, after = row
             handler(fact, now_ms)
         else:
@@ -342,9 +342,9 @@ class Core:
 
     def _time_passed(self, fact: e.TimePassed, now_ms: int) -> None:
         for timer in self.context.timers.passed(now_ms):
-            self._timer_hands[timer.due](timer, now_ms)
+            self._timer_handlers[timer.due](timer, now_ms)
 
-    def _hands_of_the_timers(self) -> dict[Due, _TimerHand]:
+    def _handlers_of_timers(self) -> dict[Due, _TimerHandler]:
         user, interruptions = self.user, self._interruptions
         return {
             Due.DOUBT: lambda timer, now_ms: self._put_away_the_guess_of(user.go_on()),
@@ -381,4 +381,4 @@ class Core:
         self.context.order(DropAudio())
         self._over = True
         # No event is handled any more, and the handlers refer to this core.
-        self.hands, self._reply_handlers, self._timer_hands = {}, {}, {}
+        self.handlers, self._reply_handlers, self._timer_handlers = {}, {}, {}

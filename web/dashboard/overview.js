@@ -106,8 +106,8 @@ function tiles(stats, windows, limit_ms, allowed) {
   return make(
     "dl",
     { class: "tiles" },
-    tile("Half heard within", ms(total?.p50_ms), "p50, from the user's last sound", (total?.p50_ms ?? 0) > limit_ms),
-    tile("95 % heard within", ms(total?.p95_ms), `p99 ${ms(total?.p99_ms)}`, (total?.p95_ms ?? 0) > limit_ms),
+    tile("Turn latency p50", ms(total?.p50_ms), "from the user's last voiced sample", (total?.p50_ms ?? 0) > limit_ms),
+    tile("Turn latency p95", ms(total?.p95_ms), `p99 ${ms(total?.p99_ms)}`, (total?.p95_ms ?? 0) > limit_ms),
     tile(
       `Over ${limit_ms} ms`,
       share(stats.over, stats.measured),
@@ -121,14 +121,14 @@ function tiles(stats, windows, limit_ms, allowed) {
       `of ${count(stats.turns, "turn")}; ${stats.outcomes.interrupted ?? 0} interrupted`,
       failed > 0,
     ),
-    tile("Cost", usd(stats.cost_usd.usd), `${usd(losers)} of it for answers nobody heard`),
+    tile("Cost", usd(stats.cost_usd.usd), `${usd(losers)} of it for replies that were never played`),
   );
 }
 
 /** @param {OverviewData} shown */
 function slowest({ view, slowest, now_ms }) {
   const all = link(view, { view: "turns", order: "slowest" }, {}, "All of them");
-  const list = slowest.length ? turnList(view, slowest, now_ms) : empty("Nothing was heard yet.");
+  const list = slowest.length ? turnList(view, slowest, now_ms) : empty("No turn has been measured yet.");
   return section("slowest", "Slowest turns", list, make("p", {}, all));
 }
 

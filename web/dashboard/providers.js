@@ -31,7 +31,7 @@ export function providers(view, stats, healths, published) {
   const measured = new Map(stats.providers.map((/** @type {any} */ each) => [`${each.stage} ${each.provider}`, each]));
   if (!known.size && !measured.size) {
     const talk = make("a", { href: "/talk", class: "button" }, "Hold a conversation");
-    return [empty("No provider was asked yet. ", talk, " and see how fast each answers.")];
+    return [empty("No provider was used yet. ", talk, " and see how fast each answers.")];
   }
   return Object.entries(STAGES).map(([stage, [title, what]]) => {
     const keys = [...new Set([...known.keys(), ...measured.keys()])].filter((key) => key.startsWith(`${stage} `));
@@ -47,7 +47,7 @@ export function providers(view, stats, healths, published) {
           [...heads, ...more, "Cost"],
           rows.map((cells) => trim(cells, stage)),
         )
-      : empty("None was asked yet.");
+      : empty("None was used yet.");
     return section(`of-${stage}`, title, body);
   });
 }

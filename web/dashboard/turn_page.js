@@ -27,7 +27,7 @@ export function turnPage(view, turn, now_ms) {
     make(
       "div",
       { class: "columns" },
-      section("words", "As it was heard", ...words(turn)),
+      section("words", "As it was played", ...words(turn)),
       section("done", "What was done", ...done(turn)),
       section("speculation", "Started early", ...speculation(turn)),
       section("cost", "Cost and tokens", cost(turn)),
@@ -135,7 +135,7 @@ function words({ user_text, agent_text, played_text, filler, outcome }) {
       make("span", { class: "cut-mark" }, outcome === "interrupted" ? " ✂ the user spoke " : " ✂ "),
     );
     said.append(make("del", {}, make("span", { class: "unseen" }, "Not played: "), agent_text.slice(played_text.length)));
-  } else said.append(played_text || "Nothing was heard.");
+  } else said.append(played_text || "Nothing was played.");
   return [
     make("p", { class: "who" }, "User"),
     make("div", { class: "words user" }, user_text || "(nothing was understood)"),
@@ -160,7 +160,7 @@ function done(turn) {
       usd(call.cost_usd),
     ]),
   );
-  return [list, ...route, table("attempts", "The models that were asked", heads, rows)];
+  return [list, ...route, table("attempts", "Model requests", heads, rows)];
 }
 
 /** @param {TurnRecord} turn */
@@ -170,7 +170,7 @@ function speculation({ speculation: its }) {
   return [
     definitions([
       ["Replies started before the turn was over", String(its.starts)],
-      ["Of these heard", String(its.used)],
+      ["Of these used", String(its.used)],
       ["Heard sooner by", ms(its.saved_ms)],
       ["Not started: it would not have paid", String(its.refused)],
       ["Tokens for nothing", `${wasted}${its.estimated ? " (reckoned)" : ""}`],
@@ -184,7 +184,7 @@ function cost({ cost: its, tokens, itl_ms, tokens_per_s }) {
   return definitions([
     ["Answer", usd(its.answer_usd)],
     ["Models that were slower or failed", usd(its.hedge_usd)],
-    ["Replies nobody heard", usd(its.speculation_usd)],
+    ["Replies never played", usd(its.speculation_usd)],
     ["Voice", usd(its.tts_usd)],
     ...(its.stt_usd === undefined ? [] : [/** @type {[string, string]} */ (["STT", usd(its.stt_usd)])]),
     ["Sum", `${usd(its.usd)}${unknown}`],

@@ -17,7 +17,7 @@ const ENDED = {
 
 /** What a stage did, with whom and for how long put in. @type {Record<string, (who: string, ms: number) => string>} */
 const DID = {
-  endpoint: (who, ms) => `the STT ${who} was late with its text, ${ms} ms until the model was asked`,
+  endpoint: (who, ms) => `the STT ${who} was late with its text, ${ms} ms until the LLM request`,
   llm_ttft: (who, ms) => `the model${who && ` ${who}`} took ${ms} ms to its first words`,
   first_clause: (who, ms) => `the model${who && ` ${who}`} took ${ms} ms to finish its first clause`,
   tts_ttfb: (who, ms) => `the voice${who && ` ${who}`} took ${ms} ms to its first sound`,
@@ -31,7 +31,7 @@ export const MARKS = /** @type {Record<string, string>} */ ({
   flushed: "Final transcript requested",
   transcribed: "Text final",
   ended: "Turn judged to be over",
-  requested: "Reply asked for",
+  requested: "Reply requested",
   llm_requested: "Question sent to the model",
   connected: "Model's provider connected",
   first_delta: "First words of the model",
@@ -42,12 +42,12 @@ export const MARKS = /** @type {Record<string, string>} */ ({
   first_audible: "Heard by the user",
   last_delta: "Last words of the model",
   filler_sent: "Filler sent",
-  filler_audible: "Filler heard",
+  filler_audible: "Filler audible",
 });
 
 /** @type {Record<string, string>} */
 export const ACTIONS = {
-  hedge: "asked a second model too",
+  hedge: "started a second model",
   fallback: "went over to another provider",
   continuation: "let another model finish the answer",
   short_clause: "spoke a shorter first clause",
@@ -112,6 +112,6 @@ function within(turn, stage) {
 /** @param {TurnRecord} turn */
 function unplayed(turn) {
   const reason = turn.reason ? ` (${turn.reason})` : "";
-  if (turn.outcome === "failed") return `It failed before anything was heard${reason}.`;
-  return `Nothing of it was heard: ${turn.outcome}${reason}.`;
+  if (turn.outcome === "failed") return `It failed before anything was played${reason}.`;
+  return `Nothing of it was played: ${turn.outcome}${reason}.`;
 }

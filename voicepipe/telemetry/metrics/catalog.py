@@ -47,7 +47,7 @@ TURNS: Final = (
         "speculation_total", "counter", ("result",), "Replies begun before the turn was over: started, used, refused"
     ),
     Family("speculation_saved_seconds_total", "counter", (), "How much sooner the kept ones could be heard"),
-    Family("speculation_wasted_tokens_total", "counter", ("kind",), "Tokens of those that nobody heard"),
+    Family("speculation_wasted_tokens_total", "counter", ("kind",), "Tokens of replies that were never played"),
     Family(
         "http_request_duration_seconds",
         "histogram",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -52,7 +53,7 @@ def stats(project: str | None, query: StatsQuery) -> Work[Stats]:
     return stats_of(total.figures, series=series.points, groups=total.groups, partial=partial)
 
 
-class _Sum:
+class _Sum(ABC):
     """Adds up figures as they are read."""
 
     top_ms = DAY_MS
@@ -83,13 +84,13 @@ class _Sum:
     def _matches(self, mix: str) -> bool:
         return not self.filters or read_mix(mix).matches(self.filters)
 
+    @abstractmethod
     def add_all(self, from_ms: int, data: bytes) -> None:
         """Count figures that match as they are."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add_mix(self, mix: Mix, from_ms: int, figures: Figures) -> None:
         """Count figures of one mix, which matches."""
-        raise NotImplementedError
 
 
 class _Total(_Sum):
