@@ -11,7 +11,7 @@ import pytest
 
 from voicepipe.errors import StageBroken, StageError
 from voicepipe.providers.net import connection_pool
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import Context, Note, SharingRules, Source, decoded
 from voicepipe.providers.net.ws import SocketRules
 from voicepipe.registry import ProviderSettings, Spec
@@ -41,7 +41,7 @@ def source_at(
     vendor: FakeCartesia, plan: SharingRules = PLAN, *, key: str = KEY, idle_ms: int = LONG_TIMEOUT_MS
 ) -> Source[Message]:
     settings = ProviderSettings(kind="cartesia", base_url=vendor.base_url, api_key=key, idle_timeout_ms=idle_ms)
-    endpoint = Endpoint.of(
+    address = ProviderAddress.of(
         "tts",
         Spec("cartesia", "sonic-3"),
         settings,
@@ -52,10 +52,10 @@ def source_at(
     )
 
     def read(message: str | bytes) -> Iterable[Note[Message]]:
-        messages = decoded(endpoint, msgspec.json.Decoder(Message), message)
+        messages = decoded(address, msgspec.json.Decoder(Message), message)
         return [Note(messages.context_id, messages, closes=messages.type == "done")]
 
-    return Source(endpoint, "/tts/websocket", plan, read)
+    return Source(address, "/tts/websocket", plan, read)
 
 
 def say(context: Context[Message], text: str, *, goes_on: bool = True) -> None:

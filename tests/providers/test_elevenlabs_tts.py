@@ -19,7 +19,7 @@ from voicepipe.errors import StageBroken, StageError, StageRefused
 from voicepipe.ports.synthesizer import Synthesizer, Voice
 from voicepipe.providers.elevenlabs import tts
 from voicepipe.providers.net import connection_pool
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.tts.websocket_tts import ClauseOver, Sound, Words
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.synthesizer import outcome, sound_of, speak
@@ -190,10 +190,10 @@ CLAUSES = st.lists(st.text("ab .", min_size=1, max_size=12).filter(str.strip), m
 @given(CLAUSES, st.lists(st.integers(0, 200), max_size=8))
 def test_any_cut_gives_the_same_clauses(clauses: list[str], cuts: list[int]) -> None:
     """However the vendor cuts the sound, each sample is given once, in the clause of its character."""
-    endpoint = Endpoint.of(
+    address = ProviderAddress.of(
         "tts", Spec("elevenlabs", "m"), ProviderSettings(kind="elevenlabs", base_url="ws://127.0.0.1"), scheme="ws"
     )
-    codec = tts._TurnCodec(endpoint, "key", {})
+    codec = tts._TurnCodec(address, "key", {})
     for clause in clauses:
         codec.say(clause)
     chars = "".join(f"{clause} " for clause in clauses)

@@ -11,10 +11,10 @@ import pytest
 from voicepipe.errors import StageRefused
 from voicepipe.ports.model import ModelRequest, Said, Text
 from voicepipe.providers.llm.extra_params import passed_on
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.registry import ProviderSettings, Spec, factory
 
-ENDPOINT = Endpoint.of("llm", Spec("p", "m"), ProviderSettings(kind="openai", base_url="http://127.0.0.1:9/v1"))
+ADDRESS = ProviderAddress.of("llm", Spec("p", "m"), ProviderSettings(kind="openai", base_url="http://127.0.0.1:9/v1"))
 
 
 def request(**passed: Any) -> ModelRequest:
@@ -31,18 +31,18 @@ def values(made: dict[str, Any]) -> dict[str, Any]:
 
 def test_each_goes_by_the_providers_own_name() -> None:
     received = request(top_p=0.5, response_format={"type": "json_object"})
-    assert values(passed_on(ENDPOINT, received, names=None)) == {
+    assert values(passed_on(ADDRESS, received, names=None)) == {
         "top_p": 0.5,
         "response_format": {"type": "json_object"},
     }
-    assert values(passed_on(ENDPOINT, request(top_p=0.5), names={"top_p": "topP"})) == {"topP": 0.5}
-    assert passed_on(ENDPOINT, request(), names={}) == {}
+    assert values(passed_on(ADDRESS, request(top_p=0.5), names={"top_p": "topP"})) == {"topP": 0.5}
+    assert passed_on(ADDRESS, request(), names={}) == {}
 
 
 @pytest.mark.parametrize("known", [{"names": {}}, {"names": None, "left_out": frozenset({"top_p"})}])
 def test_one_that_the_provider_does_not_have_is_refused(known: Any) -> None:
     with pytest.raises(StageRefused, match="'top_p'") as refused:
-        passed_on(ENDPOINT, request(top_p=0.5), **known)
+        passed_on(ADDRESS, request(top_p=0.5), **known)
     assert (refused.value.status, refused.value.retryable) == (400, True)
 
 

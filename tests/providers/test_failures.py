@@ -17,7 +17,7 @@ import pytest
 from voicepipe import clock
 from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.providers.net import failures, http
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.fakes.cues import Hold, LlmCue, Status
 from voicepipe.testing.fakes.vendor import FakeVendor
@@ -26,14 +26,14 @@ KEY = "sk-test-0123456789"
 
 
 @pytest.fixture
-def endpoint(settings: Callable[..., ProviderSettings]) -> Endpoint:
-    return Endpoint.of("llm", Spec("groq", "llama"), settings(api_key=KEY))
+def address(settings: Callable[..., ProviderSettings]) -> ProviderAddress:
+    return ProviderAddress.of("llm", Spec("groq", "llama"), settings(api_key=KEY))
 
 
-async def failure(endpoint: Endpoint) -> StageError:
+async def failure(address: ProviderAddress) -> StageError:
     """The error of one request."""
     with pytest.raises(StageError) as raised:
-        async with http.post(endpoint, "/chat/completions", json=b'{"stream": true}') as answer:
+        async with http.post(address, "/chat/completions", json=b'{"stream": true}') as answer:
             await answer.body(limit_bytes=1_000_000)
     return raised.value
 
@@ -54,50 +54,50 @@ async def listening(answer: bytes | None) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-def at(endpoint: Endpoint, port: int, scheme: str = "http") -> Endpoint:
-    return replace(endpoint, base_url=f"{scheme}://127.0.0.1:{port}/v1")
+def at(address: ProviderAddress, port: int, scheme: str = "http") -> ProviderAddress:
+    return replace(address, base_url=f"{scheme}://127.0.0.1:{port}/v1")
 
 
-async def test_nothing_listens_at_the_address(endpoint: Endpoint, vendor: FakeVendor) -> None:
+async def test_nothing_listens_at_the_address(address: ProviderAddress, vendor: FakeVendor) -> None:
     """A refused connection is retryable, and says what to look for."""
     vendor.unplug()
-    error = await failure(endpoint)
+    error = await failure(address)
     assert isinstance(error, StageBroken)
     assert "refused" in error.why
     assert error.retryable
 
 
-async def test_vendor_dies_and_comes_back(endpoint: Endpoint, vendor: FakeVendor) -> None:
+async def test_vendor_dies_and_comes_back(address: ProviderAddress, vendor: FakeVendor) -> None:
     """The next request after a restart succeeds: no dead connection stays in the pool."""
-    async with http.post(endpoint, "/chat/completions", json=b"{}") as answer:
+    async with http.post(address, "/chat/completions", json=b"{}") as answer:
         await answer.body(limit_bytes=10_000)
     vendor.unplug()
-    await failure(endpoint)
+    await failure(address)
     await vendor.plug_in()
-    async with http.post(endpoint, "/chat/completions", json=b"{}") as answer:
+    async with http.post(address, "/chat/completions", json=b"{}") as answer:
         assert await answer.body(limit_bytes=10_000)
 
 
-async def test_unknown_name(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_name(address: ProviderAddress, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that is not found says DNS."""
 
     def not_found(*_: object, **__: object) -> object:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", not_found)
-    error = await failure(replace(endpoint, base_url="http://vendor.invalid/v1"))
+    error = await failure(replace(address, base_url="http://vendor.invalid/v1"))
     assert isinstance(error, StageBroken)
     assert "DNS" in error.why
 
 
-async def test_no_tls_where_tls_is_expected(endpoint: Endpoint) -> None:
+async def test_no_tls_where_tls_is_expected(address: ProviderAddress) -> None:
     """A plain server behind an https address."""
     async with listening(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
-        error = await failure(at(endpoint, port, "https"))
+        error = await failure(at(address, port, "https"))
     assert isinstance(error, StageBroken)
 
 
-async def test_connection_that_takes_too_long(endpoint: Endpoint) -> None:
+async def test_connection_that_takes_too_long(address: ProviderAddress) -> None:
     """A server whose backlog is full is a timeout of the connection, not of the answer."""
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
@@ -107,7 +107,7 @@ async def test_connection_that_takes_too_long(endpoint: Endpoint) -> None:
         for filler in fillers:
             filler.setblocking(False)
             filler.connect_ex(("127.0.0.1", port))
-        error = await failure(replace(at(endpoint, port), connect_timeout_ms=150))
+        error = await failure(replace(at(address, port), connect_timeout_ms=150))
         for filler in fillers:
             filler.close()
     assert isinstance(error, StageTimeout)
@@ -124,20 +124,20 @@ async def test_connection_that_takes_too_long(endpoint: Endpoint) -> None:
     ],
     ids=["hangs up", "another protocol", "cut", "broken chunk"],
 )
-async def test_answer_that_is_none(endpoint: Endpoint, answer: bytes | None) -> None:
+async def test_answer_that_is_none(address: ProviderAddress, answer: bytes | None) -> None:
     """Whatever is not HTTP, or not all of it, is broken and retryable."""
     async with listening(answer) as port:
-        error = await failure(at(endpoint, port))
+        error = await failure(at(address, port))
     assert isinstance(error, StageBroken)
     assert error.retryable
     assert (error.stage, error.provider) == ("llm", "groq/llama")
 
 
-async def test_redirect_is_not_followed(endpoint: Endpoint, vendor: FakeVendor) -> None:
+async def test_redirect_is_not_followed(address: ProviderAddress, vendor: FakeVendor) -> None:
     """The user's words go where the settings say, and nowhere else."""
     target = vendor.base_url.encode() + b"/chat/completions"
     async with listening(b"HTTP/1.1 307 Go\r\nContent-Length: 0\r\nLocation: " + target + b"\r\n\r\n") as port:
-        error = await failure(at(endpoint, port))
+        error = await failure(at(address, port))
     assert isinstance(error, StageRefused)
     assert error.status == 307
     assert not vendor.llm.received
@@ -158,27 +158,27 @@ async def test_redirect_is_not_followed(endpoint: Endpoint, vendor: FakeVendor) 
         (b"\xff\xfe", "\ufffd\ufffd"),
     ],
 )
-def test_vendors_words_are_found(endpoint: Endpoint, body: bytes, words: str) -> None:
+def test_vendors_words_are_found(address: ProviderAddress, body: bytes, words: str) -> None:
     """In every shape that vendors use, in one line; pages of HTML are left out."""
-    error = failures.refused(endpoint, 404, body)
+    error = failures.refused(address, 404, body)
     assert words in error.why
     assert error.why.endswith(f"({words})" if words else "model")
     assert error.why.isprintable()
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 500])
-async def test_key_is_never_quoted(endpoint: Endpoint, vendor: FakeVendor, status: int) -> None:
+async def test_key_is_never_quoted(address: ProviderAddress, vendor: FakeVendor, status: int) -> None:
     """A vendor that repeats the key, or part of one, is not repeated."""
     vendor.llm.cue(
         LlmCue(fault=Status(status, f"Incorrect API key provided: {KEY} or sk-proj-abc***xyz. " + "x" * 900))
     )
-    error = await failure(endpoint)
+    error = await failure(address)
     assert isinstance(error, StageRefused)
     assert KEY not in str(error)
     assert "sk-proj" not in str(error)
     assert len(str(error)) < 320
     assert ("Incorrect" in error.why) == (status != 401)  # there its text is all about the key
-    assert KEY not in repr(endpoint)
+    assert KEY not in repr(address)
 
 
 @pytest.mark.parametrize(("header", "ms"), [("2", 2_000), ("0.25", 250), ("-3", 0), ("soon", None), (None, None)])
@@ -205,9 +205,9 @@ def test_retry_after_as_date(monkeypatch: pytest.MonkeyPatch) -> None:
         (b'{"error": "m"}', StageBroken, True),
     ],
 )
-def test_error_inside_an_answer(endpoint: Endpoint, body: bytes, kind: type[StageError], retryable: bool) -> None:
+def test_error_inside_an_answer(address: ProviderAddress, body: bytes, kind: type[StageError], retryable: bool) -> None:
     """A code that is an HTTP status counts as one."""
-    error = failures.in_band(endpoint, body)
+    error = failures.in_band(address, body)
     assert type(error) is kind
     assert error.retryable is retryable
 
@@ -223,68 +223,72 @@ def test_error_inside_an_answer(endpoint: Endpoint, body: bytes, kind: type[Stag
         (TimeoutError(), StageTimeout, True),
     ],
 )
-def test_transport_failures(endpoint: Endpoint, raised: Exception, kind: type[StageError], retryable: bool) -> None:
+def test_transport_failures(
+    address: ProviderAddress, raised: Exception, kind: type[StageError], retryable: bool
+) -> None:
     """Each has its class and its flag."""
-    error = failures.explain(endpoint, raised)
+    error = failures.explain(address, raised)
     assert type(error) is kind
     assert error.retryable is retryable
 
 
-def test_other_errors_are_not_the_vendors(endpoint: Endpoint) -> None:
+def test_other_errors_are_not_the_vendors(address: ProviderAddress) -> None:
     """A bug of ours stays a bug of ours."""
-    assert failures.explain(endpoint, KeyError("x")) is None
+    assert failures.explain(address, KeyError("x")) is None
 
 
-async def test_overloaded_vendor(endpoint: Endpoint, vendor: FakeVendor) -> None:
+async def test_overloaded_vendor(address: ProviderAddress, vendor: FakeVendor) -> None:
     """A vendor that takes one question at a time refuses the second with 503, and takes it when the first is over."""
     vendor.llm.most_at_once = 1
     hold = Hold()
     vendor.llm.cue(LlmCue(hold=hold))
-    async with http.post(endpoint, "/chat/completions", json=b'{"stream": true}') as answer:
-        error = await failure(endpoint)
+    async with http.post(address, "/chat/completions", json=b'{"stream": true}') as answer:
+        error = await failure(address)
         assert isinstance(error, StageRefused)
         assert (error.status, error.retryable) == (503, True)
         hold.release.set()
         await answer.body(limit_bytes=100_000)
-    async with http.post(endpoint, "/chat/completions", json=b"{}") as answer:
+    async with http.post(address, "/chat/completions", json=b"{}") as answer:
         assert await answer.body(limit_bytes=100_000)
 
 
-async def test_connections_are_pooled(endpoint: Endpoint, vendor: FakeVendor) -> None:
+async def test_connections_are_pooled(address: ProviderAddress, vendor: FakeVendor) -> None:
     """Answers that were read to their end leave the connection to the next request, of whatever stage."""
     for stage in ("llm", "tts"):
-        async with http.post(replace(endpoint, stage=stage), "/chat/completions", json=b"{}") as answer:
+        async with http.post(replace(address, stage=stage), "/chat/completions", json=b"{}") as answer:
             await answer.body(limit_bytes=100_000)
             assert await answer.read() == b""
     assert vendor.connections_made == 1
 
 
-async def test_warm_connection_is_used(endpoint: Endpoint, vendor: FakeVendor) -> None:
+async def test_warm_connection_is_used(address: ProviderAddress, vendor: FakeVendor) -> None:
     """A touch opens the connection that the first request then finds."""
-    await http.touch(endpoint, "/models")
+    await http.touch(address, "/models")
     assert vendor.connections_made == 1
-    async with http.post(endpoint, "/chat/completions", json=b"{}") as answer:
+    async with http.post(address, "/chat/completions", json=b"{}") as answer:
         await answer.body(limit_bytes=100_000)
     assert vendor.connections_made == 1
 
 
-async def test_touch_fails_in_silence(endpoint: Endpoint, vendor: FakeVendor) -> None:
+async def test_touch_fails_in_silence(address: ProviderAddress, vendor: FakeVendor) -> None:
     """No server listens: the request will report it."""
     vendor.unplug()
-    await http.touch(endpoint, "/models")
+    await http.touch(address, "/models")
 
 
 @pytest.mark.parametrize("base_url", ["", "localhost:11434/v1", "ftp://x/v1"])
 def test_base_url_must_be_one(base_url: str) -> None:
     """What is missing is named with its key."""
     with pytest.raises(ConfigError, match=r"providers\.mine\.base_url: expected"):
-        Endpoint.of("llm", Spec("mine", "m"), ProviderSettings(kind="openai", base_url=base_url))
+        ProviderAddress.of("llm", Spec("mine", "m"), ProviderSettings(kind="openai", base_url=base_url))
 
 
 def test_without_a_key_nothing_is_said_of_one() -> None:
     """Local servers want no Authorization header; others get the scheme that they ask for."""
     local = ProviderSettings(kind="openai", base_url="http://127.0.0.1:1/v1/")
-    assert Endpoint.of("llm", Spec("a", "b"), local).headers == ()
-    assert Endpoint.of("llm", Spec("a", "b"), local).base_url == "http://127.0.0.1:1/v1"
+    assert ProviderAddress.of("llm", Spec("a", "b"), local).headers == ()
+    assert ProviderAddress.of("llm", Spec("a", "b"), local).base_url == "http://127.0.0.1:1/v1"
     keyed = replace(local, api_key="k")
-    assert Endpoint.of("llm", Spec("a", "b"), keyed, auth_scheme="Basic").headers == (("Authorization", "Basic k"),)
+    assert ProviderAddress.of("llm", Spec("a", "b"), keyed, auth_scheme="Basic").headers == (
+        ("Authorization", "Basic k"),
+    )

@@ -26,7 +26,7 @@ from voicepipe.ports.model import (
 from voicepipe.providers.google.model import open_model
 from voicepipe.providers.google.thought_signatures import REMEMBERED, UNKNOWN_SIGNATURE, ThoughtSignatures
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.registry import ProviderSettings, Spec, factory
 from voicepipe.testing.conformance.model import answer, text_of
 from voicepipe.testing.fakes.cues import CallCue, LlmCue
@@ -233,12 +233,12 @@ async def test_call_without_a_name(vendor: FakeVendor, model: Model) -> None:
 
 def test_its_refusals_name_keys_and_retry_times(settings: Settings) -> None:
     """A wrong key is a 400 there, and the time to wait stands in the body."""
-    endpoint = Endpoint.of("llm", SPEC, settings())
+    address = ProviderAddress.of("llm", SPEC, settings())
     details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]
     wrong = failures.refused(
-        endpoint, 400, json.dumps({"error": {"code": 400, "message": "m", "details": details}}).encode()
+        address, 400, json.dumps({"error": {"code": 400, "message": "m", "details": details}}).encode()
     )
     assert (wrong.status, wrong.retryable) == (401, False)
     later = {"error": {"code": 429, "message": "m", "details": [{"retryDelay": "37s"}]}}
-    busy = failures.refused(endpoint, 429, json.dumps(later).encode())
+    busy = failures.refused(address, 429, json.dumps(later).encode())
     assert (busy.status, busy.retry_after_ms) == (429, 37_000)

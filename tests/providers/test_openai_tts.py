@@ -18,7 +18,7 @@ from voicepipe.errors import StageBroken, StageRefused
 from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice
 from voicepipe.ports.transcriber import Samples
 from voicepipe.providers.net import connection_pool, http
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.tts import open_synthesizer
 from voicepipe.providers.tts.decode_audio import NotSpeech, SoundReader
 from voicepipe.providers.tts.per_clause import AHEAD
@@ -71,8 +71,8 @@ async def test_a_connection_is_open_before_the_first_clause(
     touches: asyncio.Queue[None] = asyncio.Queue()
     touch = http.touch
 
-    async def noted(endpoint: Endpoint, path: str) -> None:
-        await touch(endpoint, path)
+    async def noted(address: ProviderAddress, path: str) -> None:
+        await touch(address, path)
         touches.put_nowait(None)
 
     monkeypatch.setattr(http, "touch", noted)

@@ -15,10 +15,10 @@ from voicepipe.providers.catalog import load
 from voicepipe.providers.google.options import GeminiOptions
 from voicepipe.providers.google.request import request_body as gemini_body
 from voicepipe.providers.google.thought_signatures import ThoughtSignatures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.registry import ProviderSettings, Spec
 
-ENDPOINT = Endpoint.of("llm", Spec("p", "m"), ProviderSettings(kind="openai", base_url="http://127.0.0.1:9/v1"))
+ADDRESS = ProviderAddress.of("llm", Spec("p", "m"), ProviderSettings(kind="openai", base_url="http://127.0.0.1:9/v1"))
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string"}},
@@ -37,11 +37,11 @@ def request_with(form: Any, model: str = "m", *functions: Function) -> ModelRequ
 
 
 def claude(form: Any, model: str = "claude-haiku-4-5", **options: Any) -> Any:
-    return json.loads(anthropic_body(ENDPOINT, request_with(form, model), AnthropicOptions(**options)))
+    return json.loads(anthropic_body(ADDRESS, request_with(form, model), AnthropicOptions(**options)))
 
 
 def gemini(form: Any, model: str = "gemini-2.5-flash", *functions: Function, **options: Any) -> Any:
-    body = gemini_body(ENDPOINT, request_with(form, model, *functions), GeminiOptions(**options), ThoughtSignatures())
+    body = gemini_body(ADDRESS, request_with(form, model, *functions), GeminiOptions(**options), ThoughtSignatures())
     return json.loads(body)["generationConfig"]
 
 

@@ -13,10 +13,10 @@ from voicepipe.ports.model import MOST_TOKENS, Finished, ModelEvent, TextDelta, 
 from voicepipe.providers.anthropic import answer as anthropic_answer
 from voicepipe.providers.google import answer as google_answer
 from voicepipe.providers.google.thought_signatures import ThoughtSignatures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai import answer as openai_answer
 
-ENDPOINT = Endpoint(
+ADDRESS = ProviderAddress(
     stage="llm", name="v/m", base_url="http://127.0.0.1", connect_timeout_ms=1_000, idle_timeout_ms=1_000
 )
 ODD: tuple[object, ...] = (
@@ -32,7 +32,7 @@ class Dialect(Protocol):
 
 
 def openai(read: Any, wrote: Any) -> list[ModelEvent]:
-    reader = openai_answer.AnswerReader(ENDPOINT)
+    reader = openai_answer.AnswerReader(ADDRESS)
     usage = {"prompt_tokens": read, "completion_tokens": wrote}
     reader.data(json.dumps({"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]}).encode())
     reader.data(json.dumps({"choices": [], "usage": usage}).encode())
@@ -41,7 +41,7 @@ def openai(read: Any, wrote: Any) -> list[ModelEvent]:
 
 
 def openai_whole(read: Any, wrote: Any) -> list[ModelEvent]:
-    reader = openai_answer.AnswerReader(ENDPOINT)
+    reader = openai_answer.AnswerReader(ADDRESS)
     choices = [{"message": {"content": "Hi."}, "finish_reason": "stop"}]
     usage = {"prompt_tokens": read, "completion_tokens": wrote}
     reader.whole(json.dumps({"choices": choices, "usage": usage}).encode())
@@ -49,7 +49,7 @@ def openai_whole(read: Any, wrote: Any) -> list[ModelEvent]:
 
 
 def anthropic(read: Any, wrote: Any) -> list[ModelEvent]:
-    reader = anthropic_answer.AnswerReader(ENDPOINT)
+    reader = anthropic_answer.AnswerReader(ADDRESS)
     delta = {"type": "text_delta", "text": "Hi."}
     for event in (
         {"type": "message_start", "message": {"usage": {"input_tokens": read}}},
@@ -62,7 +62,7 @@ def anthropic(read: Any, wrote: Any) -> list[ModelEvent]:
 
 
 def gemini(read: Any, wrote: Any) -> list[ModelEvent]:
-    reader = google_answer.AnswerReader(ENDPOINT, ThoughtSignatures())
+    reader = google_answer.AnswerReader(ADDRESS, ThoughtSignatures())
     candidate = {"content": {"parts": [{"text": "Hi."}]}, "finishReason": "STOP"}
     usage = {"promptTokenCount": read, "candidatesTokenCount": wrote}
     reader.data(json.dumps({"candidates": [candidate], "usageMetadata": usage}).encode())
@@ -108,7 +108,7 @@ def test_no_json_breaks_an_answer(dialect: Dialect, read: Any, wrote: Any) -> No
 
 @pytest.mark.parametrize("usage", [[1], "none", 7, True, None, {"prompt_tokens_details": [1], "prompt_tokens": 2}])
 def test_a_usage_of_another_shape_breaks_none(usage: Any) -> None:
-    reader = openai_answer.AnswerReader(ENDPOINT)
+    reader = openai_answer.AnswerReader(ADDRESS)
     chunk = {"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}], "usage": usage}
     reader.data(json.dumps(chunk).encode())
     reader.end()
@@ -117,7 +117,7 @@ def test_a_usage_of_another_shape_breaks_none(usage: Any) -> None:
 
 def test_the_caches_part_is_never_more_than_the_input() -> None:
     """Else it would be paid back."""
-    reader = openai_answer.AnswerReader(ENDPOINT)
+    reader = openai_answer.AnswerReader(ADDRESS)
     usage = {"prompt_tokens": 5, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 9_000}}
     reader.data(json.dumps({"choices": [{"finish_reason": "stop"}], "usage": usage}).encode())
     reader.end()

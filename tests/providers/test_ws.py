@@ -12,7 +12,7 @@ import pytest
 
 from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.providers.net import ws
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.position_map import PositionMap
 from voicepipe.providers.net.ws import SocketRules, VendorSocket, dial
 from voicepipe.registry import ProviderSettings, Spec
@@ -35,7 +35,9 @@ async def vendor() -> AsyncIterator[FakeDeepgram]:
         yield vendor
 
 
-def peer_at(base_url: str, *, idle_timeout_ms: int = LONG_TIMEOUT_MS, connect_timeout_ms: int = 5_000) -> Endpoint:
+def peer_at(
+    base_url: str, *, idle_timeout_ms: int = LONG_TIMEOUT_MS, connect_timeout_ms: int = 5_000
+) -> ProviderAddress:
     settings = ProviderSettings(
         kind="deepgram",
         base_url=base_url,
@@ -43,7 +45,7 @@ def peer_at(base_url: str, *, idle_timeout_ms: int = LONG_TIMEOUT_MS, connect_ti
         idle_timeout_ms=idle_timeout_ms,
         connect_timeout_ms=connect_timeout_ms,
     )
-    return Endpoint.of("stt", Spec("deepgram", "nova-3"), settings, auth_scheme="Token", scheme="ws")
+    return ProviderAddress.of("stt", Spec("deepgram", "nova-3"), settings, auth_scheme="Token", scheme="ws")
 
 
 async def drain(line: VendorSocket) -> None:
@@ -289,8 +291,8 @@ class TestLine(LeavesNothing):
 
     async def test_no_answer(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            endpoint = peer_at(f"ws://127.0.0.1:{silent.getsockname()[1]}/v1", connect_timeout_ms=100)
-            async with dial(endpoint, PATH, LINE) as line:
+            address = peer_at(f"ws://127.0.0.1:{silent.getsockname()[1]}/v1", connect_timeout_ms=100)
+            async with dial(address, PATH, LINE) as line:
                 error = await failure(line)
         assert isinstance(error, StageTimeout)
         assert error.why == "no connection within 100 ms"

@@ -14,7 +14,7 @@ from voicepipe.errors import StageError
 from voicepipe.ports.model import CallDelta, Finished, ModelEvent, TextDelta, Usage
 from voicepipe.providers.llm.token_usage import Fields, added, fields_of, lenient, usage_of
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 
 Reason = Literal["stop", "length", "tool_calls", "content_filter"]
 
@@ -82,8 +82,8 @@ _decode_whole = lenient(msgspec.json.Decoder(_Message).decode)
 class AnswerReader:
     """Parses the data of each server-sent event; `take` returns the resulting events of the port."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, address: ProviderAddress) -> None:
+        self._address = address
         self._made: list[ModelEvent] = []
         self._calls: dict[int, int] = {}  # the block's index -> the call's index
         self._bare: set[int] = set()  # calls whose arguments have not arrived yet
@@ -105,8 +105,8 @@ class AnswerReader:
         try:
             event = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            said = failures.quote(self._endpoint, data[:80].decode(errors="replace"))
-            raise failures.broken(self._endpoint, f"expected an event of an answer, got {said!r}") from None
+            said = failures.quote(self._address, data[:80].decode(errors="replace"))
+            raise failures.broken(self._address, f"expected an event of an answer, got {said!r}") from None
         match event.type:
             case "message_start":
                 self._count(event.message.usage if event.message else msgspec.Raw())
@@ -135,7 +135,7 @@ class AnswerReader:
         except (msgspec.DecodeError, UnicodeDecodeError):
             message = _Message()
         if message.stop_reason is None:
-            raise failures.in_band(self._endpoint, body)
+            raise failures.in_band(self._address, body)
         for index, block in enumerate(message.content or ()):
             self._begin(index, block)
             if block.input:
@@ -152,7 +152,7 @@ class AnswerReader:
             StageBroken: the vendor sent no stop reason.
         """
         if not self.finished:
-            raise failures.broken(self._endpoint, "the answer ended without a stop_reason")
+            raise failures.broken(self._address, "the answer ended without a stop_reason")
         if usage := _usage(self._usage):
             self._made.append(usage)
 
@@ -161,7 +161,7 @@ class AnswerReader:
             self._made.append(TextDelta(block.text))
         elif block.type == "tool_use":
             if not (block.id and block.name):
-                raise failures.broken(self._endpoint, "expected a function call with an id and a name, got one without")
+                raise failures.broken(self._address, "expected a function call with an id and a name, got one without")
             call = self._calls[index] = len(self._calls)
             self._bare.add(call)
             self._made.append(CallDelta(call, block.id, block.name, ""))
@@ -191,7 +191,7 @@ class AnswerReader:
 
     def _failure(self, error: _Error, data: bytes) -> StageError:
         status = _STATUS.get(error.type)
-        return failures.refused(self._endpoint, status, data) if status else failures.in_band(self._endpoint, data)
+        return failures.refused(self._address, status, data) if status else failures.in_band(self._address, data)
 
 
 def _usage(counts: Fields) -> Usage | None:

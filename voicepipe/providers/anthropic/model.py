@@ -14,7 +14,7 @@ from voicepipe.providers.anthropic.options import AnthropicOptions
 from voicepipe.providers.anthropic.request import request_body
 from voicepipe.providers.llm.event_stream import Streamed
 from voicepipe.providers.net import http
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.registry import ProviderSettings, Spec
 
 
@@ -24,18 +24,18 @@ def open_model(spec: Spec, settings: ProviderSettings) -> Model:
     Raises:
         ConfigError: a setting is missing or wrong.
     """
-    return _AnthropicModel(endpoint(spec, settings), AnthropicOptions.of(spec, settings))
+    return _AnthropicModel(address_of(spec, settings), AnthropicOptions.of(spec, settings))
 
 
-def endpoint(spec: Spec, settings: ProviderSettings) -> Endpoint:
-    """Return the endpoint of such a model.
+def address_of(spec: Spec, settings: ProviderSettings) -> ProviderAddress:
+    """Return the address of such a model.
 
     Raises:
         ConfigError: as in `open_model`.
     """
     chosen = AnthropicOptions.of(spec, settings)
     bare = chosen.auth == "x-api-key"
-    return Endpoint.of(
+    return ProviderAddress.of(
         "llm",
         spec,
         settings,
@@ -46,19 +46,19 @@ def endpoint(spec: Spec, settings: ProviderSettings) -> Endpoint:
 
 
 class _AnthropicModel:
-    def __init__(self, endpoint: Endpoint, options: AnthropicOptions) -> None:
-        self.name = endpoint.name
-        self._endpoint, self._options = endpoint, options
+    def __init__(self, address: ProviderAddress, options: AnthropicOptions) -> None:
+        self.name = address.name
+        self._address, self._options = address, options
 
     def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
         return self._open(request)
 
     async def warm(self, request: ModelRequest) -> None:
         # Only connects: a request with the prompt would be billed as an answer.
-        await http.touch(self._endpoint, "/models")
+        await http.touch(self._address, "/models")
 
     @asynccontextmanager
     async def _open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        body = request_body(self._endpoint, request, self._options)
-        async with http.post(self._endpoint, "/messages", json=body, reached=request.reached) as answer:
-            yield Streamed(self._endpoint, answer, AnswerReader(self._endpoint))
+        body = request_body(self._address, request, self._options)
+        async with http.post(self._address, "/messages", json=body, reached=request.reached) as answer:
+            yield Streamed(self._address, answer, AnswerReader(self._address))

@@ -11,7 +11,7 @@ from voicepipe.providers.anthropic.options import AnthropicOptions
 from voicepipe.providers.llm import call_ids, response_format
 from voicepipe.providers.llm.extra_params import passed_on, refused
 from voicepipe.providers.llm.strict_roles import Piece, Speech, speeches, system
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.options import extra
 from voicepipe.providers.openai.request import parameters
 
@@ -23,7 +23,7 @@ GO_ON: Final = "(Go on from where you stopped.)"
 _CHOICES = {"auto": {"type": "auto"}, "none": {"type": "none"}, "required": {"type": "any"}}
 
 
-def request_body(endpoint: Endpoint, request: ModelRequest, options: AnthropicOptions) -> bytes:
+def request_body(address: ProviderAddress, request: ModelRequest, options: AnthropicOptions) -> bytes:
     """Return the request's body as JSON.
 
     Raises:
@@ -38,18 +38,18 @@ def request_body(endpoint: Endpoint, request: ModelRequest, options: AnthropicOp
     if said := system(request.messages):
         fields["system"] = _system(said, options)
     if request.functions:
-        fields["tools"] = [_tool(endpoint, function) for function in request.functions]
+        fields["tools"] = [_tool(address, function) for function in request.functions]
         named = {"type": "tool", "name": request.tool_choice}
         fields["tool_choice"] = _CHOICES.get(request.tool_choice, named)
     if request.temperature is not None:
         fields["temperature"] = min(request.temperature, 1.0)  # their maximum is 1
     fields |= extra(options.model_extra) | extra(options.llm_extra)
     fields |= passed_on(
-        endpoint, request, names={"top_p": "top_p"}, left_out=options.left_out, seen=response_format.SEEN
+        address, request, names={"top_p": "top_p"}, left_out=options.left_out, seen=response_format.SEEN
     )
-    if (form := response_format.response_format_of(endpoint, request)).is_json:
+    if (form := response_format.response_format_of(address, request)).is_json:
         beside = msgspec.json.decode(fields.get("output_config", b"{}"), type=dict[str, Any])  # `effort`
-        fields["output_config"] = beside | {"format": _format(endpoint, form, options)}
+        fields["output_config"] = beside | {"format": _format(address, form, options)}
     return _encode({name: value for name, value in fields.items() if name not in options.left_out})
 
 
@@ -59,10 +59,12 @@ def _system(said: tuple[str, ...], options: AnthropicOptions) -> list[dict[str, 
     return [_cached(blocks[0], options), *blocks[1:]]
 
 
-def _format(endpoint: Endpoint, form: response_format.ResponseFormat, options: AnthropicOptions) -> dict[str, Any]:
+def _format(
+    address: ProviderAddress, form: response_format.ResponseFormat, options: AnthropicOptions
+) -> dict[str, Any]:
     """Source: Claude API, "Structured outputs", `output_config.format`."""
     if form.schema is None or response_format.NAME in options.left_out:
-        raise refused(endpoint, f"it has no {response_format.NAME} of type {form.type!r}")
+        raise refused(address, f"it has no {response_format.NAME} of type {form.type!r}")
     return {"type": "json_schema", "schema": form.schema}
 
 
@@ -119,6 +121,6 @@ def arguments_of(text: str) -> dict[str, Any]:
         return {}
 
 
-def _tool(endpoint: Endpoint, function: Function) -> dict[str, Any]:
-    schema = parameters(endpoint, function) if function.parameters_json else {"type": "object", "properties": {}}
+def _tool(address: ProviderAddress, function: Function) -> dict[str, Any]:
+    schema = parameters(address, function) if function.parameters_json else {"type": "object", "properties": {}}
     return {"name": function.name, "description": function.description, "input_schema": schema}

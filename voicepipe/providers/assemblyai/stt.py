@@ -18,7 +18,7 @@ import msgspec
 
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.assemblyai import stt_wire as wire
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.options import Read, json_object, number, query, read, whole
 from voicepipe.providers.net.ws import SocketRules
 from voicepipe.providers.stt.continuous_stream import StreamRules, continuous_stream
@@ -124,15 +124,15 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
     Raises:
         ConfigError: a setting is missing or wrong.
     """
-    endpoint = Endpoint.of("stt", spec, settings, auth_scheme="", scheme="ws")
-    return _AssemblyAi(endpoint, AssemblyAiOptions.of(spec, settings))
+    address = ProviderAddress.of("stt", spec, settings, auth_scheme="", scheme="ws")
+    return _AssemblyAi(address, AssemblyAiOptions.of(spec, settings))
 
 
 class _AssemblyAi:
-    def __init__(self, endpoint: Endpoint, options: AssemblyAiOptions) -> None:
-        self.name = endpoint.name
+    def __init__(self, address: ProviderAddress, options: AssemblyAiOptions) -> None:
+        self.name = address.name
         self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=True, partials=True, turn_events=True)
-        self._endpoint, self._options = endpoint, options
+        self._address, self._options = address, options
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         rules = StreamRules(
@@ -143,5 +143,5 @@ class _AssemblyAi:
             first_flush_timeout_ms=FIRST_FORCED_MS,
             lifetime_ms=LIFETIME_MS,
         )
-        path, turns = f"/ws?{self._options.query(transcription)}", wire.Turns(self._endpoint, RATE_HZ)
-        return continuous_stream(self._endpoint, path, rules, turns, reached=transcription.reached)
+        path, turns = f"/ws?{self._options.query(transcription)}", wire.Turns(self._address, RATE_HZ)
+        return continuous_stream(self._address, path, rules, turns, reached=transcription.reached)

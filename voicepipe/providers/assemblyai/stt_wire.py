@@ -12,7 +12,7 @@ import msgspec
 
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import decoded
 from voicepipe.providers.stt.segment_assembler import Segment, Word
 
@@ -51,8 +51,8 @@ _message = msgspec.json.Decoder(_Message)
 class Turns:
     """One stream's turns. Each message has the whole text of its turn; its words are never revised."""
 
-    def __init__(self, endpoint: Endpoint, rate_hz: int) -> None:
-        self._endpoint, self._samples_per_ms = endpoint, rate_hz // 1_000
+    def __init__(self, address: ProviderAddress, rate_hz: int) -> None:
+        self._address, self._samples_per_ms = address, rate_hz // 1_000
         self._turn = self._start = self._end = 0
         self._speaking = self._ended = False
 
@@ -69,7 +69,7 @@ class Turns:
         Raises:
             StageError: it is an error, or not a message.
         """
-        read = decoded(self._endpoint, _message, message)
+        read = decoded(self._address, _message, message)
         match read.type:
             case "Turn":
                 return self._segment(read)
@@ -77,7 +77,7 @@ class Turns:
                 self._speaking = True
                 return None
             case "Error":
-                raise _failure(self._endpoint, read)
+                raise _failure(self._address, read)
             case _:
                 return None
 
@@ -104,10 +104,10 @@ class Turns:
         )
 
 
-def _failure(endpoint: Endpoint, error: _Message) -> StageError:
+def _failure(address: ProviderAddress, error: _Message) -> StageError:
     if status := STATUSES.get(error.error_code):
-        return failures.refused(endpoint, status, msgspec.json.encode({"message": error.error}))
+        return failures.refused(address, status, msgspec.json.encode({"message": error.error}))
     if error.error_code == EXPIRED:
-        return failures.expired(endpoint, error.error)
-    words = failures.quote(endpoint, error.error) or "no reason"
-    return failures.broken(endpoint, f"the vendor ended its stream with an error ({error.error_code}: {words})")
+        return failures.expired(address, error.error)
+    words = failures.quote(address, error.error) or "no reason"
+    return failures.broken(address, f"the vendor ended its stream with an error ({error.error_code}: {words})")

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 from voicepipe.errors import ConfigError
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.cartesia import stt_wire as wire
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.options import Read, flag, json_object, number, query, read, whole
 from voicepipe.providers.net.ws import SocketRules
 from voicepipe.providers.stt.continuous_stream import Reader, StreamRules, continuous_stream
@@ -138,7 +138,7 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
     Raises:
         ConfigError: a setting is missing or wrong.
     """
-    endpoint = Endpoint.of(
+    address = ProviderAddress.of(
         "stt",
         spec,
         settings,
@@ -148,16 +148,16 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
         scheme="ws",
     )
     options = CartesiaOptions.of(spec, settings)
-    return _Cartesia(endpoint, options, turns=options.stt_turns and not spec.model.startswith(WHISPER))
+    return _Cartesia(address, options, turns=options.stt_turns and not spec.model.startswith(WHISPER))
 
 
 class _Cartesia:
-    def __init__(self, endpoint: Endpoint, options: CartesiaOptions, *, turns: bool) -> None:
-        self.name = endpoint.name
+    def __init__(self, address: ProviderAddress, options: CartesiaOptions, *, turns: bool) -> None:
+        self.name = address.name
         self.capabilities = TranscriberCapabilities(
             rate_hz=RATE_HZ, streams=True, partials=True, finalize=not turns, turn_events=turns
         )
-        self._endpoint, self._options, self._turns = endpoint, options, turns
+        self._address, self._options, self._turns = address, options, turns
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         rules = StreamRules(
@@ -168,6 +168,6 @@ class _Cartesia:
             first_flush_timeout_ms=FIRST_FLUSH_TIMEOUT_MS,
             positions=False,
         )
-        reader: Reader = wire.Turns(self._endpoint) if self._turns else wire.Chunks(self._endpoint)
+        reader: Reader = wire.Turns(self._address) if self._turns else wire.Chunks(self._address)
         path = self._options.path(transcription, self._turns)
-        return continuous_stream(self._endpoint, path, rules, reader, reached=transcription.reached)
+        return continuous_stream(self._address, path, rules, reader, reached=transcription.reached)

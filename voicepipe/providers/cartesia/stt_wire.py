@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import decoded
 from voicepipe.providers.stt.segment_assembler import Segment
 
@@ -29,10 +29,10 @@ class _Message(msgspec.Struct):
 _message = msgspec.json.Decoder(_Message)
 
 
-def _read(endpoint: Endpoint, message: str | bytes) -> _Message:
-    read = decoded(endpoint, _message, message)
+def _read(address: ProviderAddress, message: str | bytes) -> _Message:
+    read = decoded(address, _message, message)
     if read.type == "error":
-        raise failures.in_band(endpoint, str(message).encode())
+        raise failures.in_band(address, str(message).encode())
     return read
 
 
@@ -42,8 +42,8 @@ class Turns:
     idle = True
     """False: the vendor answers no message here."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, address: ProviderAddress) -> None:
+        self._address = address
         self._start = 0
 
     def read(self, message: str | bytes, upto: int) -> Segment | None:
@@ -54,7 +54,7 @@ class Turns:
         Raises:
             StageError: it is an error, or not a message.
         """
-        read = _read(self._endpoint, message)
+        read = _read(self._address, message)
         if read.type not in ("turn.update", "turn.eager_end", "turn.end"):
             return None
         # After an end that is only expected, either the end has the same text, or the turn goes on and its text is sent
@@ -72,15 +72,15 @@ class Chunks:
     idle = False
     """`finalize` is answered even without speech."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, address: ProviderAddress) -> None:
+        self._address = address
         self._start = 0
         self._text = ""
         self._language: str | None = None
 
     def read(self, message: str | bytes, upto: int) -> Segment | None:
         """Return the segment as in `Turns.read`."""
-        read = _read(self._endpoint, message)
+        read = _read(self._address, message)
         match read.type:
             case "transcript":
                 text = self._text + read.text

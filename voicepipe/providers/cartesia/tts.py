@@ -18,7 +18,7 @@ from voicepipe import clock
 from voicepipe.errors import StageError
 from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice, WordTime
 from voicepipe.providers.net import failures, options
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import Note, SharingRules, decoded
 from voicepipe.providers.net.ws import SocketRules
 from voicepipe.providers.tts.websocket_tts import (
@@ -76,7 +76,7 @@ def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
     chosen = options.read(
         "cartesia", {"tts_voice": str, "tts_extra": options.json_object()}, spec, settings, stage="tts"
     )
-    endpoint = Endpoint.of(
+    address = ProviderAddress.of(
         "tts",
         spec,
         settings,
@@ -85,29 +85,29 @@ def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
         more_headers={"Cartesia-Version": VERSION},
         scheme="ws",
     )
-    return StreamedSynthesizer(endpoint, _Wire(endpoint, **chosen))
+    return StreamedSynthesizer(address, _Wire(address, **chosen))
 
 
 class _Wire:
     plan = PLAN
 
-    def __init__(self, endpoint: Endpoint, *, tts_voice: str = VOICE, tts_extra: str = "") -> None:
-        self._endpoint, self._voice, self._extra = endpoint, tts_voice, options.members(tts_extra)
+    def __init__(self, address: ProviderAddress, *, tts_voice: str = VOICE, tts_extra: str = "") -> None:
+        self._address, self._voice, self._extra = address, tts_voice, options.members(tts_extra)
 
     def path(self, voice: Voice) -> str:
         return "/tts/websocket"
 
     def read(self, message: str | bytes) -> Iterable[Note[_Message | StageError]]:
-        decoded_message = decoded(self._endpoint, _decoder, message)
+        decoded_message = decoded(self._address, _decoder, message)
         if decoded_message.type != "error":
             return (Note(decoded_message.context_id, decoded_message, closes=decoded_message.type == "done"),)
-        failure = failures.in_band(self._endpoint, str(message).encode())
+        failure = failures.in_band(self._address, str(message).encode())
         if decoded_message.context_id is None:
             raise failure
         return (Note(decoded_message.context_id, failure, closes=True),)
 
     def begin(self, key: str, voice: Voice) -> _TurnCodec:
-        return _TurnCodec(self._endpoint, key, self._fields(voice))
+        return _TurnCodec(self._address, key, self._fields(voice))
 
     def _fields(self, voice: Voice) -> dict[str, Any]:
         """Return the fields that all messages of a context must share."""
@@ -127,8 +127,8 @@ class _Wire:
 
 
 class _TurnCodec:
-    def __init__(self, endpoint: Endpoint, key: str, fields: dict[str, Any]) -> None:
-        self._endpoint, self._key, self._fields = endpoint, key, fields
+    def __init__(self, address: ProviderAddress, key: str, fields: dict[str, Any]) -> None:
+        self._address, self._key, self._fields = address, key, fields
         self._n_contexts = self._n_said = self._n_over = 0
         self._is_open = self._is_finished = False
         self._sound_bytes = self._clause_bytes = 0
@@ -162,7 +162,7 @@ class _TurnCodec:
         self._received_s = clock.loop_s()
         match body.type:
             case "chunk":
-                pcm = pcm_of(self._endpoint, body.data)
+                pcm = pcm_of(self._address, body.data)
                 self._sound_bytes += len(pcm)
                 yield Sound(pcm)
             case "timestamps" if body.word_timestamps is not None:

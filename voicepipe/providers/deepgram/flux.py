@@ -19,7 +19,7 @@ from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, Tr
 from voicepipe.providers.deepgram import flux_wire as wire
 from voicepipe.providers.deepgram.stt_options import KEY_TERMS
 from voicepipe.providers.deepgram.stt_options import READERS as OF_NOVA
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.options import Read, json_object, number, query, read, whole
 from voicepipe.providers.net.ws import SocketRules
 from voicepipe.providers.stt.continuous_stream import StreamRules, continuous_stream
@@ -121,17 +121,17 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
     Raises:
         ConfigError: a setting is missing or wrong.
     """
-    endpoint = Endpoint.of("stt", spec, settings, auth_scheme="Token", scheme="ws")
-    if endpoint.base_url.endswith("/v1"):
-        endpoint = replace(endpoint, base_url=endpoint.base_url[: -len("/v1")] + "/v2")
-    return _Flux(endpoint, FluxOptions.of(spec, settings))
+    address = ProviderAddress.of("stt", spec, settings, auth_scheme="Token", scheme="ws")
+    if address.base_url.endswith("/v1"):
+        address = replace(address, base_url=address.base_url[: -len("/v1")] + "/v2")
+    return _Flux(address, FluxOptions.of(spec, settings))
 
 
 class _Flux:
-    def __init__(self, endpoint: Endpoint, options: FluxOptions) -> None:
-        self.name = endpoint.name
+    def __init__(self, address: ProviderAddress, options: FluxOptions) -> None:
+        self.name = address.name
         self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=True, partials=True, turn_events=True)
-        self._endpoint, self._options = endpoint, options
+        self._address, self._options = address, options
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         rules = StreamRules(
@@ -142,6 +142,6 @@ class _Flux:
             flush_timeout_ms=FORCED_MS,
             first_flush_timeout_ms=FIRST_FORCED_MS,
         )
-        reader = wire.Turns(self._endpoint, RATE_HZ)
+        reader = wire.Turns(self._address, RATE_HZ)
         path = f"/listen?{self._options.query(transcription)}"
-        return continuous_stream(self._endpoint, path, rules, reader, reached=transcription.reached)
+        return continuous_stream(self._address, path, rules, reader, reached=transcription.reached)

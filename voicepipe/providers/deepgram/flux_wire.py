@@ -12,7 +12,7 @@ import msgspec
 
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import decoded
 from voicepipe.providers.stt.segment_assembler import Segment, Word
 
@@ -51,8 +51,8 @@ class Turns:
     """One stream's turns. Each message has the whole text of its turn, and the position up to which Flux has
     transcribed."""
 
-    def __init__(self, endpoint: Endpoint, rate_hz: int) -> None:
-        self._endpoint, self._rate_hz = endpoint, rate_hz
+    def __init__(self, address: ProviderAddress, rate_hz: int) -> None:
+        self._address, self._rate_hz = address, rate_hz
         self._turn = self._start = self._end = 0
         self._speaking = False
 
@@ -69,12 +69,12 @@ class Turns:
         Raises:
             StageError: it is an error, or not a message.
         """
-        read = decoded(self._endpoint, _message, message)
+        read = decoded(self._address, _message, message)
         match read.type:
             case "TurnInfo":
                 return self._segment(read)
             case "Error":
-                raise _failure(self._endpoint, read)
+                raise _failure(self._address, read)
             case _:
                 return None
 
@@ -112,6 +112,6 @@ class Turns:
         return tuple(timed) if len(timed) == len(words) else ()
 
 
-def _failure(endpoint: Endpoint, error: _Message) -> StageError:
-    words = failures.quote(endpoint, error.description or error.code) or "no reason"
-    return failures.broken(endpoint, f"the vendor ended its stream with an error ({words})")
+def _failure(address: ProviderAddress, error: _Message) -> StageError:
+    words = failures.quote(address, error.description or error.code) or "no reason"
+    return failures.broken(address, f"the vendor ended its stream with an error ({words})")

@@ -14,7 +14,7 @@ from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, Tr
 from voicepipe.providers.deepgram import flux
 from voicepipe.providers.deepgram import stt_wire as wire
 from voicepipe.providers.deepgram.stt_options import RATE_HZ, DeepgramOptions
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import SocketRules
 from voicepipe.providers.stt.continuous_stream import StreamRules, continuous_stream
 from voicepipe.providers.stt.segment_assembler import Margins, Segment
@@ -53,14 +53,14 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
     if spec.model.startswith("flux"):
         return flux.open_transcriber(spec, settings)
     options = DeepgramOptions.of(spec, settings)
-    return _Deepgram(Endpoint.of("stt", spec, settings, auth_scheme="Token", scheme="ws"), options)
+    return _Deepgram(ProviderAddress.of("stt", spec, settings, auth_scheme="Token", scheme="ws"), options)
 
 
 class _Deepgram:
-    def __init__(self, endpoint: Endpoint, options: DeepgramOptions) -> None:
-        self.name = endpoint.name
+    def __init__(self, address: ProviderAddress, options: DeepgramOptions) -> None:
+        self.name = address.name
         self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=True, partials=True, finalize=True)
-        self._endpoint, self._options = endpoint, options
+        self._address, self._options = address, options
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         rules = StreamRules(
@@ -71,7 +71,7 @@ class _Deepgram:
             first_flush_timeout_ms=FIRST_FINALIZE_MS,
         )
         path = f"/listen?{self._options.query(transcription)}"
-        return continuous_stream(self._endpoint, path, rules, _Reader(self._endpoint), reached=transcription.reached)
+        return continuous_stream(self._address, path, rules, _Reader(self._address), reached=transcription.reached)
 
 
 class _Reader:
@@ -80,8 +80,8 @@ class _Reader:
     idle = False
     """`Finalize` is answered even without speech, unless almost no audio was sent."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, address: ProviderAddress) -> None:
+        self._address = address
 
     def read(self, message: str | bytes, upto: int) -> Segment | None:
-        return wire.read(self._endpoint, message, RATE_HZ)
+        return wire.read(self._address, message, RATE_HZ)

@@ -10,7 +10,7 @@ import msgspec
 
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import decoded
 from voicepipe.providers.stt.segment_assembler import Segment, Word
 
@@ -60,7 +60,7 @@ _results = msgspec.json.Decoder(_Results)
 _error = msgspec.json.Decoder(_Error)
 
 
-def read(endpoint: Endpoint, message: str | bytes, rate_hz: int) -> Segment | None:
+def read(address: ProviderAddress, message: str | bytes, rate_hz: int) -> Segment | None:
     """Return the segment of a message, positions in samples at `rate_hz`; None for a message without one.
 
     Vendors add message types without notice: an unknown type is ignored.
@@ -68,11 +68,11 @@ def read(endpoint: Endpoint, message: str | bytes, rate_hz: int) -> Segment | No
     Raises:
         StageError: it is an error, or not a message.
     """
-    match decoded(endpoint, _kind, message).type:
+    match decoded(address, _kind, message).type:
         case "Results":
-            return _segment(decoded(endpoint, _results, message), rate_hz)
+            return _segment(decoded(address, _results, message), rate_hz)
         case "Error":
-            raise _failure(endpoint, decoded(endpoint, _error, message))
+            raise _failure(address, decoded(address, _error, message))
         case _:
             return None
 
@@ -93,6 +93,6 @@ def _segment(results: _Results, rate_hz: int) -> Segment:
     )
 
 
-def _failure(endpoint: Endpoint, error: _Error) -> StageError:
-    words = failures.quote(endpoint, error.description or error.message or error.err_msg) or "no reason"
-    return failures.broken(endpoint, f"the vendor ended its stream with an error ({words})")
+def _failure(address: ProviderAddress, error: _Error) -> StageError:
+    words = failures.quote(address, error.description or error.message or error.err_msg) or "no reason"
+    return failures.broken(address, f"the vendor ended its stream with an error ({words})")

@@ -17,7 +17,7 @@ import msgspec
 
 from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice
 from voicepipe.providers.net import failures, options
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import Note, SharingRules, decoded
 from voicepipe.providers.net.ws import SocketRules
 from voicepipe.providers.tts.websocket_tts import PONG_MS, ClauseOver, Sound, StreamedSynthesizer, TtsEvent
@@ -67,15 +67,15 @@ def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
     """
     readers: dict[str, options.Read] = {"tts_extra": options.json_object(str)}
     chosen = options.read("deepgram", readers, spec, settings, stage="tts", others=STT_OPTIONS)
-    endpoint = Endpoint.of("tts", spec, settings, auth_scheme="Token", scheme="ws")
-    return StreamedSynthesizer(endpoint, _Wire(endpoint, options.members(chosen.get("tts_extra", ""), str)))
+    address = ProviderAddress.of("tts", spec, settings, auth_scheme="Token", scheme="ws")
+    return StreamedSynthesizer(address, _Wire(address, options.members(chosen.get("tts_extra", ""), str)))
 
 
 class _Wire:
     plan = PLAN
 
-    def __init__(self, endpoint: Endpoint, extra: Mapping[str, str]) -> None:
-        self._endpoint, self._extra = endpoint, extra
+    def __init__(self, address: ProviderAddress, extra: Mapping[str, str]) -> None:
+        self._address, self._extra = address, extra
 
     def path(self, voice: Voice) -> str:
         """A voice is a model there."""
@@ -88,11 +88,11 @@ class _Wire:
     def read(self, message: str | bytes) -> Iterable[Note[_Message | bytes]]:
         if isinstance(message, bytes):
             return (Note(None, message),)
-        decoded_message = decoded(self._endpoint, _decoder, message)
+        decoded_message = decoded(self._address, _decoder, message)
         if decoded_message.type == "Error":
-            raise failures.in_band(self._endpoint, message.encode())
+            raise failures.in_band(self._address, message.encode())
         if decoded_message.type == "Warning" and EXCESSIVE_FLUSH in (decoded_message.code, decoded_message.warn_code):
-            raise failures.refused(self._endpoint, 429, message.encode())
+            raise failures.refused(self._address, 429, message.encode())
         return (Note(None, decoded_message),) if decoded_message.type == "Flushed" else ()
 
     def begin(self, key: str, voice: Voice) -> _TurnCodec:

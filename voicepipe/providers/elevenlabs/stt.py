@@ -20,7 +20,7 @@ import pybase64
 from voicepipe.errors import StageError
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.net import failures, options
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import decoded
 from voicepipe.providers.net.ws import SocketRules, VendorSocket
 from voicepipe.providers.stt.commit_assembler import Committed, Partial, Said
@@ -120,20 +120,20 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
         ConfigError: a setting is missing or wrong.
     """
     chosen = _Options(**options.read("elevenlabs", _READERS, spec, settings, stage="stt"))
-    endpoint = Endpoint.of("stt", spec, settings, auth_scheme="", key_header="xi-api-key", scheme="ws")
-    return _Scribe(endpoint, chosen)
+    address = ProviderAddress.of("stt", spec, settings, auth_scheme="", key_header="xi-api-key", scheme="ws")
+    return _Scribe(address, chosen)
 
 
 class _Scribe:
-    def __init__(self, endpoint: Endpoint, chosen: _Options) -> None:
-        self.name = endpoint.name
+    def __init__(self, address: ProviderAddress, chosen: _Options) -> None:
+        self.name = address.name
         self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=False, partials=True, finalize=True)
-        self._endpoint, self._options = endpoint, chosen
+        self._address, self._options = address, chosen
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         path = f"/speech-to-text/realtime?{self._options.query(transcription)}"
         return manual_commit(
-            self._endpoint, path, LINE, lambda socket: _Wire(self._endpoint, socket), reached=transcription.reached
+            self._address, path, LINE, lambda socket: _Wire(self._address, socket), reached=transcription.reached
         )
 
 
@@ -150,8 +150,8 @@ _message = msgspec.json.Decoder(_Message)
 class _Wire:
     """One stream's messages."""
 
-    def __init__(self, endpoint: Endpoint, socket: VendorSocket) -> None:
-        self._endpoint = endpoint
+    def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
+        self._address = address
         self._stretch = PaddedSegment(socket, LEAST_MS * BYTES_PER_MS)
         self._repeated = ""
         """The text of the last segment: the vendor sends it once more, as a partial text of the next."""
@@ -168,7 +168,7 @@ class _Wire:
 
     def read(self, message: str | bytes) -> Sequence[Said]:
         """Vendors add message types without notice: an unknown type is ignored."""
-        said = decoded(self._endpoint, _message, message)
+        said = decoded(self._address, _message, message)
         match said.message_type:
             case "partial_transcript":
                 return self._partial(said.text.strip())
@@ -186,9 +186,9 @@ class _Wire:
     def _failure(self, kind: str, words: str) -> StageError:
         status = REFUSALS.get(kind)
         if kind == EXPIRED:
-            return failures.expired(self._endpoint, words)
-        said = failures.quote(self._endpoint, words) or "no reason"
+            return failures.expired(self._address, words)
+        said = failures.quote(self._address, words) or "no reason"
         if status is None:
-            return failures.broken(self._endpoint, f"the vendor ended its stream with {kind} ({said})")
+            return failures.broken(self._address, f"the vendor ended its stream with {kind} ({said})")
         body = msgspec.json.encode({"message": f"{kind}: {words}"})
-        return failures.refused(self._endpoint, status, body)
+        return failures.refused(self._address, status, body)

@@ -18,7 +18,7 @@ import msgspec
 from voicepipe.errors import StageError
 from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice, WordTime
 from voicepipe.providers.net import failures, options
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import Note, SharingRules, decoded
 from voicepipe.providers.net.ws import SocketRules
 from voicepipe.providers.net.ws_failures import LASTING_CODES
@@ -99,15 +99,15 @@ def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
     """
     readers: dict[str, options.Read] = {"tts_voice": str, "tts_voice_settings": options.json_object()}
     chosen = options.read("elevenlabs", readers, spec, settings, stage="tts")
-    endpoint = Endpoint.of("tts", spec, settings, auth_scheme="", key_header="xi-api-key", scheme="ws")
-    return StreamedSynthesizer(endpoint, _Wire(endpoint, **chosen))
+    address = ProviderAddress.of("tts", spec, settings, auth_scheme="", key_header="xi-api-key", scheme="ws")
+    return StreamedSynthesizer(address, _Wire(address, **chosen))
 
 
 class _Wire:
     plan = PLAN
 
-    def __init__(self, endpoint: Endpoint, *, tts_voice: str = VOICE, tts_voice_settings: str = "") -> None:
-        self._endpoint, self._voice, self._settings = endpoint, tts_voice, options.members(tts_voice_settings)
+    def __init__(self, address: ProviderAddress, *, tts_voice: str = VOICE, tts_voice_settings: str = "") -> None:
+        self._address, self._voice, self._settings = address, tts_voice, options.members(tts_voice_settings)
 
     def path(self, voice: Voice) -> str:
         named = voice.voice if voice.voice is not None and VOICE_ID.fullmatch(voice.voice) else self._voice
@@ -123,7 +123,7 @@ class _Wire:
         return f"/text-to-speech/{quote(named, safe='')}/multi-stream-input?{urlencode(pairs)}"
 
     def read(self, message: str | bytes) -> Iterable[Note[_Message]]:
-        decoded_message = decoded(self._endpoint, _decoder, message)
+        decoded_message = decoded(self._address, _decoder, message)
         if decoded_message.error is not None:
             raise self._failure(decoded_message)
         if decoded_message.context_id is None:
@@ -134,25 +134,25 @@ class _Wire:
         settings: dict[str, Any] = {}
         if voice.speed != 1.0:
             settings["speed"] = min(max(voice.speed, SPEEDS[0]), SPEEDS[1])
-        return _TurnCodec(self._endpoint, key, settings | self._settings)
+        return _TurnCodec(self._address, key, settings | self._settings)
 
     def _failure(self, decoded_message: _Message) -> StageError:
         """Return the error that ends the WebSocket, and with it every context."""
         words = decoded_message.message or decoded_message.error or ""
         status = STATUS.get(decoded_message.error or "")
         if status is not None:
-            return failures.refused(self._endpoint, status, msgspec.json.encode({"message": words}))
+            return failures.refused(self._address, status, msgspec.json.encode({"message": words}))
         retryable = decoded_message.error in PASSING or decoded_message.code not in LASTING_CODES
         return failures.broken(
-            self._endpoint,
-            f"the vendor ended its answer with an error ({failures.quote(self._endpoint, words)})",
+            self._address,
+            f"the vendor ended its answer with an error ({failures.quote(self._address, words)})",
             retryable=retryable,
         )
 
 
 class _TurnCodec:
-    def __init__(self, endpoint: Endpoint, key: str, settings: dict[str, Any]) -> None:
-        self._endpoint, self._key, self._settings = endpoint, key, settings
+    def __init__(self, address: ProviderAddress, key: str, settings: dict[str, Any]) -> None:
+        self._address, self._key, self._settings = address, key, settings
         self._is_open = self._is_finished = False
         self._n_unheard = 0
         """Clauses without audio so far, when nothing has arrived since they were sent."""
@@ -189,7 +189,7 @@ class _TurnCodec:
     def decode(self, body: _Message) -> Iterable[TtsEvent]:
         if body.audio:
             self._n_unheard = 0
-            yield from self._sound(pcm_of(self._endpoint, body.audio), body.alignment or _Alignment())
+            yield from self._sound(pcm_of(self._address, body.audio), body.alignment or _Alignment())
         if body.is_final:
             self._is_open = False
 

@@ -12,7 +12,7 @@ from voicepipe.ports.model import CallDelta, Finished, ModelEvent, TextDelta, Us
 from voicepipe.providers.google.thought_signatures import ThoughtSignatures
 from voicepipe.providers.llm.token_usage import Fields, added, fields_of, lenient, usage_of
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 
 Reason = Literal["stop", "length", "tool_calls", "content_filter"]
 
@@ -81,8 +81,8 @@ _decode_many = lenient(msgspec.json.Decoder(list[_Chunk]).decode)
 class AnswerReader:
     """Parses the data of each server-sent event; `take` returns the resulting events of the port."""
 
-    def __init__(self, endpoint: Endpoint, signatures: ThoughtSignatures) -> None:
-        self._endpoint, self._signatures = endpoint, signatures
+    def __init__(self, address: ProviderAddress, signatures: ThoughtSignatures) -> None:
+        self._address, self._signatures = address, signatures
         self._made: list[ModelEvent] = []
         self._calls = 0
         self._usage: Fields = {}
@@ -103,8 +103,8 @@ class AnswerReader:
         try:
             chunk = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            said = failures.quote(self._endpoint, data[:80].decode(errors="replace"))
-            raise failures.broken(self._endpoint, f"expected a chunk of an answer, got {said!r}") from None
+            said = failures.quote(self._address, data[:80].decode(errors="replace"))
+            raise failures.broken(self._address, f"expected a chunk of an answer, got {said!r}") from None
         self._read(chunk, data)
 
     def whole(self, body: bytes) -> None:
@@ -116,11 +116,11 @@ class AnswerReader:
         try:
             chunks = _decode_many(body) if body.lstrip().startswith(b"[") else [_decode(body)]
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise failures.in_band(self._endpoint, body) from None
+            raise failures.in_band(self._address, body) from None
         for chunk in chunks:
             self._read(chunk, body)
         if not self.finished:
-            raise failures.in_band(self._endpoint, body)
+            raise failures.in_band(self._address, body)
         self.end()
 
     def end(self) -> None:
@@ -130,13 +130,13 @@ class AnswerReader:
             StageBroken: the vendor sent no finish reason.
         """
         if not self.finished:
-            raise failures.broken(self._endpoint, "the answer ended without a finishReason")
+            raise failures.broken(self._address, "the answer ended without a finishReason")
         if usage := _usage(self._usage):
             self._made.append(usage)
 
     def _read(self, chunk: _Chunk, data: bytes) -> None:
         if len(chunk.error) and bytes(chunk.error) != b"null":
-            raise failures.in_band(self._endpoint, data)
+            raise failures.in_band(self._address, data)
         self._usage = fields_of(chunk.usage_metadata) or self._usage
         for candidate in chunk.candidates or ():
             if not candidate.index:  # one answer was requested
@@ -157,7 +157,7 @@ class AnswerReader:
 
     def _call(self, call: _Call, signature: str | None) -> None:
         if not call.name:
-            raise failures.broken(self._endpoint, "expected a function call with a name, got one without")
+            raise failures.broken(self._address, "expected a function call with a name, got one without")
         call_id = call.id or f"call_{secrets.token_hex(12)}"
         if signature:
             self._signatures.keep(call_id, signature)
@@ -167,7 +167,7 @@ class AnswerReader:
 
     def _finish(self, reason: str) -> None:
         if reason in _FAILED_REASONS:
-            raise failures.broken(self._endpoint, f"the vendor ended its answer with finishReason {reason!r}")
+            raise failures.broken(self._address, f"the vendor ended its answer with finishReason {reason!r}")
         meant = _REASONS.get(reason, "stop")
         self.finished = True
         self._made.append(Finished("tool_calls" if meant == "stop" and self._calls else meant))

@@ -16,7 +16,7 @@ from voicepipe.providers.google.request import request_body
 from voicepipe.providers.google.thought_signatures import ThoughtSignatures
 from voicepipe.providers.llm.event_stream import Streamed
 from voicepipe.providers.net import http
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.registry import ProviderSettings, Spec
 
 
@@ -26,22 +26,22 @@ def open_model(spec: Spec, settings: ProviderSettings) -> Model:
     Raises:
         ConfigError: a setting is missing or wrong.
     """
-    return _GeminiModel(endpoint(spec, settings), GeminiOptions.of(spec, settings))
+    return _GeminiModel(address_of(spec, settings), GeminiOptions.of(spec, settings))
 
 
-def endpoint(spec: Spec, settings: ProviderSettings) -> Endpoint:
-    """Return the endpoint of such a model.
+def address_of(spec: Spec, settings: ProviderSettings) -> ProviderAddress:
+    """Return the address of such a model.
 
     Raises:
         ConfigError: as in `open_model`.
     """
-    return Endpoint.of("llm", spec, settings, auth_scheme="", key_header="x-goog-api-key")
+    return ProviderAddress.of("llm", spec, settings, auth_scheme="", key_header="x-goog-api-key")
 
 
 class _GeminiModel:
-    def __init__(self, endpoint: Endpoint, options: GeminiOptions) -> None:
-        self.name = endpoint.name
-        self._endpoint, self._options = endpoint, options
+    def __init__(self, address: ProviderAddress, options: GeminiOptions) -> None:
+        self.name = address.name
+        self._address, self._options = address, options
         self._signatures = ThoughtSignatures()
 
     def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
@@ -49,11 +49,11 @@ class _GeminiModel:
 
     async def warm(self, request: ModelRequest) -> None:
         # Only connects: a request with the prompt would be billed as an answer.
-        await http.touch(self._endpoint, "/models")
+        await http.touch(self._address, "/models")
 
     @asynccontextmanager
     async def _open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        body = request_body(self._endpoint, request, self._options, self._signatures)
+        body = request_body(self._address, request, self._options, self._signatures)
         path = f"/models/{quote(request.model, safe='')}:streamGenerateContent?alt=sse"
-        async with http.post(self._endpoint, path, json=body, reached=request.reached) as answer:
-            yield Streamed(self._endpoint, answer, AnswerReader(self._endpoint, self._signatures))
+        async with http.post(self._address, path, json=body, reached=request.reached) as answer:
+            yield Streamed(self._address, answer, AnswerReader(self._address, self._signatures))

@@ -15,7 +15,7 @@ from voicepipe.providers.llm import response_format
 from voicepipe.providers.llm.extra_params import passed_on, refused
 from voicepipe.providers.llm.strict_roles import Piece, Speech, speeches, system
 from voicepipe.providers.net import options as texts
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.request import parameters
 
 _encode = msgspec.json.Encoder().encode
@@ -35,7 +35,7 @@ with an answer in JSON, as many public issues report."""
 
 
 def request_body(
-    endpoint: Endpoint, request: ModelRequest, options: GeminiOptions, signatures: ThoughtSignatures
+    address: ProviderAddress, request: ModelRequest, options: GeminiOptions, signatures: ThoughtSignatures
 ) -> bytes:
     """Return the request's body as JSON.
 
@@ -46,12 +46,12 @@ def request_body(
     if said := system(request.messages):
         fields["systemInstruction"] = {"parts": [{"text": text} for text in said]}
     if request.functions:
-        fields["tools"] = [{"functionDeclarations": [_declared(endpoint, function) for function in request.functions]}]
+        fields["tools"] = [{"functionDeclarations": [_declared(address, function) for function in request.functions]}]
         fields["toolConfig"] = {"functionCallingConfig": _calling(request.tool_choice)}
     left_out = options.refuses | options.model_refuses
     generation: dict[str, Any] = {"maxOutputTokens": request.max_output_tokens, "temperature": request.temperature}
-    generation |= passed_on(endpoint, request, names=_PASSED, left_out=left_out, seen=response_format.SEEN)
-    generation |= _format(endpoint, request, left_out)
+    generation |= passed_on(address, request, names=_PASSED, left_out=left_out, seen=response_format.SEEN)
+    generation |= _format(address, request, left_out)
     fields["generationConfig"] = {name: value for name, value in generation.items() if value is not None}
     for more in (options.model_extra, options.llm_extra):
         fields = _merged(fields, texts.members(more, Any))
@@ -60,15 +60,15 @@ def request_body(
     return _encode(fields)
 
 
-def _format(endpoint: Endpoint, request: ModelRequest, left_out: frozenset[str]) -> dict[str, Any]:
+def _format(address: ProviderAddress, request: ModelRequest, left_out: frozenset[str]) -> dict[str, Any]:
     """Source: Gemini API reference, `GenerationConfig`."""
-    form = response_format.response_format_of(endpoint, request)
+    form = response_format.response_format_of(address, request)
     if not form.is_json:
         return {}
     if "responseMimeType" in left_out or (form.schema is not None and "responseJsonSchema" in left_out):
-        raise refused(endpoint, f"it has no {response_format.NAME} of type {form.type!r}")
+        raise refused(address, f"it has no {response_format.NAME} of type {form.type!r}")
     if request.functions and _OLDER.match(request.model):
-        raise refused(endpoint, f"it has no {response_format.NAME} beside functions")
+        raise refused(address, f"it has no {response_format.NAME} beside functions")
     required = {"responseMimeType": "application/json", "responseJsonSchema": form.schema}
     return {name: value for name, value in required.items() if value is not None}
 
@@ -118,10 +118,10 @@ def _image(url: str) -> dict[str, Any]:
     return {"inlineData": {"mimeType": kind.partition(";")[0], "data": data}}
 
 
-def _declared(endpoint: Endpoint, function: Function) -> dict[str, Any]:
+def _declared(address: ProviderAddress, function: Function) -> dict[str, Any]:
     described: dict[str, Any] = {"name": function.name, "description": function.description}
     if function.parameters_json:  # the field `parameters` takes only a part of JSON Schema, and refuses the rest
-        described["parametersJsonSchema"] = parameters(endpoint, function)
+        described["parametersJsonSchema"] = parameters(address, function)
     return described
 
 

@@ -22,7 +22,7 @@ import pybase64
 from voicepipe.errors import ConfigError
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.net import grpc_errors, options
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import decoded
 from voicepipe.providers.net.ws import SocketRules, VendorSocket
 from voicepipe.providers.stt.commit_assembler import Committed, Partial, Said
@@ -73,20 +73,20 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
     chosen = options.read("inworld", readers, spec, settings, stage="stt")
     if spec.model != MODEL:
         raise ConfigError(f"{spec}: expected {spec.provider}/{MODEL}, the one model whose turns can be ended")
-    endpoint = Endpoint.of("stt", spec, settings, auth_scheme="Basic", scheme="ws")
-    return _Inworld(endpoint, **chosen)
+    address = ProviderAddress.of("stt", spec, settings, auth_scheme="Basic", scheme="ws")
+    return _Inworld(address, **chosen)
 
 
 class _Inworld:
-    def __init__(self, endpoint: Endpoint, *, stt_extra: str = "") -> None:
-        self.name = endpoint.name
+    def __init__(self, address: ProviderAddress, *, stt_extra: str = "") -> None:
+        self.name = address.name
         self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=False, partials=True, finalize=True)
-        self._endpoint, self._extra = endpoint, options.members(stt_extra)
+        self._address, self._extra = address, options.members(stt_extra)
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         line = replace(LINE, greeting=self._greeting(transcription))
         return manual_commit(
-            self._endpoint, PATH, line, lambda socket: _Wire(self._endpoint, socket), reached=transcription.reached
+            self._address, PATH, line, lambda socket: _Wire(self._address, socket), reached=transcription.reached
         )
 
     def _greeting(self, transcription: TranscriptionOptions) -> str:
@@ -129,8 +129,8 @@ _message = msgspec.json.Decoder(_Message)
 class _Wire:
     """One stream's messages."""
 
-    def __init__(self, endpoint: Endpoint, socket: VendorSocket) -> None:
-        self._endpoint = endpoint
+    def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
+        self._address = address
         self._stretch = PaddedSegment(socket, LEAST_MS * BYTES_PER_MS)
 
     def audio(self, pcm: bytes) -> None:
@@ -145,9 +145,9 @@ class _Wire:
 
     def read(self, message: str | bytes) -> Sequence[Said]:
         """Vendors add result types without notice: an unknown type is ignored."""
-        said = decoded(self._endpoint, _message, message)
+        said = decoded(self._address, _message, message)
         if said.error is not None:
-            raise grpc_errors.failure(self._endpoint, said.error.code, said.error.message)
+            raise grpc_errors.failure(self._address, said.error.code, said.error.message)
         transcript = said.result.transcription if said.result is not None else None
         if transcript is None:
             return ()

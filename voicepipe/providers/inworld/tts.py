@@ -19,7 +19,7 @@ import msgspec
 from voicepipe.errors import StageError
 from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice, WordTime
 from voicepipe.providers.net import grpc_errors, options
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import Note, SharingRules, decoded
 from voicepipe.providers.net.ws import SocketRules
 from voicepipe.providers.tts.websocket_tts import (
@@ -99,32 +99,32 @@ def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
     """
     readers: dict[str, options.Read] = {"tts_voice": str, "tts_extra": options.json_object()}
     chosen = options.read("inworld", readers, spec, settings, stage="tts")
-    endpoint = Endpoint.of("tts", spec, settings, auth_scheme="Basic", scheme="ws")
-    return StreamedSynthesizer(endpoint, _Wire(endpoint, **chosen))
+    address = ProviderAddress.of("tts", spec, settings, auth_scheme="Basic", scheme="ws")
+    return StreamedSynthesizer(address, _Wire(address, **chosen))
 
 
 class _Wire:
     plan = PLAN
 
-    def __init__(self, endpoint: Endpoint, *, tts_voice: str = VOICE, tts_extra: str = "") -> None:
-        self._endpoint, self._voice, self._extra = endpoint, tts_voice, options.members(tts_extra)
+    def __init__(self, address: ProviderAddress, *, tts_voice: str = VOICE, tts_extra: str = "") -> None:
+        self._address, self._voice, self._extra = address, tts_voice, options.members(tts_extra)
 
     def path(self, voice: Voice) -> str:
         return "/tts/v1/voice:streamBidirectional"
 
     def read(self, message: str | bytes) -> Iterable[Note[_Result | StageError]]:
-        decoded_message = decoded(self._endpoint, _decoder, message)
+        decoded_message = decoded(self._address, _decoder, message)
         result = decoded_message.result or _Result()
         status = decoded_message.error or result.status or _Status()
         if status.code == 0 and decoded_message.error is None:
             return (Note(result.context_id, result, closes=result.context_closed is not None),)
-        failure = grpc_errors.failure(self._endpoint, status.code, status.message)
+        failure = grpc_errors.failure(self._address, status.code, status.message)
         if result.context_id is None:
             raise failure
         return (Note(result.context_id, failure, closes=True),)
 
     def begin(self, key: str, voice: Voice) -> _TurnCodec:
-        return _TurnCodec(self._endpoint, key, self._settings(voice))
+        return _TurnCodec(self._address, key, self._settings(voice))
 
     def _settings(self, voice: Voice) -> dict[str, Any]:
         named = voice.voice if voice.voice is not None and VOICE_ID.fullmatch(voice.voice) else self._voice
@@ -145,8 +145,8 @@ class _Wire:
 
 
 class _TurnCodec:
-    def __init__(self, endpoint: Endpoint, key: str, settings: dict[str, Any]) -> None:
-        self._endpoint, self._key, self._settings = endpoint, key, settings
+    def __init__(self, address: ProviderAddress, key: str, settings: dict[str, Any]) -> None:
+        self._address, self._key, self._settings = address, key, settings
         self._is_open = self._is_closing = False
         self._parts: list[int] = []  # unanswered flushes of each clause; a turn has tens of clauses
         self._clause_bytes = self._part_bytes = 0
@@ -189,7 +189,7 @@ class _TurnCodec:
             before_ms = self._part_bytes * 500 // RATE_HZ
             pairs = zip(timed.words, timed.word_start_time_seconds, strict=False)
             yield Words(tuple(WordTime(word, before_ms + round(start * 1_000)) for word, start in pairs))
-        pcm = pcm_of(self._endpoint, chunk.audio_content)
+        pcm = pcm_of(self._address, chunk.audio_content)
         pcm = pcm[WAV_HEADER_BYTES:] if pcm.startswith(b"RIFF") else pcm
         self._clause_bytes += len(pcm)
         yield Sound(pcm)

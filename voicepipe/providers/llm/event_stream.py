@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from voicepipe.errors import StageError
 from voicepipe.ports.model import ModelEvent
 from voicepipe.providers.net import failures, http
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.sse import EventTooLong, SseReader
 
 WHOLE_ANSWER_BYTES: Final = 1 << 20
@@ -57,8 +57,8 @@ class Dialect(Protocol):
 class Streamed:
     """Yield the answer's events, reading from the vendor on demand."""
 
-    def __init__(self, endpoint: Endpoint, answer: http.Answer, dialect: Dialect) -> None:
-        self._endpoint, self._answer, self._dialect = endpoint, answer, dialect
+    def __init__(self, address: ProviderAddress, answer: http.Answer, dialect: Dialect) -> None:
+        self._address, self._answer, self._dialect = address, answer, dialect
         self._sse = SseReader()
         # Holds the events of one socket read, and is emptied before the next read.
         self._made: deque[ModelEvent] = deque()
@@ -104,7 +104,7 @@ class Streamed:
         try:
             events = self._sse.push(chunk)
         except EventTooLong as error:
-            raise failures.broken(self._endpoint, str(error)) from None
+            raise failures.broken(self._address, str(error)) from None
         if not chunk:
             self._over = True
             last = self._sse.finish()

@@ -9,11 +9,11 @@ import msgspec
 
 from voicepipe.errors import StageRefused
 from voicepipe.ports.model import ModelRequest
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 
 
 def passed_on(
-    endpoint: Endpoint,
+    address: ProviderAddress,
     request: ModelRequest,
     *,
     names: Mapping[str, str] | None,
@@ -23,7 +23,7 @@ def passed_on(
     """Return the passed-on parameters under the provider's own names, each value still as JSON.
 
     Args:
-        endpoint: the provider's endpoint.
+        address: the provider's address.
         request: the question.
         names: OpenAI's name -> the provider's; None: the same names, and the provider knows them all.
         left_out: names that the provider refuses.
@@ -39,11 +39,11 @@ def passed_on(
             continue
         own = name if names is None else names.get(name)
         if own is None or own in left_out:
-            raise refused(endpoint, f"it has no parameter {name!r}")
+            raise refused(address, f"it has no parameter {name!r}")
         made[own] = msgspec.Raw(value.encode())
     return made
 
 
-def refused(endpoint: Endpoint, why: str) -> StageRefused:
+def refused(address: ProviderAddress, why: str) -> StageRefused:
     """Return the error for a provider that does not support a parameter; another one may."""
-    return StageRefused(endpoint.stage, provider=endpoint.name, why=why, retryable=True, status=400)
+    return StageRefused(address.stage, provider=address.name, why=why, retryable=True, status=400)

@@ -11,17 +11,17 @@ import msgspec
 from voicepipe.providers.anthropic import model as anthropic
 from voicepipe.providers.google import model as google
 from voicepipe.providers.net import failures, http
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai import model as openai
 from voicepipe.registry import ProviderSettings, Spec
 
 LONGEST_LIST_BYTES: Final = 8 << 20
 """Maximum size of the list. OpenRouter's, with hundreds of models and their descriptions, is about 1 MB."""
 
-_ENDPOINTS: Final[Mapping[str, Callable[[Spec, ProviderSettings], Endpoint]]] = {
-    "openai": openai.endpoint,
-    "anthropic": anthropic.endpoint,
-    "gemini": google.endpoint,
+_ADDRESSES: Final[Mapping[str, Callable[[Spec, ProviderSettings], ProviderAddress]]] = {
+    "openai": openai.address_of,
+    "anthropic": anthropic.address_of,
+    "gemini": google.address_of,
 }
 
 _PATHS: Final[Mapping[str, str]] = {"anthropic": "/models?limit=1000", "gemini": "/models?pageSize=1000"}
@@ -39,7 +39,7 @@ class _Listed(msgspec.Struct):
 
 def can_list(kind: str) -> bool:
     """Return whether providers of this kind can list models."""
-    return kind in _ENDPOINTS
+    return kind in _ADDRESSES
 
 
 async def listed(spec: Spec, settings: ProviderSettings) -> frozenset[str]:
@@ -53,8 +53,8 @@ async def listed(spec: Spec, settings: ProviderSettings) -> frozenset[str]:
         ConfigError: a setting is wrong.
         StageError: the vendor refused, stalled, broke, or sent no list.
     """
-    endpoint = _ENDPOINTS[settings.kind](spec, settings)
-    async with http.get(endpoint, _PATHS.get(settings.kind, "/models")) as answer:
+    address = _ADDRESSES[settings.kind](spec, settings)
+    async with http.get(address, _PATHS.get(settings.kind, "/models")) as answer:
         body = await answer.body(limit_bytes=LONGEST_LIST_BYTES)
     try:
         if body.lstrip().startswith(b"["):  # Together's is a bare list
@@ -63,7 +63,7 @@ async def listed(spec: Spec, settings: ProviderSettings) -> frozenset[str]:
             page = msgspec.json.decode(body, type=_Listed)
             named = [*(page.data or ()), *(page.models or ())]
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise failures.broken(endpoint, "expected a list of models, got something else") from None
+        raise failures.broken(address, "expected a list of models, got something else") from None
     return frozenset(each.id or each.name.removeprefix("models/") for each in named)
 
 

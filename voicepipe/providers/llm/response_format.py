@@ -11,7 +11,7 @@ import msgspec
 
 from voicepipe.ports.model import ModelRequest
 from voicepipe.providers.llm.extra_params import refused
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 
 NAME: Final = "response_format"
 SEEN: Final = frozenset({NAME})
@@ -44,7 +44,7 @@ class ResponseFormat(msgspec.Struct):
 _TEXT: Final = ResponseFormat("text")
 
 
-def response_format_of(endpoint: Endpoint, request: ModelRequest) -> ResponseFormat:
+def response_format_of(address: ProviderAddress, request: ModelRequest) -> ResponseFormat:
     """Return the format that the request requires; text by default.
 
     Raises:
@@ -56,4 +56,4 @@ def response_format_of(endpoint: Endpoint, request: ModelRequest) -> ResponseFor
     try:
         return msgspec.json.decode(written, type=ResponseFormat)
     except msgspec.DecodeError as problem:
-        raise refused(endpoint, f"{NAME}: {problem}") from None
+        raise refused(address, f"{NAME}: {problem}") from None

@@ -21,7 +21,7 @@ from typing import Any, Generic
 
 from voicepipe import clock
 from voicepipe.providers.net import http
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import B, Context, MultiplexedSocket, Source
 from voicepipe.tasks import BackgroundTasks, background_tasks
 
@@ -77,17 +77,17 @@ def keep_ready(source: Source[Any]) -> Iterator[None]:
 
 
 @contextmanager
-def touched(endpoint: Endpoint, path: str) -> Iterator[None]:
+def touched(address: ProviderAddress, path: str) -> Iterator[None]:
     """Keep a connection from `http`'s pool open, for a vendor that is used over HTTP."""
     pools = _newest_pools()
     if pools is None:
         yield
         return
-    pools.touching(endpoint, path, 1)
+    pools.touching(address, path, 1)
     try:
         yield
     finally:
-        pools.touching(endpoint, path, -1)
+        pools.touching(address, path, -1)
 
 
 @asynccontextmanager
@@ -120,15 +120,15 @@ class _Pools:
     def __init__(self, owned: BackgroundTasks) -> None:
         self._owned = owned
         self._pools: dict[Source[Any], _Pool[Any]] = {}
-        self._touching: dict[Endpoint, tuple[int, asyncio.Task[None]]] = {}
-        """HTTP endpoint -> the number of sessions that may use it, and the task that keeps a connection for them."""
+        self._touching: dict[ProviderAddress, tuple[int, asyncio.Task[None]]] = {}
+        """HTTP address -> the number of sessions that may use it, and the task that keeps a connection for them."""
 
     def pool(self, source: Source[B]) -> _Pool[B]:
         """Return the pool of the WebSockets to a source."""
         pool = self._pools.get(source)
         if pool is None:
             pool = self._pools[source] = _Pool(source, self._owned)
-            self._owned.start(self._keep(source, pool), name=f"warm-{source.endpoint.name}")
+            self._owned.start(self._keep(source, pool), name=f"warm-{source.address.name}")
         return pool
 
     async def _keep(self, source: Source[Any], pool: _Pool[Any]) -> None:
@@ -136,19 +136,19 @@ class _Pools:
         if self._pools.get(source) is pool:
             del self._pools[source]
 
-    def touching(self, endpoint: Endpoint, path: str, more: int) -> None:
-        """Add this number of sessions, possibly negative, to those that may use a endpoint."""
-        n_before, task = self._touching.pop(endpoint, (0, None))
+    def touching(self, address: ProviderAddress, path: str, more: int) -> None:
+        """Add this number of sessions, possibly negative, to those that may use an address."""
+        n_before, task = self._touching.pop(address, (0, None))
         if task is None:
-            task = self._owned.start(self._touch(endpoint, path), name=f"warm-{endpoint.name}")
+            task = self._owned.start(self._touch(address, path), name=f"warm-{address.name}")
         if n_before + more:
-            self._touching[endpoint] = n_before + more, task
+            self._touching[address] = n_before + more, task
         else:
             task.cancel()
 
-    async def _touch(self, endpoint: Endpoint, path: str) -> None:
+    async def _touch(self, address: ProviderAddress, path: str) -> None:
         while True:
-            await http.touch(endpoint, path)
+            await http.touch(address, path)
             await asyncio.sleep(TOUCH_S)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ import msgspec
 
 from voicepipe import clock
 from voicepipe.errors import StageBroken, StageError, StageExpired, StageRefused, StageTimeout
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 
 QUOTE_CHARS = 200
 """Maximum length of a vendor's text that an error repeats."""
@@ -39,11 +39,11 @@ _MEANINGS = {
 _KEY_LIKE = re.compile(r"\b(?:sk|gsk|pk|rk|xai|key|token|bearer)[-_ ][\w*.…-]{6,}", re.IGNORECASE)
 
 
-def quote(endpoint: Endpoint, words: str) -> str:
+def quote(address: ProviderAddress, words: str) -> str:
     """Return at most `QUOTE_CHARS` of a vendor's text, in one printable line, without anything that looks like a
     key."""
-    if endpoint.secret:
-        words = words.replace(endpoint.secret, "[key]")
+    if address.secret:
+        words = words.replace(address.secret, "[key]")
     words = _KEY_LIKE.sub("[key]", words[: 8 * QUOTE_CHARS])
     words = " ".join("".join(c if c.isprintable() else " " for c in words).split())
     return words if len(words) <= QUOTE_CHARS else words[: QUOTE_CHARS - 1] + "…"
@@ -64,7 +64,7 @@ def retry_after_ms(value: str | None) -> int | None:
         return None
 
 
-def refused(endpoint: Endpoint, status: int, body: bytes, *, retry_after: str | None = None) -> StageRefused:
+def refused(address: ProviderAddress, status: int, body: bytes, *, retry_after: str | None = None) -> StageRefused:
     """Return the error for an answer with this status; `body` may be JSON in any of the vendors' shapes, or not."""
     details = _details(body)
     if status == 400 and any(each.get("reason") == "API_KEY_INVALID" for each in details):
@@ -73,10 +73,10 @@ def refused(endpoint: Endpoint, status: int, body: bytes, *, retry_after: str | 
         retry_after = next((str(each["retryDelay"]).rstrip("s") for each in details if "retryDelay" in each), None)
     why = f"HTTP {status}: {_MEANINGS.get(status, 'refused')}"
     # Vendors repeat parts of the key in the text of a 401.
-    words = "" if status == 401 else quote(endpoint, vendor_words(body))
+    words = "" if status == 401 else quote(address, vendor_words(body))
     return StageRefused(
-        endpoint.stage,
-        provider=endpoint.name,
+        address.stage,
+        provider=address.name,
         why=f"{why} ({words})" if words else why,
         retryable=status in RETRYABLE_STATUS or status >= 500,
         status=status,
@@ -84,7 +84,7 @@ def refused(endpoint: Endpoint, status: int, body: bytes, *, retry_after: str | 
     )
 
 
-def in_band(endpoint: Endpoint, error: bytes) -> StageError:
+def in_band(address: ProviderAddress, error: bytes) -> StageError:
     """Return the error for an error that a vendor sends inside an answer that began with 200.
 
     `error` is the JSON of the event or body. An integer `code` or `status` from 400 to 599 counts as the HTTP status
@@ -96,21 +96,21 @@ def in_band(endpoint: Endpoint, error: bytes) -> StageError:
         if isinstance(code, str) and code.isdecimal():
             code = int(code)
         if isinstance(code, int) and 400 <= code <= 599:
-            return refused(endpoint, code, error)
+            return refused(address, code, error)
     return broken(
-        endpoint, f"the vendor ended its answer with an error ({quote(endpoint, vendor_words(error)) or 'no reason'})"
+        address, f"the vendor ended its answer with an error ({quote(address, vendor_words(error)) or 'no reason'})"
     )
 
 
-def broken(endpoint: Endpoint, why: str, *, retryable: bool = True) -> StageBroken:
+def broken(address: ProviderAddress, why: str, *, retryable: bool = True) -> StageBroken:
     """Return the error for an answer that ended early or could not be parsed."""
-    return StageBroken(endpoint.stage, provider=endpoint.name, why=why, retryable=retryable)
+    return StageBroken(address.stage, provider=address.name, why=why, retryable=retryable)
 
 
-def expired(endpoint: Endpoint, words: str) -> StageExpired:
+def expired(address: ProviderAddress, words: str) -> StageExpired:
     """Return the error for a connection that the vendor closed for its age."""
-    why = f"the vendor ended its stream for its age ({quote(endpoint, words) or 'no reason'})"
-    return StageExpired(endpoint.stage, provider=endpoint.name, why=why, retryable=True)
+    why = f"the vendor ended its stream for its age ({quote(address, words) or 'no reason'})"
+    return StageExpired(address.stage, provider=address.name, why=why, retryable=True)
 
 
 def vendor_words(body: bytes) -> str:
@@ -132,7 +132,7 @@ def _error_object(body: bytes) -> dict[str, Any]:
         outer = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return {}
-    if isinstance(outer, list) and outer:  # Gemini's compatible endpoint wraps it in a list
+    if isinstance(outer, list) and outer:  # Gemini's OpenAI-compatible API wraps it in a list
         outer = outer[0]
     if not isinstance(outer, dict):
         return {}
@@ -146,51 +146,51 @@ def _details(body: bytes) -> list[dict[str, Any]]:
     return [each for each in details if isinstance(each, dict)] if isinstance(details, list) else []
 
 
-def explain(endpoint: Endpoint, error: BaseException) -> StageError | None:
+def explain(address: ProviderAddress, error: BaseException) -> StageError | None:
     """Return the stage error for a transport failure, or None if `error` is not one."""
-    idle, connect = endpoint.idle_timeout_ms, endpoint.connect_timeout_ms
+    idle, connect = address.idle_timeout_ms, address.connect_timeout_ms
     match error:
         case aiohttp.ConnectionTimeoutError():
-            return _timeout(endpoint, f"no connection within {connect} ms")
+            return _timeout(address, f"no connection within {connect} ms")
         case aiohttp.ServerTimeoutError():
-            return _timeout(endpoint, f"nothing came for {idle} ms")
+            return _timeout(address, f"nothing came for {idle} ms")
         case aiohttp.ClientConnectorDNSError():
-            return broken(endpoint, "its name was not found (DNS)")
+            return broken(address, "its name was not found (DNS)")
         case aiohttp.ClientConnectorCertificateError() | ssl.CertificateError():
-            return broken(endpoint, "its TLS certificate was not accepted", retryable=False)
+            return broken(address, "its TLS certificate was not accepted", retryable=False)
         case aiohttp.ClientSSLError() | ssl.SSLError():
-            return broken(endpoint, "no TLS connection could be made")
+            return broken(address, "no TLS connection could be made")
         case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
-            return broken(endpoint, "the connection was refused: is it running?")
+            return broken(address, "the connection was refused: is it running?")
         case aiohttp.ClientConnectorError():
-            return broken(endpoint, f"no connection could be made ({error.os_error.strerror or 'no reason'})")
+            return broken(address, f"no connection could be made ({error.os_error.strerror or 'no reason'})")
         case aiohttp.ServerDisconnectedError():
-            return broken(endpoint, "the vendor hung up without an answer")
+            return broken(address, "the vendor hung up without an answer")
         case aiohttp.InvalidURL():
-            return broken(endpoint, "its URL is not one", retryable=False)
+            return broken(address, "its URL is not one", retryable=False)
         case aiohttp.ClientPayloadError() | aiohttp.ClientOSError() | ConnectionError():
-            return broken(endpoint, "the connection was cut in the answer")
+            return broken(address, "the connection was cut in the answer")
         case aiohttp.ClientError():
-            return broken(endpoint, f"its answer is not HTTP that can be read ({type(error).__name__})")
+            return broken(address, f"its answer is not HTTP that can be read ({type(error).__name__})")
         case asyncio.TimeoutError():
-            return _timeout(endpoint, f"nothing came for {idle} ms")
+            return _timeout(address, f"nothing came for {idle} ms")
     return None
 
 
-def _timeout(endpoint: Endpoint, why: str) -> StageTimeout:
-    return StageTimeout(endpoint.stage, provider=endpoint.name, why=why, retryable=True)
+def _timeout(address: ProviderAddress, why: str) -> StageTimeout:
+    return StageTimeout(address.stage, provider=address.name, why=why, retryable=True)
 
 
 class Translated:
-    """Turn transport failures of vendor I/O into stage errors: `with Translated(endpoint):`.
+    """Turn transport failures of vendor I/O into stage errors: `with Translated(address):`.
 
     Put only I/O inside, never a `yield`: a consumer's exception is not the vendor's.
     """
 
-    __slots__ = ("_endpoint",)
+    __slots__ = ("_address",)
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, address: ProviderAddress) -> None:
+        self._address = address
 
     def __enter__(self) -> None:
         return None
@@ -198,5 +198,5 @@ class Translated:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and (failure := explain(self._endpoint, error)) is not None:
+        if error is not None and (failure := explain(self._address, error)) is not None:
             raise failure from None

@@ -17,7 +17,7 @@ import aiohttp
 
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.telemetry.tracing.port import OUTGOING
 
 KEEP_ALIVE_S = 120
@@ -81,9 +81,9 @@ async def lifetime() -> AsyncIterator[None]:
 class Answer:
     """A vendor's answer with status 200, its body still arriving."""
 
-    def __init__(self, endpoint: Endpoint, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, address: ProviderAddress, response: aiohttp.ClientResponse) -> None:
         self._content = response.content
-        self._translated = failures.Translated(endpoint)
+        self._translated = failures.Translated(address)
         self.content_type = response.content_type.lower()
         """The content type without parameters, such as `text/event-stream`."""
 
@@ -93,7 +93,7 @@ class Answer:
         """Return the next 1 to `most_bytes` bytes of the body, as soon as there are some; empty at its end.
 
         Raises:
-            StageTimeout: nothing arrived for the endpoint's idle time.
+            StageTimeout: nothing arrived for the provider's idle time.
             StageBroken: the connection was cut before the body's end.
         """
         with self._translated:
@@ -114,7 +114,7 @@ class Answer:
 
 @asynccontextmanager
 async def post(
-    endpoint: Endpoint,
+    address: ProviderAddress,
     path: str,
     *,
     json: bytes | None = None,
@@ -122,7 +122,7 @@ async def post(
     headers: Mapping[str, str] | None = None,
     reached: Callable[[], None] | None = None,
 ) -> AsyncIterator[Answer]:
-    """Send a request to `endpoint`, and yield its answer when its headers have arrived. `reached` is called when there
+    """Send a request to `address`, and yield its answer when its headers have arrived. `reached` is called when there
     is a connection.
 
     Leaving early closes the connection at once; an answer that was read to its end leaves it open for the next request.
@@ -130,7 +130,7 @@ async def post(
 
     Raises:
         StageRefused: the status was not 200.
-        StageTimeout: no connection, or no headers, in the endpoint's time.
+        StageTimeout: no connection, or no headers, in the provider's time.
         StageBroken: no connection, or it was cut.
     """
     sent = dict(headers or {})
@@ -140,20 +140,20 @@ async def post(
         sent["Content-Type"] = "application/json"
     # aiohttp writes it in pieces, an iteration of the loop for each
     data = form if json is None else io.BytesIO(json)
-    async with _request(endpoint, "POST", path, data=data, headers=sent, reached=reached) as answer:
+    async with _request(address, "POST", path, data=data, headers=sent, reached=reached) as answer:
         yield answer
 
 
 @asynccontextmanager
-async def get(endpoint: Endpoint, path: str) -> AsyncIterator[Answer]:
+async def get(address: ProviderAddress, path: str) -> AsyncIterator[Answer]:
     """Send a GET request, otherwise as `post`."""
-    async with _request(endpoint, "GET", path, data=None, headers={}) as answer:
+    async with _request(address, "GET", path, data=None, headers={}) as answer:
         yield answer
 
 
 @asynccontextmanager
 async def _request(
-    endpoint: Endpoint,
+    address: ProviderAddress,
     method: str,
     path: str,
     *,
@@ -161,32 +161,32 @@ async def _request(
     headers: Mapping[str, str],
     reached: Callable[[], None] | None = None,
 ) -> AsyncIterator[Answer]:
-    with failures.Translated(endpoint):
+    with failures.Translated(address):
         response = await _pool().request(
             method,
-            endpoint.base_url + path,
+            address.base_url + path,
             data=data,
-            headers={**dict(endpoint.headers), **headers},
-            timeout=_timeout(endpoint),
+            headers={**dict(address.headers), **headers},
+            timeout=_timeout(address),
             allow_redirects=False,
             trace_request_ctx=reached,
         )
     try:
         if response.status != 200:
-            raise await _refusal(endpoint, response)
-        yield Answer(endpoint, response)
+            raise await _refusal(address, response)
+        yield Answer(address, response)
     finally:
         response.close()
 
 
-async def touch(endpoint: Endpoint, path: str) -> None:
-    """Open a connection to `endpoint` for the next request. Failures are not reported."""
+async def touch(address: ProviderAddress, path: str) -> None:
+    """Open a connection to `address` for the next request. Failures are not reported."""
     try:
-        with failures.Translated(endpoint):
+        with failures.Translated(address):
             async with _pool().head(
-                endpoint.base_url + path,
-                headers=dict(endpoint.headers),
-                timeout=_timeout(endpoint),
+                address.base_url + path,
+                headers=dict(address.headers),
+                timeout=_timeout(address),
                 allow_redirects=False,
             ) as response:
                 await response.read()
@@ -194,19 +194,19 @@ async def touch(endpoint: Endpoint, path: str) -> None:
         return
 
 
-async def _refusal(endpoint: Endpoint, response: aiohttp.ClientResponse) -> StageError:
+async def _refusal(address: ProviderAddress, response: aiohttp.ClientResponse) -> StageError:
     try:
-        body = await Answer(endpoint, response).body(limit_bytes=ERROR_BODY_BYTES)
+        body = await Answer(address, response).body(limit_bytes=ERROR_BODY_BYTES)
     except StageError:
         body = b""  # the status says enough
-    return failures.refused(endpoint, response.status, body, retry_after=response.headers.get("Retry-After"))
+    return failures.refused(address, response.status, body, retry_after=response.headers.get("Retry-After"))
 
 
-def _timeout(endpoint: Endpoint) -> aiohttp.ClientTimeout:
+def _timeout(address: ProviderAddress) -> aiohttp.ClientTimeout:
     # No total: an answer may be long. ceil_threshold keeps aiohttp from rounding timeouts up to whole seconds.
     return aiohttp.ClientTimeout(
         total=None,
-        connect=endpoint.connect_timeout_ms / 1_000,
-        sock_read=endpoint.idle_timeout_ms / 1_000,
+        connect=address.connect_timeout_ms / 1_000,
+        sock_read=address.idle_timeout_ms / 1_000,
         ceil_threshold=3_600,
     )

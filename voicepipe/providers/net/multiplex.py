@@ -19,7 +19,7 @@ import msgspec
 from voicepipe import clock
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import SocketRules, VendorSocket
 from voicepipe.tasks import BackgroundTasks
 from voicepipe.telemetry.log import log_crash
@@ -66,10 +66,10 @@ class Note(Generic[B]):
 
 @dataclass(frozen=True)
 class Source(Generic[B]):
-    """The address of a kind of WebSocket, and the parser of its messages. Two with the same endpoint and path are the
+    """Where a kind of WebSocket is opened, and the parser of its messages. Two with the same address and path are the
     same."""
 
-    endpoint: Endpoint
+    address: ProviderAddress
     path: str
     plan: SharingRules = field(compare=False)
 
@@ -147,7 +147,7 @@ class MultiplexedSocket(Generic[B]):
 
     def __init__(self, source: Source[B], owned: BackgroundTasks, *, changed: Callable[[], None]) -> None:
         """Dials at once; `changed` is called when it is open, free again, or over."""
-        self.socket = VendorSocket(source.endpoint, source.path, source.plan.line)
+        self.socket = VendorSocket(source.address, source.path, source.plan.line)
         self.began_s = self.rested_s = clock.loop_s()
         """When it was dialled, and when it was last used."""
 
@@ -163,8 +163,8 @@ class MultiplexedSocket(Generic[B]):
         self.living: Context[B] | None = None
         self._lingering: set[str] = set()
         self._source, self._changed = source, changed
-        self._carrying = owned.start(self.socket.carry(), name=f"ws-{source.endpoint.name}")
-        owned.start(self._read(), name=f"contexts-{source.endpoint.name}")
+        self._carrying = owned.start(self.socket.carry(), name=f"ws-{source.address.name}")
+        owned.start(self._read(), name=f"contexts-{source.address.name}")
 
     @property
     def is_free(self) -> bool:
@@ -225,9 +225,9 @@ class MultiplexedSocket(Generic[B]):
         except StageError as failure:
             await self._fail(failure)
         except Exception as bug:  # it must not end other users of the WebSockets' task group
-            log_crash(f"reading from {self._source.endpoint.name}", bug)
+            log_crash(f"reading from {self._source.address.name}", bug)
             why = f"internal error ({type(bug).__name__})"
-            await self._fail(failures.broken(self._source.endpoint, why, retryable=False))
+            await self._fail(failures.broken(self._source.address, why, retryable=False))
 
     async def _fail(self, failure: StageError) -> None:
         self.leave()
@@ -248,16 +248,16 @@ class MultiplexedSocket(Generic[B]):
             await self.living.deliver(note.body)
 
 
-def decoded(endpoint: Endpoint, decoder: msgspec.json.Decoder[T], message: str | bytes) -> T:
+def decoded(address: ProviderAddress, decoder: msgspec.json.Decoder[T], message: str | bytes) -> T:
     """Return a message as the type of the vendor's messages.
 
     Raises:
         StageError: it is none of the vendor's own.
     """
     if isinstance(message, bytes):
-        raise failures.broken(endpoint, f"expected text, got {len(message)} bytes")
+        raise failures.broken(address, f"expected text, got {len(message)} bytes")
     try:
         return decoder.decode(message)
     except msgspec.DecodeError as error:
         why = f"expected a message of its own, got {len(message)} characters ({error})"
-        raise failures.broken(endpoint, why) from None
+        raise failures.broken(address, why) from None

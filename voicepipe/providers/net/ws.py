@@ -1,6 +1,6 @@
 """One WebSocket to a vendor: dialled in the background, written without waiting, kept alive, closed promptly.
 
-    async with dial(endpoint, "/listen?model=nova-3", line) as socket:
+    async with dial(address, "/listen?model=nova-3", line) as socket:
         socket.send_audio(pcm)  # at once, dialled or not
         message = await socket.receive()
 
@@ -22,12 +22,12 @@ from websockets.exceptions import ConnectionClosed
 from voicepipe import clock
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures, ws_failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.position_map import PositionMap
 from voicepipe.tasks import background_tasks
 
 PING_S = 5.0
-"""Interval of pings. A connection that died silently is detected after this time plus the endpoint's idle time, at
+"""Interval of pings. A connection that died silently is detected after this time plus the provider's idle time, at
 most.
 """
 
@@ -76,21 +76,21 @@ class SocketRules:
     """Maximum length of a received message."""
 
     pong_ms: int | None = None
-    """How long a ping may stay unanswered; None: for the endpoint's idle time."""
+    """How long a ping may stay unanswered; None: for the provider's idle time."""
 
 
 @asynccontextmanager
 async def dial(
-    endpoint: Endpoint, path: str, line: SocketRules, *, reached: Callable[[int], None] | None = None
+    address: ProviderAddress, path: str, line: SocketRules, *, reached: Callable[[int], None] | None = None
 ) -> AsyncIterator[VendorSocket]:
-    """Yield a WebSocket to `endpoint.base_url + path` at once, and dial in the background: `receive` raises a failure.
+    """Yield a WebSocket to `address.base_url + path` at once, and dial in the background: `receive` raises a failure.
 
     `reached` is called when the connection is open, with the ms that this took. Leaving closes the WebSocket within 100
     ms, also when cancelled; unsent messages are dropped.
     """
     async with background_tasks() as owned:
-        socket = VendorSocket(endpoint, path, line, reached=reached)
-        owned.start(socket.carry(), name=f"ws-{endpoint.name}")
+        socket = VendorSocket(address, path, line, reached=reached)
+        owned.start(socket.carry(), name=f"ws-{address.name}")
         try:
             yield socket
         finally:
@@ -108,9 +108,9 @@ class VendorSocket:
     """A WebSocket that may not be open yet, or be slow; see `dial`."""
 
     def __init__(
-        self, endpoint: Endpoint, path: str, line: SocketRules, *, reached: Callable[[int], None] | None = None
+        self, address: ProviderAddress, path: str, line: SocketRules, *, reached: Callable[[int], None] | None = None
     ) -> None:
-        self._endpoint, self._path, self._line, self._reached = endpoint, path, line, reached
+        self._address, self._path, self._line, self._reached = address, path, line, reached
         self._connection: ClientConnection | None = None
         self._failure: StageError | None = None
         self._settled = asyncio.Event()  # dialled, or failed to
@@ -139,7 +139,7 @@ class VendorSocket:
     def send(self, text: str) -> None:
         """Send a message after all earlier ones. Returns at once."""
         if self._waiting_texts == WAITING_TEXTS:
-            self._fail(failures.broken(self._endpoint, f"it left {WAITING_TEXTS} messages untaken"))
+            self._fail(failures.broken(self._address, f"it left {WAITING_TEXTS} messages untaken"))
             if self._connection is not None:
                 self._connection.transport.abort()
             return
@@ -180,19 +180,19 @@ class VendorSocket:
         try:
             return await connection.recv()
         except ConnectionClosed as error:
-            self._fail(ws_failures.cut(self._endpoint, error, pong_ms=self._pong_ms))
+            self._fail(ws_failures.cut(self._address, error, pong_ms=self._pong_ms))
         assert self._failure is not None
         raise self._failure
 
     def leave(self) -> None:
         """End pending `receive` calls; see `dial`."""
-        self._fail(failures.broken(self._endpoint, "the line was left"))
+        self._fail(failures.broken(self._address, "the line was left"))
 
     async def carry(self) -> None:
         """Dial, send the queued messages, and close when cancelled. Failures are kept for `receive`."""
         began_s = clock.loop_s()
         try:
-            with ws_failures.Opening(self._endpoint):
+            with ws_failures.Opening(self._address):
                 self._connection = connection = await self._dial()
         except StageError as failure:
             self._fail(failure)
@@ -209,17 +209,17 @@ class VendorSocket:
 
     @property
     def _pong_ms(self) -> int:
-        return min(self._endpoint.idle_timeout_ms, self._line.pong_ms or self._endpoint.idle_timeout_ms)
+        return min(self._address.idle_timeout_ms, self._line.pong_ms or self._address.idle_timeout_ms)
 
     async def _dial(self) -> ClientConnection:
         pong_s = self._pong_ms / 1_000
         return await _Dial(
-            self._endpoint.base_url + self._path,
-            additional_headers=dict(self._endpoint.headers),
+            self._address.base_url + self._path,
+            additional_headers=dict(self._address.headers),
             user_agent_header="voicepipe",
             compression=None,  # audio does not shrink, and compression costs a window of memory for each connection
             proxy=None,
-            open_timeout=self._endpoint.connect_timeout_ms / 1_000,
+            open_timeout=self._address.connect_timeout_ms / 1_000,
             ping_interval=min(PING_S, pong_s),
             ping_timeout=pong_s,
             close_timeout=HANG_UP_S,
@@ -293,7 +293,7 @@ class VendorSocket:
                     await connection.send(self._line.farewell)
                 await connection.close()
         except (TimeoutError, ConnectionClosed):
-            pass  # the endpoint no longer reads
+            pass  # the server no longer reads
         finally:
             connection.transport.abort()
 

@@ -9,58 +9,58 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from voicepipe.errors import StageError, StageTimeout
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 
 LASTING_CODES = frozenset({1002, 1003, 1007, 1008, 1010})
 """Close codes by which a vendor rejects our message; the same message fails again (RFC 6455, 7.4.1)."""
 
 
-def unreachable(endpoint: Endpoint, error: Exception) -> StageError | None:
+def unreachable(address: ProviderAddress, error: Exception) -> StageError | None:
     """Return the stage error for a failed opening, or None if `error` is not one."""
     match error:
         case InvalidStatus(response=answer):
             return failures.refused(
-                endpoint, answer.status_code, bytes(answer.body or b""), retry_after=answer.headers.get("Retry-After")
+                address, answer.status_code, bytes(answer.body or b""), retry_after=answer.headers.get("Retry-After")
             )
         case InvalidHandshake():
-            return failures.broken(endpoint, "the vendor hung up, or what it answered is not a WebSocket")
+            return failures.broken(address, "the vendor hung up, or what it answered is not a WebSocket")
         case InvalidURI():
-            return failures.broken(endpoint, "its URL is not one", retryable=False)
+            return failures.broken(address, "its URL is not one", retryable=False)
         case TimeoutError():
-            why = f"no connection within {endpoint.connect_timeout_ms} ms"
-            return StageTimeout(endpoint.stage, provider=endpoint.name, why=why, retryable=True)
+            why = f"no connection within {address.connect_timeout_ms} ms"
+            return StageTimeout(address.stage, provider=address.name, why=why, retryable=True)
         case socket.gaierror():
-            return failures.broken(endpoint, "its name was not found (DNS)")
+            return failures.broken(address, "its name was not found (DNS)")
         case ConnectionRefusedError():
-            return failures.broken(endpoint, "the connection was refused: is it running?")
+            return failures.broken(address, "the connection was refused: is it running?")
         case ConnectionError():
-            return failures.broken(endpoint, "the connection was cut before it was up")
-    known = failures.explain(endpoint, error)  # TLS
+            return failures.broken(address, "the connection was cut before it was up")
+    known = failures.explain(address, error)  # TLS
     if known is None and isinstance(error, OSError):
-        return failures.broken(endpoint, f"no connection could be made ({error.strerror or 'no reason'})")
+        return failures.broken(address, f"no connection could be made ({error.strerror or 'no reason'})")
     return known
 
 
-def cut(endpoint: Endpoint, error: ConnectionClosed, *, pong_ms: int) -> StageError:
+def cut(address: ProviderAddress, error: ConnectionClosed, *, pong_ms: int) -> StageError:
     """Return the stage error for a connection that ended; only the vendor's own close frame can make it permanent."""
     said = error.rcvd
     if said is None:
         if error.sent is not None and "ping timeout" in error.sent.reason:
-            return failures.broken(endpoint, f"no answer to a ping for {pong_ms} ms")
+            return failures.broken(address, f"no answer to a ping for {pong_ms} ms")
         why = f"it sent what is not WebSocket ({error.sent.reason})" if error.sent is not None else "it was cut"
-        return failures.broken(endpoint, f"the connection ended: {failures.quote(endpoint, why)}")
-    reason = failures.quote(endpoint, said.reason) or "no reason"
+        return failures.broken(address, f"the connection ended: {failures.quote(address, why)}")
+    reason = failures.quote(address, said.reason) or "no reason"
     retryable = said.code not in LASTING_CODES
-    return failures.broken(endpoint, f"the vendor closed the connection ({said.code}: {reason})", retryable=retryable)
+    return failures.broken(address, f"the vendor closed the connection ({said.code}: {reason})", retryable=retryable)
 
 
 class Opening:
-    """Turn failures of the dialling into stage errors: `with Opening(endpoint):`."""
+    """Turn failures of the dialling into stage errors: `with Opening(address):`."""
 
-    __slots__ = ("_endpoint",)
+    __slots__ = ("_address",)
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, address: ProviderAddress) -> None:
+        self._address = address
 
     def __enter__(self) -> None:
         return None
@@ -68,5 +68,5 @@ class Opening:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception) and (failure := unreachable(self._endpoint, error)) is not None:
+        if isinstance(error, Exception) and (failure := unreachable(self._address, error)) is not None:
             raise failure from None

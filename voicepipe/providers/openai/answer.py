@@ -13,7 +13,7 @@ from voicepipe.ports.model import CallDelta, Finished, ModelEvent, TextDelta, Us
 from voicepipe.providers.llm.thinking import ThinkingFilter
 from voicepipe.providers.llm.token_usage import Fields, fields_of, inner, lenient, usage_of
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 
 Reason = Literal["stop", "length", "tool_calls", "content_filter"]
 
@@ -88,8 +88,8 @@ class _OpenCall:
 class AnswerReader:
     """Parses the data of each server-sent event; `take` returns the resulting events of the port."""
 
-    def __init__(self, endpoint: Endpoint, known_calls: Collection[str] = ()) -> None:
-        self._endpoint = endpoint
+    def __init__(self, address: ProviderAddress, known_calls: Collection[str] = ()) -> None:
+        self._address = address
         # IDs of the conversation's own calls: Mistral repeats them in its answer, and they were made already.
         self._known_calls = known_calls
         self._made: list[ModelEvent] = []
@@ -131,7 +131,7 @@ class AnswerReader:
         """
         self.data(body)
         if not self.finished:
-            raise failures.in_band(self._endpoint, body)
+            raise failures.in_band(self._address, body)
         self.end()
 
     def end(self) -> None:
@@ -141,7 +141,7 @@ class AnswerReader:
             StageBroken: the vendor did not mark the answer as complete.
         """
         if not (self.finished or self.done):
-            raise failures.broken(self._endpoint, "the answer ended without a finish_reason and without [DONE]")
+            raise failures.broken(self._address, "the answer ended without a finish_reason and without [DONE]")
         if not self.finished:
             self._finish("stop")
         if usage := _usage(self._usage):
@@ -151,10 +151,10 @@ class AnswerReader:
         try:
             chunk = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            said = failures.quote(self._endpoint, data[:80].decode(errors="replace"))
-            raise failures.broken(self._endpoint, f"expected a chunk of an answer, got {said!r}") from None
+            said = failures.quote(self._address, data[:80].decode(errors="replace"))
+            raise failures.broken(self._address, f"expected a chunk of an answer, got {said!r}") from None
         if (len(chunk.error) and bytes(chunk.error) != b"null") or chunk.object == "error":
-            raise failures.in_band(self._endpoint, data)
+            raise failures.in_band(self._address, data)
         return chunk
 
     def _choice(self, choice: _Choice) -> None:
@@ -172,10 +172,10 @@ class AnswerReader:
 
     def _finish(self, reason: str) -> None:
         if reason in _FAILED_REASONS:
-            raise failures.broken(self._endpoint, f"the vendor ended its answer with finish_reason {reason!r}")
+            raise failures.broken(self._address, f"the vendor ended its answer with finish_reason {reason!r}")
         calls = [call for call in self._calls if not call.old]
         if any(not call.name for call in calls):
-            raise failures.broken(self._endpoint, "expected a function call with a name, got one without")
+            raise failures.broken(self._address, "expected a function call with a name, got one without")
         if rest := self._thinking.finish():
             self._made.append(TextDelta(rest))
         # Some servers send no arguments for an empty object.
@@ -222,7 +222,7 @@ class AnswerReader:
 
     def _new(self, call: _Call) -> _OpenCall:
         if len(self._calls) >= _MOST_CALLS:
-            raise failures.broken(self._endpoint, f"expected at most {_MOST_CALLS} function calls, got more")
+            raise failures.broken(self._address, f"expected at most {_MOST_CALLS} function calls, got more")
         # Without an ID the call could not be paired with its result.
         index = sum(not each.old for each in self._calls)
         opened = _OpenCall(index, call.id or f"call_{secrets.token_hex(12)}", call.id or "")

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from voicepipe.ports.model import Model, ModelEvent, ModelRequest
 from voicepipe.providers.llm.event_stream import Streamed
 from voicepipe.providers.net import http, options
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.answer import AnswerReader
 from voicepipe.providers.openai.options import OpenAiOptions
 from voicepipe.providers.openai.request import call_ids, request_body
@@ -25,39 +25,39 @@ def open_model(spec: Spec, settings: ProviderSettings) -> Model:
     Raises:
         ConfigError: a setting is missing or wrong.
     """
-    return _OpenAiModel(endpoint(spec, settings), OpenAiOptions.of(spec, settings))
+    return _OpenAiModel(address_of(spec, settings), OpenAiOptions.of(spec, settings))
 
 
-def endpoint(spec: Spec, settings: ProviderSettings) -> Endpoint:
-    """Return the endpoint of such a model.
+def address_of(spec: Spec, settings: ProviderSettings) -> ProviderAddress:
+    """Return the address of such a model.
 
     Raises:
         ConfigError: as in `open_model`.
     """
     chosen = OpenAiOptions.of(spec, settings)
     more = options.members(chosen.headers, str)
-    return Endpoint.of("llm", spec, settings, auth_scheme=chosen.auth_scheme, more_headers=more)
+    return ProviderAddress.of("llm", spec, settings, auth_scheme=chosen.auth_scheme, more_headers=more)
 
 
 class _OpenAiModel:
-    def __init__(self, endpoint: Endpoint, options: OpenAiOptions) -> None:
-        self.name = endpoint.name
-        self._endpoint, self._options = endpoint, options
+    def __init__(self, address: ProviderAddress, options: OpenAiOptions) -> None:
+        self.name = address.name
+        self._address, self._options = address, options
 
     def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
         return self._open(request)
 
     async def warm(self, request: ModelRequest) -> None:
         # Only connects: a request with the prompt would be billed as an answer.
-        await http.touch(self._endpoint, "/models")
+        await http.touch(self._address, "/models")
 
     @asynccontextmanager
     async def _open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         options = self._options
         affinity = {options.session_header: request.session} if options.session_header and request.session else {}
-        body = request_body(self._endpoint, request, options)
+        body = request_body(self._address, request, options)
         async with http.post(
-            self._endpoint, "/chat/completions", json=body, headers=affinity, reached=request.reached
+            self._address, "/chat/completions", json=body, headers=affinity, reached=request.reached
         ) as answer:
             known = call_ids(request.messages, options)
-            yield Streamed(self._endpoint, answer, AnswerReader(self._endpoint, known))
+            yield Streamed(self._address, answer, AnswerReader(self._address, known))

@@ -33,7 +33,7 @@ class OpenAiOptions:
     """A JSON object of strings, sent as headers with every request: Modal's proxy keys, OpenRouter's `X-Title`."""
 
     stream_usage: bool = True
-    """Request token counts with `stream_options`; Cohere's compatible endpoint refuses that field."""
+    """Request token counts with `stream_options`; Cohere's OpenAI-compatible API refuses that field."""
 
     max_tokens_field: TokensField = "max_tokens"
     """The field for the token limit. OpenAI's reasoning models refuse `max_tokens`, most other servers know nothing

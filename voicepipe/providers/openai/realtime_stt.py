@@ -16,7 +16,7 @@ import msgspec
 
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.net import options
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import SocketRules, VendorSocket
 from voicepipe.providers.openai import realtime_stt_wire as wire
 from voicepipe.providers.openai import vllm_wire
@@ -113,16 +113,16 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
         ConfigError: a setting is missing or wrong.
     """
     chosen = RealtimeOptions(**options.read("openai_realtime", READERS, spec, settings, stage="stt"))
-    return _RealtimeTranscriber(Endpoint.of("stt", spec, settings, scheme="ws"), chosen)
+    return _RealtimeTranscriber(ProviderAddress.of("stt", spec, settings, scheme="ws"), chosen)
 
 
 class _RealtimeTranscriber:
-    def __init__(self, endpoint: Endpoint, chosen: RealtimeOptions) -> None:
-        self.name = endpoint.name
+    def __init__(self, address: ProviderAddress, chosen: RealtimeOptions) -> None:
+        self.name = address.name
         self.capabilities = TranscriberCapabilities(
             rate_hz=RATE_HZ[chosen.stt_server], streams=False, partials=True, finalize=True
         )
-        self._endpoint, self._options = endpoint, chosen
+        self._address, self._options = address, chosen
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         server = self._options.stt_server
@@ -133,10 +133,10 @@ class _RealtimeTranscriber:
         )
         path = self._options.path(transcription)
         return manual_commit(
-            self._endpoint, path, line, self._wire, lifetime_ms=LIFETIME_MS[server], reached=transcription.reached
+            self._address, path, line, self._wire, lifetime_ms=LIFETIME_MS[server], reached=transcription.reached
         )
 
     def _wire(self, socket: VendorSocket) -> CommitProtocol:
         if self._options.stt_server == "vllm":
-            return vllm_wire.VllmWire(self._endpoint, socket)
-        return wire.OpenAiWire(self._endpoint, socket, self.capabilities.rate_hz)
+            return vllm_wire.VllmWire(self._address, socket)
+        return wire.OpenAiWire(self._address, socket, self.capabilities.rate_hz)

@@ -15,7 +15,7 @@ import pybase64
 
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import decoded
 from voicepipe.providers.net.ws import VendorSocket
 from voicepipe.providers.stt.commit_assembler import Committed, Partial, Said
@@ -64,15 +64,15 @@ class _Event(msgspec.Struct):
 _event = msgspec.json.Decoder(_Event)
 
 
-def event_of(endpoint: Endpoint, message: str | bytes) -> _Event:
+def event_of(address: ProviderAddress, message: str | bytes) -> _Event:
     """Return the event of a message.
 
     Raises:
         StageError: it is an error, or no event.
     """
-    event = decoded(endpoint, _event, message)
+    event = decoded(address, _event, message)
     if event.type == "error" or event.type.endswith(".failed"):
-        raise failure(endpoint, message.encode() if isinstance(message, str) else message)
+        raise failure(address, message.encode() if isinstance(message, str) else message)
     return event
 
 
@@ -84,7 +84,7 @@ class _Failed(msgspec.Struct):
     error: _Error | str = ""
 
 
-def failure(endpoint: Endpoint, event: bytes) -> StageError:
+def failure(address: ProviderAddress, event: bytes) -> StageError:
     """Return the stage error for an error event."""
     try:
         error = msgspec.json.decode(event, type=_Failed).error
@@ -92,17 +92,17 @@ def failure(endpoint: Endpoint, event: bytes) -> StageError:
         error = ""
     code = error.code if isinstance(error, _Error) else None
     if code == EXPIRED:
-        return failures.expired(endpoint, failures.vendor_words(event))
+        return failures.expired(address, failures.vendor_words(event))
     if code in STATUS:
-        return failures.refused(endpoint, STATUS[code], event)
-    return failures.in_band(endpoint, event)
+        return failures.refused(address, STATUS[code], event)
+    return failures.in_band(address, event)
 
 
 class OpenAiWire:
     """One stream's events. Items may be reported in another order than that of their commits."""
 
-    def __init__(self, endpoint: Endpoint, socket: VendorSocket, rate_hz: int) -> None:
-        self._endpoint = endpoint
+    def __init__(self, address: ProviderAddress, socket: VendorSocket, rate_hz: int) -> None:
+        self._address = address
         self._stretch = PaddedSegment(socket, LEAST_MS * rate_hz * 2 // 1_000)
         # Full: the oldest would be dropped, but no vendor has left this number unanswered.
         self._order: deque[str] = deque(maxlen=ITEMS)
@@ -123,7 +123,7 @@ class OpenAiWire:
 
     def read(self, message: str | bytes) -> Sequence[Said]:
         """Vendors add event types without notice: an unknown type is ignored."""
-        event = event_of(self._endpoint, message)
+        event = event_of(self._address, message)
         match event.type:
             case "input_audio_buffer.committed":
                 self._order.append(event.item_id)

@@ -13,24 +13,24 @@ from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest
 from voicepipe.providers.llm import call_ids as ids
 from voicepipe.providers.llm import strict_order
 from voicepipe.providers.llm.extra_params import passed_on
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.options import OpenAiOptions, extra
 
 _encode = msgspec.json.Encoder().encode
 
 
-def request_body(endpoint: Endpoint, request: ModelRequest, options: OpenAiOptions) -> bytes:
+def request_body(address: ProviderAddress, request: ModelRequest, options: OpenAiOptions) -> bytes:
     """Return the request's body as JSON.
 
     Raises:
         StageRefused: a function's parameters are not JSON, or the server cannot take an image of the conversation, or a
             parameter that is passed on.
     """
-    fields: dict[str, Any] = {"model": request.model, "messages": _messages(endpoint, request, options), "stream": True}
+    fields: dict[str, Any] = {"model": request.model, "messages": _messages(address, request, options), "stream": True}
     if options.stream_usage:
         fields["stream_options"] = {"include_usage": True}
     if request.functions:
-        fields |= _tools(endpoint, request, options)
+        fields |= _tools(address, request, options)
     if request.max_output_tokens is not None:
         fields[options.max_tokens_field] = min(
             request.max_output_tokens, options.most_output_tokens or request.max_output_tokens
@@ -41,7 +41,7 @@ def request_body(endpoint: Endpoint, request: ModelRequest, options: OpenAiOptio
         fields[options.session_field] = request.session
     refused = options.refuses | options.model_refuses
     fields |= extra(options.model_extra) | extra(options.llm_extra)
-    fields |= passed_on(endpoint, request, names=None, left_out=refused)
+    fields |= passed_on(address, request, names=None, left_out=refused)
     return _encode({name: value for name, value in fields.items() if name not in refused})
 
 
@@ -82,10 +82,10 @@ def messages(conversation: Iterable[Message]) -> list[dict[str, Any]]:
     return written + [_result(returned) for returned in waiting]
 
 
-def _messages(endpoint: Endpoint, request: ModelRequest, options: OpenAiOptions) -> list[dict[str, Any]]:
+def _messages(address: ProviderAddress, request: ModelRequest, options: OpenAiOptions) -> list[dict[str, Any]]:
     said = (m for m in request.messages if isinstance(m, Said))
     if options.text_only and any(isinstance(part, Image) for m in said for part in m.parts):
-        raise StageRefused(endpoint.stage, provider=endpoint.name, why="it takes no pictures", retryable=False)
+        raise StageRefused(address.stage, provider=address.name, why="it takes no pictures", retryable=False)
     named = tuple(
         replace(m, call_id=_id(m.call_id, options)) if isinstance(m, Called | Returned) else m for m in request.messages
     )
@@ -123,26 +123,26 @@ def _result(returned: Returned) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": returned.call_id, "content": returned.output}
 
 
-def _tools(endpoint: Endpoint, request: ModelRequest, options: OpenAiOptions) -> dict[str, Any]:
+def _tools(address: ProviderAddress, request: ModelRequest, options: OpenAiOptions) -> dict[str, Any]:
     choice, callable_functions = request.tool_choice, request.functions
     if choice not in ("auto", "none") and options.forced_tools != "as_requested":
         # A server that cannot require one function by name gets only this function.
         callable_functions = tuple(each for each in callable_functions if choice in ("required", each.name))
         choice = options.forced_tools
     return {
-        "tools": [_tool(endpoint, function) for function in callable_functions],
+        "tools": [_tool(address, function) for function in callable_functions],
         "tool_choice": _tool_choice(choice),
     }
 
 
-def _tool(endpoint: Endpoint, function: Function) -> dict[str, Any]:
+def _tool(address: ProviderAddress, function: Function) -> dict[str, Any]:
     described: dict[str, Any] = {"name": function.name, "description": function.description}
     if function.parameters_json:
-        described["parameters"] = parameters(endpoint, function)
+        described["parameters"] = parameters(address, function)
     return {"type": "function", "function": described}
 
 
-def parameters(endpoint: Endpoint, function: Function) -> Any:
+def parameters(address: ProviderAddress, function: Function) -> Any:
     """Return a function's parameters as plain values.
 
     Raises:
@@ -152,7 +152,7 @@ def parameters(endpoint: Endpoint, function: Function) -> Any:
         return msgspec.json.decode(function.parameters_json)
     except msgspec.DecodeError as error:
         why = f"the parameters of function {function.name!r} are not JSON: {error}"
-        raise StageRefused(endpoint.stage, provider=endpoint.name, why=why, retryable=False) from None
+        raise StageRefused(address.stage, provider=address.name, why=why, retryable=False) from None
 
 
 def _tool_choice(choice: str) -> str | dict[str, Any]:

@@ -22,7 +22,7 @@ from voicepipe.ports.transcriber import (
     TranscriptStream,
 )
 from voicepipe.providers.net import failures, http
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.options import OpenAiOptions
 from voicepipe.providers.stt.batch import batch
 from voicepipe.registry import ProviderSettings, Spec
@@ -47,7 +47,7 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
         ConfigError: a setting is missing or wrong.
     """
     options = OpenAiOptions.of(spec, settings)
-    return _OpenAiTranscriber(Endpoint.of("stt", spec, settings, auth_scheme=options.auth_scheme), options)
+    return _OpenAiTranscriber(ProviderAddress.of("stt", spec, settings, auth_scheme=options.auth_scheme), options)
 
 
 class _Answer(msgspec.Struct):
@@ -56,10 +56,10 @@ class _Answer(msgspec.Struct):
 
 
 class _OpenAiTranscriber:
-    def __init__(self, endpoint: Endpoint, options: OpenAiOptions) -> None:
-        self.name = endpoint.name
+    def __init__(self, address: ProviderAddress, options: OpenAiOptions) -> None:
+        self.name = address.name
         self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=False)
-        self._endpoint = endpoint
+        self._address = address
         self._extra = msgspec.json.decode(options.stt_extra or "{}", type=dict[str, str])
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
@@ -72,15 +72,15 @@ class _OpenAiTranscriber:
             StageError: the vendor refused, stalled or broke.
         """
         form = self._form(transcription, samples)
-        async with http.post(self._endpoint, "/audio/transcriptions", form=form) as answer:
+        async with http.post(self._address, "/audio/transcriptions", form=form) as answer:
             body = await answer.body(limit_bytes=TEXT_BYTES)
         try:
             read = msgspec.json.decode(body, type=_Answer)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            said = failures.quote(self._endpoint, body[:80].decode(errors="replace"))
-            raise failures.broken(self._endpoint, f"expected JSON with a text, got {said!r}") from None
+            said = failures.quote(self._address, body[:80].decode(errors="replace"))
+            raise failures.broken(self._address, f"expected JSON with a text, got {said!r}") from None
         if read.text is None:
-            raise failures.in_band(self._endpoint, body)
+            raise failures.in_band(self._address, body)
         return read.text.strip()
 
     def _form(self, transcription: TranscriptionOptions, samples: Samples) -> aiohttp.FormData:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import VendorSocket
 from voicepipe.providers.openai.realtime_stt_wire import event_of
 from voicepipe.providers.stt.commit_assembler import Committed, Partial, Said
@@ -31,8 +31,8 @@ WAITING_MS: Final = 30_000
 class VllmWire:
     """One stream's events."""
 
-    def __init__(self, endpoint: Endpoint, socket: VendorSocket) -> None:
-        self._endpoint, self._socket = endpoint, socket
+    def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
+        self._address, self._socket = address, socket
         self._sent_bytes = 0
         """Samples of the current segment; 0: there is none."""
 
@@ -67,7 +67,7 @@ class VllmWire:
 
     def read(self, message: str | bytes) -> Sequence[Said]:
         """Vendors add event types without notice: an unknown type is ignored."""
-        event = event_of(self._endpoint, message)
+        event = event_of(self._address, message)
         match event.type:
             case "transcription.delta":
                 self._text += event.delta or ""

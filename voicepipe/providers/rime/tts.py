@@ -18,7 +18,7 @@ import msgspec
 from voicepipe.errors import StageError
 from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice, WordTime
 from voicepipe.providers.net import failures, options
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import Note, SharingRules, decoded
 from voicepipe.providers.net.ws import SocketRules
 from voicepipe.providers.tts.websocket_tts import (
@@ -85,15 +85,15 @@ def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
     """
     readers: dict[str, options.Read] = {"tts_voice": str, "tts_extra": options.json_object(str)}
     chosen = options.read("rime", readers, spec, settings, stage="tts")
-    endpoint = Endpoint.of("tts", spec, settings, scheme="ws")
-    return StreamedSynthesizer(endpoint, _Wire(endpoint, **chosen))
+    address = ProviderAddress.of("tts", spec, settings, scheme="ws")
+    return StreamedSynthesizer(address, _Wire(address, **chosen))
 
 
 class _Wire:
     plan = PLAN
 
-    def __init__(self, endpoint: Endpoint, *, tts_voice: str = "", tts_extra: str = "") -> None:
-        self._endpoint, self._voice, self._extra = endpoint, tts_voice, options.members(tts_extra, str)
+    def __init__(self, address: ProviderAddress, *, tts_voice: str = "", tts_extra: str = "") -> None:
+        self._address, self._voice, self._extra = address, tts_voice, options.members(tts_extra, str)
 
     def path(self, voice: Voice) -> str:
         usual = MIST_VOICE if voice.model.startswith("mist") else VOICE
@@ -111,21 +111,21 @@ class _Wire:
         return f"/ws3?{urlencode(fields | self._extra)}"
 
     def read(self, message: str | bytes) -> Iterable[Note[_Message]]:
-        decoded_message = decoded(self._endpoint, _decoder, message)
+        decoded_message = decoded(self._address, _decoder, message)
         if decoded_message.type == "error":
             raise self._failure(str(message))
         return (Note(decoded_message.context, decoded_message),)
 
     def begin(self, key: str, voice: Voice) -> _TurnCodec:
-        return _TurnCodec(self._endpoint, key)
+        return _TurnCodec(self._address, key)
 
     def _failure(self, message: str) -> StageError:
-        return failures.in_band(self._endpoint, message.encode())
+        return failures.in_band(self._address, message.encode())
 
 
 class _TurnCodec:
-    def __init__(self, endpoint: Endpoint, key: str) -> None:
-        self._endpoint, self._key = endpoint, key
+    def __init__(self, address: ProviderAddress, key: str) -> None:
+        self._address, self._key = address, key
         self._n_said = self._clause = self._n_done = 0
 
     @property
@@ -150,7 +150,7 @@ class _TurnCodec:
         self._clause = max(self._clause, clause)
         match body.type:
             case "chunk":
-                yield Sound(pcm_of(self._endpoint, body.data))
+                yield Sound(pcm_of(self._address, body.data))
             case "timestamps" if body.word_timestamps is not None:
                 pairs = zip(body.word_timestamps.words, body.word_timestamps.start, strict=False)
                 yield Words(tuple(WordTime(word, round(start * 1_000)) for word, start in pairs))

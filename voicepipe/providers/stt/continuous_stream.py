@@ -16,7 +16,7 @@ from typing import Protocol
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
 from voicepipe.ports.transcriber import Samples, TranscriptEvent, TranscriptStream
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import SocketRules, VendorSocket, dial
 from voicepipe.providers.stt.segment_assembler import Margins, Segment, SegmentAssembler, Word
 from voicepipe.providers.stt.transcript_queue import TranscriptQueue
@@ -79,13 +79,18 @@ class StreamRules:
 
 @asynccontextmanager
 async def continuous_stream(
-    endpoint: Endpoint, path: str, rules: StreamRules, reader: Reader, *, reached: Callable[[int], None] | None = None
+    address: ProviderAddress,
+    path: str,
+    rules: StreamRules,
+    reader: Reader,
+    *,
+    reached: Callable[[int], None] | None = None,
 ) -> AsyncIterator[TranscriptStream]:
-    """Yield one session's STT stream at once, and dial `endpoint.base_url + path` in the background; `reached` as in
+    """Yield one session's STT stream at once, and dial `address.base_url + path` in the background; `reached` as in
     `dial`."""
-    async with dial(endpoint, path, rules.line, reached=reached) as socket, background_tasks() as owned:
-        stream = _Stream(endpoint, socket, rules, reader)
-        owned.start(stream.run(), name=f"stt-{endpoint.name}")
+    async with dial(address, path, rules.line, reached=reached) as socket, background_tasks() as owned:
+        stream = _Stream(address, socket, rules, reader)
+        owned.start(stream.run(), name=f"stt-{address.name}")
         try:
             yield stream
         finally:
@@ -95,8 +100,8 @@ async def continuous_stream(
 class _Stream:
     """One session's STT stream."""
 
-    def __init__(self, endpoint: Endpoint, socket: VendorSocket, rules: StreamRules, reader: Reader) -> None:
-        self._endpoint, self._socket, self._rules, self._reader = endpoint, socket, rules, reader
+    def __init__(self, address: ProviderAddress, socket: VendorSocket, rules: StreamRules, reader: Reader) -> None:
+        self._address, self._socket, self._rules, self._reader = address, socket, rules, reader
         self._segments = SegmentAssembler(rules.margins)
         self._pushed_samples = 0
         self._texts = TranscriptQueue(UNREAD_TEXTS)
@@ -178,7 +183,7 @@ class _Stream:
                 self._rules.flush_timeout_ms if self._segments.known else self._rules.first_flush_timeout_ms
             )
             return requested_s + (self._rules.hold_ms + flush_timeout_ms) / 1_000
-        return max(requested_s, self._received_s) + self._endpoint.idle_timeout_ms / 1_000
+        return max(requested_s, self._received_s) + self._address.idle_timeout_ms / 1_000
 
     def _is_due(self) -> bool:
         """Whether the wait is over: not when a flush came at the very instant of an earlier deadline."""
@@ -197,8 +202,8 @@ class _Stream:
             return []
         if self._may_stay_unanswered():
             return [self._segments.give_up()]
-        why = f"nothing came for {self._endpoint.idle_timeout_ms} ms"
-        raise StageTimeout(self._endpoint.stage, provider=self._endpoint.name, why=why, retryable=True)
+        why = f"nothing came for {self._address.idle_timeout_ms} ms"
+        raise StageTimeout(self._address.stage, provider=self._address.name, why=why, retryable=True)
 
     # --- a connection's age -------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
 from voicepipe.ports.transcriber import Final, Samples, TranscriptEvent, TranscriptStream
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import SocketRules, VendorSocket, dial
 from voicepipe.providers.stt.commit_assembler import CommitAssembler, Said
 from voicepipe.providers.stt.transcript_queue import TranscriptQueue
@@ -77,7 +77,7 @@ class PaddedSegment:
 
 @asynccontextmanager
 async def manual_commit(
-    endpoint: Endpoint,
+    address: ProviderAddress,
     path: str,
     line: SocketRules,
     wire: Callable[[VendorSocket], CommitProtocol],
@@ -85,14 +85,14 @@ async def manual_commit(
     lifetime_ms: int | None = None,
     reached: Callable[[int], None] | None = None,
 ) -> AsyncIterator[TranscriptStream]:
-    """Yield one session's STT stream at once, and dial `endpoint.base_url + path` in the background; `reached` as in
+    """Yield one session's STT stream at once, and dial `address.base_url + path` in the background; `reached` as in
     `dial`.
 
     A connection older than `lifetime_ms` ends between two utterances, before the vendor cuts it inside one.
     """
-    async with dial(endpoint, path, line, reached=reached) as socket, background_tasks() as owned:
-        stream = _Stream(endpoint, socket, wire(socket), lifetime_ms)
-        owned.start(stream.run(), name=f"stt-{endpoint.name}")
+    async with dial(address, path, line, reached=reached) as socket, background_tasks() as owned:
+        stream = _Stream(address, socket, wire(socket), lifetime_ms)
+        owned.start(stream.run(), name=f"stt-{address.name}")
         try:
             yield stream
         finally:
@@ -102,8 +102,10 @@ async def manual_commit(
 class _Stream:
     """One session's STT stream."""
 
-    def __init__(self, endpoint: Endpoint, socket: VendorSocket, wire: CommitProtocol, lifetime_ms: int | None) -> None:
-        self._endpoint, self._socket, self._wire, self._lifetime_ms = endpoint, socket, wire, lifetime_ms
+    def __init__(
+        self, address: ProviderAddress, socket: VendorSocket, wire: CommitProtocol, lifetime_ms: int | None
+    ) -> None:
+        self._address, self._socket, self._wire, self._lifetime_ms = address, socket, wire, lifetime_ms
         self._commits = CommitAssembler()
         self._texts = TranscriptQueue(UNREAD_TEXTS)
         self._pushed_s = self._requested_s = self._received_s = self._up_s = (
@@ -176,7 +178,7 @@ class _Stream:
         """Return when to stop waiting. A vendor may be silent for ever, but not with an unanswered commit."""
         if not self._commits.waiting:
             return self._end_s()
-        return max(self._requested_s, self._up_s, self._received_s) + self._endpoint.idle_timeout_ms / 1_000
+        return max(self._requested_s, self._up_s, self._received_s) + self._address.idle_timeout_ms / 1_000
 
     def _is_due(self) -> bool:
         """Whether the wait is over: not when a commit came at the very instant of an earlier deadline."""
@@ -185,8 +187,8 @@ class _Stream:
 
     def _give_up_on_a_commit(self) -> None:
         if self._commits.waiting:
-            why = f"nothing came for {self._endpoint.idle_timeout_ms} ms"
-            raise StageTimeout(self._endpoint.stage, provider=self._endpoint.name, why=why, retryable=True)
+            why = f"nothing came for {self._address.idle_timeout_ms} ms"
+            raise StageTimeout(self._address.stage, provider=self._address.name, why=why, retryable=True)
 
     # --- a connection's age -------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from voicepipe.audio.samples import Samples
 from voicepipe.errors import StageError, StageRefused
 from voicepipe.ports.synthesizer import Speech, Spoken, Voice
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.tasks import BackgroundTasks, background_tasks
 
 AHEAD = 1
@@ -31,10 +31,10 @@ Raises: StageError: the vendor refused, stalled or broke.
 
 
 @asynccontextmanager
-async def per_clause(endpoint: Endpoint, stream: Stream, voice: Voice) -> AsyncIterator[Speech]:
+async def per_clause(address: ProviderAddress, stream: Stream, voice: Voice) -> AsyncIterator[Speech]:
     """Yield one turn's speech."""
     async with background_tasks() as owned:
-        speech = _Clauses(endpoint, stream, voice, owned)
+        speech = _Clauses(address, stream, voice, owned)
         try:
             yield speech
         finally:
@@ -58,8 +58,8 @@ class _Clause:
 class _Clauses:
     """One turn's speech."""
 
-    def __init__(self, endpoint: Endpoint, stream: Stream, voice: Voice, owned: BackgroundTasks) -> None:
-        self._endpoint, self._stream, self._voice, self._owned = endpoint, stream, voice, owned
+    def __init__(self, address: ProviderAddress, stream: Stream, voice: Voice, owned: BackgroundTasks) -> None:
+        self._address, self._stream, self._voice, self._owned = address, stream, voice, owned
         self._n_said = 0
         # Full means a turn without end: refuse, and the iterator raises it.
         self._waiting: deque[_Clause] = deque()
@@ -71,7 +71,7 @@ class _Clauses:
     def say(self, clause: str) -> None:
         if len(self._waiting) == MOST_CLAUSES:
             why = f"more than {MOST_CLAUSES} clauses wait"
-            self._failure = StageRefused(self._endpoint.stage, provider=self._endpoint.name, why=why, retryable=False)
+            self._failure = StageRefused(self._address.stage, provider=self._address.name, why=why, retryable=False)
             return
         self._waiting.append(_Clause(self._n_said, clause))
         self._n_said += 1

@@ -21,14 +21,14 @@ from voicepipe.audio.samples import PcmJoiner
 from voicepipe.errors import StageError, StageTimeout
 from voicepipe.ports.synthesizer import Speech, Spoken, Voice, WordTime
 from voicepipe.providers.net import connection_pool, failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import B, Context, Note, SharingRules, Source
 
 PONG_MS = 3_000
 """How long a TTS may leave a ping unanswered: a dead connection is detected while no turn waits for it."""
 
 
-def pcm_of(endpoint: Endpoint, data: str) -> bytes:
+def pcm_of(address: ProviderAddress, data: str) -> bytes:
     """Return the bytes of a piece of audio in a message.
 
     Raises:
@@ -37,7 +37,7 @@ def pcm_of(endpoint: Endpoint, data: str) -> bytes:
     try:
         return pybase64.b64decode(data, validate=True)
     except ValueError as error:
-        raise failures.broken(endpoint, f"expected base64, got {len(data)} characters ({error})") from None
+        raise failures.broken(address, f"expected base64, got {len(data)} characters ({error})") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class TtsProtocol(Protocol[B]):
     plan: SharingRules
 
     def path(self, voice: Voice) -> str:
-        """Return the path of its WebSocket, below the endpoint's `base_url`.
+        """Return the path of its WebSocket, below the address's `base_url`.
 
         Raises:
             StageError: the vendor does not support these options.
@@ -122,10 +122,10 @@ class TtsProtocol(Protocol[B]):
 class StreamedSynthesizer(Generic[B]):
     """Implements the port `Synthesizer` over a `TtsProtocol`."""
 
-    def __init__(self, endpoint: Endpoint, wire: TtsProtocol[B]) -> None:
-        self.name = endpoint.name
+    def __init__(self, address: ProviderAddress, wire: TtsProtocol[B]) -> None:
+        self.name = address.name
         self.voices: frozenset[str] | None = None
-        self._endpoint, self._wire = endpoint, wire
+        self._address, self._wire = address, wire
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
         """Keep a WebSocket ready for a session that will use these options."""
@@ -140,23 +140,23 @@ class StreamedSynthesizer(Generic[B]):
         async with connection_pool.lease(self._source(voice)) as context:
             codec = self._wire.begin(context.key, voice)
             context.cancel = codec.cancel
-            speech = _Speech(self._endpoint, context, codec, voice.reached)
+            speech = _Speech(self._address, context, codec, voice.reached)
             try:
                 yield speech
             finally:
                 speech.close()
 
     def _source(self, voice: Voice) -> Source[B]:
-        return Source(self._endpoint, self._wire.path(voice), self._wire.plan, self._wire.read)
+        return Source(self._address, self._wire.path(voice), self._wire.plan, self._wire.read)
 
 
 class _Speech(Generic[B]):
     """One turn's speech."""
 
     def __init__(
-        self, endpoint: Endpoint, context: Context[B], codec: TurnCodec[B], reached: Callable[[int], None] | None
+        self, address: ProviderAddress, context: Context[B], codec: TurnCodec[B], reached: Callable[[int], None] | None
     ) -> None:
-        self._endpoint, self._context, self._codec = endpoint, context, codec
+        self._address, self._context, self._codec = address, context, codec
         self._reached = reached
         self._ready: deque[Spoken] = deque()  # at most the audio of one message of the vendor
         self._joiner = PcmJoiner()
@@ -220,10 +220,8 @@ class _Speech(Generic[B]):
                 body = await self._context.receive()
         except TimeoutError:
             if not self._is_over:
-                why = f"nothing came for {self._endpoint.idle_timeout_ms} ms"
-                raise StageTimeout(
-                    self._endpoint.stage, provider=self._endpoint.name, why=why, retryable=True
-                ) from None
+                why = f"nothing came for {self._address.idle_timeout_ms} ms"
+                raise StageTimeout(self._address.stage, provider=self._address.name, why=why, retryable=True) from None
             return
         finally:
             self._timeout = None
@@ -231,7 +229,7 @@ class _Speech(Generic[B]):
         for event in self._codec.decode(body):
             self._take(event)
         if self._is_over and not self._left and self._has_words and not self._has_sound:
-            raise failures.broken(self._endpoint, "the answer held no sound")
+            raise failures.broken(self._address, "the answer held no sound")
 
     def _report_connected(self) -> None:
         hidden_ms, reached = self._context.tts_connect_hidden_ms, self._reached
@@ -259,7 +257,7 @@ class _Speech(Generic[B]):
         up_s = self._context.up_s
         if up_s is None or not self._codec.owes:
             return None
-        return max(self._sent_s, self._received_s, up_s) + self._endpoint.idle_timeout_ms / 1_000
+        return max(self._sent_s, self._received_s, up_s) + self._address.idle_timeout_ms / 1_000
 
     def _look_again(self) -> None:
         if self._timeout is not None and not self._timeout.expired():

@@ -1,6 +1,6 @@
 """Wyoming, the protocol of Home Assistant's STT and TTS: events over TCP, as lines of JSON with bytes after them.
 
-    async with connected(endpoint) as line:
+    async with connected(address) as line:
         await line.write("synthesize", {"text": "Hello."})
         event = await line.read()
 
@@ -22,7 +22,7 @@ import msgspec
 
 from voicepipe.errors import ConfigError, StageError, StageTimeout
 from voicepipe.providers.net import failures, ws_failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.registry import ProviderSettings, Spec, Stage
 
 SCHEME: Final = "tcp://"
@@ -63,8 +63,8 @@ def sound(rate_hz: int) -> dict[str, Any]:
     return {"rate": rate_hz, "width": 2, "channels": 1, "timestamp": None}
 
 
-def peer_of(stage: Stage, spec: Spec, settings: ProviderSettings) -> Endpoint:
-    """Return the endpoint that `settings` describe.
+def peer_of(stage: Stage, spec: Spec, settings: ProviderSettings) -> ProviderAddress:
+    """Return the address that `settings` describe.
 
     Raises:
         ConfigError: its address is not one of Wyoming's.
@@ -79,7 +79,7 @@ def peer_of(stage: Stage, spec: Spec, settings: ProviderSettings) -> Endpoint:
             f'providers.{spec.provider}.base_url: expected "tcp://HOST:PORT", such as "tcp://127.0.0.1:10300", '
             f"got {settings.base_url!r}"
         )
-    return Endpoint(
+    return ProviderAddress(
         stage=stage,
         name=str(spec),
         base_url=settings.base_url,
@@ -91,8 +91,8 @@ def peer_of(stage: Stage, spec: Spec, settings: ProviderSettings) -> Endpoint:
 class WyomingLine:
     """One connection; see `connected`."""
 
-    def __init__(self, endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._endpoint, self._reader, self._writer = endpoint, reader, writer
+    def __init__(self, address: ProviderAddress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._address, self._reader, self._writer = address, reader, writer
 
     async def write(self, kind: str, data: dict[str, Any], payload: bytes = b"") -> None:
         """Send an event.
@@ -102,7 +102,7 @@ class WyomingLine:
         """
         self._writer.write(encoded(kind, data, payload))
         try:
-            async with asyncio.timeout(self._endpoint.idle_timeout_ms / 1_000):
+            async with asyncio.timeout(self._address.idle_timeout_ms / 1_000):
                 await self._writer.drain()
         except TimeoutError:
             raise self._stalled() from None
@@ -117,17 +117,17 @@ class WyomingLine:
                 timeout.
         """
         try:
-            async with asyncio.timeout(self._endpoint.idle_timeout_ms / 1_000):
+            async with asyncio.timeout(self._address.idle_timeout_ms / 1_000):
                 event = await self._read()
         except TimeoutError:
             raise self._stalled() from None
         except (OSError, asyncio.IncompleteReadError):
             raise self._cut() from None
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-            raise failures.broken(self._endpoint, f"expected an event of Wyoming's ({error})") from None
+            raise failures.broken(self._address, f"expected an event of Wyoming's ({error})") from None
         if event.type == "error":
             text, code = event.data.get("text"), event.data.get("code")
-            raise failures.in_band(self._endpoint, msgspec.json.encode({"message": text, "code": code}))
+            raise failures.in_band(self._address, msgspec.json.encode({"message": text, "code": code}))
         return event
 
     async def _read(self) -> Event:
@@ -147,25 +147,25 @@ class WyomingLine:
         return await self._reader.readexactly(n_bytes)
 
     def _stalled(self) -> StageError:
-        why = f"nothing came for {self._endpoint.idle_timeout_ms} ms"
-        return StageTimeout(self._endpoint.stage, provider=self._endpoint.name, why=why, retryable=True)
+        why = f"nothing came for {self._address.idle_timeout_ms} ms"
+        return StageTimeout(self._address.stage, provider=self._address.name, why=why, retryable=True)
 
     def _cut(self) -> StageError:
-        return failures.broken(self._endpoint, "the connection was cut")
+        return failures.broken(self._address, "the connection was cut")
 
 
 @asynccontextmanager
-async def connected(endpoint: Endpoint) -> AsyncIterator[WyomingLine]:
+async def connected(address: ProviderAddress) -> AsyncIterator[WyomingLine]:
     """Open a connection; leaving closes it at once, which the server takes as a cancel.
 
     Raises:
-        StageError: no server answers at `endpoint.base_url`.
+        StageError: no server answers at `address.base_url`.
     """
-    url = urlsplit(endpoint.base_url)
-    with ws_failures.Opening(endpoint):
-        async with asyncio.timeout(endpoint.connect_timeout_ms / 1_000):
+    url = urlsplit(address.base_url)
+    with ws_failures.Opening(address):
+        async with asyncio.timeout(address.connect_timeout_ms / 1_000):
             reader, writer = await asyncio.open_connection(url.hostname, url.port, limit=EVENT_BYTES)
     try:
-        yield WyomingLine(endpoint, reader, writer)
+        yield WyomingLine(address, reader, writer)
     finally:
         writer.transport.abort()

@@ -18,7 +18,7 @@ from voicepipe.ports.transcriber import (
     TranscriptStream,
 )
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.stt.batch import batch
 from voicepipe.providers.stt.keyterms import terms
 from voicepipe.providers.wyoming import protocol
@@ -46,17 +46,17 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
 
 
 class _WyomingTranscriber:
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.name = endpoint.name
+    def __init__(self, address: ProviderAddress) -> None:
+        self.name = address.name
         self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=False)
-        self._endpoint = endpoint
+        self._address = address
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         return batch(self._transcribe, transcription, buffer_samples=BUFFER_SAMPLES)
 
     async def _transcribe(self, transcription: TranscriptionOptions, samples: Samples) -> str:
         sound = protocol.sound(RATE_HZ)
-        async with protocol.connected(self._endpoint) as line:
+        async with protocol.connected(self._address) as line:
             await line.write("transcribe", _question(transcription))
             await line.write("audio-start", sound)
             for at in range(0, len(samples), PIECE_SAMPLES):
@@ -67,7 +67,7 @@ class _WyomingTranscriber:
                 pass  # pieces of the text, and the server's description
         text = event.data.get("text")
         if not isinstance(text, str):
-            raise failures.broken(self._endpoint, "expected a transcript with a text")
+            raise failures.broken(self._address, "expected a transcript with a text")
         return text.strip()
 
 

@@ -15,7 +15,7 @@ from voicepipe.audio.samples import PcmJoiner, Samples
 from voicepipe.errors import StageError
 from voicepipe.ports.synthesizer import RATE_HZ, Speech, Synthesizer, Voice
 from voicepipe.providers.net import failures
-from voicepipe.providers.net.endpoint import Endpoint
+from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.tts.per_clause import per_clause
 from voicepipe.providers.wyoming import protocol
 from voicepipe.registry import ProviderSettings, Spec
@@ -32,20 +32,20 @@ def open_synthesizer(spec: Spec, settings: ProviderSettings) -> Synthesizer:
 
 
 class _WyomingSynthesizer:
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.name = endpoint.name
+    def __init__(self, address: ProviderAddress) -> None:
+        self.name = address.name
         self.voices: frozenset[str] | None = None
-        self._endpoint = endpoint
+        self._address = address
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
         return nullcontext()  # a connection serves one clause; in a local network it takes a millisecond
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
-        return per_clause(self._endpoint, self._stream, voice)
+        return per_clause(self._address, self._stream, voice)
 
     async def _stream(self, voice: Voice, clause: str, deliver: Callable[[Samples], Awaitable[None]]) -> None:
-        spoken = _Sound(self._endpoint)
-        async with protocol.connected(self._endpoint) as line:
+        spoken = _Sound(self._address)
+        async with protocol.connected(self._address) as line:
             await line.write("synthesize", _question(voice, clause))
             while (event := await line.read()).type != "audio-stop":
                 if event.type == "audio-chunk" and len(samples := spoken.push(event)):
@@ -53,7 +53,7 @@ class _WyomingSynthesizer:
         if len(samples := spoken.finish()):
             await deliver(samples)
         if not spoken.n_samples and any(map(str.isalnum, clause)):
-            raise failures.broken(self._endpoint, "the answer held no sound")
+            raise failures.broken(self._address, "the answer held no sound")
 
 
 def _question(voice: Voice, clause: str) -> dict[str, Any]:
@@ -69,8 +69,8 @@ def _question(voice: Voice, clause: str) -> dict[str, Any]:
 class _Sound:
     """The audio of one clause, at the port's rate."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, address: ProviderAddress) -> None:
+        self._address = address
         self._joiner = PcmJoiner()
         self._resampler: Resampler | None = None
         self.n_samples = 0
@@ -96,4 +96,4 @@ class _Sound:
 
     def _wrong(self, rate: object, width: object, channels: object) -> StageError:
         why = f"expected 16-bit mono sound, got {width!r} bytes a sample, {channels!r} channels, {rate!r} Hz"
-        return failures.broken(self._endpoint, why, retryable=False)
+        return failures.broken(self._address, why, retryable=False)

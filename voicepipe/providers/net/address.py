@@ -1,4 +1,4 @@
-"""The endpoint that an adapter connects to, as a plain value."""
+"""The address that an adapter connects to, as a plain value."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from voicepipe.registry import ProviderSettings, Spec, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """One vendor's server as one stage sees it; `name` is the spec that errors show."""
+class ProviderAddress:
+    """Where one stage reaches a provider, with its headers and timeouts; `name` is the spec that errors show."""
 
     stage: Stage
     name: str
@@ -40,8 +40,8 @@ class Endpoint:
         key_header: str = "Authorization",
         more_headers: Mapping[str, str] = MappingProxyType({}),
         scheme: Literal["http", "ws"] = "http",
-    ) -> Endpoint:
-        """Return the endpoint that `settings` describe; `scheme` names the protocol, with TLS or without.
+    ) -> ProviderAddress:
+        """Return the address that `settings` describe; `scheme` names the protocol, with TLS or without.
 
         The key goes into `key_header`, after `auth_scheme` unless that is empty; `more_headers` are added.
 
