@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+_PROCESSORS: Final = Path("/proc/stat")
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+"""Of what /proc/stat counts; see proc(5)."""
 
 
 def monotonic_ms() -> int:
@@ -18,8 +25,42 @@ def monotonic_us() -> int:
 
 
 def thread_cpu_us() -> int:
-    """Microseconds of CPU that the calling thread has taken; only differences mean anything."""
+    """Microseconds of CPU that the calling thread has taken; only differences mean anything.
+
+    On a virtual machine they include the time that the hypervisor gave to others while the thread ran: `stolen_ms`.
+    """
     return time.thread_time_ns() // 1_000
+
+
+def stolen_ms() -> tuple[int, ...]:
+    """Milliseconds that the hypervisor has taken from each processor; empty where the system does not tell.
+
+    Of each `cpuN` line of /proc/stat the eighth number, `steal`; see proc(5).
+    """
+    try:
+        lines = _PROCESSORS.read_bytes().splitlines()
+    except OSError:
+        return ()
+    of_one = (line.split() for line in lines if line.startswith(b"cpu") and line[3:4].isdigit())
+    return tuple(int(fields[8]) * 1_000 // _TICKS_PER_S for fields in of_one if len(fields) > 8)
+
+
+class CpuTime:
+    """The CPU time of the calling thread since the last `lap_us`, less what the hypervisor took in that time."""
+
+    def __init__(self) -> None:
+        self._cpu_us, self._stolen_ms = thread_cpu_us(), stolen_ms()
+
+    def lap_us(self) -> int:
+        """Return the microseconds since the last call, and begin anew.
+
+        The thread may have moved from processor to processor: the largest stolen time of one of them is subtracted.
+        """
+        cpu_us, stolen = thread_cpu_us(), stolen_ms()
+        used_us = cpu_us - self._cpu_us
+        taken_ms = max((now - before for now, before in zip(stolen, self._stolen_ms, strict=False)), default=0)
+        self._cpu_us, self._stolen_ms = cpu_us, stolen
+        return max(0, used_us - 1_000 * taken_ms)
 
 
 def loop_s() -> float:

@@ -6,11 +6,13 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,8 +147,9 @@ def cpu_counted(figures: EventLoopFigures, from_ms: int) -> int:
     return sum(figures.stall_cpu_counts[CPU_EDGES_MS.index(from_ms) + 1 :])
 
 
-async def test_a_busy_stall_differs_from_one_that_sleeps() -> None:
+async def test_a_busy_stall_differs_from_one_that_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU time separates the server's own work from a thread that got no CPU, which is the sign of a busy machine."""
+    monkeypatch.setattr(clock, "stolen_ms", lambda: ())
     with watching() as health:
         await asyncio.sleep(0)
         time.sleep(0.3)  # noqa: ASYNC251 - no CPU is taken
@@ -160,6 +163,43 @@ async def test_a_busy_stall_differs_from_one_that_sleeps() -> None:
     assert len(figures.stall_cpu_counts) == len(CPU_EDGES_MS) + 1
     assert sum(figures.stall_cpu_counts) == sum(figures.lag_counts)
     assert figures.stall_cpu_sum_ms <= figures.lag_sum_ms
+
+
+async def test_stolen_time_is_not_the_loops_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread's CPU clock runs on while a hypervisor gives the processor to others: that is subtracted."""
+    stolen_ms = [40, 70]
+    monkeypatch.setattr(clock, "stolen_ms", lambda: tuple(stolen_ms))
+    with watching() as health:
+        await asyncio.sleep(0)
+        worked_until_us = clock.thread_cpu_us() + 220_000
+        hold_until(lambda: clock.thread_cpu_us() >= worked_until_us)
+        stolen_ms[1] += 10_000
+        await true_soon(lambda: health.figures().n_stalls == 1)
+        figures = health.figures()
+    assert cpu_counted(figures, 20) == 0
+
+
+def test_stolen_time_is_read_for_each_processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The line of all of them together is left out; where there is no such file, nothing is stolen."""
+    figures = tmp_path / "stat"
+    monkeypatch.setattr(clock, "_PROCESSORS", figures)
+    assert clock.stolen_ms() == ()
+    figures.write_text("cpu  1 2 3 4 5 6 7 30 9 10\ncpu0 1 2 3 4 5 6 7 10 9 10\ncpu1 1 2 3 4 5 6 7 20 9 10\nintr 5\n")
+    tick_ms = 1_000 // os.sysconf("SC_CLK_TCK")
+    assert clock.stolen_ms() == (10 * tick_ms, 20 * tick_ms)
+
+
+def test_cpu_time_is_less_what_was_stolen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one processor, since the thread ran on one at a time; each lap begins anew."""
+    cpu_us, stolen = [1_000], [(0, 0), (3, 7), (3, 7), (900, 7)]
+    monkeypatch.setattr(clock, "thread_cpu_us", lambda: cpu_us[0])
+    monkeypatch.setattr(clock, "stolen_ms", lambda: stolen.pop(0))
+    used = clock.CpuTime()
+    laps_us = []
+    for more_us in (10_000, 2_000, 5_000):
+        cpu_us[0] += more_us
+        laps_us.append(used.lap_us())
+    assert laps_us == [3_000, 2_000, 0]
 
 
 async def test_pauses_of_the_collector_are_counted_by_generation() -> None:

@@ -32,6 +32,12 @@ CPU_EDGES_MS: Final = (1, 5, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500
 WINDOW_MS: Final = 10_000
 """`figures` cover at least this time, and less than twice as much."""
 
+LONG_CPU_MS: Final = 20
+"""From this CPU time on, the time that a hypervisor took is looked up and subtracted."""
+
+STOLEN_EVERY_MS: Final = 100
+"""How often that time is read while nothing is held: it costs about 25 us."""
+
 MOST_FRAMES: Final = 12
 """Of a stack, innermost first: the code that blocks a loop stands at its end."""
 
@@ -88,7 +94,8 @@ class EventLoopFigures:
     lag_sum_ms: float
     stall_cpu_counts: tuple[int, ...]
     """Since the start: holds by the CPU time that the loop's thread used in them, up to each of `CPU_EDGES_MS`, each
-    counted in one place, and those after the last. A machine that gives the thread no CPU makes lags, not these."""
+    counted in one place, and those after the last. A machine that gives the thread no CPU makes lags, not these: the
+    time that a hypervisor took meanwhile is subtracted."""
 
     stall_cpu_sum_ms: float
     n_stalls: int
@@ -136,6 +143,7 @@ class EventLoopMonitor:
         self._lag_counts, self._lag_sum_ms = [0] * (len(LAG_EDGES_MS) + 1), 0.0
         self._stall_cpu_counts, self._stall_cpu_sum_ms = [0] * (len(CPU_EDGES_MS) + 1), 0.0
         self._cpu_us = clock.thread_cpu_us()
+        self._stolen_ms, self._stolen_read_us = clock.stolen_ms(), clock.monotonic_us()
         self._n_stalls = 0
         self._last_stall: Stall | None = None
         self._listeners: dict[object, OnStall] = {}
@@ -200,7 +208,7 @@ class EventLoopMonitor:
         self._await_next()
         late_us = max(0, now_us - due_us)
         self._count(late_us / 1_000, now_us // 1_000)
-        self._count_cpu(late_us)
+        self._count_cpu(late_us, now_us)
         stall_ms = (now_us - due_us) // 1_000
         if stall_ms >= min(self._options.report_ms, self._options.stall_ms):
             self._note(due_us, now_us // 1_000, stall_ms)
@@ -212,11 +220,16 @@ class EventLoopMonitor:
         self._lag_counts[bisect_left(LAG_EDGES_MS, lag_ms)] += 1
         self._lag_sum_ms += lag_ms
 
-    def _count_cpu(self, late_us: int) -> None:
+    def _count_cpu(self, late_us: int, now_us: int) -> None:
         """Count the thread's CPU time while this sample was due: at most its delay, and at most the CPU time used."""
         cpu_us = clock.thread_cpu_us()
         hold_ms = min(late_us, cpu_us - self._cpu_us) / 1_000
         self._cpu_us = cpu_us
+        if hold_ms >= LONG_CPU_MS or now_us - self._stolen_read_us >= 1_000 * STOLEN_EVERY_MS:
+            stolen_ms = clock.stolen_ms()
+            taken_ms = (now - before for now, before in zip(stolen_ms, self._stolen_ms, strict=False))
+            hold_ms = max(0.0, hold_ms - max(taken_ms, default=0))
+            self._stolen_ms, self._stolen_read_us = stolen_ms, now_us
         self._stall_cpu_counts[bisect_left(CPU_EDGES_MS, hold_ms)] += 1
         self._stall_cpu_sum_ms += hold_ms
 
