@@ -16,7 +16,7 @@ from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.turn.record.values import Breach
 from voicepipe.turn.settings import BudgetLimits
 
-DELAY_MS = 1_000
+DELAY_MS = 2_000
 """Long beside what a busy machine adds, since the limits are half of it."""
 
 
@@ -38,7 +38,11 @@ async def test_the_late_one_is_named(question: Path) -> None:
         injected("held for {ms} ms while the model"),
     ]
     findings = await run(read_sound(question, RATE_HZ), injected_delays, delay_ms=DELAY_MS, rounds=1, say=ignore)
-    assert [each.injected.stage for each in findings if each.is_right] == ["llm_ttft", "playback", "overhead"]
+    assert [(each.injected.stage, each.is_right) for each in findings] == [
+        ("llm_ttft", True),
+        ("playback", True),
+        ("overhead", True),
+    ], findings
     assert all(each.later_ms > DELAY_MS // 2 for each in findings)
 
 

@@ -60,8 +60,8 @@ def engine_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def settings(engine_socket: Path) -> ProviderSettings:
-    """Of the real engine."""
-    return settings_for(engine_socket)
+    """Of the real engine. Answers wait for each other here: only an engine that hangs is idle for so long."""
+    return settings_for(engine_socket, idle_timeout_ms=60_000)
 
 
 @pytest.fixture

@@ -79,11 +79,15 @@ class _Wire:
             BrowserError: the browser refused it.
         """
         self.sent += 1
-        answer = self.waiting[self.sent] = asyncio.get_running_loop().create_future()
+        number, answer = self.sent, asyncio.get_running_loop().create_future()
+        self.waiting[number] = answer
         to = {} if session is None else {"sessionId": session}
-        await self.line.send(json.dumps({"id": self.sent, "method": method, "params": params, **to}))
-        async with asyncio.timeout(START_S):
-            message = await answer
+        try:
+            await self.line.send(json.dumps({"id": number, "method": method, "params": params, **to}))
+            async with asyncio.timeout(START_S):
+                message = await answer
+        finally:
+            self.waiting.pop(number, None)
         if "error" in message:
             raise BrowserError(f"{method}: {message['error'].get('message')}")
         result: dict[str, Any] = message["result"]
@@ -95,11 +99,14 @@ class _Wire:
             async for raw in self.line:
                 message = json.loads(raw)
                 if "id" in message:
-                    self.waiting.pop(message["id"]).set_result(message)
+                    answer = self.waiting.get(message["id"])
+                    if answer is not None and not answer.done():  # done: cancelled, such as by a test's time limit
+                        answer.set_result(message)
                 elif (page := self.pages.get(message.get("sessionId", ""))) is not None:
                     page.take(message["method"], message["params"])
         for answer in self.waiting.values():
-            answer.set_exception(BrowserError("the browser is gone"))
+            if not answer.done():
+                answer.set_exception(BrowserError("the browser is gone"))
 
 
 class Page:
