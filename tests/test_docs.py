@@ -32,6 +32,7 @@ from voicepipe.telemetry.store.port import StoredTurn, turn_plain
 from voicepipe.testing.fakes.cues import LlmCue
 from voicepipe.testing.fakes.vendor_rules import VENDOR_RULES
 from voicepipe.testing.records import turn_record
+from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn.settings import BudgetLimits
 from voicepipe.turn.states import diagram
 
@@ -221,7 +222,7 @@ async def test_the_snippets_run_as_they_stand(snippet: str, fake_server: Any, qu
             env={**os.environ, "PYTHONPATH": str(Path(voicepipe.__file__).parents[1])},
         )
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(WAIT_S):
                 out, _ = await process.communicate()
         finally:
             if process.returncode is None:

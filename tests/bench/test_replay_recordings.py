@@ -15,6 +15,7 @@ import voicepipe
 from tests.measure.replay_recordings import Clip, Talk, main, normalised, read_clips, report, row, stages_of, write_csv
 from voicepipe.testing.fakes.cues import SttCue
 from voicepipe.testing.records import turn_record
+from voicepipe.testing.waiting import WAIT_S
 
 LABEL = {"kind": "clean", "text": "no", "speech_end_ms": 1_045}
 
@@ -85,7 +86,7 @@ async def test_a_run_prints_the_table_and_writes_the_figures(fake_server: Any, q
             cwd=Path(voicepipe.__file__).parents[1],
         )
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(WAIT_S):
                 printed, _ = await process.communicate()
         finally:
             if process.returncode is None:

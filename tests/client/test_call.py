@@ -31,6 +31,7 @@ from voicepipe.client import (
 )
 from voicepipe.client import events as e
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, Status, SttCue
+from voicepipe.testing.waiting import WAIT_S
 
 Talk = Callable[[websockets.ServerConnection], Awaitable[None]]
 SESSION = {"session": {"id": "sess_1", "model": "m"}}
@@ -222,7 +223,7 @@ async def _greet(line: websockets.ServerConnection) -> None:
 
 
 async def _next(call: Any, kind: type) -> Any:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while not isinstance(event := await call.next_event(), kind):
             pass
     return event

@@ -9,6 +9,7 @@ import numpy as np
 from voicepipe.audio.samples import Samples
 from voicepipe.client import CallEnded
 from voicepipe.client.microphone import FRAME_MS, RATE_HZ, Microphone
+from voicepipe.testing.waiting import WAIT_S
 
 FRAME_SAMPLES = RATE_HZ * FRAME_MS // 1_000
 
@@ -25,7 +26,7 @@ async def test_the_whole_recording_goes_out_in_order_and_silence_after_it() -> N
 
     async with asyncio.TaskGroup() as group:
         speaking = group.create_task(Microphone(sound, first_ms=0).run(send))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             await enough.wait()
         speaking.cancel()
     assert {len(frame) for frame in frames} == {FRAME_SAMPLES}
@@ -47,7 +48,7 @@ async def test_no_frame_leaves_before_it_was_captured() -> None:
         if n_frames == 5:
             raise CallEnded(1000, "")
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         await microphone.run(send)
     assert max(early) <= 0
 
@@ -58,5 +59,5 @@ async def test_it_ends_with_the_line() -> None:
     async def send(frame: Samples) -> None:
         raise CallEnded(1006, "")
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         await Microphone(np.zeros(0, dtype=np.int16), first_ms=0).run(send)

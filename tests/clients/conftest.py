@@ -46,7 +46,7 @@ def drive(question: Path) -> Drive:
             env={**os.environ, "PYTHONPATH": str(Path(voicepipe.__file__).parents[1]), **environ},
         )
         try:
-            async with asyncio.timeout(90):
+            async with asyncio.timeout(240):
                 out, err = await process.communicate()
         finally:
             if process.returncode is None:

@@ -18,6 +18,7 @@ from voicepipe.cluster.sqlite import FILE_NAME, open_sqlite
 from voicepipe.cluster.sqlite_tables import Tables
 from voicepipe.errors import ConfigError, Overload, StoreUnavailable
 from voicepipe.testing.conformance.cluster import LATER_S, NOW_S, claims_of
+from voicepipe.testing.waiting import WAIT_S
 
 
 def sessions_opened(data_dir: Path, name: str, n_tries: int) -> int:
@@ -47,7 +48,7 @@ async def test_what_one_opener_did_another_sees(tmp_path: Path) -> None:
         assert await other.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S) == Tally(1, counted=False)
         assert await other.config("c", project="shop", now_s=NOW_S) == b"{}"
         assert await other.is_revoked(claims_of(token_id="t1"))
-        async with asyncio.timeout(10), aclosing(other.revocations()) as watch:
+        async with asyncio.timeout(WAIT_S), aclosing(other.revocations()) as watch:
             assert (await anext(watch)).covers(claims_of(token_id="t1"))
             await one.revoke(RevokedToken.at(NOW_S, "shop", "t2"), now_s=NOW_S)
             assert (await anext(watch)).covers(claims_of(token_id="t2"))
@@ -70,7 +71,7 @@ async def test_a_watch_that_is_cancelled_ends(tmp_path: Path) -> None:
             async for _ in cluster.revocations():
                 pass
 
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
             task = group.create_task(watch(), name="watch")
             await started.wait()
             task.cancel()

@@ -15,7 +15,7 @@ from voicepipe.client import RATE_HZ, Call, CallEnded, SessionOptions, connect
 from voicepipe.client.speaker import Played, Speaker
 from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import LlmCue, tokens
-from voicepipe.testing.waiting import eventually
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 MS = RATE_HZ // 1_000
 
@@ -155,6 +155,6 @@ async def _reached(holds: bool) -> bool | None:
 
 
 async def _to_the_end(call: Call) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while True:
             await call.next_event()

@@ -15,6 +15,7 @@ from voicepipe.ports.transcriber import Samples
 from voicepipe.server.sessions.resume_places import MOST_OF_ADDRESS
 from voicepipe.testing.reconnecting_user import ReconnectingUser, reconnecting_user
 from voicepipe.testing.user import BINARY, WIRE_HZ, Event
+from voicepipe.testing.waiting import WAIT_S
 
 SESSION = {
     "audio": {
@@ -146,7 +147,7 @@ async def test_the_newest_line_wins(server: Any, question: Samples) -> None:
     async with reconnecting_user(server.base_url, SESSION) as user:
         before = user.line
         assert await user.resume() == 0
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(WAIT_S):
             await before.receive()
         assert before.closed
         await user.say(question)

@@ -19,10 +19,10 @@ from voicepipe.providers.local.engine.daemon import Daemon, Loaders
 from voicepipe.providers.local.engine.worker import QUEUE_LIMIT, SESSION_LIMIT, Task
 from voicepipe.providers.local.stt import open_transcriber
 from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.testing.waiting import WAIT_S
 
 RunDaemon = Callable[[Loaders], AbstractAsyncContextManager[ProviderSettings]]
 SPEC = Spec("local", "moonshine-tiny")
-BOUND_S = 10
 
 
 class Echo:
@@ -41,7 +41,7 @@ class Echo:
         self.begun.append(task.job.session)
         self.tasks.append(task)
         self.first_begun.set()
-        assert self.gate.acquire(timeout=BOUND_S)
+        assert self.gate.acquire(timeout=WAIT_S)
         if task.job.session == "poison":
             raise ArithmeticError("what the user said")
         if not task.cancelled.is_set():
@@ -72,9 +72,9 @@ async def send_job(settings: ProviderSettings, session: str) -> Exchange:
 async def test_sessions_are_served_in_turn(run_daemon: RunDaemon) -> None:
     """One user's revisions don't make another wait behind them all."""
     echo = Echo()
-    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(WAIT_S):
         jobs = [await send_job(settings, "first")]
-        await asyncio.to_thread(echo.first_begun.wait, BOUND_S)
+        await asyncio.to_thread(echo.first_begun.wait, WAIT_S)
         for session in ("a", "a", "a", "b"):
             jobs.append(await send_job(settings, session))
             await in_queue(settings)
@@ -98,9 +98,9 @@ async def in_queue(settings: ProviderSettings) -> None:
 async def test_full_queue_refuses_at_once(run_daemon: RunDaemon) -> None:
     """With a hint when to come again; those who wait are answered, and one user can't take all the room."""
     echo = Echo()
-    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(WAIT_S):
         running = await send_job(settings, "running")
-        await asyncio.to_thread(echo.first_begun.wait, BOUND_S)
+        await asyncio.to_thread(echo.first_begun.wait, WAIT_S)
         greedy = [await send_job(settings, "greedy") for _ in range(SESSION_LIMIT + 1)]
         with pytest.raises(StageRefused, match="the queue is full"):
             await greedy.pop().next()
@@ -119,9 +119,9 @@ async def test_full_queue_refuses_at_once(run_daemon: RunDaemon) -> None:
 async def test_cancelled_jobs_are_not_run(run_daemon: RunDaemon) -> None:
     """A job whose user has gone while it waited costs nothing."""
     echo = Echo()
-    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(WAIT_S):
         running = await send_job(settings, "running")
-        await asyncio.to_thread(echo.first_begun.wait, BOUND_S)
+        await asyncio.to_thread(echo.first_begun.wait, WAIT_S)
         gone, queued = await send_job(settings, "gone"), await send_job(settings, "kept")
         await in_queue(settings)
         gone.close()
@@ -137,7 +137,7 @@ async def test_a_failing_job_breaks_only_itself(run_daemon: RunDaemon, caplog: p
     """Its user may try again; the next job runs; what was said stands in no log."""
     echo = Echo()
     echo.open(2)
-    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(WAIT_S):
         poison = await send_job(settings, "poison")
         with pytest.raises(
             StageBroken, match="local/moonshine-tiny: the local model failed: ArithmeticError"
@@ -155,10 +155,10 @@ async def test_a_model_that_does_not_load_refuses(run_daemon: RunDaemon) -> None
     may_fail = threading.Event()
 
     def load() -> Echo:
-        assert may_fail.wait(BOUND_S)
+        assert may_fail.wait(WAIT_S)
         raise OSError("no such weights")
 
-    async with run_daemon({"stt": load}) as settings, asyncio.timeout(BOUND_S):
+    async with run_daemon({"stt": load}) as settings, asyncio.timeout(WAIT_S):
         early = await send_job(settings, "early")
         may_fail.set()
         for job in (early, await send_job(settings, "late")):
@@ -170,12 +170,12 @@ async def test_a_model_that_does_not_load_refuses(run_daemon: RunDaemon) -> None
 async def test_a_stalled_engine_is_a_timeout(run_daemon: RunDaemon) -> None:
     """After the time that the settings give it."""
     echo = Echo()
-    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(WAIT_S):
         short_timeout = ProviderSettings(kind="local", options=settings.options, idle_timeout_ms=50)
         job = await send_job(short_timeout, "a")
         with pytest.raises(StageTimeout, match="nothing came for 50 ms"):
             await job.next()
-        assert await asyncio.to_thread(echo.tasks[0].cancelled.wait, BOUND_S)
+        assert await asyncio.to_thread(echo.tasks[0].cancelled.wait, WAIT_S)
         echo.open(1)
 
 
@@ -189,7 +189,7 @@ async def test_no_engine_is_broken(tmp_path: Path) -> None:
 
 async def test_another_version_is_not_attached(run_daemon: RunDaemon) -> None:
     """Two releases on one machine don't misread one another."""
-    async with run_daemon({"stt": Echo}) as settings, asyncio.timeout(BOUND_S):
+    async with run_daemon({"stt": Echo}) as settings, asyncio.timeout(WAIT_S):
         reader, writer = await asyncio.open_unix_connection(dict(settings.options)["socket"])
         writer.write(wire.frame(wire.Attach(wire.VERSION + 1, ("stt",))))
         refused = await wire.receive(reader, wire.REPLIES)
@@ -202,7 +202,7 @@ async def test_garbage_is_refused_and_survived(run_daemon: RunDaemon) -> None:
     """Whatever else writes to the socket, the next client is served."""
     echo = Echo()
     echo.open(1)
-    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S):
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(WAIT_S):
         for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x02\x00\x00\x00\xc1\xc1", b"\x09\x00", b""):
             reader, writer = await asyncio.open_unix_connection(dict(settings.options)["socket"])
             writer.write(garbage)
@@ -217,7 +217,7 @@ async def test_garbage_is_refused_and_survived(run_daemon: RunDaemon) -> None:
 async def test_it_ends_after_its_last_client(tmp_path: Path) -> None:
     """Without one to wait for it does not stay; nor does its socket."""
     path = tmp_path / "d.sock"
-    async with asyncio.timeout(BOUND_S), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         serving = group.create_task(Daemon({"stt": Echo}, linger_ms=10).serve(path))
         settings = ProviderSettings(kind="local", options=(("socket", str(path)),))
         job = await send_job(settings, "a")
@@ -229,7 +229,7 @@ async def test_it_ends_after_its_last_client(tmp_path: Path) -> None:
 async def test_flushes_request_the_pushed_audio(run_daemon: RunDaemon) -> None:
     """A flush has the utterance as it was then; of two that wait the later counts; a new utterance begins empty."""
     echo = Echo()
-    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S), listening(settings) as stream:
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(WAIT_S), listening(settings) as stream:
         stream.begin(1)
         stream.push(np.zeros(10, np.int16))
         stream.flush(1)
@@ -246,7 +246,7 @@ async def test_flushes_request_the_pushed_audio(run_daemon: RunDaemon) -> None:
 async def test_long_speech_is_decoded_while_it_goes_on(run_daemon: RunDaemon) -> None:
     """Pieces of it are done before any flush, so a flush waits for the rest only; nothing is decoded twice."""
     echo = Echo()
-    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S), listening(settings) as stream:
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(WAIT_S), listening(settings) as stream:
         stream.begin(1)
         for _ in range(40):
             stream.push(np.zeros(16_000, np.int16))
@@ -267,7 +267,7 @@ async def test_a_broken_stream_stays_broken(run_daemon: RunDaemon) -> None:
     def load() -> Echo:
         raise OSError("no such weights")
 
-    async with run_daemon({"stt": load}) as settings, asyncio.timeout(BOUND_S), listening(settings) as stream:
+    async with run_daemon({"stt": load}) as settings, asyncio.timeout(WAIT_S), listening(settings) as stream:
         stream.flush(1)
         for _ in range(2):
             with pytest.raises(StageRefused, match="no such weights"):
@@ -277,13 +277,13 @@ async def test_a_broken_stream_stays_broken(run_daemon: RunDaemon) -> None:
 async def test_leaving_is_seen_by_the_engine(run_daemon: RunDaemon) -> None:
     """The job of a stream that was left is cancelled, while another task waits for its text."""
     echo = Echo()
-    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(BOUND_S), asyncio.TaskGroup() as group:
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         async with listening(settings) as stream:
             stream.flush(1)
             waiting = group.create_task(anext(aiter(stream), None))
-            await asyncio.to_thread(echo.first_begun.wait, BOUND_S)
+            await asyncio.to_thread(echo.first_begun.wait, WAIT_S)
         assert await waiting is None
-        assert await asyncio.to_thread(echo.tasks[0].cancelled.wait, BOUND_S)
+        assert await asyncio.to_thread(echo.tasks[0].cancelled.wait, WAIT_S)
         echo.open(1)
 
 

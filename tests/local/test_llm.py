@@ -28,6 +28,7 @@ from voicepipe.providers.local import llm, wire
 from voicepipe.providers.local.engine.smollm import SmolLm, shorter
 from voicepipe.providers.local.engine.worker import Task
 from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.testing.waiting import WAIT_S
 
 INSTRUCTIONS = "You are a friendly voice assistant on the telephone. Answer in one short sentence. " * 3
 
@@ -56,7 +57,7 @@ def request(*messages: Message, session: str = "", max_output_tokens: int = 16) 
 
 async def answer(model: Model, question: ModelRequest) -> list[ModelEvent]:
     """All events."""
-    async with model.open(question) as events, asyncio.timeout(60):
+    async with model.open(question) as events, asyncio.timeout(WAIT_S):
         return [event async for event in events]
 
 
@@ -84,7 +85,7 @@ async def test_it_reports_when_the_engine_has_the_request(model: Model) -> None:
     """Before any of the answer is there."""
     events_seen: list[str] = []
     question = replace(request(said("user", "Hi."), max_output_tokens=1), reached=lambda: events_seen.append("reached"))
-    async with model.open(question) as events, asyncio.timeout(60):
+    async with model.open(question) as events, asyncio.timeout(WAIT_S):
         events_seen += [type(event).__name__ async for event in events]
     assert events_seen[0] == "reached"
     assert events_seen.count("reached") == 1

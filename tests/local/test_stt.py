@@ -16,6 +16,7 @@ from voicepipe.providers.local.engine.moonshine import MAX_AUDIO_S
 from voicepipe.providers.local.stt import open_transcriber
 from voicepipe.providers.local.wire import Transcribe
 from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.testing.waiting import WAIT_S
 
 Clips = dict[str, tuple[Samples, str]]
 SPEC = Spec("local", "moonshine-tiny")
@@ -29,7 +30,7 @@ def transcriber(settings: ProviderSettings) -> Transcriber:
 
 async def transcript_of(transcriber: Transcriber, samples: Samples) -> str:
     """The text of one utterance."""
-    async with transcriber.open(TranscriptionOptions(model="moonshine-tiny")) as stream, asyncio.timeout(60):
+    async with transcriber.open(TranscriptionOptions(model="moonshine-tiny")) as stream, asyncio.timeout(WAIT_S):
         stream.begin(1)
         stream.push(samples)
         stream.flush(1)

@@ -18,6 +18,7 @@ from voicepipe.providers.local import tts
 from voicepipe.providers.local.engine.hibari import louder
 from voicepipe.providers.local.stt import open_transcriber
 from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.testing.waiting import WAIT_S
 
 VOICE = Voice(model="hibari")
 
@@ -30,7 +31,7 @@ def synthesizer(settings: ProviderSettings) -> Synthesizer:
 
 async def spoken(synthesizer: Synthesizer, *clauses: str, voice: Voice = VOICE) -> list[Spoken]:
     """All sound of one turn."""
-    async with synthesizer.open(voice) as speech, asyncio.timeout(60):
+    async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
         for clause in clauses:
             speech.say(clause)
         speech.finish()
@@ -46,7 +47,7 @@ async def test_what_it_says_is_understood(synthesizer: Synthesizer, settings: Pr
     """Clause by clause, joined without gaps in the sense: the STT engine transcribes the spoken text."""
     sound = joined(await spoken(synthesizer, "The capital of France is Paris,", "and it lies on the river Seine."))
     transcriber = open_transcriber(Spec("local", "moonshine-tiny"), settings)
-    async with transcriber.open(TranscriptionOptions(model="moonshine-tiny")) as stream, asyncio.timeout(60):
+    async with transcriber.open(TranscriptionOptions(model="moonshine-tiny")) as stream, asyncio.timeout(WAIT_S):
         stream.push(soxr.resample(sound, RATE_HZ, 16_000))
         stream.flush(1)
         text = await anext(aiter(stream))

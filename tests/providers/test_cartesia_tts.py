@@ -18,8 +18,8 @@ from voicepipe.testing.conformance.synthesizer import outcome, sound_of, speak
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS
 from voicepipe.testing.fakes.cartesia_tts import KEY, FakeCartesia
 from voicepipe.testing.fakes.cues import Hold, InBandError, TtsCue
-from voicepipe.testing.fakes.script import WAIT_S
 from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.waiting import WAIT_S
 
 SPEC = Spec("cartesia", "sonic-3")
 VOICE = Voice(model="sonic-3")

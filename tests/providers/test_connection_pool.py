@@ -18,9 +18,9 @@ from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, LeavesNothing, promptly
 from voicepipe.testing.fakes.cartesia_tts import KEY, FakeCartesia
 from voicepipe.testing.fakes.cues import Hold, Status, TtsCue
-from voicepipe.testing.fakes.script import WAIT_S, soon
+from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.ws_tts import TtsConnection
-from voicepipe.testing.waiting import eventually
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 PLAN = SharingRules(line=SocketRules(), contexts=3)
 FORM = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24_000}

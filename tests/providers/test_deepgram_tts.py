@@ -16,8 +16,9 @@ from voicepipe.registry import ProviderSettings, Spec, factory
 from voicepipe.testing.conformance.synthesizer import outcome, sound_of, speak
 from voicepipe.testing.fakes.cues import Hold, InBandError, Malformed, TtsCue
 from voicepipe.testing.fakes.deepgram_tts import KEY, FakeAura
-from voicepipe.testing.fakes.script import WAIT_S, soon
+from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.waiting import WAIT_S
 
 SPEC = Spec("deepgram", "aura-2-thalia-en")
 VOICE = Voice(model="aura-2-thalia-en")

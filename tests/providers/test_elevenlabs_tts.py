@@ -26,8 +26,8 @@ from voicepipe.testing.conformance.synthesizer import outcome, sound_of, speak
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS
 from voicepipe.testing.fakes.cues import Hold, InBandError, TtsCue
 from voicepipe.testing.fakes.elevenlabs_tts import KEY, FakeElevenLabs
-from voicepipe.testing.fakes.script import WAIT_S
 from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.waiting import WAIT_S
 
 VOICE = Voice(model="eleven_flash_v2_5")
 VOICE_ID = "EXAVITQu4vr4xnSDxMaL"

@@ -18,8 +18,9 @@ from voicepipe.testing.conformance.synthesizer import outcome, sound_of, speak
 from voicepipe.testing.conformance.waits import promptly
 from voicepipe.testing.fakes.cues import Garbage, Hold, InBandError, Malformed, TtsCue
 from voicepipe.testing.fakes.inworld_tts import KEY, FakeInworld
-from voicepipe.testing.fakes.script import WAIT_S, soon
+from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.waiting import WAIT_S
 
 SPEC = Spec("inworld", "inworld-tts-2")
 VOICE = Voice(model="inworld-tts-2")

@@ -25,9 +25,10 @@ from voicepipe.providers.tts.per_clause import AHEAD
 from voicepipe.registry import ProviderSettings, Spec, factory
 from voicepipe.testing.conformance.synthesizer import outcome, sound_of, speak
 from voicepipe.testing.fakes.cues import Hold, InBandError, Malformed, TtsCue
-from voicepipe.testing.fakes.script import WAIT_S, soon
+from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone, wav_header
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.waiting import WAIT_S
 
 SPEC = Spec("kokoro", "kokoro")
 VOICE = Voice(model="kokoro", voice="af_heart")

@@ -17,9 +17,9 @@ from voicepipe.testing.conformance.synthesizer import sound_of, speak
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, promptly
 from voicepipe.testing.fakes.cues import Hold, TtsCue
 from voicepipe.testing.fakes.rime_tts import KEY, FakeRime
-from voicepipe.testing.fakes.script import WAIT_S
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.fakes.ws_tts import Talk
+from voicepipe.testing.waiting import WAIT_S
 
 VOICE = Voice(model="coda")
 

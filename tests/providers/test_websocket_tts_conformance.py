@@ -24,9 +24,10 @@ from voicepipe.testing.conformance.synthesizer import (
 from voicepipe.testing.conformance.waits import LeavesNothing
 from voicepipe.testing.fakes import cartesia_tts, elevenlabs_tts, rime_tts
 from voicepipe.testing.fakes.cues import Garbage, Hold, InBandError, Malformed, NoEnd, TtsCue
-from voicepipe.testing.fakes.script import WAIT_S, soon
+from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer
+from voicepipe.testing.waiting import WAIT_S
 
 VENDORS = {
     "cartesia": (cartesia_tts.FakeCartesia, cartesia_tts.KEY, "sonic-3"),

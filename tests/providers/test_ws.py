@@ -19,8 +19,8 @@ from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, LeavesNothing, promptly
 from voicepipe.testing.fakes.cues import Status, SttCue
 from voicepipe.testing.fakes.deepgram_stt import KEY, FakeDeepgram
-from voicepipe.testing.fakes.script import WAIT_S
 from voicepipe.testing.fakes.ws_connection import SttConnection
+from voicepipe.testing.waiting import WAIT_S
 
 PATH = "/listen?model=m&encoding=linear16&sample_rate=16000"
 LINE = SocketRules(keep_alive='{"type":"KeepAlive"}', farewell='{"type":"CloseStream"}')

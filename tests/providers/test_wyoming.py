@@ -29,6 +29,7 @@ from voicepipe.testing.fakes.cues import Status, SttCue, TtsCue
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.fakes.wyoming import FakeWyoming, event
+from voicepipe.testing.waiting import WAIT_S
 
 SECOND = tone("x" * 25, rate_hz=16_000)
 NO_RETRY_AFTER = [(400, None, False), (401, None, False), (404, None, False), (429, None, True), (503, None, True)]
@@ -212,7 +213,7 @@ async def test_error_with_a_status(vendor: FakeWyoming) -> None:
         stream.begin(1)
         push(stream, SECOND)
         stream.flush(1)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             with pytest.raises(StageRefused, match="loading"):
                 await final(stream)
 

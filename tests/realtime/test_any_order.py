@@ -26,11 +26,11 @@ from voicepipe.session.session import Session, SessionHooks, SessionStages
 from voicepipe.testing.fakes.cues import CallCue, Cut, LlmCue, Status, SttCue, TtsCue, tokens
 from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
 from voicepipe.testing.recording import Recording
+from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn.settings import CoreSettings
 
 Event = dict[str, Any]
 
-WAIT_S = 20.0
 AGENT = "$agent"
 """In a script: the latest item of the agent."""
 
@@ -266,7 +266,7 @@ async def hold(lines: list[tuple[Event, int]], temper: list[str]) -> Script:
     )
     session = Session(grant=grant, config=config, stages=stages(temper), settings=CoreSettings(), hooks=hooks)
     client, recording = Script(lines), Recording()
-    async with asyncio.timeout(2 * WAIT_S):
+    async with asyncio.timeout(WAIT_S):
         await session.run(recording.of(client))
     assert recording.problems() == []
     return client

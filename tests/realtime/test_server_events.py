@@ -18,6 +18,7 @@ from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import CallCue, Hold, LlmCue, Status, SttCue, tokens
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.user import User, calling
+from voicepipe.testing.waiting import WAIT_S
 
 Event = dict[str, Any]
 
@@ -469,7 +470,7 @@ async def test_code_session_expired(fake_server: Any) -> None:
     ):
         await line.receive_json(timeout=20)
         error = (await line.receive_json(timeout=20))["error"]
-        closed = await asyncio.wait_for(line.receive(), 20)
+        closed = await asyncio.wait_for(line.receive(), WAIT_S)
     assert error["code"] == "session_expired"
     assert error["message"] == closed.extra == "Your session hit the maximum duration of 1 seconds."
     assert closed.data == 1001

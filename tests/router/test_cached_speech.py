@@ -22,8 +22,9 @@ from voicepipe.router.tts.cached import CachedSynthesizer
 from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance, outcome, sound_of, speak
 from voicepipe.testing.fakes.cues import Cut, TtsCue
 from voicepipe.testing.fakes.ports import FakeSynthesizer, ReceivedClause
-from voicepipe.testing.fakes.script import WAIT_S, Script
+from voicepipe.testing.fakes.script import Script
 from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.waiting import WAIT_S
 
 VOICE = Voice(model="any", voice="heart")
 MEGABYTE = 1 << 20

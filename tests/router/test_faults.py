@@ -9,6 +9,7 @@ import pytest
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.testing.fakes.cues import Cut, Fault, Hang, InBandError, LlmCue, Malformed, NoEnd, Stall, Status
+from voicepipe.testing.waiting import WAIT_S
 
 ANSWER = LlmCue(tokens=("I am", " well", ",", " thank you", "."))
 LONG = tuple(f" word{i}" for i in range(60))
@@ -55,7 +56,7 @@ async def test_another_answers_for_one_that_fails_before_it_speaks(pool: Any, na
     )
     pooled.vendors[0].llm.usual = BEFORE[name][0]
     pooled.vendors[1].llm.usual = ANSWER
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         came = await pooled.request()
     assert (came.text, came.failure) == ("I am well, thank you.", None)
     assert came.routes == ["v1/m"]
@@ -71,7 +72,7 @@ async def test_alone_it_ends_in_a_typed_failure(pool: Any, name: str) -> None:
     # A provider that answers has time to: a busy machine is no stall.
     pooled = await pool(1, attempt_timeout_ms=300 if expected is StageTimeout else 5_000)
     pooled.vendors[0].llm.usual = cue
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         came = await pooled.request()
     assert type(came.failure) is expected
     assert came.text == ""
@@ -87,7 +88,7 @@ async def test_another_goes_on_with_an_answer_that_breaks(pool: Any, name: str, 
     pooled.vendors[0].llm.usual = LlmCue(tokens=LONG, fault=fault)
     said = "".join(LONG[: fault.after])  # type: ignore[union-attr]
     pooled.vendors[1].llm.usual = LlmCue(tokens=(said[-12:], " and", " so on."))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         came = await pooled.request()
     assert came.text == f"{said} and so on."
     assert came.failure is None
@@ -101,7 +102,7 @@ async def test_alone_a_broken_answer_is_a_typed_failure(pool: Any, name: str) ->
     pooled = await pool(1, idle_timeout_ms=600)
     fault, expected = AFTER[name]
     pooled.vendors[0].llm.usual = LlmCue(tokens=LONG, fault=fault)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         came = await pooled.request()
     assert type(came.failure) is expected
     assert came.text == "".join(LONG[: fault.after])  # type: ignore[union-attr]

@@ -31,8 +31,8 @@ from voicepipe.testing.conformance.synthesizer import (
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, LeavesNothing
 from voicepipe.testing.fakes.cues import Cut, Hang, Stall, Status, TtsCue
 from voicepipe.testing.fakes.ports import FakeSynthesizer
-from voicepipe.testing.fakes.script import WAIT_S
 from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.waiting import WAIT_S
 
 SEED = 20_261_121
 SENTENCE = "The train to the city leaves at nine."

@@ -29,10 +29,9 @@ from voicepipe.testing.conformance.transcriber import (
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, LeavesNothing
 from voicepipe.testing.fakes.cues import Hang, HangUp, Status, SttCue
 from voicepipe.testing.fakes.ports import FakeTranscriber, FakeTranscriptStream
-from voicepipe.testing.fakes.script import WAIT_S
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.fakes.transcriber import REQUEST_STYLE
-from voicepipe.testing.waiting import eventually
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 SEED = 20_261_121
 STREAMS = TranscriberCapabilities(rate_hz=16_000, streams=True, partials=True)

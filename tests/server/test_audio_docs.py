@@ -14,6 +14,7 @@ from tests import docs
 from voicepipe.audio.encode_stream import FORMATS
 from voicepipe.protocol import audio_rest_speech, audio_rest_transcription
 from voicepipe.testing.fakes.cues import SttCue
+from voicepipe.testing.waiting import WAIT_S
 
 ROOT = Path(voicepipe.__file__).parents[1]
 SECTION = docs.section("Speech and transcriptions")
@@ -50,7 +51,7 @@ async def test_the_example_runs_as_it_stands(fake_server: Any, tmp_path: Path) -
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(WAIT_S):
                 out, _ = await process.communicate()
         finally:
             if process.returncode is None:

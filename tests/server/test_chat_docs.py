@@ -13,6 +13,7 @@ import voicepipe
 from tests import docs
 from voicepipe.protocol.chat_request import IGNORED, NEUTRAL, PASSED
 from voicepipe.testing.fakes.cues import LlmCue
+from voicepipe.testing.waiting import WAIT_S
 
 ROOT = Path(voicepipe.__file__).parents[1]
 SECTION = docs.section("A gateway for chat")
@@ -41,7 +42,7 @@ async def test_the_example_runs_as_it_stands(fake_server: Any) -> None:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(WAIT_S):
                 out, _ = await process.communicate()
         finally:
             if process.returncode is None:

@@ -27,9 +27,7 @@ from voicepipe.server.descriptors import most_for_clients
 from voicepipe.server.http_protocol import HttpProtocol
 from voicepipe.server.log_limit import LogLimit
 from voicepipe.tasks import background_tasks
-
-BOUND_S = 30
-"""Generous: how long anything here may take on a busy machine."""
+from voicepipe.testing.waiting import WAIT_S
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -50,7 +48,7 @@ async def dialled(server: Any, first: bytes = b"", **more: Any) -> AsyncIterator
 
 async def ended(line: Line) -> bytes:
     """What came until the server closed the connection."""
-    async with asyncio.timeout(BOUND_S):
+    async with asyncio.timeout(WAIT_S):
         try:
             return await line[0].read()
         except ConnectionError:
@@ -60,7 +58,7 @@ async def ended(line: Line) -> bytes:
 async def answered(line: Line) -> bool:
     """Whether a request on it is answered."""
     line[1].write(REQUEST)
-    async with asyncio.timeout(BOUND_S):
+    async with asyncio.timeout(WAIT_S):
         try:
             return (await line[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -117,7 +115,7 @@ async def test_a_running_request_is_not_idle(serve: Any) -> None:
             async with dialled(server) as line:
                 assert await ended(line) == b""
         await call.send_str("still here?")
-        assert await call.receive_str(timeout=BOUND_S) == "still here?"
+        assert await call.receive_str(timeout=WAIT_S) == "still here?"
 
 
 async def test_an_address_has_so_many_connections_without_a_request_and_no_more(serve: Any) -> None:
@@ -166,10 +164,10 @@ async def test_a_client_that_takes_no_answer_loses_its_connection(serve: Any, mo
         at, request = urlsplit(server.base), b"GET /web/large.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         with socket.create_connection((at.hostname, at.port)) as deaf:
             deaf.sendall(request)
-            async with asyncio.timeout(BOUND_S):
+            async with asyncio.timeout(WAIT_S):
                 while not await n_closed(server, "unread"):  # noqa: ASYNC110 - no event reports it
                     await asyncio.sleep(0.01)
-            deaf.settimeout(BOUND_S)
+            deaf.settimeout(WAIT_S)
             n_bytes = 0
             with suppress(ConnectionError):
                 while piece := await asyncio.to_thread(deaf.recv, 1 << 20):
@@ -302,7 +300,7 @@ async def test_where_accepting_fails_the_server_rests_and_makes_room(
             [listener], connections, tasks, make_protocol, tls=None, most_descriptors=1_000_000, log_limit=LogLimit()
         )
         _, writer = await asyncio.open_connection(*listener.getsockname())
-        async with asyncio.timeout(BOUND_S):
+        async with asyncio.timeout(WAIT_S):
             await taken
         writer.close()
         listeners.stop()
@@ -317,9 +315,7 @@ def test_the_soft_limit_of_descriptors_is_raised_to_the_hard_one() -> None:
         "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 900));"
         "print(raise_descriptor_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
-    completed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=BOUND_S
-    )
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=WAIT_S)
     assert completed.stdout.split() == ["900", "900", "900"]
 
 

@@ -28,6 +28,7 @@ from voicepipe.server.decoding import Decoding, Recording, decoding
 from voicepipe.testing.fakes.cues import Hold, SttCue
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.waiting import WAIT_S
 
 RATE_HZ = 16_000
 LONG = wav_bytes(tone("x" * 1_500, rate_hz=RATE_HZ), RATE_HZ)  # 60 s
@@ -53,7 +54,7 @@ def processes(decoders: Decoding) -> list[int]:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait for an effect of another process that no event reports."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

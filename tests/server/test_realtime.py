@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from voicepipe.errors import StageRefused
 from voicepipe.server.sessions.websocket import MAX_FRAME_BYTES
 from voicepipe.session.socket import ClientSocket
+from voicepipe.testing.waiting import WAIT_S
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ async def test_a_frame_over_16_mib_closes_with_1009(serve: Any) -> None:
     async def send_and_listen(url: str) -> None:
         async with websockets.connect(url, compression=None) as line:
             await line.send("x" * (MAX_FRAME_BYTES + 1))
-            await asyncio.wait_for(line.recv(), 10)
+            await asyncio.wait_for(line.recv(), WAIT_S)
 
     async with serve() as server:
         with pytest.raises(ConnectionClosed) as closed:
@@ -143,7 +144,7 @@ async def test_a_frame_of_16_mib_is_read_and_so_are_fragments_and_binary(serve: 
             await line.send("x" * MAX_FRAME_BYTES)
             await line.send(["ab", "cd", "e"])
             await line.send(b"\x00\xff")
-            assert [await asyncio.wait_for(lengths.get(), 10) for _ in range(3)] == [MAX_FRAME_BYTES, 5, 2]
+            assert [await asyncio.wait_for(lengths.get(), WAIT_S) for _ in range(3)] == [MAX_FRAME_BYTES, 5, 2]
 
 
 @pytest.mark.parametrize("fragments", [False, True])
@@ -158,7 +159,7 @@ async def test_a_message_without_end_is_stopped_at_16_mib(serve: Any, fragments:
         writer.write(HANDSHAKE)
         await reader.readuntil(b"\r\n\r\n")
         writer.writelines([piece, *[more] * 16] if fragments else [head])
-        assert await asyncio.wait_for(reader.readexactly(4), 10) == b"\x88\x02" + (1009).to_bytes(2)
+        assert await asyncio.wait_for(reader.readexactly(4), WAIT_S) == b"\x88\x02" + (1009).to_bytes(2)
         writer.transport.abort()
         assert await server.context.capacity.left(5_000)
 
@@ -205,7 +206,7 @@ async def test_a_client_that_stops_reading_makes_the_session_wait(serve: Any) ->
         server.talks.append(flood)
         with deaf_client(server.base) as client:
             await asyncio.get_running_loop().sock_sendall(client, HANDSHAKE)
-            assert await asyncio.wait_for(sent_bytes, 20) < 512 * 1024
+            assert await asyncio.wait_for(sent_bytes, WAIT_S) < 512 * 1024
         assert await server.context.capacity.left(5_000)
 
 
@@ -282,5 +283,5 @@ async def test_stopping_drops_a_line_whose_session_does_not_end(serve: Any, gate
         await gate.began.wait()
         emptied = asyncio.ensure_future(server.context.capacity.empty(0))
         assert (await line.receive(timeout=5)).data == 1001
-        await asyncio.wait_for(emptied, 10)
+        await asyncio.wait_for(emptied, WAIT_S)
         gate.go.set()

@@ -12,6 +12,7 @@ from voicepipe.auth.tokens import session_prefix, verify
 from voicepipe.clock import unix_ms, unix_s
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
+from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn.record.values import ModelAttempt
 
 
@@ -233,7 +234,7 @@ async def test_a_providers_words_are_for_keys_and_not_for_client_secrets(serve: 
         for who, are_visible in ((key, True), (token, False)):
             async with server.http.get(f"{server.base}/v1/turns/stream?session={session}", headers=who) as answer:
                 server.context.feed.on_record(refused_turn("t9", session))
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(WAIT_S):
                     body = (await answer.content.readuntil(b"event: turn\n")) + await answer.content.readline()
             assert b"t9" in body
             assert (b"org-acme-7731" in body) is are_visible

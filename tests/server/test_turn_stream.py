@@ -18,9 +18,7 @@ from voicepipe.server.api import stream
 from voicepipe.telemetry.live_feed import MOST_READERS, Reader
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
-from voicepipe.testing.waiting import eventually
-
-WAIT_S = 20
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 
 def stored_turn(id: str, *, project: str = "acme", session: str = "sess_1") -> StoredTurn:

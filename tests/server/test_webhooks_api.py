@@ -8,6 +8,7 @@ from typing import Any
 
 from voicepipe.telemetry.webhooks.payload import Webhook
 from voicepipe.telemetry.webhooks.queue import NewDelivery
+from voicepipe.testing.waiting import WAIT_S
 
 EVERY = Webhook(name="every", url="https://user:hush@hooks.example/x?key=hush", secrets=(b"x" * 32,))
 ACME = Webhook(name="crm", url="http://127.0.0.1:1/", secrets=(b"x" * 32,), kinds=("session.ended",), project="acme")
@@ -102,7 +103,7 @@ async def test_the_end_of_a_session_is_sent(serve: Any, gate: Any) -> None:
         async with server.connect(headers=server.new_key()):
             await gate.began.wait()
             gate.go.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_S):
             await server.context.webhooks._to_write.wait()
         (event,) = server.context.webhooks._events
         assert (event.kind, event.project, event.session) == ("session.ended", "acme", server.grants[0].session_id)

@@ -17,6 +17,7 @@ from aiohttp import web
 from voicepipe import clock
 from voicepipe.audio import g711
 from voicepipe.ports.transcriber import Samples
+from voicepipe.testing.waiting import WAIT_S
 
 HOLD_S = 0.05
 """CPU time of one hold of the loop. A client's events get 5 ms of it; the rest is for a slow machine, for the client
@@ -79,7 +80,7 @@ async def send_at_once(line: aiohttp.ClientWebSocketResponse, frames: bytes) -> 
 
 async def answered(line: aiohttp.ClientWebSocketResponse, kind: str, n: int) -> None:
     """Read until that many events of a type have come."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_S):
         while n:
             event = json.loads((await line.receive()).data)
             n -= event["type"] == kind

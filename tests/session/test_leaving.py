@@ -18,11 +18,10 @@ from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks, SessionStages
 from voicepipe.testing.fakes.cues import Hang, LlmCue, SttCue, TtsCue
 from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
+from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn import events as e
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings, ReplySettings
-
-WAIT_S = 20.0
 
 
 class SlowToClose(FakeTranscriber):

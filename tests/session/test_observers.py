@@ -20,10 +20,10 @@ from voicepipe.session.session import Session, SessionHooks, SessionStages
 from voicepipe.telemetry.journal.port import Journal
 from voicepipe.testing.fakes.cues import LlmCue, SttCue, TtsCue, tokens
 from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
+from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings
 
-WAIT_S = 20.0
 WORDS = "HTTP 429: rate limit (org-acme-7731 has used its quota, key sk-se...0123)"
 
 

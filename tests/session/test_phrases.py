@@ -14,6 +14,7 @@ from voicepipe.session import phrases
 from voicepipe.session.phrases import CannedModel, PhraseCache, PhraseSynthesizer, clauses_of
 from voicepipe.testing.fakes.cues import Hang, Status, TtsCue
 from voicepipe.testing.fakes.synthesizer import FakeSynthesizer
+from voicepipe.testing.waiting import WAIT_S
 
 VOICE = Voice(model="m", voice="anna")
 OTHER = Voice(model="m", voice="bert")
@@ -48,7 +49,7 @@ async def test_a_phrase_that_is_known_waits_for_no_other() -> None:
     cache = PhraseCache(voice)
     known = await cache.make(VOICE, "Sorry.")
     voice.script.cue(TtsCue(fault=Hang()))
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         hangs = group.create_task(cache.make(VOICE, "One moment."))
         await voice.script.nth(1)
         assert np.array_equal(await cache.make(VOICE, "Sorry."), known)

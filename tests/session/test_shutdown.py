@@ -8,12 +8,13 @@ import pytest
 
 from voicepipe.session import shutdown as module
 from voicepipe.session.shutdown import Ending, EndingOrders
+from voicepipe.testing.waiting import WAIT_S
 
 FIRST, SECOND = Ending("limit_reached", "first", 1008), Ending("token_revoked", "second", 4001)
 
 
 async def due(orders: EndingOrders) -> Ending:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         return await orders.due()
 
 
@@ -26,7 +27,7 @@ async def test_a_running_turn_is_waited_for() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     orders.turn_over()
-    assert await asyncio.wait_for(waiting, 5) is FIRST
+    assert await asyncio.wait_for(waiting, WAIT_S) is FIRST
 
 
 async def test_at_once_goes_before_what_was_said_earlier() -> None:

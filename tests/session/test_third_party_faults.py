@@ -21,9 +21,8 @@ from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.session import Session, SessionHooks, SessionStages
 from voicepipe.testing.fakes.cues import LlmCue, SttCue, TtsCue, tokens
 from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
+from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn.settings import CoreSettings
-
-WAIT_S = 20.0
 
 
 class Client:

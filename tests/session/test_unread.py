@@ -15,7 +15,7 @@ from voicepipe.session import connection as lines
 from voicepipe.session import session as sessions
 from voicepipe.session.connection import Connection
 from voicepipe.session.outbox import UNTAKEN_BYTES, UNTAKEN_MAX_BYTES, Outbox, OutgoingFrame
-from voicepipe.testing.waiting import eventually
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 LONG = "\x01" * 100_000
 """600 kB as JSON."""
@@ -137,7 +137,7 @@ async def test_reading_goes_on_when_a_slow_client_has_taken_enough() -> None:
     """Past the bound the code that reads the client's events waits, until the queued output is below it."""
     socket, outbox = Slow(), Outbox(lambda outgoing: None, lambda: None)
     outbox.put(OutgoingFrame(bytes(UNTAKEN_BYTES // 2)))
-    await asyncio.wait_for(outbox.calm(), 5)
+    await asyncio.wait_for(outbox.calm(), WAIT_S)
     outbox.put(OutgoingFrame(bytes(UNTAKEN_BYTES // 2)))
     async with asyncio.TaskGroup() as group:
         sending = group.create_task(outbox.run(a_line(socket, resumable=False)))
@@ -167,7 +167,7 @@ async def test_sound_that_is_dropped_makes_room_for_events() -> None:
     outbox = Outbox(lambda outgoing: None, lambda: None)
     outbox.put(OutgoingFrame(bytes(UNTAKEN_BYTES), 1, 0, 100, 100, True))
     outbox.drop_sound(1)
-    await asyncio.wait_for(outbox.calm(), 5)
+    await asyncio.wait_for(outbox.calm(), WAIT_S)
 
 
 async def test_a_frame_behind_too_much_closes_the_connection_once(caplog: pytest.LogCaptureFixture) -> None:

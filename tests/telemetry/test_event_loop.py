@@ -28,9 +28,7 @@ from voicepipe.telemetry.event_loop import (
     stack_of,
     watching,
 )
-from voicepipe.testing.waiting import eventually
-
-BOUND_S = 20.0
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 
 class Lines(logging.Handler):
@@ -57,7 +55,7 @@ def lines() -> Iterator[Lines]:
 
 def hold_until(let_go: Callable[[], bool]) -> None:
     """Keep the loop's thread busy."""
-    end_ms = clock.monotonic_ms() + BOUND_S * 1_000
+    end_ms = clock.monotonic_ms() + WAIT_S * 1_000
     while not let_go():
         assert clock.monotonic_ms() < end_ms, "the hold was never noticed"
 

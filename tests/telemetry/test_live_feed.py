@@ -12,8 +12,7 @@ from voicepipe.errors import Overload
 from voicepipe.telemetry.live_feed import MOST_OF_TOKEN, MOST_OF_TOKENS, MOST_READERS, Feed, FeedEvent, Reader
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
-
-SOON_S = 20.0
+from voicepipe.testing.waiting import WAIT_S
 
 
 def stored_turn(id: str, *, project: str = "acme", outcome: str | None = "completed") -> StoredTurn:
@@ -29,7 +28,7 @@ def of_acme(event: FeedEvent) -> bool:
 
 
 async def ids(reader: Reader, n: int) -> list[str]:
-    events = [await reader.next(SOON_S) for _ in range(n)]
+    events = [await reader.next(WAIT_S) for _ in range(n)]
     return [json.loads(event.data)["id"] for event in events if event is not None]
 
 
@@ -69,7 +68,7 @@ async def test_who_comes_back_gets_what_they_missed() -> None:
     feed = Feed()
     with feed.reading(of_acme) as reader:
         feed.on_record(stored_turn("a"))
-        seen = await reader.next(SOON_S)
+        seen = await reader.next(WAIT_S)
         assert seen is not None
     feed.on_record(stored_turn("x", project="other"))
     feed.on_record(stored_turn("b"))
@@ -94,7 +93,7 @@ async def test_a_gap_is_reported_after_a_late_reconnect() -> None:
     feed = Feed(recent=2)
     with feed.reading(everything) as reader:
         feed.on_record(stored_turn("a"))
-        seen = await reader.next(SOON_S)
+        seen = await reader.next(WAIT_S)
         assert seen is not None
     for id in ("b", "c", "d"):
         feed.on_record(stored_turn(id))
@@ -121,7 +120,7 @@ async def test_marks_cost_nothing_without_readers() -> None:
     with feed.reading(everything) as reader:
         assert feed.is_watched
         feed.publish_live("acme", "sess_1", lambda: {"mark": "ended"})
-        event = await reader.next(SOON_S)
+        event = await reader.next(WAIT_S)
         assert event is not None
         assert (event.kind, event.session, event.data) == ("live", "sess_1", b'{"mark":"ended"}')
     assert made == []

@@ -13,6 +13,7 @@ from voicepipe.telemetry.record_writer import RecordWriter, RecordWriterOptions
 from voicepipe.telemetry.store.port import RecordRefused, StoredTurn, StoreError
 from voicepipe.testing.conformance.turn_store import stored_turn
 from voicepipe.testing.records import turn_record
+from voicepipe.testing.waiting import WAIT_S
 
 SOON = RecordWriterOptions(flush_ms=1, retry_ms=1, most_retry_ms=5)
 
@@ -33,7 +34,7 @@ class FakeStore:
             raise self.failure
 
     async def batch(self) -> list[str]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             return [turn.record.id for turn in await self.batches.get()]
 
 
@@ -70,7 +71,7 @@ async def test_a_turn_that_still_waits_is_replaced_by_its_newer_record() -> None
         sink.offer(stored_turn("a", outcome=None))
         sink.offer(stored_turn("a", outcome="completed"))
         sink.offer(stored_turn("a", project="other"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             assert await store.batches.get() == (
                 stored_turn("a", outcome="completed"),
                 stored_turn("a", project="other"),
@@ -149,7 +150,7 @@ async def test_a_store_that_is_away_loses_nothing(failure: Exception, caplog: py
             assert sink.n_waiting == 3
             store.failure = None
             assert await store.batch() == ["a"]
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WAIT_S):
                 assert await store.batches.get() == (stored_turn("a", outcome="completed"), stored_turn("b"))
     assert (sink.lost, sink.dropped, sink.n_waiting) == (0, 0, 0)
     assert [line.message for line in caplog.records] == ["storage_failed", "storage_recovered"]
@@ -251,7 +252,7 @@ async def test_a_sessions_records_get_their_project_and_time() -> None:
         keep = sink.of_session(project="p", agent="sales", began_unix_ms=1_000_000, keep_texts=True)
         keep(turn_record(marks=(("voiced_last", 5_000),)))
         keep(turn_record(id="none", marks=()))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             batch = await store.batches.get()
     assert [(turn.project, turn.agent, turn.started_at_ms) for turn in batch] == [
         ("p", "sales", 1_005_000),
@@ -265,7 +266,7 @@ async def test_texts_that_must_not_be_stored_never_reach_the_store() -> None:
     store = FakeStore()
     async with RecordWriter(store, SOON) as sink:
         sink.of_session(project="p", agent="a", began_unix_ms=0, keep_texts=False)(turn_record())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             (turn,) = await store.batches.get()
     assert turn.record == turn_record(user_text="", agent_text="", played_text="")
 

@@ -11,6 +11,7 @@ import pytest
 from voicepipe import clock
 from voicepipe.telemetry.rollups.retention import Retention, maintain
 from voicepipe.telemetry.store.port import StoreError
+from voicepipe.testing.waiting import WAIT_S
 
 OFTEN = Retention(keep_days=30, most_bytes=1_000, maintain_every_ms=1, trim_every_ms=1, pause_ms=1)
 
@@ -46,7 +47,7 @@ class FakeStore:
 
 async def maintained(store: FakeStore, retention: Retention = OFTEN) -> None:
     """Run maintenance until the store has given its last scripted answer."""
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         task = group.create_task(maintain(store, retention))  # type: ignore[arg-type]
         await store.done.wait()
         task.cancel()

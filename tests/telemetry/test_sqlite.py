@@ -27,6 +27,7 @@ from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.telemetry.store.statements import Fetch
 from voicepipe.testing.conformance import turn_stats
 from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, stored_turn
+from voicepipe.testing.waiting import WAIT_S
 
 
 @pytest.mark.parametrize("check", [*CHECKS, *turn_stats.CHECKS], ids=lambda check: check.__name__)
@@ -277,7 +278,7 @@ async def test_a_killed_writer_loses_no_batch_that_was_written(tmp_path: Path) -
         sys.executable, "-c", _WRITER, str(path), stdout=asyncio.subprocess.PIPE
     )
     assert writer.stdout is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_S):
         stored_numbers = [int(await writer.stdout.readline()) for _ in range(5)]
         writer.send_signal(signal.SIGKILL)
         rest = await writer.stdout.read()

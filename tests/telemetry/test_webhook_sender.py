@@ -26,9 +26,9 @@ from voicepipe.telemetry.webhooks.payload import KINDS, Webhook, read_secrets, s
 from voicepipe.telemetry.webhooks.queue import Delivery, WebhookQueue
 from voicepipe.telemetry.webhooks.sender import MOST_BUFFERED, RetryPolicy, WebhookCounts, Webhooks, _judged
 from voicepipe.testing.records import turn_record
+from voicepipe.testing.waiting import WAIT_S
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-WAIT_S = 20
 QUICK = RetryPolicy(first_ms=1, factor=1, jitter=0, attempts=4)
 
 

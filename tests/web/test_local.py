@@ -15,6 +15,7 @@ from voicepipe.ports.transcriber import Final, TranscriptionOptions
 from voicepipe.providers.local.stt import open_transcriber
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.fakes.cues import LlmCue, tokens
+from voicepipe.testing.waiting import WAIT_S
 from voicepipe.wiring import running
 
 ANSWER = "The capital of France is Paris, and it lies on the river Seine."
@@ -55,7 +56,7 @@ async def understood(sound: Samples, engine: Path) -> str:
     """Return the local STT's transcript of int16 (n_samples,) at 24 kHz."""
     settings = ProviderSettings(kind="local", options=(("socket", str(engine)),))
     transcriber = open_transcriber(Spec("local", "moonshine-tiny"), settings)
-    async with transcriber.open(TranscriptionOptions(model="moonshine-tiny")) as stream, asyncio.timeout(60):
+    async with transcriber.open(TranscriptionOptions(model="moonshine-tiny")) as stream, asyncio.timeout(WAIT_S):
         stream.push(soxr.resample(sound, 24_000, 16_000))
         stream.flush(1)
         played = await anext(aiter(stream))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from voicepipe.testing.chromium import chromium
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.waiting import WAIT_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,7 +90,7 @@ async def serving(environment: Path, vendor: FakeVendor, folder: Path) -> AsyncI
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_S):
             first = (await process.stdout.readline()).decode()
         yield first.split()[-1]
     finally:

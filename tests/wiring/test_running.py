@@ -21,6 +21,7 @@ from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError
 from voicepipe.testing.fakes.cues import LlmCue
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.waiting import WAIT_S
 from voicepipe.wiring import Running, running
 
 
@@ -57,7 +58,7 @@ class Call:
 
     async def until(self, kind: str) -> dict[str, Any]:
         """The next event of that type; others are passed over, errors are not."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_S):
             while True:
                 event = json.loads(await self._line.receive_str())
                 assert event["type"] == kind or event["type"] != "error", event

@@ -18,6 +18,7 @@ from voicepipe.telemetry.rollups.retention import Retention
 from voicepipe.testing.conformance.turn_store import stored_turn
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.postgres import postgres
+from voicepipe.testing.waiting import WAIT_S
 from voicepipe.wiring import running
 from voicepipe.wiring.store import open_turns, retention_of, route_parser, turns_file
 
@@ -104,7 +105,7 @@ async def chat(line: aiohttp.ClientWebSocketResponse, text: str) -> str:
     item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
     await line.send_json({"type": "conversation.item.create", "item": item})
     await line.send_json({"type": "response.create", "response": {"output_modalities": ["text"]}})
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while (event := json.loads(await line.receive_str()))["type"] != "response.done":
             assert event["type"] != "error", event
     return str(event["response"]["metadata"]["voicepipe_turn"])

@@ -17,7 +17,7 @@ from voicepipe.session import phrase_preparation
 from voicepipe.session.phrase_preparation import MOST_BETWEEN_TURNS
 from voicepipe.testing.fakes.cues import Hold, LlmCue, SttCue, tokens
 from voicepipe.testing.user import WIRE_HZ, User, calling
-from voicepipe.testing.waiting import eventually
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 PRICES: dict[str, object] = {
     "providers.fake.input_usd_per_million": 1_000,
@@ -81,7 +81,7 @@ async def test_a_session_that_is_over_time_lets_the_answer_end_and_takes_no_othe
         token = await minted(server, limits={"session_seconds": 1})
         async with calling(server.url, headers=bearer(token)) as user:
             await chat(user, output_modalities=["text"])
-            await asyncio.wait_for(hold.reached.wait(), 10)
+            await asyncio.wait_for(hold.reached.wait(), WAIT_S)
             refused = await _refused_in_time(user)
             hold.release.set()
             done = await user.until("response.done")
@@ -127,7 +127,7 @@ async def test_a_revoked_call_is_cut_in_the_middle_of_its_answer(fake_server: An
         token = await minted(server, subject="anna")
         async with calling(server.url, headers=bearer(token)) as user:
             await chat(user)
-            await asyncio.wait_for(hold.reached.wait(), 10)
+            await asyncio.wait_for(hold.reached.wait(), WAIT_S)
             await post(f"{server.url}/v1/realtime/client_secrets/revoke", {"subject": "anna"})
             error, code = await closed(user)
         assert (error["code"], code) == ("token_revoked", 4001)

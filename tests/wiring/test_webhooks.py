@@ -16,12 +16,11 @@ from voicepipe.audio.files import read_sound
 from voicepipe.telemetry.webhooks.payload import Webhook, read_secrets, signed_headers
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.user import WIRE_HZ, calling
-from voicepipe.testing.waiting import eventually
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 VAD = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 200}}}}
 ANSWER = "It is noon. Anything else?"
-WAIT_S = 20
 
 
 @asynccontextmanager
@@ -59,7 +58,7 @@ async def test_who_watches_sees_each_mark_before_the_turn_that_it_belongs_to(fak
     async with fake_server() as server, aiohttp.ClientSession() as http:
         server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
         async with (
-            asyncio.timeout(2 * WAIT_S),
+            asyncio.timeout(WAIT_S),
             http.get(f"{server.url}/v1/turns/stream") as answer,
             calling(server.url, session=VAD) as user,
         ):
@@ -96,7 +95,7 @@ async def test_webhooks_get_the_events_of_a_session(fake_server: Any, question: 
             async with calling(server.url, session=VAD) as user:
                 await user.say(read_sound(question, WIRE_HZ))
                 done = await user.until("response.done")
-            async with asyncio.timeout(2 * WAIT_S):
+            async with asyncio.timeout(WAIT_S):
                 deliveries = [await got.get() for _ in range(3)]
     webhook = Webhook(name="crm", url=url, secrets=read_secrets(SECRET))
     marks_seen = {}
@@ -120,7 +119,7 @@ async def test_texts_that_are_not_stored_are_not_sent(fake_server: Any, question
         async with (
             fake_server(hook) as server,
             aiohttp.ClientSession() as http,
-            asyncio.timeout(2 * WAIT_S),
+            asyncio.timeout(WAIT_S),
             http.get(f"{server.url}/v1/turns/stream") as answer,
         ):
             server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))

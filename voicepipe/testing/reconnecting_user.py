@@ -13,7 +13,8 @@ import aiohttp
 from voicepipe.audio.samples import Samples, to_pcm
 from voicepipe.protocol import binary
 from voicepipe.testing.strict_events import problems
-from voicepipe.testing.user import BINARY, WAIT_S, WIRE_HZ, Event, User
+from voicepipe.testing.user import BINARY, WIRE_HZ, Event, User
+from voicepipe.testing.waiting import WAIT_S
 
 
 class ReconnectingUser(User):

@@ -17,6 +17,7 @@ from voicepipe.audio.samples import to_pcm
 from voicepipe.ports.transcriber import Samples
 from voicepipe.protocol import binary
 from voicepipe.testing.strict_events import problems
+from voicepipe.testing.waiting import WAIT_S
 from voicepipe.testing.wire_checker import WireChecker
 
 Event = dict[str, Any]
@@ -24,9 +25,6 @@ Event = dict[str, Any]
 WIRE_HZ = 24_000
 BINARY = "binary"
 """The event type of a received binary frame."""
-
-WAIT_S = 20.0
-"""Limit of every wait of a test: longer than any deadline that a test sets, so that only a hang reaches it."""
 
 
 class User:

@@ -16,6 +16,7 @@ from voicepipe.auth.claims import Claims
 from voicepipe.cluster.port import CONFIG_MAX_BYTES, Cluster, Tally, counter
 from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
 from voicepipe.errors import ProtocolError
+from voicepipe.testing.waiting import WAIT_S
 
 OpenCluster = Callable[[], AbstractAsyncContextManager[Cluster]]
 """Opens an empty cluster."""
@@ -24,9 +25,6 @@ Promise = Callable[[OpenCluster], Awaitable[None]]
 
 NOW_S: Final = 1_700_000_000
 LATER_S: Final = NOW_S + 600
-
-_BOUND_S: Final = 10
-"""Time limit of a watch. It promises two seconds; the rest is for slow machines."""
 
 
 def claims_of(
@@ -98,7 +96,7 @@ async def a_watch_gives_what_is_in_force_and_then_what_comes(open_cluster: OpenC
     old, new = RevokedToken.at(NOW_S, "shop", "t1"), RevokedSubject.at(NOW_S, "shop", "anna")
     async with open_cluster() as cluster:
         await cluster.revoke(old, now_s=NOW_S)
-        async with asyncio.timeout(_BOUND_S), aclosing(cluster.revocations()) as watch:
+        async with asyncio.timeout(WAIT_S), aclosing(cluster.revocations()) as watch:
             assert await anext(watch) == old
             await cluster.revoke(new, now_s=NOW_S)
             assert await anext(watch) == new
@@ -113,7 +111,7 @@ async def a_waiting_watch_is_woken(open_cluster: OpenCluster) -> None:
             async with aclosing(cluster.revocations()) as watch:
                 return await anext(watch)
 
-        async with asyncio.timeout(_BOUND_S), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
             watches = [group.create_task(first(), name=f"watch-{n}") for n in range(2)]
             await asyncio.sleep(0)  # lets both begin to wait
             await cluster.revoke(revocation, now_s=NOW_S)

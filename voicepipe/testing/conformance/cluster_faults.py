@@ -20,7 +20,7 @@ from voicepipe.cluster.revocation import RevokedSubject, RevokedToken
 from voicepipe.errors import StoreUnavailable
 from voicepipe.storage import Change, StorageHealth, StoreFailed, StoreLost, StoreRecovered
 from voicepipe.testing.conformance.cluster import claims_of
-from voicepipe.testing.waiting import eventually
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 LIFE_S: Final = 3_600
 
@@ -149,7 +149,7 @@ async def what_is_revoked_in_trouble_is_revoked_at_once(open_rig: OpenRig) -> No
             await its.cluster.revoke(RevokedSubject.at(now_s, "shop", "bert"), now_s=now_s)
             assert await its.cluster.is_revoked(claims)
             assert await its.cluster.is_revoked(other)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(WAIT_S):
                 assert (await anext(watch)).covers(claims)
                 assert (await anext(watch)).covers(other)
         await its.back()
@@ -165,7 +165,7 @@ async def what_others_had_revoked_stays_so(open_rig: OpenRig) -> None:
     async with bench(open_rig) as its, aclosing(its.cluster.revocations()) as watch:
         async with its.rig.open_store() as elsewhere:
             await elsewhere.revoke(RevokedToken.at(now_s, "shop", "t1"), now_s=now_s)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT_S):
             assert (await anext(watch)).covers(claims)
         with its.rig.trouble():
             assert await its.cluster.is_revoked(claims)

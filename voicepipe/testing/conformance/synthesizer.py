@@ -22,8 +22,9 @@ from voicepipe.testing.conformance.waits import (
     short_timeout,
 )
 from voicepipe.testing.fakes.cues import Cut, Fault, Hang, HangUp, Hold, Stall, Status, TtsCue
-from voicepipe.testing.fakes.script import WAIT_S, ReceivedRequest, soon
+from voicepipe.testing.fakes.script import ReceivedRequest, soon
 from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.waiting import WAIT_S
 
 
 class TtsScript(Protocol):

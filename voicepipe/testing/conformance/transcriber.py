@@ -40,8 +40,9 @@ from voicepipe.testing.fakes.cues import (
     Status,
     SttCue,
 )
-from voicepipe.testing.fakes.script import WAIT_S, ReceivedRequest, soon
+from voicepipe.testing.fakes.script import ReceivedRequest, soon
 from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.waiting import WAIT_S
 
 
 class SttScript(Protocol):

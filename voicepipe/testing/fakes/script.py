@@ -10,9 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from voicepipe.ports.transcriber import Samples
-
-WAIT_S = 10.0
-"""Limit of every wait of the test kit: far over what a healthy run needs, so that only a hang reaches it."""
+from voicepipe.testing.waiting import WAIT_S
 
 
 async def soon(event: asyncio.Event) -> None:

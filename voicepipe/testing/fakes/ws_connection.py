@@ -11,7 +11,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 
 from voicepipe.ports.transcriber import Samples
-from voicepipe.testing.fakes.script import WAIT_S
+from voicepipe.testing.waiting import WAIT_S
 
 
 class SttConnection:

@@ -22,8 +22,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from voicepipe.testing.fakes.cues import Course, Cut, Garbage, HangUp, InBandError, Malformed, NoEnd, Status, SttCue
-from voicepipe.testing.fakes.script import WAIT_S, ReceivedRequest, Script
+from voicepipe.testing.fakes.script import ReceivedRequest, Script
 from voicepipe.testing.fakes.ws_connection import SttConnection
+from voicepipe.testing.waiting import WAIT_S
 
 
 class Refusals(Script[SttCue | None, ReceivedRequest]):

@@ -32,10 +32,11 @@ from voicepipe.testing.fakes.cues import (
     Status,
     TtsCue,
 )
-from voicepipe.testing.fakes.script import WAIT_S, ReceivedRequest, Script, soon
+from voicepipe.testing.fakes.script import ReceivedRequest, Script, soon
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.fakes.vendor_tts import places
 from voicepipe.testing.fakes.ws_stt import refused
+from voicepipe.testing.waiting import WAIT_S
 
 
 @dataclass(frozen=True, slots=True)
