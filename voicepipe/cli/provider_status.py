@@ -1,4 +1,4 @@
-"""List the models that the running local server reports as unhealthy."""
+"""Tell whether a provider has its key, and which models the running local server reports as unhealthy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import msgspec
 
 from voicepipe.client import ServerUnreachable, answers
 from voicepipe.client.http import get
+from voicepipe.config import Settings
 
 OK: Final = 200
 
@@ -21,6 +22,16 @@ class _ModelStatus(msgspec.Struct):
 
 class _List(msgspec.Struct):
     data: list[_ModelStatus]
+
+
+def key_of(settings: Settings, provider: str) -> str:
+    """Return `set`, `$NAME missing`, `not needed`, or `no base_url`."""
+    entry = settings.providers[provider]
+    if entry.api_key:
+        return "set" if entry.base_url else "set, no base_url"
+    if entry.api_key_env:
+        return f"${entry.api_key_env} missing"
+    return "not needed" if entry.base_url or entry.kind == "local" else "no base_url"
 
 
 async def unhealthy_models(url: str, key: str | None) -> dict[str, str]:

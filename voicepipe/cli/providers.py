@@ -15,8 +15,7 @@ from voicepipe.cli.local_server import usual_url
 from voicepipe.cli.measured_latency import Measured, measured
 from voicepipe.cli.options import ProvidersOptions, environment_key
 from voicepipe.cli.probe import ANSWER_TOKENS, PROBE_TIMEOUT_S, QUESTION, Probe, Reply, probe, probe_llm
-from voicepipe.cli.provider_key import key_of
-from voicepipe.cli.provider_status import unhealthy_models
+from voicepipe.cli.provider_status import key_of, unhealthy_models
 from voicepipe.cli.providers_speech import SpeechLine
 from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError, StageError, VoicepipeError

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from voicepipe.audio.samples import Samples
 from voicepipe.cli.probe import CLAUSE, Probe, Reply, probe, probe_stt, probe_tts
-from voicepipe.cli.provider_key import key_of
+from voicepipe.cli.provider_status import key_of
 from voicepipe.config import Settings
 from voicepipe.ports.synthesizer import RATE_HZ, Voice
 from voicepipe.ports.transcriber import TranscriptionOptions

@@ -1,14 +1,16 @@
-"""Convert a conversation to alternating user and agent messages, as Anthropic's and Google's own APIs require.
+"""Convert a conversation for APIs that refuse some sequences of roles.
 
-Both APIs have two roles. A function call is the agent's; its result comes first in the user's next message. The user's
-message comes first. Later system messages are appended to the instructions.
+`speeches` makes alternating messages of user and agent for Anthropic's and Google's own APIs, which have two roles. A
+function call is the agent's; its result comes first in the user's next message. The user's message comes first. Later
+system messages are appended to the instructions. `reordered` changes chat messages for strict servers, such as
+Mistral's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from voicepipe.ports.model import Called, Image, Message, Returned, Said, Text
 
@@ -16,6 +18,9 @@ Piece = Text | Image | Called | Returned
 
 OPENING: Final = "(The user is on the line.)"
 """The user's first message when the agent spoke first; these APIs refuse a conversation that the agent begins."""
+
+_BETWEEN: Final = " "
+"""The agent's message between a function's result and a user who interrupted: content-free text."""
 
 
 @dataclass(slots=True)
@@ -79,3 +84,20 @@ def _of(made: list[Speech], role: Literal["user", "assistant"]) -> list[Piece]:
     if made[-1].role != role:
         made.append(Speech(role))
     return made[-1].pieces
+
+
+def reordered(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return chat messages in an order that strict servers accept.
+
+    Source: Mistral's refusals, such as "Unexpected role 'user' after role 'tool'".
+    """
+    written: list[dict[str, Any]] = []
+    opening = True
+    for message in messages:
+        opening = opening and message["role"] == "system"
+        if message["role"] == "system" and not opening:
+            message = {**message, "role": "user"}
+        if message["role"] == "user" and written and written[-1]["role"] == "tool":
+            written.append({"role": "assistant", "content": _BETWEEN})
+        written.append(message)
+    return written

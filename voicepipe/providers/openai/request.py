@@ -11,7 +11,7 @@ import msgspec
 from voicepipe.errors import StageRefused
 from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
 from voicepipe.providers.llm import call_ids as ids
-from voicepipe.providers.llm import strict_order
+from voicepipe.providers.llm import strict_roles
 from voicepipe.providers.llm.extra_params import passed_on
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.options import OpenAiOptions, extra
@@ -91,7 +91,7 @@ def _messages(address: ProviderAddress, request: ModelRequest, options: OpenAiOp
     )
     written = messages(named)
     if options.strict_order:
-        written = strict_order.reordered(written)
+        written = strict_roles.reordered(written)
     mark = options.prefill or ("prefix" if options.strict_order else "")
     if mark and written and written[-1]["role"] == "assistant" and "tool_calls" not in written[-1]:
         written[-1][mark] = True
