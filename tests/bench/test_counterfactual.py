@@ -200,7 +200,7 @@ def test_an_incomplete_journal_says_so() -> None:
 
 def test_journal_that_differs_is_refused() -> None:
     other = data("answer").replace(b'"is":"OpenGate","turn":1', b'"is":"OpenGate","turn":7')
-    with pytest.raises(NotReplayable, match="fact"):
+    with pytest.raises(NotReplayable, match="event"):
         learn(read_journal(other))
 
 

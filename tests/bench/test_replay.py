@@ -31,7 +31,7 @@ def test_the_core_does_it_again(path: Path) -> None:
     replayed = replay(journal_file)
     found = replayed.difference
     assert found is None, "\n".join(replay_lines(journal_file, replayed))
-    assert (replayed.n_facts, replayed.illegal_moves, journal_file.lacks) == (len(journal_file.lines), [], "")
+    assert (replayed.n_events, replayed.illegal_moves, journal_file.lacks) == (len(journal_file.lines), [], "")
 
 
 def test_each_plot_is_there() -> None:
@@ -51,28 +51,28 @@ def test_each_plot_is_there() -> None:
 
 @pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
 def test_changed_event_is_reported(path: Path) -> None:
-    """A voice that paused a moment later: the difference is at that fact, or at one that followed from it."""
+    """A voice that paused a moment later: the difference is at that event, or at one that followed from it."""
     journal_file = read_journal(path.read_bytes())
-    at = next(n for n, line in enumerate(journal_file.lines) if isinstance(line.fact, e.SpeechPaused))
-    fact = journal_file.lines[at].fact
-    assert isinstance(fact, e.SpeechPaused)
+    at = next(n for n, line in enumerate(journal_file.lines) if isinstance(line.event, e.SpeechPaused))
+    event = journal_file.lines[at].event
+    assert isinstance(event, e.SpeechPaused)
     journal_file.lines[at] = replace(
-        journal_file.lines[at], fact=replace(fact, last_voiced_ms=fact.last_voiced_ms + 30)
+        journal_file.lines[at], event=replace(event, last_voiced_ms=event.last_voiced_ms + 30)
     )
     found = replay(journal_file).difference
     assert found is not None
-    assert found.fact_number > at
+    assert found.event_number > at
 
 
 def test_difference_is_reported_as_text() -> None:
-    """The facts before it, the order that was expected and the one that came, and in what they differ."""
+    """The events before it, the command that was expected, the command that came, and in what they differ."""
     journal_file = journal("answer")
     journal_file.opening = replace(journal_file.opening, core=replace(journal_file.opening.core, speculate=False))
     replayed = replay(journal_file)
     text = "\n".join(replay_lines(journal_file, replayed))
     assert replayed.difference is not None
-    number = replayed.difference.fact_number
-    assert f"first difference at fact {number}, {replayed.difference.now_ms} ms:" in text
+    number = replayed.difference.event_number
+    assert f"first difference at event {number}, {replayed.difference.now_ms} ms:" in text
     assert "expected StartReply(turn=1, revision=0" in text
     assert f"{number - 1:>6} " in text
     assert "no difference" not in text

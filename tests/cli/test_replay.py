@@ -27,7 +27,7 @@ def test_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_difference_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", altered(tmp_path), ANSWER]) == 1
     said = capsys.readouterr().out
-    assert "first difference at fact" in said
+    assert "first difference at event" in said
     assert "turn: expected 7, got 1" in said
     assert f"== {ANSWER}" in said, "the others are replayed all the same"
 

@@ -196,13 +196,13 @@ def test_report_of_an_unknown_item_is_ignored() -> None:
     scenario = answered()
     before = scenario.driver.records
     scenario.speaks()
-    orders = scenario.reports(100, of=0)
+    commands = scenario.reports(100, of=0)
     other = Scenario()
     other.creates()
     assert other.reports(100) == []  # nothing was sent yet
     assert before.keys() == scenario.driver.records.keys()
     assert scenario.driver.core.illegal_moves == other.driver.core.illegal_moves == []
-    assert orders  # the first of the two was cut, and is stored anew
+    assert commands  # the first of the two was cut, and is stored anew
 
 
 # --- lies -----------------------------------------------------------------------------------------

@@ -40,13 +40,13 @@ class HandClock:
         return self.ms
 
 
-async def listened(question: Samples, *, down_after_ms: int | None) -> list[e.Fact]:
+async def listened(question: Samples, *, down_after_ms: int | None) -> list[e.Event]:
     """Return the audio input's events for a question in real time.
 
     The connection may be down in its midst; the audio of that time then comes all at once afterwards.
     """
-    clock, facts = HandClock(), list[e.Fact]()
-    audio_input = AudioInput(CONFIG, TranscriberCapabilities(rate_hz=16_000, streams=True), clock, facts.append)  # type: ignore[arg-type]
+    clock, events = HandClock(), list[e.Event]()
+    audio_input = AudioInput(CONFIG, TranscriberCapabilities(rate_hz=16_000, streams=True), clock, events.append)  # type: ignore[arg-type]
     frame = 20 * WIRE_HZ // 1_000
     for first in range(0, len(question), frame):
         clock.ms += 20
@@ -57,29 +57,29 @@ async def listened(question: Samples, *, down_after_ms: int | None) -> list[e.Fa
             audio_input.resume()
         await audio_input.process(question[first : first + frame].astype("<i2").tobytes(), Pace())
     audio_input.close()
-    return facts
+    return events
 
 
 async def test_a_line_that_is_down_is_no_silence(question: Samples) -> None:
     """What was said goes on where it was; only the session's clock has moved."""
     whole = await listened(question, down_after_ms=None)
-    voiced = [fact for fact in whole if isinstance(fact, e.SpeechStarted | e.SpeechPaused)]
+    voiced = [event for event in whole if isinstance(event, e.SpeechStarted | e.SpeechPaused)]
     assert len(voiced) >= 2
     for down_after_ms in range(0, len(question) * 1_000 // WIRE_HZ, 300):
         cut = await listened(question, down_after_ms=down_after_ms)
-        assert [_place(fact) for fact in cut] == [_place(fact) for fact in whole], down_after_ms
+        assert [_place(event) for event in cut] == [_place(event) for event in whole], down_after_ms
 
 
-def _place(fact: e.Fact) -> tuple[str, int]:
-    """A fact, by where in the user's audio it lies."""
-    match fact:
+def _place(event: e.Event) -> tuple[str, int]:
+    """An event, by where in the user's audio it lies."""
+    match event:
         case e.SpeechStarted(_, audio_start_ms):
             return "started", audio_start_ms
         case e.SpeechPaused(_, audio_end_ms):
             return "paused", audio_end_ms
         case e.SilenceGrew(silence_ms):
             return "silent", silence_ms
-    return type(fact).__name__, 0
+    return type(event).__name__, 0
 
 
 # --- the core -------------------------------------------------------------------------------------

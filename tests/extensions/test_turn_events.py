@@ -80,15 +80,15 @@ def test_each_notification_comes_once() -> None:
 
 
 def test_watching_changes_nothing_else() -> None:
-    """The same scenario with and without a subscriber gives the same orders, apart from the turn events."""
+    """The same scenario with and without a subscriber gives the same commands, apart from the turn events."""
     stories = Scenario(watched=True), Scenario()
     for scenario in stories:
         scenario.says()
         scenario.answers()
         scenario.passes(5_000)
-    watched, not_watched = (scenario.driver.orders for scenario in stories)
+    watched, not_watched = (scenario.driver.commands for scenario in stories)
     live = a.TurnMarked | a.StageJudged | a.ActionTaken
-    assert [order for order in watched if not isinstance(getattr(order, "what", None), live)] == not_watched
+    assert [command for command in watched if not isinstance(getattr(command, "what", None), live)] == not_watched
 
 
 def test_action_is_notified_when_taken() -> None:

@@ -86,7 +86,7 @@ class Stage:
         self._setup = setup
         self._core = Core("bench", TurnSettings(silence_ms=SILENCE_MS), setup.core)
         self._now_ms, self._n = 0, count()
-        self._due: list[tuple[int, int, e.Fact]] = []
+        self._due: list[tuple[int, int, e.Event]] = []
         self._wake_ms: int | None = None
         self._replies: dict[tuple[int, int], _Reply] = {}
         self._utterance = self._flush = 0
@@ -125,8 +125,8 @@ class Stage:
 
     # --- time ---------------------------------------------------------------------------------
 
-    def _later(self, at_ms: float, fact: e.Fact) -> None:
-        heapq.heappush(self._due, (round(at_ms), next(self._n), fact))
+    def _later(self, at_ms: float, event: e.Event) -> None:
+        heapq.heappush(self._due, (round(at_ms), next(self._n), event))
 
     def _go_on(self) -> None:
         next_ms = self._due[0][0] if self._due else None
@@ -134,15 +134,15 @@ class Stage:
             self._now_ms, self._wake_ms = max(self._now_ms, self._wake_ms), None
             self._post(e.TimePassed())
         elif next_ms is not None:
-            self._now_ms, _, fact = heapq.heappop(self._due)
-            self._happen(fact)
+            self._now_ms, _, event = heapq.heappop(self._due)
+            self._happen(event)
 
-    def _post(self, fact: e.Fact) -> None:
-        for order in self._core.handle(fact, self._now_ms):
-            self._do(order)
+    def _post(self, event: e.Event) -> None:
+        for command in self._core.handle(event, self._now_ms):
+            self._do(command)
 
-    def _do(self, order: c.Order) -> None:
-        match order:
+    def _do(self, command: c.Command) -> None:
+        match command:
             case c.BeginUtterance(utterance):
                 self._utterance = utterance
             case c.FlushTranscript(utterance, flush):
@@ -153,7 +153,7 @@ class Stage:
             case c.KeepRecord(record):
                 self.records[record.id] = record
             case c.StartReply():
-                self._start(order)
+                self._start(command)
             case c.StopReply(turn, revision):
                 self._replies.pop((turn, revision), None)
             case c.OpenGate(turn, revision):
@@ -167,12 +167,12 @@ class Stage:
 
     # --- the LLM and the TTS ------------------------------------------------------------------
 
-    def _start(self, order: c.StartReply) -> None:
-        key = (order.turn, order.revision)
-        self._replies[key] = reply = _Reply(self._draw, order.words)
+    def _start(self, command: c.StartReply) -> None:
+        key = (command.turn, command.revision)
+        self._replies[key] = reply = _Reply(self._draw, command.words)
         self._later(self._now_ms, e.ModelRequested(*key, "bench/llm"))
-        if order.words:
-            reply.draw = Draw((order.words,), (0.0,), (False,), 0.0, 0.0)
+        if command.words:
+            reply.draw = Draw((command.words,), (0.0,), (False,), 0.0, 0.0)
             self._speak_from(key, reply.draw, self._now_ms)
             return
         first_ms, joined_ms = self._first_token_ms()
@@ -208,24 +208,24 @@ class Stage:
             self._later(at_ms + i * draw.gap_ms, e.ModelTextReceived(*key, token))
         self._later(at_ms + len(draw.tokens) * draw.gap_ms, e.ModelFinished(*key, "stop"))
 
-    def _happen(self, fact: e.Fact) -> None:
+    def _happen(self, event: e.Event) -> None:
         """Post an event at its time; events of a stopped reply are dropped."""
-        match fact:
+        match event:
             case e.ModelTextReceived(turn, revision, text) if reply := self._replies.get((turn, revision)):
-                self._post(fact)
+                self._post(event)
                 self._hand_over((turn, revision), reply.splitter.push(text))
             case e.ModelFinished(turn, revision) if reply := self._replies.get((turn, revision)):
                 self._hand_over((turn, revision), reply.splitter.flush())
-                self._post(fact)
+                self._post(event)
                 reply.complete = True
                 self._later(max(self._now_ms, reply.voice_free_ms), e.SynthesisFinished(turn, revision))
             case e.SoundArrived(turn, revision) if (turn, revision) in self._replies:
-                self._post(fact)
-                self._send((turn, revision), fact.duration_ms)
+                self._post(event)
+                self._send((turn, revision), event.duration_ms)
             case e.ModelTextReceived() | e.ModelFinished() | e.SoundArrived():
                 pass
             case _:
-                self._post(fact)
+                self._post(event)
 
     def _hand_over(self, key: tuple[int, int], clauses: list[str]) -> None:
         reply = self._replies[key]

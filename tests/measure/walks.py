@@ -269,9 +269,9 @@ def session_of(transcriber: Transcriber, model: Model, synthesizer: Synthesizer)
     )
     hooks = SessionHooks(
         keep_record=lambda record: None,
-        note_overrun=lambda order: None,
-        note_stuck=lambda order: None,
-        note_strategy_failure=lambda order: None,
+        note_overrun=lambda command: None,
+        note_stuck=lambda command: None,
+        note_strategy_failure=lambda command: None,
         check_update=lambda before, after: None,
         check_reply=lambda session, reply: None,
         show=lambda session: session,

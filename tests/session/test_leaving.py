@@ -87,9 +87,9 @@ async def test_nothing_starts_after_the_user_left(caplog: pytest.LogCaptureFixtu
     )
     hooks = SessionHooks(
         keep_record=records.append,
-        note_overrun=lambda order: None,
-        note_stuck=lambda order: None,
-        note_strategy_failure=lambda order: None,
+        note_overrun=lambda command: None,
+        note_stuck=lambda command: None,
+        note_strategy_failure=lambda command: None,
         check_update=lambda before, after: None,
         check_reply=lambda session, reply: None,
         show=lambda session: session,

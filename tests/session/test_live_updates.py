@@ -98,5 +98,5 @@ def test_subscribers_do_not_change_the_core() -> None:
     for scenario, watches in zip(stories, (True, False), strict=True):
         watcher = Watcher(scenario, watches=watches)
         watcher.see(*whole_turn(scenario))
-    watched, unwatched = (scenario.driver.orders for scenario in stories)
+    watched, unwatched = (scenario.driver.commands for scenario in stories)
     assert watched == unwatched

@@ -40,9 +40,9 @@ class BrokenJournal:
 def hooks(**changes: Any) -> SessionHooks:
     usual = SessionHooks(
         keep_record=lambda record: None,
-        note_overrun=lambda order: None,
-        note_stuck=lambda order: None,
-        note_strategy_failure=lambda order: None,
+        note_overrun=lambda command: None,
+        note_stuck=lambda command: None,
+        note_strategy_failure=lambda command: None,
         check_update=lambda before, after: None,
         check_reply=lambda session, reply: None,
         show=lambda session: session,

@@ -188,14 +188,14 @@ class SessionTime:
 
 async def events_of(question: Samples, clock: HandClock, pace: Pace) -> list[tuple[str, int]]:
     """Return the STT's events for a question that comes at once in frames of 100 ms, by their place in the audio."""
-    facts: list[e.Fact] = []
+    events: list[e.Event] = []
     capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
-    audio_input = AudioInput(CONFIG, capabilities, SessionTime(clock), facts.append)  # type: ignore[arg-type]
+    audio_input = AudioInput(CONFIG, capabilities, SessionTime(clock), events.append)  # type: ignore[arg-type]
     for first in range(0, len(question), 2_400):
         await audio_input.process(question[first : first + 2_400].astype("<i2").tobytes(), pace)
     audio_input.close()
-    starts = [("started", fact.audio_start_ms) for fact in facts if isinstance(fact, e.SpeechStarted)]
-    return starts + [("paused", fact.audio_end_ms) for fact in facts if isinstance(fact, e.SpeechPaused)]
+    starts = [("started", event.audio_start_ms) for event in events if isinstance(event, e.SpeechStarted)]
+    return starts + [("paused", event.audio_end_ms) for event in events if isinstance(event, e.SpeechPaused)]
 
 
 async def test_audio_that_has_to_wait_is_no_silence(monkeypatch, question: Samples) -> None:  # type: ignore[no-untyped-def]

@@ -28,8 +28,8 @@ def prompt_builder() -> PromptBuilder:
 @pytest.mark.parametrize("left_ms", [None, 400])
 def test_request_has_the_time_left(left_ms: int | None) -> None:
     """A router hedges by it."""
-    order = StartReply(1, 0, "item", ReplySettings(), (), first_output_ms=left_ms)
-    assert prompt_builder().question(order).deadline_ms == left_ms
+    command = StartReply(1, 0, "item", ReplySettings(), (), first_output_ms=left_ms)
+    assert prompt_builder().question(command).deadline_ms == left_ms
 
 
 def test_what_was_said_aside_is_not_read() -> None:

@@ -67,20 +67,20 @@ class RecordingOutput:
 
 async def test_word_times_count_the_sound_that_is_sent() -> None:
     """120 ms of silence came before the first word, and 20 ms of it are sent."""
-    order = StartReply(1, 0, "item", ReplySettings(), ())
-    facts: list[e.Fact] = []
+    command = StartReply(1, 0, "item", ReplySettings(), ())
+    events: list[e.Event] = []
     model = FakeModel(LlmCue(tokens=("One two. ", "Three.")))
     await Reply(
-        order,
-        request_of(order, model="mind", session="s"),
+        command,
+        request_of(command, model="mind", session="s"),
         Voice(model="mouth"),
         model=model,
         synthesizer=TimedSynthesizer(),
         output=RecordingOutput(),
-        post=facts.append,
+        post=events.append,
     ).run()
-    sounds = [fact for fact in facts if isinstance(fact, e.SoundArrived)]
-    assert [(fact.clause, fact.duration_ms, fact.word_starts_ms) for fact in sounds] == [
+    sounds = [event for event in events if isinstance(event, e.SoundArrived)]
+    assert [(event.clause, event.duration_ms, event.word_starts_ms) for event in sounds] == [
         (0, 420, (20, 200)),
         (1, 300, (40,)),
     ]

@@ -33,11 +33,11 @@ def opening_and_entries() -> tuple[Opening, list[Entry]]:
     entries: list[Entry] = []
     handle = scenario.driver.core.handle
 
-    def noted(fact: e.Fact, now_ms: int) -> tuple[object, ...]:
-        orders = handle(fact, now_ms)
-        assert core.handle(fact, now_ms) == orders
-        entries.append(Entry(now_ms, fact, orders))
-        return orders
+    def noted(event: e.Event, now_ms: int) -> tuple[object, ...]:
+        commands = handle(event, now_ms)
+        assert core.handle(event, now_ms) == commands
+        entries.append(Entry(now_ms, event, commands))
+        return commands
 
     scenario.driver.core.handle = noted  # type: ignore[method-assign,assignment]
     scenario.says(WORDS)
@@ -48,15 +48,15 @@ def opening_and_entries() -> tuple[Opening, list[Entry]]:
 
 
 def test_what_was_written_is_read() -> None:
-    """Every fact, its instant and its orders."""
+    """Every event, its instant and its commands."""
     opening, entries = opening_and_entries()
     journal = read_journal(journal_of(opening, entries))
     assert (journal.opening, journal.agent, journal.texts, journal.lacks) == (opening, "default", "plain", "")
-    assert [(line.now_ms, line.fact) for line in journal.lines] == [(each.now_ms, each.fact) for each in entries]
-    assert [line.orders for line in journal.lines] == [tuple(map(plain, each.orders)) for each in entries]
+    assert [(line.now_ms, line.event) for line in journal.lines] == [(each.now_ms, each.event) for each in entries]
+    assert [line.commands for line in journal.lines] == [tuple(map(plain, each.commands)) for each in entries]
 
 
-FACTS: list[e.Fact] = [
+EVENTS: list[e.Event] = [
     e.SettingsChanged(TurnSettings(reply=ReplySettings(tools=(Tool("f", "does", "{}"),), metadata=(("a", "b"),)))),
     e.ItemCreateRequested("evt", Message("i", "user", (InputText("hello"),)), None),
     e.ItemCreateRequested(None, FunctionCall("i", "c", "f", "{}"), "root"),
@@ -68,10 +68,10 @@ FACTS: list[e.Fact] = [
 ]
 
 
-@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
-def test_a_fact_comes_back_as_it_was(fact: e.Fact) -> None:
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_an_event_comes_back_as_it_was(event: e.Event) -> None:
     """Through JSON too, with all that it is made of."""
-    assert typed(msgspec.json.decode(msgspec.json.encode(plain(fact))), e.Fact) == fact
+    assert typed(msgspec.json.decode(msgspec.json.encode(plain(event))), e.Event) == event
 
 
 def test_settings_come_back_as_they_were() -> None:
@@ -83,8 +83,8 @@ def test_settings_come_back_as_they_were() -> None:
 def test_half_an_emoji_can_be_written() -> None:
     """A model that is cut leaves such a thing behind."""
     opening, _ = opening_and_entries()
-    fact = e.ModelTextReceived(1, 0, "so \ud83d")
-    assert read_journal(journal_of(opening, [Entry(1, fact, ())])).lines[0].fact == fact
+    event = e.ModelTextReceived(1, 0, "so \ud83d")
+    assert read_journal(journal_of(opening, [Entry(1, event, ())])).lines[0].event == event
 
 
 def test_no_picture_and_no_secret_is_written() -> None:
@@ -95,7 +95,7 @@ def test_no_picture_and_no_secret_is_written() -> None:
     named = e.SettingsChanged(TurnSettings(reply=ReplySettings(instructions="The api_key=hush-hush opens it.")))
     given = e.ItemCreateRequested(None, FunctionOutput("i", "c", '{"token": "hush-hush"}'), None)
     noted = e.SettingsChanged(TurnSettings(metadata=(("note", "password=hush-hush"),)))
-    data = journal_of(opening, [Entry(1, fact, ()) for fact in (picture, broke, named, given, noted)])
+    data = journal_of(opening, [Entry(1, event, ()) for event in (picture, broke, named, given, noted)])
     assert b"base64" not in data
     assert b"hush" not in data
 
@@ -162,22 +162,22 @@ def test_a_file_that_was_cut_off_is_read_to_its_last_whole_line() -> None:
         assert replay(journal).difference is None
 
 
-def test_missing_facts_are_reported() -> None:
+def test_missing_events_are_reported() -> None:
     """What comes after a gap means nothing."""
     opening, entries = opening_and_entries()
     whole = journal_of(opening, entries)
     lines = whole.splitlines(keepends=True)
     journal = read_journal(b"".join([*lines[:4], format.gap(12, "the disk was slow"), *lines[6:]]))
-    assert (len(journal.lines), journal.lacks) == (3, "the disk was slow (12 facts)")
+    assert (len(journal.lines), journal.lacks) == (3, "the disk was slow (12 events)")
 
 
 def test_a_newer_version_may_add_fields() -> None:
-    """To a fact, which this one skips; and what an older journal lacks has its default."""
+    """To an event, which this one skips; and what an older journal lacks has its default."""
     opening, _ = opening_and_entries()
     data = journal_of(opening, [Entry(1, e.SpeechWentOn(100), ())])
     newer = data.replace(b'"hums":true', b'"hums":true,"moods":["glad"]')
     older = data.replace(b',"hums":true', b"")
-    assert [read_journal(each).lines[0].fact for each in (newer, older)] == [e.SpeechWentOn(100)] * 2
+    assert [read_journal(each).lines[0].event for each in (newer, older)] == [e.SpeechWentOn(100)] * 2
 
 
 @pytest.mark.parametrize(
@@ -194,37 +194,37 @@ def test_what_is_no_journal_is_refused(data: bytes, why: str) -> None:
         read_journal(data)
 
 
-def test_an_unknown_fact_is_refused_by_its_number() -> None:
+def test_an_unknown_event_is_refused_by_its_number() -> None:
     opening, entries = opening_and_entries()
     data = journal_of(opening, entries).replace(b'"is":"SpeechPaused"', b'"is":"SpeechFaded"')
-    number = 1 + next(n for n, each in enumerate(entries) if isinstance(each.fact, e.SpeechPaused))
+    number = 1 + next(n for n, each in enumerate(entries) if isinstance(each.event, e.SpeechPaused))
     assert is_journal(data)
-    with pytest.raises(JournalError, match=rf"fact {number}: .*SpeechFaded"):
+    with pytest.raises(JournalError, match=rf"event {number}: .*SpeechFaded"):
         read_journal(data)
 
 
 # --- a core that does something else --------------------------------------------------------------
 
 
-def test_a_difference_is_reported_at_its_fact() -> None:
-    """Which fact, which order of it, and what in that order."""
+def test_a_difference_is_reported_at_its_event() -> None:
+    """Which event, which command of it, and what in that command."""
     opening, entries = opening_and_entries()
-    at = next(n for n, each in enumerate(entries) if any(type(o).__name__ == "OpenGate" for o in each.orders))
+    at = next(n for n, each in enumerate(entries) if any(type(o).__name__ == "OpenGate" for o in each.commands))
     altered = journal_of(opening, entries).replace(b'"is":"OpenGate","turn":1', b'"is":"OpenGate","turn":2')
     found = replay(read_journal(altered)).difference
     assert found is not None
-    assert (found.fact_number, found.now_ms) == (at + 1, entries[at].now_ms)
+    assert (found.event_number, found.now_ms) == (at + 1, entries[at].now_ms)
     assert list(found.fields()) == [("turn", 2, 1)]
 
 
-def test_an_order_too_many_or_too_few_is_a_difference() -> None:
+def test_a_command_too_many_or_too_few_is_a_difference() -> None:
     opening, entries = opening_and_entries()
-    at = next(n for n, each in enumerate(entries) if len(each.orders) > 1)
-    for orders in (entries[at].orders[:-1], entries[at].orders * 2):
-        altered = [*entries[:at], replace(entries[at], orders=orders), *entries[at + 1 :]]
+    at = next(n for n, each in enumerate(entries) if len(each.commands) > 1)
+    for commands in (entries[at].commands[:-1], entries[at].commands * 2):
+        altered = [*entries[:at], replace(entries[at], commands=commands), *entries[at + 1 :]]
         found = replay(read_journal(journal_of(opening, altered))).difference
         assert found is not None
-        assert found.fact_number == at + 1
+        assert found.event_number == at + 1
         assert (found.expected is None) != (found.got is None)
 
 

@@ -19,7 +19,7 @@ def test_adaptive_was_true_or_false(written: bytes, strategy: str) -> None:
     data = (JOURNALS / "reported.jsonl").read_bytes()
     assert b'"adaptive":true' in data
     journal = read_journal(data.replace(b'"adaptive":true', b'"adaptive":' + written))
-    changes = [line.fact.settings for line in journal.lines if isinstance(line.fact, e.SettingsChanged)]
+    changes = [line.event.settings for line in journal.lines if isinstance(line.event, e.SettingsChanged)]
     assert [each.end_of_turn for each in (journal.opening.settings, *changes)] == [strategy] * 3
 
 

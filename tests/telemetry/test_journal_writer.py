@@ -45,14 +45,14 @@ def keep(tmp_path: Path) -> Iterator[Keep]:
 
 
 def session(
-    journals: JournalWriter, name: str = "sess_a", *, n_facts: int = 3, text: str = "hello", project: str = "acme"
+    journals: JournalWriter, name: str = "sess_a", *, n_events: int = 3, text: str = "hello", project: str = "acme"
 ) -> None:
     """Journal a session of a few events, and close its journal."""
     opening = Opening(name, TurnSettings(), CoreSettings())
     core, journal = opening.rebuilt(), journals.open(opening, agent="sales", project=project)
-    for n in range(n_facts):
-        fact = e.TranscriptGrew(1, f"{text} {n}")
-        journal.note(n, fact, core.handle(fact, n))
+    for n in range(n_events):
+        event = e.TranscriptGrew(1, f"{text} {n}")
+        journal.note(n, event, core.handle(event, n))
         journal.user_audio(SOUND, 24_000)
         journal.agent_audio(SOUND, 24_000)
     journal.close()
@@ -70,7 +70,7 @@ def test_a_session_is_written_down(keep: Keep) -> None:
     (path,) = written(journals)
     journal = read_journal(path.read_bytes())
     assert (journal.opening.session, journal.agent, journal.texts, journal.lacks) == ("sess_a", "sales", "plain", "")
-    assert (replay(journal).n_facts, replay(journal).difference) == (3, None)
+    assert (replay(journal).n_events, replay(journal).difference) == (3, None)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(journals.folder.stat().st_mode) == 0o700
 
@@ -129,7 +129,7 @@ def test_sound_lies_beside_it(keep: Keep) -> None:
 def test_a_session_has_only_so_much_room(keep: Keep) -> None:
     """Then its journal says that it is not whole, and is read up to there."""
     journals = keep(session_mb=0.01)
-    session(journals, n_facts=200)
+    session(journals, n_events=200)
     (path,) = written(journals)
     journal = read_journal(path.read_bytes())
     assert 0 < len(journal.lines) < 200
@@ -141,7 +141,7 @@ def test_the_oldest_make_room(keep: Keep) -> None:
     """All journals together stay within `total_mb`, with what the open one may still need."""
     journals = keep(session_mb=0.02, total_mb=0.06)
     for name in ("sess_1", "sess_2", "sess_3", "sess_4"):
-        session(journals, name, n_facts=150)
+        session(journals, name, n_events=150)
         journals.stop()
         journals.start()
     remaining = [path.name.partition("-")[2] for path in written(journals)]
@@ -207,7 +207,7 @@ def test_a_disk_that_is_too_slow_costs_the_rest_of_a_journal(keep: Keep, monkeyp
     journals.start()
     journals.stop()
     found = read_journal(next(journals.folder.glob("*sess_slow.jsonl")).read_bytes())
-    assert (len(found.lines), found.lacks) == (3, "facts came faster than the disk took them (7 facts)")
+    assert (len(found.lines), found.lacks) == (3, "events came faster than the disk took them (7 events)")
     assert journals.dropped > 0
 
 
@@ -225,11 +225,11 @@ def test_a_disk_that_fails_costs_nothing_else(keep: Keep) -> None:
 def test_a_full_disk_is_logged_once(
     keep: Keep, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And not with every fact."""
+    """And not with every event."""
     with monkeypatch.context() as patch:
         patch.setattr(session_files, "_private", lambda path: Path("/dev/full").open("wb"))  # noqa: SIM115
         journals = keep()
-        session(journals, n_facts=50)
+        session(journals, n_events=50)
         journals.stop()
     assert [record.getMessage() for record in caplog.records] == ["storage_failed"]
 

@@ -309,7 +309,7 @@ def test_greeting_has_no_endpoint_wait() -> None:
 def test_an_overrun_is_noted_once() -> None:
     """The record is written twice, when the reply is complete and when it was played; the overrun is logged once."""
     scenario = complete_turn()
-    notes = [order for order in scenario.driver.orders if isinstance(order, NoteOverrun)]
+    notes = [command for command in scenario.driver.commands if isinstance(command, NoteOverrun)]
     over = [span for span in record(scenario).stages if span.verdict == "over"]
     assert [(note.stage, note.owner, note.over_ms) for note in notes] == [
         (span.stage, span.owner, span.duration_ms - span.limit_ms) for span in over

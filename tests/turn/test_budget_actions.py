@@ -11,15 +11,15 @@ from voicepipe.testing.core_driver import names
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import notifications as a
 from voicepipe.turn.budget_action_settings import BudgetActionSettings
-from voicepipe.turn.commands import OpenGate, Order, SayFiller, ShortenClause, StartReply, StopReply
+from voicepipe.turn.commands import Command, OpenGate, SayFiller, ShortenClause, StartReply, StopReply
 from voicepipe.turn.conversation import Message
 
 FILLER, APOLOGY = "One moment.", "Sorry, I can't answer right now."
 PHRASES = BudgetActionSettings(filler=FILLER, apology=APOLOGY)
 
 
-def orders_of(kind: type, orders: list[Order]) -> list[Any]:
-    return [order for order in orders if isinstance(order, kind)]
+def commands_of(kind: type, commands: list[Command]) -> list[Any]:
+    return [command for command in commands if isinstance(command, kind)]
 
 
 def with_filler(**more: Any) -> Scenario:
@@ -100,8 +100,8 @@ def test_a_reply_without_sound_has_no_projection() -> None:
 def test_request_has_the_time_left_when_short() -> None:
     """160 ms of the second are for what follows the model's first text, and the silence took the rest."""
     scenario = Scenario(silence_ms=300)
-    started = orders_of(StartReply, scenario.says())
-    assert [order.first_output_ms for order in started] == [300]
+    started = commands_of(StartReply, scenario.says())
+    assert [command.first_output_ms for command in started] == [300]
 
 
 @pytest.mark.parametrize("silence_ms", [100, 900])
@@ -111,7 +111,7 @@ def test_request_has_no_deadline_otherwise(silence_ms: int) -> None:
     scenario.pauses()
     scenario.transcribes()
     scenario.driver.at(scenario.driver.now_ms + silence_ms - 80)
-    (started,) = orders_of(StartReply, scenario.is_silent(silence_ms))
+    (started,) = commands_of(StartReply, scenario.is_silent(silence_ms))
     assert started.first_output_ms is None
 
 
@@ -124,17 +124,17 @@ def test_a_first_clause_that_does_not_close_is_cut() -> None:
     scenario.says()
     scenario.model_requested()
     scenario.token("Well the")
-    assert orders_of(ShortenClause, scenario.passes(399)) == []
-    assert orders_of(ShortenClause, scenario.passes(1)) == [ShortenClause(1, 0)]
+    assert commands_of(ShortenClause, scenario.passes(399)) == []
+    assert commands_of(ShortenClause, scenario.passes(1)) == [ShortenClause(1, 0)]
     scenario.clause("Well", shortened=True)
-    assert orders_of(ShortenClause, scenario.passes(2_000)) == []
+    assert commands_of(ShortenClause, scenario.passes(2_000)) == []
     turn = scenario.driver.core.agent.turn
     assert turn is not None
     assert turn.reply.actions == ["short_clause"]
 
 
 def test_a_clause_that_closed_by_itself_is_no_action() -> None:
-    """The order came, and the clause with it: nothing was cut."""
+    """The command came, and the clause with it: nothing was cut."""
     scenario = Scenario()
     scenario.says()
     scenario.model_requested()
@@ -150,7 +150,7 @@ def test_a_clause_in_time_is_left_alone() -> None:
     scenario = Scenario()
     scenario.says()
     scenario.begins_to_answer()
-    assert orders_of(ShortenClause, scenario.passes(2_000)) == []
+    assert commands_of(ShortenClause, scenario.passes(2_000)) == []
 
 
 def test_no_clause_is_cut_where_nothing_is_said() -> None:
@@ -159,19 +159,19 @@ def test_no_clause_is_cut_where_nothing_is_said() -> None:
     silent.creates(audible=False)
     silent.model_requested()
     silent.token("Well the")
-    assert orders_of(ShortenClause, silent.passes(1_000)) == []
+    assert commands_of(ShortenClause, silent.passes(1_000)) == []
 
     calling = Scenario()
     calling.says()
     calling.model_requested()
     calling.call("{")
-    assert orders_of(ShortenClause, calling.passes(1_000)) == []
+    assert commands_of(ShortenClause, calling.passes(1_000)) == []
 
     off = Scenario(budget_actions=BudgetActionSettings(shorten_after_ms=None))
     off.says()
     off.model_requested()
     off.token("Well the")
-    assert orders_of(ShortenClause, off.passes(1_000)) == []
+    assert commands_of(ShortenClause, off.passes(1_000)) == []
 
 
 def test_each_revision_has_its_own_clause() -> None:
@@ -186,7 +186,7 @@ def test_each_revision_has_its_own_clause() -> None:
     scenario.stops()
     scenario.model_requested()
     scenario.token("Now that")
-    assert orders_of(ShortenClause, scenario.passes(400)) == [ShortenClause(1, 1)]
+    assert commands_of(ShortenClause, scenario.passes(400)) == [ShortenClause(1, 1)]
 
 
 # --- a filler -------------------------------------------------------------------------------------
@@ -197,10 +197,10 @@ def test_a_late_answer_is_bridged_by_a_phrase() -> None:
     scenario = with_filler()
     scenario.says()
     got = scenario.model_requested() + scenario.passes(600)
-    (order,) = orders_of(SayFiller, got)
-    assert (order.turn, order.words) == (1, FILLER)
+    (command,) = commands_of(SayFiller, got)
+    assert (command.turn, command.words) == (1, FILLER)
     started = next(what for what in scenario.said(a.OutputStarted))
-    assert started.response_id == order.response_id
+    assert started.response_id == command.response_id
     stored = scenario.driver.core.context.conversation.find(started.item.id)
     assert isinstance(stored, Message)
     assert stored.aside
@@ -235,8 +235,8 @@ def test_cut_filler_is_stored_as_played() -> None:
     """The core takes the client's report of how much of the filler was played."""
     scenario = with_filler()
     scenario.says()
-    (order,) = orders_of(SayFiller, scenario.model_requested() + scenario.passes(700))
-    assert order.words == FILLER
+    (command,) = commands_of(SayFiller, scenario.model_requested() + scenario.passes(700))
+    assert command.words == FILLER
     scenario.filler_sent(600)
     item_id = scenario.said(a.OutputStarted)[0].item.id
     scenario.speaks()
@@ -254,8 +254,8 @@ def test_no_filler_before_its_time() -> None:
     turn = scenario.driver.core.agent.turn
     assert turn is not None
     late_ms = scenario.driver.core.context.learned.usual.late_from_ms(turn.marks, turn.marks["voiced_last"] + 1_200)
-    assert orders_of(SayFiller, scenario.passes(late_ms - 1 - scenario.driver.now_ms)) == []
-    assert orders_of(SayFiller, scenario.passes(1)) != []
+    assert commands_of(SayFiller, scenario.passes(late_ms - 1 - scenario.driver.now_ms)) == []
+    assert commands_of(SayFiller, scenario.passes(1)) != []
 
 
 def test_a_filler_is_said_at_once_when_the_answer_can_only_be_late() -> None:
@@ -286,7 +286,7 @@ def test_no_filler_where_it_would_not_help(but: Any) -> None:
     scenario.says()
     scenario.model_requested()
     but(scenario)
-    assert orders_of(SayFiller, scenario.passes(3_000)) == []
+    assert commands_of(SayFiller, scenario.passes(3_000)) == []
 
 
 def test_no_filler_unless_it_is_set() -> None:
@@ -294,7 +294,7 @@ def test_no_filler_unless_it_is_set() -> None:
     scenario.has_ready(FILLER)
     scenario.says()
     scenario.model_requested()
-    assert orders_of(SayFiller, scenario.passes(3_000)) == []
+    assert commands_of(SayFiller, scenario.passes(3_000)) == []
 
 
 def test_no_filler_while_the_user_may_go_on() -> None:
@@ -307,7 +307,7 @@ def test_no_filler_while_the_user_may_go_on() -> None:
     scenario.pauses()
     scenario.transcribes()
     scenario.model_requested()
-    assert orders_of(SayFiller, scenario.passes(1_500)) == []
+    assert commands_of(SayFiller, scenario.passes(1_500)) == []
 
 
 def test_no_filler_when_the_answer_is_nearly_there() -> None:
@@ -318,7 +318,7 @@ def test_no_filler_when_the_answer_is_nearly_there() -> None:
     scenario.passes(300)
     scenario.token("Well the")
     scenario.clause("Well the")
-    assert orders_of(SayFiller, scenario.passes(100)) == []
+    assert commands_of(SayFiller, scenario.passes(100)) == []
 
 
 def test_never_two_turns_running() -> None:
@@ -326,7 +326,7 @@ def test_never_two_turns_running() -> None:
     fillers = []
     for _ in range(4):
         scenario.says()
-        fillers.append(len(orders_of(SayFiller, scenario.model_requested() + scenario.passes(2_000))))
+        fillers.append(len(commands_of(SayFiller, scenario.model_requested() + scenario.passes(2_000))))
         scenario.begins_to_answer()
         scenario.model_done()
         scenario.voice_done()
@@ -339,15 +339,15 @@ def test_one_filler_a_turn() -> None:
     scenario = with_filler()
     scenario.says("One")
     scenario.model_requested()
-    assert orders_of(SayFiller, scenario.passes(1_000)) != []
+    assert commands_of(SayFiller, scenario.passes(1_000)) != []
     scenario.filler_sent()
     got = scenario.speaks()
-    assert orders_of(StopReply, got) == [StopReply(1, 0)]
+    assert commands_of(StopReply, got) == [StopReply(1, 0)]
     scenario.pauses()
     scenario.transcribes("One two")
     scenario.stops()
     scenario.model_requested()
-    assert orders_of(SayFiller, scenario.passes(3_000)) == []
+    assert commands_of(SayFiller, scenario.passes(3_000)) == []
     scenario.answers()
     scenario.passes(5_000)
     assert scenario.driver.records["turn_s_0001"].actions == ("filler",)
@@ -375,13 +375,13 @@ def test_a_turn_that_failed_is_apologised_for() -> None:
     scenario = Scenario(budget_actions=PHRASES)
     scenario.says()
     scenario.model_requested()
-    (apology,) = orders_of(StartReply, scenario.breaks())
+    (apology,) = commands_of(StartReply, scenario.breaks())
     assert apology.words == APOLOGY
     assert scenario.ended() == [("failed", "llm_failed")]
     scenario.model_requested()
     scenario.token(APOLOGY)
     scenario.clause(APOLOGY)
-    assert orders_of(OpenGate, scenario.sound()) != []
+    assert commands_of(OpenGate, scenario.sound()) != []
     scenario.sent()
     scenario.model_done()
     scenario.voice_done()
@@ -401,7 +401,7 @@ def test_an_apology_that_fails_is_the_end_of_it() -> None:
     scenario.says()
     scenario.model_requested()
     scenario.breaks()
-    assert orders_of(StartReply, scenario.breaks("tts")) == []
+    assert commands_of(StartReply, scenario.breaks("tts")) == []
     assert scenario.outcomes() == [("failed", "llm: fake/llm: broke"), ("failed", "tts: fake/tts: broke")]
 
 
@@ -411,7 +411,7 @@ def test_a_voice_that_failed_apologises_only_with_sound_that_is_there() -> None:
         scenario.has_ready(*ready)
         scenario.says()
         scenario.model_requested()
-        assert len(orders_of(StartReply, scenario.breaks("tts"))) == n_apologies
+        assert len(commands_of(StartReply, scenario.breaks("tts"))) == n_apologies
 
 
 def test_words_that_were_lost_are_apologised_for() -> None:
@@ -419,7 +419,7 @@ def test_words_that_were_lost_are_apologised_for() -> None:
     scenario.speaks()
     scenario.pauses()
     got = scenario.stt_fails() + scenario.stops()
-    assert [order.words for order in orders_of(StartReply, got)] == [APOLOGY]
+    assert [command.words for command in commands_of(StartReply, got)] == [APOLOGY]
 
 
 def test_no_apology_for_text_or_beside_the_conversation() -> None:
@@ -427,7 +427,7 @@ def test_no_apology_for_text_or_beside_the_conversation() -> None:
         scenario = Scenario(budget_actions=PHRASES)
         scenario.creates(**reply)
         scenario.model_requested()
-        assert orders_of(StartReply, scenario.breaks()) == []
+        assert commands_of(StartReply, scenario.breaks()) == []
 
 
 def test_speech_stops_an_apology() -> None:
@@ -449,7 +449,7 @@ def test_immediate_new_request_replaces_the_apology() -> None:
     scenario.breaks()
     got = scenario.creates()
     assert scenario.said(a.Refused) == []
-    assert [order.words for order in orders_of(StartReply, got)] == [""]
+    assert [command.words for command in commands_of(StartReply, got)] == [""]
 
 
 def test_failed_speculative_reply_gets_no_apology() -> None:
@@ -458,7 +458,7 @@ def test_failed_speculative_reply_gets_no_apology() -> None:
     scenario.pauses()
     scenario.transcribes()
     scenario.model_requested()
-    assert orders_of(StartReply, scenario.breaks()) == []
+    assert commands_of(StartReply, scenario.breaks()) == []
 
 
 def test_a_reply_in_time_has_no_actions() -> None:

@@ -269,12 +269,12 @@ def test_a_client_adds_and_sees_and_forgets_an_item() -> None:
         a.ItemRetrieved(user("mine"))
     ]
     assert announced(driver.at(driver.now_ms, e.ItemDeleteRequested("evt", "mine"))) == [a.ItemDeleted("mine")]
-    for fact in (
+    for event in (
         e.ItemRetrieveRequested("evt", "mine"),
         e.ItemDeleteRequested("evt", "mine"),
         e.ItemTruncateRequested("evt", "mine", 0, 1),
     ):
-        (refused,) = announced(driver.at(driver.now_ms, fact))
+        (refused,) = announced(driver.at(driver.now_ms, event))
         assert isinstance(refused, a.Refused)
         assert (refused.event_id, refused.field) == ("evt", "item_id")
 

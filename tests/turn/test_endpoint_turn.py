@@ -86,7 +86,7 @@ def test_wait_is_limited() -> None:
 def test_what_was_cleared_says_nothing_of_the_next_turn() -> None:
     """Its text comes late, or its time is up, when the user has said something else and is done."""
 
-    def ends_after(*late: e.Fact) -> int:
+    def ends_after(*late: e.Event) -> int:
         driver = CoreDriver(ADAPTIVE)
         driver.at(100, e.SpeechStarted(0, 0))
         driver.at(500, e.TranscriptGrew(1, "I want to go to the"))

@@ -40,7 +40,7 @@ def session(strategy: Any, **more: Any) -> Scenario:
 
 
 def failures(scenario: Scenario) -> list[NoteStrategyFailure]:
-    return [order for order in scenario.driver.orders if isinstance(order, NoteStrategyFailure)]
+    return [command for command in scenario.driver.commands if isinstance(command, NoteStrategyFailure)]
 
 
 def paused(scenario: Scenario, words: str = "What time is it?") -> None:
@@ -64,8 +64,8 @@ def test_work_begins_and_the_answer_is_audible_when_the_strategy_says() -> None:
     scenario.token()
     scenario.clause()
     scenario.sound()
-    assert not any(isinstance(order, OpenGate) for order in scenario.is_silent(580))
-    assert any(isinstance(order, OpenGate) for order in scenario.is_silent(600))
+    assert not any(isinstance(command, OpenGate) for command in scenario.is_silent(580))
+    assert any(isinstance(command, OpenGate) for command in scenario.is_silent(600))
 
 
 @pytest.mark.parametrize(("final_ms", "n_turns"), [(None, 1), (600, 2), (2_000, 2), (60_000, 1)])
@@ -77,7 +77,7 @@ def test_a_user_who_goes_on_after_an_irrevocable_end_begins_another_turn(final_m
     scenario.passes(3_000)
     paused(scenario, "In Rome?")
     scenario.is_silent(600)
-    assert len({order.turn for order in scenario.started()}) == n_turns
+    assert len({command.turn for command in scenario.started()}) == n_turns
     over = [
         (record.turn, record.outcome, record.reason) for record in scenario.driver.records.values() if record.outcome
     ]
@@ -110,7 +110,7 @@ def test_a_turn_that_is_continued_in_time_is_not_ended_by_the_old_deadline() -> 
     scenario.pauses()
     scenario.transcribes("In Rome?")
     scenario.is_silent(600)
-    assert {order.turn for order in scenario.started()} == {1}
+    assert {command.turn for command in scenario.started()} == {1}
 
 
 # --- evidence -------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_a_strategy_that_fails_is_replaced_by_silence(strategy: Any, why: str) -
     (failure,) = failures(scenario)
     assert failure.strategy == "mine"
     assert failure.why.startswith(why)
-    assert SECRET not in repr(scenario.driver.orders)
+    assert SECRET not in repr(scenario.driver.commands)
 
 
 def test_a_strategy_that_is_not_installed_is_replaced_by_silence() -> None:

@@ -16,7 +16,7 @@ AUDIO_MS = 30_000
 
 
 def idle(scenario: Scenario, for_ms: int = TIMEOUT_MS) -> list[Any]:
-    """Let time pass in silence; return the orders, with those of the silence that was committed, if any."""
+    """Let time pass in silence; return the commands, with those of the silence that was committed, if any."""
     got = scenario.passes(for_ms)
     return got + (scenario.goes_silent(AUDIO_MS) if CommitSilence() in got else [])
 
@@ -30,9 +30,9 @@ def answered() -> Scenario:
     return scenario
 
 
-def prompted(orders: list[Any]) -> bool:
+def prompted(commands: list[Any]) -> bool:
     """Whether a reply was started."""
-    return any(isinstance(order, StartReply) for order in orders)
+    return any(isinstance(command, StartReply) for command in commands)
 
 
 def test_silence_is_committed_and_answered(answered: Scenario) -> None:
@@ -111,6 +111,6 @@ def test_noise_that_was_nothing_starts_it_anew(answered: Scenario) -> None:
 
 
 def test_unexpected_silence_commit_is_ignored() -> None:
-    """A fact that the state has no use for."""
+    """An event that the state has no use for."""
     scenario = Scenario()
     assert scenario.goes_silent(100) == []

@@ -40,7 +40,7 @@ def test_a_reply_that_waits_for_words_gives_way_too() -> None:
     scenario.commits()
     scenario.creates()
     got = scenario.speaks()
-    assert not any(isinstance(order, StopReply) for order in got)
+    assert not any(isinstance(command, StopReply) for command in got)
     assert scenario.ended() == [("cancelled", "turn_detected")]
     scenario.transcribes()
     assert scenario.started() == []
@@ -171,7 +171,7 @@ def test_noise_does_not_block_the_agent() -> None:
     """Speech without a pause ends with its deadline; what goes on is the next turn, and the reply is played over it."""
     scenario = Scenario(deadlines=Deadlines(utterance_ms=4_000))
     scenario.speaks(4_500)
-    assert names(scenario.driver.orders)[-5:] == [
+    assert names(scenario.driver.commands)[-5:] == [
         "InputSpeechStopped",
         "FlushTranscript",
         "EndUtterance",
@@ -222,7 +222,7 @@ def test_speech_beside_a_wished_reply_interrupts_it() -> None:
     assert scenario.driver.core.user.state is User.SPEAKING
 
 
-def test_stale_facts_change_nothing() -> None:
+def test_stale_events_change_nothing() -> None:
     """What an earlier revision still sends is counted and dropped."""
     scenario = Scenario()
     scenario.says()
@@ -230,7 +230,7 @@ def test_stale_facts_change_nothing() -> None:
     n_before = scenario.driver.core.ignored
     assert scenario.token("old", of=0) == []
     assert scenario.driver.core.ignored == n_before + 1
-    starts = [order for order in scenario.driver.orders if isinstance(order, StartReply)]
+    starts = [command for command in scenario.driver.commands if isinstance(command, StartReply)]
     assert [(start.turn, start.revision) for start in starts] == [(1, 0), (1, 1)]
 
 

@@ -1,7 +1,7 @@
 """Whatever happens in whatever order, the promises of a turn hold.
 
 In a random world the user, the transcriber, the client and the provider act at random instants. Some act late, twice,
-or never. The core receives all of these events, and every order is checked as it comes.
+or never. The core receives all of these events, and every command is checked as it comes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class World:
     ducked: str = ""
     outputs: dict[str, str] = field(default_factory=dict)
 
-    def fact(self, action: str, pick: int) -> e.Fact | None:
+    def event(self, action: str, pick: int) -> e.Event | None:
         now_ms = self.driver.now_ms
         running = [key for key in self.replies if key not in self.stopped]
         turn, revision = running[pick % len(running)] if running else (1, 0)
@@ -180,35 +180,35 @@ class World:
                 return e.SoundArrived(turn, revision, 99, 100, None)
         return None
 
-    def watch(self, orders: list[c.Order]) -> None:
-        """Check each order as the session would carry it out."""
-        for order in orders:
-            match order:
+    def watch(self, commands: list[c.Command]) -> None:
+        """Check each command as the session would carry it out."""
+        for command in commands:
+            match command:
                 case c.BeginUtterance(utterance):
                     self.utterance = utterance
                 case c.FlushTranscript(_, flush):
                     self.flush = flush
                 case c.StartReply():
-                    key = (order.turn, order.revision)
+                    key = (command.turn, command.revision)
                     assert key not in self.replies, "a reply of one revision starts once"
                     self.replies.append(key)
-                    if order.reply.audible:
+                    if command.reply.audible:
                         self.audible.add(key)
                 case c.StopReply():
-                    self.stopped.add((order.turn, order.revision))
+                    self.stopped.add((command.turn, command.revision))
                 case c.OpenGate():
-                    key = (order.turn, order.revision)
+                    key = (command.turn, command.revision)
                     assert key in self.replies
                     assert key not in self.stopped, "nothing of a stopped reply goes out"
                     assert key not in self.opened, "the gate of a revision opens once"
                     self.opened.add(key)
-                    assert order.response_id in self.open_responses
+                    assert command.response_id in self.open_responses
                 case c.SayFiller():
-                    key = (order.turn, order.revision)
+                    key = (command.turn, command.revision)
                     assert key in self.replies
                     assert key not in self.stopped | self.opened, "a filler comes before its answer"
-                    assert order.response_id in self.open_responses
-                    assert order.turn not in {turn for turn, _ in self.filled}, "a turn has one filler"
+                    assert command.response_id in self.open_responses
+                    assert command.turn not in {turn for turn, _ in self.filled}, "a turn has one filler"
                     self.filled.add(key)
                 case c.Notify(what):
                     self.announced(what)
@@ -269,9 +269,9 @@ def play(
         for part in parts_of(action):
             now_ms += wait_ms
             world.watch(world.driver.at(now_ms))
-            fact = world.fact(part, pick)
-            if fact is not None:
-                world.watch(world.driver.at(now_ms, fact))
+            event = world.event(part, pick)
+            if event is not None:
+                world.watch(world.driver.at(now_ms, event))
             if world.driver.core.agent.state is Agent.DUCKED and not late_ms:
                 assert Timer(Due.VERDICT) in world.driver.core.context.timers.due, "a lowered voice has its deadline"
     return world
@@ -347,6 +347,6 @@ FILLED_TWICE = [
 )
 @settings(max_examples=200, deadline=None)
 @given(plot=steps, core=cores)
-def test_the_same_facts_give_the_same_orders(plot: list[tuple[int, str, int]], core: CoreSettings) -> None:
-    """The core is a function of its facts: what a journal replays is what happened."""
-    assert play(plot, core).driver.orders == play(plot, core).driver.orders
+def test_the_same_events_give_the_same_commands(plot: list[tuple[int, str, int]], core: CoreSettings) -> None:
+    """The core is a function of its events: what a journal replays is what happened."""
+    assert play(plot, core).driver.commands == play(plot, core).driver.commands

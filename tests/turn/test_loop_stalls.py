@@ -59,7 +59,7 @@ def answered(*, stalled_ms: int) -> tuple[TurnRecord, list[NoteOverrun]]:
     got += scenario.clause() + scenario.sound() + scenario.sent() + scenario.model_done() + scenario.voice_done()
     got += scenario.passes(5_000)
     (record,) = scenario.driver.records.values()
-    return record, [order for order in got if isinstance(order, NoteOverrun)]
+    return record, [command for command in got if isinstance(command, NoteOverrun)]
 
 
 def test_an_answer_that_waited_for_the_loop_is_not_its_providers_fault() -> None:
@@ -67,11 +67,11 @@ def test_an_answer_that_waited_for_the_loop_is_not_its_providers_fault() -> None
     record, overruns = answered(stalled_ms=300)
     assert (stages(record)["llm_ttft"].duration_ms, stages(record)["llm_ttft"].verdict) == (400, "within")
     assert stages(record)["overhead"].owner == "server"
-    assert ("llm_ttft", "fake/llm") not in [(order.stage, order.owner) for order in overruns]
-    assert ("overhead", "server") in [(order.stage, order.owner) for order in overruns]
+    assert ("llm_ttft", "fake/llm") not in [(command.stage, command.owner) for command in overruns]
+    assert ("overhead", "server") in [(command.stage, command.owner) for command in overruns]
     slow, overruns = answered(stalled_ms=0)
     assert (stages(slow)["llm_ttft"].duration_ms, slow.total_ms) == (700, record.total_ms)
-    assert ("llm_ttft", "fake/llm") in [(order.stage, order.owner) for order in overruns]
+    assert ("llm_ttft", "fake/llm") in [(command.stage, command.owner) for command in overruns]
 
 
 @pytest.mark.parametrize("stage", ["llm_ttft", "first_clause", "tts_ttfb"])
@@ -220,13 +220,13 @@ def test_turn_retains_stalls_until_it_is_audible() -> None:
 
 @given(
     gaps=st.lists(st.integers(0, 300), min_size=len(MARKS), max_size=len(MARKS)),
-    order=st.permutations(range(2, 5)),
+    command=st.permutations(range(2, 5)),
     edges=st.lists(st.integers(4_500, 8_500), min_size=2, max_size=12, unique=True),
 )
-def test_the_parts_make_the_total_whatever_was_held(gaps: list[int], order: list[int], edges: list[int]) -> None:
+def test_the_parts_make_the_total_whatever_was_held(gaps: list[int], command: list[int], edges: list[int]) -> None:
     """For any marks and any holds, end to end; no stage is longer than without them."""
     names = [name for name, _ in MARKS]
-    names[2:5] = [names[i] for i in order]
+    names[2:5] = [names[i] for i in command]
     marks = {name: 5_000 + sum(gaps[:i]) for i, name in enumerate(names)}
     at = sorted(edges)
     record = held(*zip(at[::2], at[1::2], strict=False), marks=tuple(marks.items()))

@@ -128,7 +128,7 @@ def test_backchannel() -> None:
     scenario.pauses()
     scenario.transcribes("Mm-hmm.")
     got = scenario.stops()
-    assert any(isinstance(order, DropUtterance) for order in got)
+    assert any(isinstance(command, DropUtterance) for command in got)
     scenario.passes(20_000)
     assert kinds(scenario) == ["ducked", "acknowledgement"]
     others = [

@@ -117,7 +117,7 @@ def test_only_an_earlier_deadline_sets_the_alarm_again() -> None:
 def test_illegal_move_is_counted() -> None:
     """And carried out: our bug must not hold up a call."""
     transitions = Transitions()
-    transitions.fact = e.SpeechPaused
+    transitions.event = e.SpeechPaused
     assert transitions.move(User.QUIET, User.ENDED) is User.ENDED
     assert transitions.illegal_moves == ["user quiet -> ended by SpeechPaused"]
     assert may_follow(Agent.IDLE, e.SpeechPaused) == frozenset()
@@ -131,7 +131,7 @@ def test_every_state_can_be_left_and_reached() -> None:
 
 
 def test_transition_diagram() -> None:
-    """Each pair of states is one arrow, with the facts that lead along it."""
+    """Each pair of states is one arrow, with the events that lead along it."""
     lines = diagram().splitlines()
     assert lines[:3] == ["stateDiagram-v2", "    state user {", "        [*] --> user_quiet"]
     assert "        user_holding --> user_ended: SilenceGrew, TimePassed" in lines

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tests.turn.test_invariants import cores, play, steps
 from voicepipe.turn import events as e
-from voicepipe.turn.commands import Order
+from voicepipe.turn.commands import Command
 from voicepipe.turn.core import EVERYTHING, NOTHING, After, Core
-from voicepipe.turn.events import Fact
+from voicepipe.turn.events import Event
 from voicepipe.turn.settings import CoreSettings
 
 
@@ -21,9 +21,9 @@ class ThoroughCore(Core):
         super()._follow(EVERYTHING, now_ms)
 
 
-def orders_of(core: Core, facts: list[tuple[int, Fact]]) -> list[Order]:
-    """What these facts, each at its time, let the core order."""
-    return [order for now_ms, fact in facts for order in core.handle(fact, now_ms)]
+def commands_of(core: Core, events: list[tuple[int, Event]]) -> list[Command]:
+    """What these events, each at its time, make the core command."""
+    return [command for now_ms, event in events for command in core.handle(event, now_ms)]
 
 
 @settings(max_examples=400, deadline=None)
@@ -33,7 +33,7 @@ def test_no_event_needs_a_pass_that_it_leaves_out(
 ) -> None:
     """Whatever happens in whatever order, also where the clock's own events come late."""
     driver = play(plot, core, late_ms=late_ms).driver
-    assert orders_of(ThoroughCore("s", driver.settings, core), driver.facts) == driver.orders
+    assert commands_of(ThoroughCore("s", driver.settings, core), driver.events) == driver.commands
 
 
 def test_a_row_that_leaves_out_too_much_is_found() -> None:
@@ -43,4 +43,4 @@ def test_a_row_that_leaves_out_too_much_is_found() -> None:
     hurried = Core("s", driver.settings, CoreSettings(speculate=True))
     handler, _ = hurried.handlers[e.TranscriptFinished]
     hurried.handlers[e.TranscriptFinished] = (handler, NOTHING)
-    assert orders_of(hurried, driver.facts) != driver.orders
+    assert commands_of(hurried, driver.events) != driver.commands

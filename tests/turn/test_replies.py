@@ -378,7 +378,7 @@ def test_leaving_in_mid_reply() -> None:
     scenario.begins_to_answer("One two three four five six.", 2_000)
     scenario.passes(950)
     got = scenario.leaves()
-    assert [type(order).__name__ for order in got if isinstance(order, StopReply)] == ["StopReply"]
+    assert [type(command).__name__ for command in got if isinstance(command, StopReply)] == ["StopReply"]
     assert scenario.outcomes() == [("abandoned", "the user left")]
     assert scenario.driver.records["turn_s_0001"].played_text == "One two three"
 
@@ -388,7 +388,7 @@ def test_the_gate_opens_once() -> None:
     scenario = Scenario()
     scenario.says()
     scenario.answers()
-    assert sum(isinstance(order, OpenGate) for order in scenario.driver.orders) == 1
+    assert sum(isinstance(command, OpenGate) for command in scenario.driver.commands) == 1
 
 
 def test_tokens_are_sent_with_the_response() -> None:

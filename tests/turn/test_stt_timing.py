@@ -164,8 +164,8 @@ def test_many_short_utterances_are_all_notified() -> None:
     settings = TurnSettings(detection="none", transcribe=True, create_response=False)
     core, now_ms, notices = Core("sess_s", settings), 0, list[a.Notification]()
 
-    def post(fact: e.Fact) -> None:
-        notices.extend(order.what for order in core.handle(fact, now_ms) if isinstance(order, Notify))
+    def post(event: e.Event) -> None:
+        notices.extend(command.what for command in core.handle(event, now_ms) if isinstance(command, Notify))
 
     post(e.SettingsChanged(settings))
     for number in range(1, 2 * REMEMBERED_UTTERANCES):

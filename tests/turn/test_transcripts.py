@@ -206,7 +206,7 @@ def test_more_pauses_than_flushes() -> None:
     for _ in range(4):
         scenario.speaks()
         scenario.pauses()
-    assert names(scenario.driver.orders).count("FlushTranscript") == 2
+    assert names(scenario.driver.commands).count("FlushTranscript") == 2
     got = scenario.stops()
     assert "FlushTranscript" in names(got)
     scenario.transcribes()

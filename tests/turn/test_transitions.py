@@ -154,8 +154,8 @@ USER_PLOTS: list[tuple[Plot, Plot, User, type, User]] = [
     (a_pause, lambda s: s.speaks(), User.HOLDING, e.SpeechStarted, User.SPEAKING),
     (a_pause, lambda s: s.stops(), User.HOLDING, e.SilenceGrew, User.ENDED),
     (a_pause, lambda s: s.passes(3_000), User.HOLDING, e.TimePassed, User.ENDED),
-    *((speech, act, User.SPEAKING, fact, User.QUIET) for fact, act in (PUT_AWAY | LEFT).items()),
-    *((a_pause, act, User.HOLDING, fact, User.QUIET) for fact, act in (PUT_AWAY | LEFT).items()),
+    *((speech, act, User.SPEAKING, event, User.QUIET) for event, act in (PUT_AWAY | LEFT).items()),
+    *((a_pause, act, User.HOLDING, event, User.QUIET) for event, act in (PUT_AWAY | LEFT).items()),
     (the_end, lambda s: s.speaks(), User.ENDED, e.SpeechStarted, User.SPEAKING),
     (the_end, lambda s: s.transcribes(""), User.ENDED, e.TranscriptFinished, User.QUIET),
     (the_end, lambda s: s.stt_fails(), User.ENDED, e.TranscriberFailed, User.QUIET),
@@ -169,9 +169,9 @@ USER_PLOTS: list[tuple[Plot, Plot, User, type, User]] = [
 
 @pytest.mark.parametrize("plot", USER_PLOTS, ids=lambda p: f"{p[2].value}-{p[3].__name__}-{p[4].value}")
 def test_user_transitions(plot: tuple[Plot, Plot, User, type, User]) -> None:
-    """From each state, by each fact that matters there."""
-    before, act, source, fact, target = plot
-    check_moves(line(), before, act, Move(source, fact, target))
+    """From each state, by each event that matters there."""
+    before, act, source, event, target = plot
+    check_moves(line(), before, act, Move(source, event, target))
 
 
 def test_speech_without_interruption_starts_a_turn() -> None:
@@ -202,17 +202,17 @@ OUTPUT: dict[type, tuple[Plot, Plot]] = {
 }
 
 
-@pytest.mark.parametrize("fact", OUTPUT, ids=lambda fact: fact.__name__)
+@pytest.mark.parametrize("event", OUTPUT, ids=lambda event: event.__name__)
 @pytest.mark.parametrize("playing", [False, True])
-def test_the_first_output_opens_the_gate_of_a_turn_that_is_over(fact: type, playing: bool) -> None:
+def test_the_first_output_opens_the_gate_of_a_turn_that_is_over(event: type, playing: bool) -> None:
     """And with it the turn can't be revised any more."""
-    check_output(fact, playing=playing)
+    check_output(event, playing=playing)
 
 
-def check_output(fact: type, *, playing: bool = False) -> Scenario:
-    before, act = OUTPUT[fact]
+def check_output(event: type, *, playing: bool = False) -> Scenario:
+    before, act = OUTPUT[event]
     scenario = line(playing=playing)
-    if fact is e.ModelTextReceived:  # a reply in text is ready with its first words
+    if event is e.ModelTextReceived:  # a reply in text is ready with its first words
         scenario.changes(reply=text_only())
     scenario.says()
     before(scenario)
@@ -221,7 +221,7 @@ def check_output(fact: type, *, playing: bool = False) -> Scenario:
         (Agent.READY, Agent.SPEAKING),
         (User.ENDED, User.QUIET),
     ]
-    return check_moves(scenario, lambda s: None, act, *(Move(source, fact, target) for source, target in moves))
+    return check_moves(scenario, lambda s: None, act, *(Move(source, event, target) for source, target in moves))
 
 
 def text_only() -> ReplySettings:
@@ -232,8 +232,8 @@ def text_only() -> ReplySettings:
 @pytest.mark.parametrize("playing", [False, True])
 def test_an_answer_that_was_guessed_waits_for_the_end_of_the_turn(playing: bool) -> None:
     """The end of the turn is noticed by the VAD, or by the clock when the VAD reports nothing."""
-    for fact, act in ENDS_THE_PAUSE.items():
-        check_moves(line(playing=playing), guessed, act, Move(Agent.READY, fact, Agent.SPEAKING))
+    for event, act in ENDS_THE_PAUSE.items():
+        check_moves(line(playing=playing), guessed, act, Move(Agent.READY, event, Agent.SPEAKING))
 
 
 ENDS_THE_PAUSE: dict[type, Plot] = {e.SilenceGrew: lambda s: s.stops(), e.TimePassed: lambda s: s.passes(2_500)}
@@ -251,21 +251,21 @@ NO_USE: dict[type, Plot] = {
 }
 
 
-@pytest.mark.parametrize("fact", [*NO_USE, e.UserLeft], ids=lambda fact: fact.__name__)
+@pytest.mark.parametrize("event", [*NO_USE, e.UserLeft], ids=lambda event: event.__name__)
 @pytest.mark.parametrize("guess", [guessing, guessed])
 @pytest.mark.parametrize("playing", [False, True])
-def test_a_guess_that_is_no_use_is_put_away(fact: type, guess: Plot, playing: bool) -> None:
+def test_a_guess_that_is_no_use_is_put_away(event: type, guess: Plot, playing: bool) -> None:
     """The client gets no notice of the reply; audio that still plays goes on playing."""
-    scenario = check_useless_reply(fact, guess, playing=playing)
+    scenario = check_useless_reply(event, guess, playing=playing)
     assert scenario.ended() == [("completed", "")] * playing
 
 
-def check_useless_reply(fact: type, guess: Plot, *, playing: bool = False) -> Scenario:
+def check_useless_reply(event: type, guess: Plot, *, playing: bool = False) -> Scenario:
     source = Agent.PREPARING if guess is guessing else Agent.READY
-    target = Agent.SPEAKING if playing and fact is not e.UserLeft else Agent.IDLE
-    before = ON_ITS_WORD[guess] if fact is e.TranscriberFailed else guess
+    target = Agent.SPEAKING if playing and event is not e.UserLeft else Agent.IDLE
+    before = ON_ITS_WORD[guess] if event is e.TranscriberFailed else guess
     return check_moves(
-        line(playing=playing, deadlines=SHORT_DEADLINES), before, (NO_USE | LEFT)[fact], Move(source, fact, target)
+        line(playing=playing, deadlines=SHORT_DEADLINES), before, (NO_USE | LEFT)[event], Move(source, event, target)
     )
 
 
@@ -340,10 +340,10 @@ OVER: dict[type, tuple[Plot, Plot]] = {
 }
 
 
-@pytest.mark.parametrize("fact", OVER, ids=lambda fact: fact.__name__)
-def test_a_reply_is_over(fact: type) -> None:
+@pytest.mark.parametrize("event", OVER, ids=lambda event: event.__name__)
+def test_a_reply_is_over(event: type) -> None:
     """It was played, or broke, or was cut; then the line is silent."""
-    scenario = check_moves(line(), *OVER[fact], Move(Agent.SPEAKING, fact, Agent.IDLE))
+    scenario = check_moves(line(), *OVER[event], Move(Agent.SPEAKING, event, Agent.IDLE))
     assert scenario.outcomes()[-1][0] is not None
 
 
@@ -410,17 +410,17 @@ TAKES: dict[type, Plot] = {
 }
 
 
-@pytest.mark.parametrize("fact", TAKES, ids=lambda fact: fact.__name__)
+@pytest.mark.parametrize("event", TAKES, ids=lambda event: event.__name__)
 @pytest.mark.parametrize("before", [ducked, restored])
-def test_overlap_becomes_an_interruption(fact: type, before: Plot) -> None:
+def test_overlap_becomes_an_interruption(event: type, before: Plot) -> None:
     """Their words say so, or that their voice lasts, or the client."""
-    check_interruption(fact, before)
+    check_interruption(event, before)
 
 
-def check_interruption(fact: type, before: Plot) -> Scenario:
-    source = Agent.SPEAKING if fact is e.SpeechWentOn or before is restored else Agent.DUCKED
+def check_interruption(event: type, before: Plot) -> Scenario:
+    source = Agent.SPEAKING if event is e.SpeechWentOn or before is restored else Agent.DUCKED
     moves = ((source, Agent.INTERRUPTED), (Agent.INTERRUPTED, Agent.IDLE), (User.QUIET, User.SPEAKING))
-    return check_moves(line(), before, TAKES[fact], *(Move(this, fact, then) for this, then in moves))
+    return check_moves(line(), before, TAKES[event], *(Move(this, event, then) for this, then in moves))
 
 
 def check_long_word() -> Scenario:
@@ -441,14 +441,14 @@ MURMURS: dict[type, Plot] = {
 }
 
 
-def check_murmur(fact: type) -> Scenario:
-    return check_moves(line(), ducked_by_a_murmur, MURMURS[fact], Move(User.SPEAKING, fact, User.HOLDING))
+def check_murmur(event: type) -> Scenario:
+    return check_moves(line(), ducked_by_a_murmur, MURMURS[event], Move(User.SPEAKING, event, User.HOLDING))
 
 
-@pytest.mark.parametrize("fact", MURMURS, ids=lambda fact: fact.__name__)
-def test_paused_overlap_becomes_a_turn(fact: type) -> None:
+@pytest.mark.parametrize("event", MURMURS, ids=lambda event: event.__name__)
+def test_paused_overlap_becomes_a_turn(event: type) -> None:
     """Their turn begins with a pause."""
-    check_murmur(fact)
+    check_murmur(event)
 
 
 def lost_early(scenario: Scenario) -> None:
@@ -476,10 +476,10 @@ GOES_ON: dict[type, tuple[Plot, Plot]] = {
 }
 
 
-@pytest.mark.parametrize("fact", GOES_ON, ids=lambda fact: fact.__name__)
-def test_overlap_is_dismissed(fact: type) -> None:
+@pytest.mark.parametrize("event", GOES_ON, ids=lambda event: event.__name__)
+def test_overlap_is_dismissed(event: type) -> None:
     """The agent goes on."""
-    check_moves(line(), *GOES_ON[fact], Move(Agent.DUCKED, fact, Agent.SPEAKING))
+    check_moves(line(), *GOES_ON[event], Move(Agent.DUCKED, event, Agent.SPEAKING))
 
 
 def broken_off(scenario: Scenario) -> None:
@@ -513,11 +513,11 @@ PLAYED: dict[type, tuple[Plot, Plot]] = {
 }
 
 
-@pytest.mark.parametrize("fact", PLAYED, ids=lambda fact: fact.__name__)
-def test_the_agent_has_finished_before_it_was_known(fact: type) -> None:
+@pytest.mark.parametrize("event", PLAYED, ids=lambda event: event.__name__)
+def test_the_agent_has_finished_before_it_was_known(event: type) -> None:
     """The agent is silent, and the user's speech takes the turn."""
-    moves = Move(Agent.DUCKED, fact, Agent.IDLE), Move(User.QUIET, fact, User.SPEAKING)
-    check_moves(line(), *PLAYED[fact], *moves)
+    moves = Move(Agent.DUCKED, event, Agent.IDLE), Move(User.QUIET, event, User.SPEAKING)
+    check_moves(line(), *PLAYED[event], *moves)
 
 
 ANSWERED: dict[type, tuple[Plot, Plot]] = {
@@ -543,19 +543,19 @@ def murmured(scenario: Scenario, before: Callable[[], object] = lambda: None) ->
     scenario.passes(50)
 
 
-@pytest.mark.parametrize("fact", ANSWERED, ids=lambda fact: fact.__name__)
-def test_an_acknowledgement_at_the_end_is_an_answer(fact: type) -> None:
+@pytest.mark.parametrize("event", ANSWERED, ids=lambda event: event.__name__)
+def test_an_acknowledgement_at_the_end_is_an_answer(event: type) -> None:
     """It opens a turn, and work on that begins."""
-    check_answer(fact)
+    check_answer(event)
 
 
-def check_answer(fact: type) -> Scenario:
+def check_answer(event: type) -> Scenario:
     moves = (
-        Move(User.QUIET, fact, User.SPEAKING),
-        Move(User.SPEAKING, fact, User.HOLDING),
-        Move(Agent.IDLE, fact, Agent.PREPARING),
+        Move(User.QUIET, event, User.SPEAKING),
+        Move(User.SPEAKING, event, User.HOLDING),
+        Move(Agent.IDLE, event, Agent.PREPARING),
     )
-    return check_moves(line(), *ANSWERED[fact], *moves)
+    return check_moves(line(), *ANSWERED[event], *moves)
 
 
 def preparing_over_it(scenario: Scenario) -> None:
@@ -582,18 +582,20 @@ def played_for_long(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("before", [preparing_over_it, ready_over_it])
-@pytest.mark.parametrize("fact", [e.SpeechWentOn, e.TranscriptGrew], ids=lambda fact: fact.__name__)
-def test_the_next_reply_yields_with_the_one_that_plays(before: Plot, fact: type) -> None:
+@pytest.mark.parametrize("event", [e.SpeechWentOn, e.TranscriptGrew], ids=lambda event: event.__name__)
+def test_the_next_reply_yields_with_the_one_that_plays(before: Plot, event: type) -> None:
     """Both are put away."""
-    check_both_machines(before, fact)
+    check_both_machines(before, event)
 
 
-def check_both_machines(before: Plot, fact: type) -> Scenario:
+def check_both_machines(before: Plot, event: type) -> Scenario:
     source = Agent.PREPARING if before is preparing_over_it else Agent.READY
     act = (
-        TAKES[fact] if fact is e.TranscriptGrew else lambda s: s.driver.at(s.driver.now_ms + 10, e.SpeechWentOn(1_200))
+        TAKES[event]
+        if event is e.TranscriptGrew
+        else lambda s: s.driver.at(s.driver.now_ms + 10, e.SpeechWentOn(1_200))
     )
-    return check_moves(line(), before, act, Move(source, fact, Agent.IDLE))
+    return check_moves(line(), before, act, Move(source, event, Agent.IDLE))
 
 
 def requested_while_ducked(scenario: Scenario) -> None:
@@ -654,20 +656,20 @@ BEGINS: dict[type, tuple[Plot, Plot]] = {
 }
 
 
-@pytest.mark.parametrize("fact", BEGINS, ids=lambda fact: fact.__name__)
+@pytest.mark.parametrize("event", BEGINS, ids=lambda event: event.__name__)
 @pytest.mark.parametrize("playing", [False, True])
-def test_a_reply_begins(fact: type, playing: bool) -> None:
+def test_a_reply_begins(event: type, playing: bool) -> None:
     """Its turn is over and its words are known, or what was in the way is gone."""
-    check_beginning(fact, playing=playing)
+    check_beginning(event, playing=playing)
 
 
-def check_beginning(fact: type, *, playing: bool = False) -> Scenario:
+def check_beginning(event: type, *, playing: bool = False) -> Scenario:
     source = Agent.SPEAKING if playing else Agent.IDLE
     scenario = line(playing=playing)
-    before, act = BEGINS[fact]
+    before, act = BEGINS[event]
     before(scenario)
     n_started = len(scenario.started())
-    check_moves(scenario, lambda s: None, act, Move(source, fact, Agent.PREPARING))
+    check_moves(scenario, lambda s: None, act, Move(source, event, Agent.PREPARING))
     assert len(scenario.started()) == n_started + 1
     return scenario
 
@@ -689,31 +691,31 @@ def all_scenarios() -> list[Scenario]:
     """Every plot of this file."""
     both = (False, True)
     return [
-        *(check_moves(line(), before, act, Move(was, fact, now)) for before, act, was, fact, now in USER_PLOTS),
-        *(check_output(fact, playing=playing) for fact, playing in product(OUTPUT, both)),
+        *(check_moves(line(), before, act, Move(was, event, now)) for before, act, was, event, now in USER_PLOTS),
+        *(check_output(event, playing=playing) for event, playing in product(OUTPUT, both)),
         *(
-            check_moves(line(), guessed, act, Move(Agent.READY, fact, Agent.SPEAKING))
-            for fact, act in ENDS_THE_PAUSE.items()
+            check_moves(line(), guessed, act, Move(Agent.READY, event, Agent.SPEAKING))
+            for event, act in ENDS_THE_PAUSE.items()
         ),
         *(
-            check_useless_reply(fact, guess, playing=playing)
-            for fact, guess, playing in product([*NO_USE, e.UserLeft], (guessing, guessed), both)
+            check_useless_reply(event, guess, playing=playing)
+            for event, guess, playing in product([*NO_USE, e.UserLeft], (guessing, guessed), both)
         ),
         *(check_cancel(playing=playing) for playing in both),
-        *(check_moves(line(), *plot, Move(Agent.SPEAKING, fact, Agent.IDLE)) for fact, plot in OVER.items()),
+        *(check_moves(line(), *plot, Move(Agent.SPEAKING, event, Agent.IDLE)) for event, plot in OVER.items()),
         check_immediate_interruption(),
-        *(check_interruption(fact, before) for fact, before in product(TAKES, (ducked, restored))),
+        *(check_interruption(event, before) for event, before in product(TAKES, (ducked, restored))),
         check_long_word(),
-        *(check_murmur(fact) for fact in MURMURS),
-        *(check_moves(line(), *plot, Move(Agent.DUCKED, fact, Agent.SPEAKING)) for fact, plot in GOES_ON.items()),
-        *(check_moves(line(), *plot, Move(Agent.DUCKED, fact, Agent.IDLE)) for fact, plot in PLAYED.items()),
-        *(check_answer(fact) for fact in ANSWERED),
+        *(check_murmur(event) for event in MURMURS),
+        *(check_moves(line(), *plot, Move(Agent.DUCKED, event, Agent.SPEAKING)) for event, plot in GOES_ON.items()),
+        *(check_moves(line(), *plot, Move(Agent.DUCKED, event, Agent.IDLE)) for event, plot in PLAYED.items()),
+        *(check_answer(event) for event in ANSWERED),
         *(
             check_both_machines(*plot)
             for plot in product((preparing_over_it, ready_over_it), (e.SpeechWentOn, e.TranscriptGrew))
         ),
         check_clear(),
-        *(check_beginning(fact, playing=playing) for fact, playing in product(BEGINS, both)),
+        *(check_beginning(event, playing=playing) for event, playing in product(BEGINS, both)),
         postponed_turn(),
         prompt(),
     ]
@@ -735,6 +737,6 @@ def test_every_transition_is_covered() -> None:
     """A row without a plot is one that can't happen, or one that the tests forgot."""
     covered = {move for scenario in all_scenarios() for move in scenario.driver.moves}
     table = states.USER_TRANSITIONS.items() | states.AGENT_TRANSITIONS.items()
-    rows = {Move(source, fact, target) for (source, fact), targets in table for target in targets}
+    rows = {Move(source, event, target) for (source, event), targets in table for target in targets}
     assert {str(row) for row in rows - covered} == set()
     assert {str(move) for move in covered - rows} == set()

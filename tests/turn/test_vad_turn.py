@@ -33,7 +33,7 @@ def test_a_turn_goes_from_speech_to_a_reply_that_is_played() -> None:
     driver = CoreDriver(TurnSettings(transcribe=True))
     spoken_turn(driver)
     answered(driver, 2_500)
-    assert names(driver.orders) == [
+    assert names(driver.commands) == [
         "BeginUtterance", "InputSpeechStarted", "FlushTranscript", "InputSpeechStopped", "EndUtterance",
         "AudioCommitted", "ItemAdded", "TranscriptDelta", "TranscriptDone", "StartReply", "ResponseStarted",
         "OutputStarted", "OpenGate", "ResponseEnded", "KeepRecord", "NoteOverrun",
@@ -56,7 +56,7 @@ def test_speech_again_before_the_turn_is_over_is_the_same_utterance() -> None:
     driver.at(2_080, e.SpeechPaused(2_000, 2_000))
     driver.at(2_300, e.SpeechStarted(2_240, 2_240))
     driver.at(3_080, e.SpeechPaused(3_000, 3_000))
-    assert names(driver.orders) == ["BeginUtterance", "InputSpeechStarted", "FlushTranscript", "FlushTranscript"]
+    assert names(driver.commands) == ["BeginUtterance", "InputSpeechStarted", "FlushTranscript", "FlushTranscript"]
     assert driver.core.user.state is User.HOLDING
 
 
@@ -70,7 +70,7 @@ def test_speech_after_the_end_and_before_sound_revises_the_turn() -> None:
     driver.at(3_080, e.SpeechPaused(3_000, 3_000))
     driver.at(3_200, e.TranscriptFinished(2, 1, "In Paris?"))
     got = driver.at(3_500, e.SilenceGrew(500))
-    start = next(order for order in got if isinstance(order, StartReply))
+    start = next(command for command in got if isinstance(command, StartReply))
     assert (start.turn, start.revision, len(start.items)) == (1, 1, 2)
     answered(driver, 3_500, revision=1)
     assert driver.at(3_600, e.ModelTextReceived(1, 0, "stale")) == []
@@ -124,7 +124,7 @@ def test_nothing_was_said() -> None:
     driver.at(1_280, e.SpeechPaused(1_200, 1_200))
     driver.at(1_400, e.TranscriptFinished(1, 1, ""))
     driver.at(1_700, e.SilenceGrew(500))
-    assert names(driver.orders)[-3:] == ["ItemAdded", "TranscriptDone", "KeepRecord"]
+    assert names(driver.commands)[-3:] == ["ItemAdded", "TranscriptDone", "KeepRecord"]
     assert driver.records["turn_s_0001"].outcome == "abandoned"
     assert driver.core.user.state is User.QUIET
 

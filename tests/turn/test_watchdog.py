@@ -34,10 +34,10 @@ def test_what_nothing_would_end_is_ended(plot: Callable[[Scenario], None]) -> No
     scenario = Scenario()
     plot(scenario)
     scenario.driver.core.context.timers.clear_all()
-    scenario.truncates("nothing", 0)  # any fact: it looks behind each
+    scenario.truncates("nothing", 0)  # any event: it looks behind each
     scenario.passes(60_000)
     assert scenario.driver.core.n_stuck >= 1
-    assert any(isinstance(order, NoteStuck) for order in scenario.driver.orders)
+    assert any(isinstance(command, NoteStuck) for command in scenario.driver.commands)
     assert scenario.driver.core.agent.state is Agent.IDLE
     assert scenario.driver.core.user.state is User.QUIET
     assert scenario.driver.core.illegal_moves == []

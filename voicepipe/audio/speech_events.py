@@ -1,4 +1,4 @@
-"""The edges of the user's speech, as the voice activity detector reports them: facts in the past tense. The session
+"""The edges of the user's speech, as the voice activity detector reports them: events in the past tense. The session
 core decides whose turn it is.
 """
 

@@ -73,9 +73,9 @@ def _rows(path: Path, data: bytes) -> Iterator[Mapping[str, Any]]:
 def _recorded(data: bytes) -> Iterator[Mapping[str, Any]]:
     latest: dict[str, Mapping[str, Any]] = {}
     for line in read_journal(data).lines:
-        for order in line.orders:
-            if order.get("is") == "KeepRecord":
-                latest[order["record"]["id"]] = order["record"]
+        for command in line.commands:
+            if command.get("is") == "KeepRecord":
+                latest[command["record"]["id"]] = command["record"]
     yield from latest.values()
 
 

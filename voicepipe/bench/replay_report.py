@@ -11,15 +11,15 @@ from voicepipe.telemetry.journal.format import JournalFile, Plain
 from voicepipe.telemetry.journal.plain import plain
 from voicepipe.telemetry.journal.replay import Difference, Replayed
 
-FACTS_BEFORE = 3
+EVENTS_BEFORE = 3
 """Number of events shown before the one that differs."""
 
 
 def replay_lines(journal: JournalFile, replayed: Replayed) -> Iterator[str]:
     """Yield the replay as lines of text."""
     texts = "with its words" if journal.texts == "plain" else "without its words"
-    facts = f"{replayed.n_facts} facts in {replayed.last_ms / 1_000:.1f} s"
-    yield f"{journal.opening.session}, agent {journal.agent}, {facts}, {texts}, by voicepipe {journal.version}"
+    events = f"{replayed.n_events} events in {replayed.last_ms / 1_000:.1f} s"
+    yield f"{journal.opening.session}, agent {journal.agent}, {events}, {texts}, by voicepipe {journal.version}"
     if journal.lacks:
         yield f"incomplete: {journal.lacks}"
     yield f"{'turn':<6}{'cause':<9}{'outcome':<13}{'heard':>7}  {'first breach':<41} user"
@@ -38,10 +38,10 @@ def replay_lines(journal: JournalFile, replayed: Replayed) -> Iterator[str]:
 
 
 def _difference(journal: JournalFile, found: Difference) -> Iterator[str]:
-    yield f"first difference at fact {found.fact_number}, {found.now_ms} ms:"
-    for line in journal.lines[max(0, found.fact_number - 1 - FACTS_BEFORE) : found.fact_number]:
-        yield f"  {line.number:>6} {line.now_ms:>8} ms  {_short(plain(line.fact))}"
-    yield f"  order {found.place + 1} of this fact"
+    yield f"first difference at event {found.event_number}, {found.now_ms} ms:"
+    for line in journal.lines[max(0, found.event_number - 1 - EVENTS_BEFORE) : found.event_number]:
+        yield f"  {line.number:>6} {line.now_ms:>8} ms  {_short(plain(line.event))}"
+    yield f"  command {found.place + 1} of this event"
     yield f"    expected {_short(found.expected)}"
     yield f"    got      {_short(found.got)}"
     if found.expected is not None and found.got is not None:
@@ -49,14 +49,14 @@ def _difference(journal: JournalFile, found: Difference) -> Iterator[str]:
             yield f"    {path}: expected {_value(expected)}, got {_value(got)}"
 
 
-def _short(order: Plain | None) -> str:
-    if order is None:
+def _short(command: Plain | None) -> str:
+    if command is None:
         return "nothing more"
-    inner = order.get("what")
+    inner = command.get("what")
     if isinstance(inner, dict):
-        return f"{order['is']}: {_short(inner)}"
-    values = ", ".join(f"{name}={_value(value)}" for name, value in order.items() if name != "is")
-    return f"{order['is']}({values})"[:160]
+        return f"{command['is']}: {_short(inner)}"
+    values = ", ".join(f"{name}={_value(value)}" for name, value in command.items() if name != "is")
+    return f"{command['is']}({values})"[:160]
 
 
 def _value(value: Any) -> str:
@@ -69,11 +69,11 @@ def plain_replay(journal: JournalFile, replayed: Replayed) -> dict[str, Any]:
     return {
         "session": journal.opening.session,
         "agent": journal.agent,
-        "facts": replayed.n_facts,
+        "events": replayed.n_events,
         "incomplete": journal.lacks,
         "difference": None
         if found is None
-        else {"fact": found.fact_number, "at_ms": found.now_ms, "expected": found.expected, "got": found.got},
+        else {"event": found.event_number, "at_ms": found.now_ms, "expected": found.expected, "got": found.got},
         "turns": [
             {"turn": r.turn, "id": r.id, "cause": r.cause, "outcome": r.outcome, "total_ms": r.total_ms}
             for r in sorted(replayed.records.values(), key=lambda r: r.turn)

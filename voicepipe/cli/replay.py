@@ -78,7 +78,7 @@ def _hint(option: str) -> Any:
 
 def _with_strategies(journal: JournalFile, changes: Changes) -> JournalFile:
     """Return the journal with the code of the end-of-turn strategies that it and the changes name."""
-    names = {line.fact.settings.end_of_turn for line in journal.lines if isinstance(line.fact, SettingsChanged)}
+    names = {line.event.settings.end_of_turn for line in journal.lines if isinstance(line.event, SettingsChanged)}
     names |= {journal.opening.settings.end_of_turn, changes.values.get("end_of_turn", SILENCE)}
     strategies = strategies_named(sorted(names), key="end_of_turn")
     return replace(journal, opening=replace(journal.opening, strategies=strategies))

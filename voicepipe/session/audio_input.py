@@ -35,7 +35,7 @@ ECHO_FROM_MS = 600
 WAITING_CALLS = 1_500
 """Audio frames and requests queued while the transcriber's stream is not open yet (30 s of 20 ms frames)."""
 
-Post = Callable[[e.Fact], None]
+Post = Callable[[e.Event], None]
 
 
 class AudioInput:
@@ -325,7 +325,7 @@ class AudioInput:
         self._since_ms = self._segmenter.received_ms
         return e.SilenceCommitted(self._processed_before_ms + self._segmenter.received_ms)
 
-    def commit_fact(self, event_id: str | None) -> e.CommitRequested:
+    def commit_event(self, event_id: str | None) -> e.CommitRequested:
         """Return the event for a commit at this instant."""
         last = self._segmenter.last_voiced()
         buffered_ms = self._segmenter.received_ms - self._since_ms

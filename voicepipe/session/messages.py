@@ -7,13 +7,13 @@ from voicepipe.turn import conversation as c
 from voicepipe.turn.commands import StartReply
 
 
-def request_of(order: StartReply, *, model: str, session: str) -> ModelRequest:
+def request_of(command: StartReply, *, model: str, session: str) -> ModelRequest:
     """Return the LLM request for this reply: its instructions, then the conversation."""
-    reply = order.reply
+    reply = command.reply
     system = (Said("system", (Text(reply.instructions),)),) if reply.instructions else ()
     return ModelRequest(
         model=model,
-        messages=(*system, *messages_of(order.items)),
+        messages=(*system, *messages_of(command.items)),
         functions=tuple(Function(t.name, t.description, t.parameters_json) for t in reply.tools),
         tool_choice=reply.tool_choice,
         max_output_tokens=reply.max_output_tokens,

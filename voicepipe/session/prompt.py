@@ -27,17 +27,21 @@ class PromptBuilder:
         self._core, self._clock = core, clock
         self._requested_ms = clock.now_ms()
 
-    def question(self, order: StartReply) -> ModelRequest:
+    def question(self, command: StartReply) -> ModelRequest:
         """Return the request for this reply."""
         self._requested_ms = self._clock.now_ms()
         settings = self._core.context.settings
         language = (("language", settings.language),) if settings.language else ()
         return replace(
-            request_of(order, model=self._name, session=self._grant.session_id),
+            request_of(command, model=self._name, session=self._grant.session_id),
             user=self._grant.identity or "",
-            metadata=(*order.reply.metadata, *language, *settings.metadata),  # later ones win: a token may lock its own
-            deadline_ms=order.first_output_ms,
-            queued_ms=lambda: self._queued_ms(order.turn, order.revision),
+            metadata=(
+                *command.reply.metadata,
+                *language,
+                *settings.metadata,
+            ),  # later ones win: a token may lock its own
+            deadline_ms=command.first_output_ms,
+            queued_ms=lambda: self._queued_ms(command.turn, command.revision),
         )
 
     def is_cold(self) -> bool:
@@ -47,9 +51,9 @@ class PromptBuilder:
     async def warm(self) -> None:
         """Open the LLM's connection, and send the prompt to its cache before the turn. Errors are ignored."""
         context = self._core.context
-        order = StartReply(0, 0, "", context.settings.reply, context.read_by_model())
+        command = StartReply(0, 0, "", context.settings.reply, context.read_by_model())
         try:
-            await self._model.warm(self.question(order))
+            await self._model.warm(self.question(command))
         except (StageError, Overload):
             pass  # the turn itself will report the failure
         except Exception as bug:

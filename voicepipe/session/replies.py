@@ -33,7 +33,7 @@ class Replies:
         *,
         wire: EventRenderer,
         outbox: Outbox,
-        post: Callable[[e.Fact], None],
+        post: Callable[[e.Event], None],
     ) -> None:
         self._model, self._prompt_builder, self._voices, self._audio_input = model, prompt_builder, voices, audio_input
         self._wire, self._outbox, self._post = wire, outbox, post
@@ -42,56 +42,56 @@ class Replies:
         self._running: dict[Key, tuple[Reply, asyncio.Task[None]]] = {}
         self._responses: dict[str, GatedOutput] = {}
 
-    def start(self, order: c.StartReply, group: asyncio.TaskGroup) -> None:
+    def start(self, command: c.StartReply, group: asyncio.TaskGroup) -> None:
         """Send the request to the LLM, or speak a known text, in a task of `group`."""
-        key = (order.turn, order.revision)
+        key = (command.turn, command.revision)
         output = GatedOutput(*key, self._wire, self._outbox, self._audio_input.agent_says)
         reply = Reply(
-            order,
-            self._prompt_builder.question(order),
-            self._voices.voice(order.reply),
-            model=CannedModel(order.words) if order.words else self._model,
-            synthesizer=self._voices.phrase_synthesizer() if order.words else self._voices.synthesizer,
+            command,
+            self._prompt_builder.question(command),
+            self._voices.voice(command.reply),
+            model=CannedModel(command.words) if command.words else self._model,
+            synthesizer=self._voices.phrase_synthesizer() if command.words else self._voices.synthesizer,
             output=output,
             post=self._post,
         )
-        task = group.create_task(reply.run(), name=f"reply-{order.turn}.{order.revision}")
+        task = group.create_task(reply.run(), name=f"reply-{command.turn}.{command.revision}")
         task.add_done_callback(lambda _: self._remove(key))
         self._held[key], self._running[key] = output, (reply, task)
 
-    def open(self, order: c.OpenGate) -> None:
+    def open(self, command: c.OpenGate) -> None:
         """Release a reply's output."""
-        output = self._held.pop((order.turn, order.revision), None)
+        output = self._held.pop((command.turn, command.revision), None)
         if output is not None:
-            self._responses[order.response_id] = output
-            output.open(order.response_id)
+            self._responses[command.response_id] = output
+            output.open(command.response_id)
 
-    def shorten(self, order: c.ShortenClause) -> None:
+    def shorten(self, command: c.ShortenClause) -> None:
         """Make the synthesizer begin with the text that is available."""
-        if (running := self._running.get((order.turn, order.revision))) is not None:
+        if (running := self._running.get((command.turn, command.revision))) is not None:
             running[0].shorten()
 
-    def fill(self, order: c.SayFiller) -> None:
+    def fill(self, command: c.SayFiller) -> None:
         """Say a phrase before the reply, if its audio is available in the present voice."""
-        samples = self._voices.book.sound(self._voices.usual, order.words)
+        samples = self._voices.book.sound(self._voices.usual, command.words)
         if samples is None:
             return  # the voice has changed since
-        key = (order.turn, order.revision)
+        key = (command.turn, command.revision)
         self._filled.add(key)
         output = GatedOutput(*key, self._wire, self._outbox, self._audio_input.agent_says, fills=True)
-        output.open(order.response_id)
-        output.text(order.words)
+        output.open(command.response_id)
+        output.text(command.words)
         output.sound(samples)
 
-    def stop(self, order: c.StopReply) -> None:
+    def stop(self, command: c.StopReply) -> None:
         """Cancel a reply, and drop its queued output."""
-        key = (order.turn, order.revision)
+        key = (command.turn, command.revision)
         if self._held.pop(key, None) is None or key in self._filled:
             self._audio_input.agent_stops()  # its gate was open
         if (running := self._running.pop(key, None)) is not None:
             running[1].cancel()
         self._filled.discard(key)
-        self._outbox.drop_sound(order.turn)
+        self._outbox.drop_sound(command.turn)
 
     def end(self, response_id: str, last_words: Frames) -> bool:
         """Send the events that end a response after its output; False when none of the output was released."""

@@ -45,17 +45,17 @@ class Reply:
 
     def __init__(
         self,
-        order: StartReply,
+        command: StartReply,
         request: ModelRequest,
         voice: Voice,
         *,
         model: Model,
         synthesizer: Synthesizer,
         output: ReplyOutput,
-        post: Callable[[e.Fact], None],
+        post: Callable[[e.Event], None],
     ) -> None:
-        self._turn, self._revision = order.turn, order.revision
-        self._audible = order.reply.audible
+        self._turn, self._revision = command.turn, command.revision
+        self._audible = command.reply.audible
         self._request = request
         self._voice = replace(voice, session=request.session)
         self._speaker = synthesizer.name

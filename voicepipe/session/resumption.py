@@ -26,7 +26,7 @@ class Resumption:
     """Lets the client of one session replace its connection, if the client enabled this and presents the session's
     secret."""
 
-    def __init__(self, wire: EventRenderer, audio_input: AudioInput, post: Callable[[e.Fact], None]) -> None:
+    def __init__(self, wire: EventRenderer, audio_input: AudioInput, post: Callable[[e.Event], None]) -> None:
         self._wire, self._audio_input, self._post = wire, audio_input, post
         self._password = Password()
         self._connection: Connection | None = None

@@ -104,7 +104,7 @@ class Session:
         )
         self._resumption = Resumption(self._wire, self._audio_input, post)
         self._turn_observer = TurnObserver(self._core, is_watched=hooks.is_watched, notify=hooks.publish_live)
-        self._facts: deque[e.Fact] = deque()  # bounded: drained before the outermost `post` returns
+        self._events: deque[e.Event] = deque()  # bounded: drained before the outermost `post` returns
         self._group: asyncio.TaskGroup | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._broken: asyncio.Event = asyncio.Event()
@@ -229,7 +229,7 @@ class Session:
                 if self._takes_sound():
                     await self._audio_input.process(audio, self._pace)
             case inbound.InputCommit(event_id):
-                self.post(self._audio_input.commit_fact(event_id))
+                self.post(self._audio_input.commit_event(event_id))
             case inbound.InputClear(event_id):
                 self.post(e.ClearRequested(event_id))
             case inbound.SessionUpdate():
@@ -240,8 +240,8 @@ class Session:
                 pass
             case e.ReplyRequested() as request:
                 self._request_reply(request)
-            case fact:
-                self.post(fact)
+            case event:
+                self.post(event)
 
     def _request_reply(self, request: e.ReplyRequested) -> None:
         ending = self._orders_to_end.ending
@@ -283,33 +283,33 @@ class Session:
 
     # --- the core -----------------------------------------------------------------------------
 
-    def post(self, fact: e.Fact) -> None:
+    def post(self, event: e.Event) -> None:
         """Post an event to the core, and carry out its commands, before this returns.
 
         An event that a command causes waits until the commands before it are done. An error here is a bug: it is
         logged, and ends this session only.
         """
-        self._facts.append(fact)
-        if len(self._facts) > 1:
+        self._events.append(event)
+        if len(self._events) > 1:
             return
         try:
-            while self._facts:
-                fact, now_ms = self._facts[0], self._clock.now_ms()
-                orders = self._core.handle(fact, now_ms)
+            while self._events:
+                event, now_ms = self._events[0], self._clock.now_ms()
+                commands = self._core.handle(event, now_ms)
                 if self._journal is not None:
-                    self._journal.note(now_ms, fact, orders)
+                    self._journal.note(now_ms, event, commands)
                 self._turn_observer.follow(now_ms)
-                for order in orders:
-                    self._do(order)
-                self._facts.popleft()
+                for command in commands:
+                    self._do(command)
+                self._events.popleft()
             self._note_end_of_turn()
         except Exception as bug:
             log_crash("session", bug, session=self.grant.session_id)
-            self._facts.clear()
+            self._events.clear()
             self._broken.set()
 
-    def _do(self, order: c.Order) -> None:
-        match order:
+    def _do(self, command: c.Command) -> None:
+        match command:
             case c.Notify(what):
                 self._announce(what)
             case c.BeginUtterance(utterance):
@@ -331,28 +331,28 @@ class Session:
                 self._audio_input.drop()
             case c.StartReply():
                 if self._group is not None:
-                    self._replies.start(order, self._group)
+                    self._replies.start(command, self._group)
             case c.OpenGate():
-                self._replies.open(order)
+                self._replies.open(command)
             case c.ShortenClause():
-                self._replies.shorten(order)
+                self._replies.shorten(command)
             case c.SayFiller():
-                self._replies.fill(order)
+                self._replies.fill(command)
             case c.StopReply():
-                self._replies.stop(order)
+                self._replies.stop(command)
             case c.WakeAt(at_ms):
                 self._wake_at(at_ms)
             case c.KeepRecord(record):
                 self._keep(record)
             case c.NoteStuck():
                 with isolated("telemetry"):
-                    self._hooks.note_stuck(order)
+                    self._hooks.note_stuck(command)
             case c.NoteStrategyFailure():
                 with isolated("telemetry"):
-                    self._hooks.note_strategy_failure(order)
+                    self._hooks.note_strategy_failure(command)
             case c.NoteOverrun():
                 with isolated("telemetry"):
-                    self._hooks.note_overrun(order)
+                    self._hooks.note_overrun(command)
 
     def _announce(self, what: a.Notification) -> None:
         frames = self._wire.render(redacted_notification(what) if self.grant.veiled else what)

@@ -31,7 +31,7 @@ class Voices:
         model: str,
         book: PhraseCache,
         context: TurnContext,
-        post: Callable[[e.Fact], None],
+        post: Callable[[e.Event], None],
         charge: Charge,
     ) -> None:
         """`charge` gets the cost of phrases spoken ahead."""

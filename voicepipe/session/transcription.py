@@ -27,7 +27,7 @@ class SessionTranscription:
         transcriber: Transcriber,
         change_options: TranscriptionOptions,
         audio_input: AudioInput,
-        post: Callable[[e.Fact], None],
+        post: Callable[[e.Event], None],
     ) -> None:
         self._transcriber, self._audio_input, self._post = transcriber, audio_input, post
         self._options = self._open_as = change_options
@@ -69,7 +69,7 @@ class SessionTranscription:
                     self._audio_input.attach(stream)
                     async for result in stream:
                         pause_s = FIRST_PAUSE_S
-                        self._post(self._fact(result))
+                        self._post(self._event(result))
                 why = "ended its stream"
             except (StageError, Overload) as failure:
                 why = failure.why
@@ -92,7 +92,7 @@ class SessionTranscription:
         self._provider = change.provider
         self._post(e.TranscriberChanged(self._audio_input.latest_utterance, change.provider, change.role, change.why))
 
-    def _fact(self, result: Interim | Final) -> e.Fact:
+    def _event(self, result: Interim | Final) -> e.Event:
         match result:
             case Interim(utterance, text):
                 return e.TranscriptGrew(utterance, text)

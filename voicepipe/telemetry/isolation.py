@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from voicepipe.audio.samples import Samples
 from voicepipe.telemetry.journal.port import NO_JOURNAL, Journal
 from voicepipe.telemetry.log import log_crash
-from voicepipe.turn.commands import Order
-from voicepipe.turn.events import Fact
+from voicepipe.turn.commands import Command
+from voicepipe.turn.events import Event
 
 
 @contextmanager
@@ -28,9 +28,9 @@ class IsolatedJournal:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def note(self, now_ms: int, fact: Fact, orders: tuple[Order, ...]) -> None:
+    def note(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None:
         """See `Journal`."""
-        self._try(lambda journal: journal.note(now_ms, fact, orders))
+        self._try(lambda journal: journal.note(now_ms, event, commands))
 
     def user_audio(self, samples: Samples, rate_hz: int) -> None:
         """See `Journal`."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from voicepipe.turn.commands import KeepRecord, Notify, Order, WakeAt
+from voicepipe.turn.commands import Command, KeepRecord, Notify, WakeAt
 from voicepipe.turn.core import Core
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
-from voicepipe.turn.events import Fact, TimePassed
+from voicepipe.turn.events import Event, TimePassed
 from voicepipe.turn.notifications import Notification
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings, TurnSettings
@@ -31,10 +31,10 @@ class CoreDriver:
     late_ms: int = 0
     """Delay of timers, as on a busy machine."""
 
-    facts: list[tuple[int, Fact]] = field(default_factory=list)
+    events: list[tuple[int, Event]] = field(default_factory=list)
     """All events that the core received, with their times."""
 
-    orders: list[Order] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     """The state changes, in order."""
 
@@ -44,27 +44,27 @@ class CoreDriver:
     def __post_init__(self) -> None:
         self.core = Core(SESSION, self.settings, self.core_settings, self.strategies)
 
-    def at(self, now_ms: int, *facts: Fact) -> list[Order]:
+    def at(self, now_ms: int, *events: Event) -> list[Command]:
         """Advance time to `now_ms`, then post these events; return the commands of both."""
-        got: list[Order] = []
+        got: list[Command] = []
         while self._wake_ms is not None and self._wake_ms + self.late_ms <= now_ms:
             wake_ms, self._wake_ms = self._wake_ms + self.late_ms, None
             self.now_ms = max(self.now_ms, wake_ms)
             got += self._post(TimePassed())
         self.now_ms = now_ms
-        for fact in facts:
-            got += self._post(fact)
+        for event in events:
+            got += self._post(event)
         return got
 
-    def _post(self, fact: Fact) -> list[Order]:
-        self.facts.append((self.now_ms, fact))
-        orders = self.core.handle(fact, self.now_ms)
+    def _post(self, event: Event) -> list[Command]:
+        self.events.append((self.now_ms, event))
+        commands = self.core.handle(event, self.now_ms)
         self.moves += self.core.transitions.moves
-        for order in orders:
-            if isinstance(order, WakeAt):
-                self._wake_ms = order.at_ms
-        self.orders += orders
-        return list(orders)
+        for command in commands:
+            if isinstance(command, WakeAt):
+                self._wake_ms = command.at_ms
+        self.commands += commands
+        return list(commands)
 
     def agent_state(self) -> Agent:
         """Return the agent's state: a method, so that type checkers do not narrow it to the last answer."""
@@ -77,20 +77,20 @@ class CoreDriver:
     @property
     def announced(self) -> list[Notification]:
         """Return all notifications to the client."""
-        return announced(self.orders)
+        return announced(self.commands)
 
     @property
     def records(self) -> dict[str, TurnRecord]:
         """Return the latest record of each turn."""
-        return {o.record.id: o.record for o in self.orders if isinstance(o, KeepRecord)}
+        return {o.record.id: o.record for o in self.commands if isinstance(o, KeepRecord)}
 
 
-def announced(orders: list[Order]) -> list[Notification]:
+def announced(commands: list[Command]) -> list[Notification]:
     """Return the notifications in these commands."""
-    return [order.what for order in orders if isinstance(order, Notify)]
+    return [command.what for command in commands if isinstance(command, Notify)]
 
 
-def names(orders: list[Order]) -> list[str]:
+def names(commands: list[Command]) -> list[str]:
     """Return the commands by name; a notification by its own name."""
-    flat = (order.what if isinstance(order, Notify) else order for order in orders)
+    flat = (command.what if isinstance(command, Notify) else command for command in commands)
     return [type(what).__name__ for what in flat if not isinstance(what, WakeAt)]

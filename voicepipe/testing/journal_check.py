@@ -14,7 +14,7 @@ from voicepipe.telemetry.journal.pseudonyms import Pseudonymizer
 from voicepipe.telemetry.journal.replay import replay
 from voicepipe.turn.core import Core
 from voicepipe.turn.endpointing.built_in import BUILT_IN
-from voicepipe.turn.events import Fact
+from voicepipe.turn.events import Event
 from voicepipe.turn.journal import Entry, Opening
 
 MOST_SESSIONS = 4
@@ -26,7 +26,7 @@ def journal_of(opening: Opening, entries: Sequence[Entry], texts: Texts = "plain
     words = as_it_is if texts == "plain" else Pseudonymizer(b"a key of the tests")
     lines = [format.head(opening, agent="default", began_unix_ms=0, texts=texts, words=words)]
     for number, entry in enumerate(entries, start=1):
-        its = (entry.now_ms, entry.fact, entry.orders)
+        its = (entry.now_ms, entry.event, entry.commands)
         lines.append(format.line(number, *its, texts=texts, words=words))
     return b"".join([*lines, format.end()])
 
@@ -52,12 +52,12 @@ class JournalCheck:
                     (core, Opening(core.context.session, core.context.settings, core.context.core, strategies), [])
                 )
 
-        def handled(core: Core, fact: Fact, now_ms: int) -> tuple[object, ...]:
-            orders = handle(core, fact, now_ms)
+        def handled(core: Core, event: Event, now_ms: int) -> tuple[object, ...]:
+            commands = handle(core, event, now_ms)
             for known, _, entries in sessions:
                 if known is core:
-                    entries.append(Entry(now_ms, fact, orders))
-            return orders
+                    entries.append(Entry(now_ms, event, commands))
+            return commands
 
         with mock.patch.object(Core, "__init__", begun), mock.patch.object(Core, "handle", handled):
             yield
@@ -77,5 +77,5 @@ class JournalCheck:
             found = replay(journal).difference
             if found is not None:
                 parted = "; ".join(f"{path}: {e!r} is now {g!r}" for path, e, g in list(found.fields())[:3])
-                wrong.append(f"{journal.texts} texts, fact {found.fact_number}, {found.fact['is']}: {parted}")
+                wrong.append(f"{journal.texts} texts, event {found.event_number}, {found.event['is']}: {parted}")
         return wrong

@@ -9,7 +9,7 @@ from voicepipe.testing.core_driver import CoreDriver
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.budget_action_settings import BudgetActionSettings
-from voicepipe.turn.commands import BeginUtterance, Duck, FlushTranscript, OpenGate, Order, StartReply
+from voicepipe.turn.commands import BeginUtterance, Command, Duck, FlushTranscript, OpenGate, StartReply
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.endpointing.built_in import BUILT_IN
@@ -68,15 +68,15 @@ class Scenario:
 
     # --- the user ---------------------------------------------------------------------------
 
-    def speaks(self, for_ms: int = 1_000) -> list[Order]:
+    def speaks(self, for_ms: int = 1_000) -> list[Command]:
         """The user begins to speak, and continues for `for_ms`."""
         now_ms = self.driver.now_ms + STEP_MS
         got = self._post(e.SpeechStarted(now_ms - 60, now_ms - 360))
-        if not any(isinstance(order, Duck) for order in got):
+        if not any(isinstance(command, Duck) for command in got):
             return got + self.passes(for_ms)
         return got + self.goes_on(for_ms)
 
-    def goes_on(self, for_ms: int, *, voiced_ms: int = 0, echoes: bool = False) -> list[Order]:
+    def goes_on(self, for_ms: int, *, voiced_ms: int = 0, echoes: bool = False) -> list[Command]:
         """The speech over the agent's continues for `for_ms`; `voiced_ms` of it were voiced before."""
         got, until_ms = [], self.driver.now_ms + for_ms
         while self.driver.now_ms + REPORT_MS <= until_ms:
@@ -84,33 +84,33 @@ class Scenario:
             got += self._post(e.SpeechWentOn(voiced_ms, echoes), after_ms=REPORT_MS)
         return got + self.passes(until_ms - self.driver.now_ms)
 
-    def pauses(self) -> list[Order]:
+    def pauses(self) -> list[Command]:
         """The user falls silent for a moment."""
         now_ms = self.driver.now_ms + STEP_MS
         return self._post(e.SpeechPaused(now_ms - 80, now_ms - 80))
 
-    def is_silent(self, silence_ms: int) -> list[Order]:
+    def is_silent(self, silence_ms: int) -> list[Command]:
         """The pause has lasted `silence_ms`, and is not over."""
         return self._post(e.SilenceGrew(silence_ms))
 
-    def is_scored(self, name: str, score: float) -> list[Order]:
+    def is_scored(self, name: str, score: float) -> list[Command]:
         """A model outside the core has scored the pause."""
         turn = self.driver.core.user.turn
         return self._post(e.EndpointScored(turn.marks["voiced_last"] if turn else 0, name, score))
 
-    def stops(self) -> list[Order]:
+    def stops(self) -> list[Command]:
         """The silence has lasted long enough."""
         return self._post(e.SilenceGrew(self.driver.settings.silence_ms), after_ms=400)
 
-    def goes_silent(self, audio_ms: int) -> list[Order]:
+    def goes_silent(self, audio_ms: int) -> list[Command]:
         """The session was silent for long: the audio so far is committed."""
         return self._post(e.SilenceCommitted(audio_ms), after_ms=0)
 
-    def says(self, words: str = "What time is it?") -> list[Order]:
+    def says(self, words: str = "What time is it?") -> list[Command]:
         """The user says a whole utterance; its text is known before the silence is over."""
         return self.speaks() + self.pauses() + self.transcribes(words) + self.stops()
 
-    def leaves(self) -> list[Order]:
+    def leaves(self) -> list[Command]:
         """The user hangs up."""
         return self._post(e.UserLeft("the user left"))
 
@@ -118,63 +118,63 @@ class Scenario:
 
     def transcribes(
         self, words: str = "What time is it?", *, of: int | None = None, language: str | None = None
-    ) -> list[Order]:
+    ) -> list[Command]:
         """The transcriber answers the latest flush: of all, or of an utterance (0 for the first)."""
         utterance = max(self._flushes) if of is None else self._utterances[of]
         flush = self._flushes[utterance]
         return self._post(e.TranscriptFinished(utterance, flush, words, language, provider="fake/stt"))
 
-    def ends_it(self, words: str = "What time is it?") -> list[Order]:
+    def ends_it(self, words: str = "What time is it?") -> list[Command]:
         """The transcriber ends the utterance by itself."""
         return self._post(e.TranscriptFinished(self._utterances[-1], 0, words, provider="fake/stt"))
 
-    def guesses(self, words: str) -> list[Order]:
+    def guesses(self, words: str) -> list[Command]:
         """The transcriber sends an interim text of the utterance."""
         return self._post(e.TranscriptGrew(self._utterances[-1], words))
 
-    def stt_fails(self, *, of: int = -1) -> list[Order]:
+    def stt_fails(self, *, of: int = -1) -> list[Command]:
         """The transcriber breaks."""
         return self._post(e.TranscriberFailed(self._utterances[of], "fake/stt", "broke"))
 
     # --- the client ---------------------------------------------------------------------------
 
-    def creates(self, **reply: Any) -> list[Order]:
+    def creates(self, **reply: Any) -> list[Command]:
         """The client requests a reply."""
         return self._post(e.ReplyRequested("evt", ReplySettings(**reply)))
 
-    def cancels(self, response_id: str | None = None) -> list[Order]:
+    def cancels(self, response_id: str | None = None) -> list[Command]:
         """The client cancels a reply."""
         return self._post(e.CancelRequested("evt", response_id))
 
     def commits(
         self, buffered_ms: int = 1_000, last_voiced_ms: int | None = None, last_voiced_audio_ms: int | None = None
-    ) -> list[Order]:
+    ) -> list[Command]:
         """The client ends the turn."""
         return self._post(e.CommitRequested("evt", buffered_ms, last_voiced_ms, last_voiced_audio_ms))
 
-    def clears(self) -> list[Order]:
+    def clears(self) -> list[Command]:
         """The client clears the input audio."""
         return self._post(e.ClearRequested("evt"))
 
-    def changes(self, **settings: Any) -> list[Order]:
+    def changes(self, **settings: Any) -> list[Command]:
         """The client changes the session's settings."""
         self.driver.settings = replace(self.driver.settings, **settings)
         return self._post(e.SettingsChanged(self.driver.settings))
 
-    def creates_item(self, item: Item, *, after: str | None = None) -> list[Order]:
+    def creates_item(self, item: Item, *, after: str | None = None) -> list[Command]:
         """The client adds an item."""
         return self._post(e.ItemCreateRequested("evt", item, after))
 
-    def truncates(self, item_id: str, audio_ms: int, *, content_index: int = 0) -> list[Order]:
+    def truncates(self, item_id: str, audio_ms: int, *, content_index: int = 0) -> list[Command]:
         """The client reports how much of a reply was played."""
         return self._post(e.ItemTruncateRequested("evt", item_id, content_index, audio_ms))
 
-    def reports(self, played_ms: int, *, input_ms: int = 0, of: int = -1, after_ms: int = STEP_MS) -> list[Order]:
+    def reports(self, played_ms: int, *, input_ms: int = 0, of: int = -1, after_ms: int = STEP_MS) -> list[Command]:
         """The client reports the played amount of a reply."""
-        fact = e.PlaybackReported(self._replies[of].item_id, played_ms, 0, input_ms)
-        return self._post(fact, after_ms=after_ms)
+        event = e.PlaybackReported(self._replies[of].item_id, played_ms, 0, input_ms)
+        return self._post(event, after_ms=after_ms)
 
-    def is_away(self, for_ms: int, *, missed_ms: int = 0, of: int = -1) -> list[Order]:
+    def is_away(self, for_ms: int, *, missed_ms: int = 0, of: int = -1) -> list[Command]:
         """Break the connection and resume it after `for_ms`; `missed_ms` of a reply's audio had not arrived."""
         got = self._post(e.ConnectionLost()) + self.passes(for_ms)
         missed = ((self._replies[of].turn, missed_ms),) if missed_ms else ()
@@ -182,96 +182,98 @@ class Scenario:
 
     # --- the reply ----------------------------------------------------------------------------
 
-    def model_requested(self, *, of: int = -1) -> list[Order]:
+    def model_requested(self, *, of: int = -1) -> list[Command]:
         """The request was sent to the model."""
         return self._post(e.ModelRequested(*self._key(of), "fake/llm"))
 
-    def model_reached(self, *, of: int = -1) -> list[Order]:
+    def model_reached(self, *, of: int = -1) -> list[Command]:
         """The request has a connection."""
         return self._post(e.ModelConnected(*self._key(of)))
 
-    def voice_reached(self, hidden_ms: int, *, of: int = -1) -> list[Order]:
+    def voice_reached(self, hidden_ms: int, *, of: int = -1) -> list[Command]:
         """The reply has a connection to its TTS."""
         return self._post(e.SynthesizerConnected(*self._key(of), hidden_ms))
 
-    def model_joined(self, provider: str, role: Role = "hedge", *, of: int = -1) -> list[Order]:
+    def model_joined(self, provider: str, role: Role = "hedge", *, of: int = -1) -> list[Command]:
         """A router sends the request to another model too."""
         return self._post(e.ModelJoined(*self._key(of), provider, role))
 
-    def model_chosen(self, provider: str, why: str, *, of: int = -1) -> list[Order]:
+    def model_chosen(self, provider: str, why: str, *, of: int = -1) -> list[Command]:
         """A router reports the provider that answers."""
         return self._post(e.ModelChosen(*self._key(of), provider, why))
 
-    def model_attempted(self, attempt: ModelAttempt, *, of: int = -1) -> list[Order]:
+    def model_attempted(self, attempt: ModelAttempt, *, of: int = -1) -> list[Command]:
         """A router reports the outcome of one call."""
         return self._post(e.ModelAttempted(*self._key(of), attempt))
 
-    def token(self, text: str = "It is noon.", *, of: int = -1) -> list[Order]:
+    def token(self, text: str = "It is noon.", *, of: int = -1) -> list[Command]:
         """The model sends text."""
         return self._post(e.ModelTextReceived(*self._key(of), text))
 
-    def call(self, arguments: str = "{}", *, index: int = 0, of: int = -1, first: bool = True) -> list[Order]:
+    def call(self, arguments: str = "{}", *, index: int = 0, of: int = -1, first: bool = True) -> list[Command]:
         """The model calls a function; only the first piece names it."""
         named = (f"call_{index}", "look_up") if first else ("", "")
         return self._post(e.CallGrew(*self._key(of), index, *named, arguments))
 
-    def counts(self, n_in: int, n_out: int, n_cached: int = 0, n_cache_write: int = 0, *, of: int = -1) -> list[Order]:
+    def counts(
+        self, n_in: int, n_out: int, n_cached: int = 0, n_cache_write: int = 0, *, of: int = -1
+    ) -> list[Command]:
         """The model's provider reports the usage."""
         return self._post(e.TokensCounted(*self._key(of), n_in, n_out, n_cached, n_cache_write))
 
-    def model_done(self, reason: e.FinishReason = "stop", *, of: int = -1) -> list[Order]:
+    def model_done(self, reason: e.FinishReason = "stop", *, of: int = -1) -> list[Command]:
         """The model's answer is complete."""
         return self._post(e.ModelFinished(*self._key(of), reason))
 
-    def clause(self, text: str = "It is noon.", *, shortened: bool = False, of: int = -1) -> list[Order]:
+    def clause(self, text: str = "It is noon.", *, shortened: bool = False, of: int = -1) -> list[Command]:
         """A clause goes to the TTS."""
         key = self._key(of)
         number = self._n_clauses[key] = self._n_clauses.get(key, -1) + 1
         return self._post(e.ClauseHandedOver(*key, number, text, "fake/tts", shortened))
 
-    def sound(self, duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
+    def sound(self, duration_ms: int = 1_000, *, of: int = -1) -> list[Command]:
         """The TTS sends audio of the latest clause."""
         key = self._key(of)
         return self._post(e.SoundArrived(*key, self._n_clauses[key], duration_ms, 20))
 
-    def sent(self, duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
+    def sent(self, duration_ms: int = 1_000, *, of: int = -1) -> list[Command]:
         """Output has left for the client."""
         return self._post(e.OutputSent(*self._key(of), duration_ms))
 
-    def has_ready(self, *phrases: str) -> list[Order]:
+    def has_ready(self, *phrases: str) -> list[Command]:
         """Audio of these phrases is prepared."""
         return self._post(e.PhrasesReady(frozenset(phrases)))
 
-    def filler_sent(self, duration_ms: int = 600, *, of: int = -1) -> list[Order]:
+    def filler_sent(self, duration_ms: int = 600, *, of: int = -1) -> list[Command]:
         """Audio of the filler was sent to the client."""
         return self._post(e.FillerSent(*self._key(of), duration_ms))
 
-    def voice_done(self, *, of: int = -1) -> list[Order]:
+    def voice_done(self, *, of: int = -1) -> list[Command]:
         """All audio has arrived."""
         return self._post(e.SynthesisFinished(*self._key(of)))
 
-    def breaks(self, stage: e.StageName = "llm", *, of: int = -1) -> list[Order]:
+    def breaks(self, stage: e.StageName = "llm", *, of: int = -1) -> list[Command]:
         """A provider of the reply breaks."""
         return self._post(e.StageFailed(*self._key(of), stage, f"fake/{stage}", "broke"))
 
-    def begins_to_answer(self, text: str = "It is noon.", duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
+    def begins_to_answer(self, text: str = "It is noon.", duration_ms: int = 1_000, *, of: int = -1) -> list[Command]:
         """One clause of the reply arrives, and is sent to the client if the release gate is open."""
         got = self.model_requested(of=of) + self.token(text, of=of) + self.clause(text, of=of)
         got += self.sound(duration_ms, of=of)
         return got + self.sent(duration_ms, of=of) if self._key(of) in self._opened else got
 
-    def answers(self, text: str = "It is noon.", duration_ms: int = 1_000, *, of: int = -1) -> list[Order]:
+    def answers(self, text: str = "It is noon.", duration_ms: int = 1_000, *, of: int = -1) -> list[Command]:
         """The reply is complete, and plays on."""
         got = self.begins_to_answer(text, duration_ms, of=of)
         return got + self.model_done(of=of) + self.voice_done(of=of)
 
     # --- time, and how it went ----------------------------------------------------------------
 
-    def loop_stalled(self, for_ms: int) -> list[Order]:
+    def loop_stalled(self, for_ms: int) -> list[Command]:
         """The event loop was blocked until now, which delayed the last event."""
         return self._post(e.EventLoopStalled(self.driver.now_ms - for_ms, self.driver.now_ms), after_ms=0)
 
-    def passes(self, duration_ms: int) -> list[Order]:
+    def passes(self, duration_ms: int) -> list[Command]:
         """Let time pass without events."""
         return self._see(self.driver.at(self.driver.now_ms + duration_ms))
 
@@ -295,20 +297,20 @@ class Scenario:
     def _key(self, of: int) -> tuple[int, int]:
         return self._replies[of].turn, self._replies[of].revision
 
-    def _post(self, fact: e.Fact, *, after_ms: int = STEP_MS) -> list[Order]:
-        return self._see(self.driver.at(self.driver.now_ms + after_ms, fact))
+    def _post(self, event: e.Event, *, after_ms: int = STEP_MS) -> list[Command]:
+        return self._see(self.driver.at(self.driver.now_ms + after_ms, event))
 
-    def _see(self, orders: list[Order]) -> list[Order]:
-        for order in orders:
-            match order:
+    def _see(self, commands: list[Command]) -> list[Command]:
+        for command in commands:
+            match command:
                 case BeginUtterance(utterance):
                     self._utterances.append(utterance)
                 case FlushTranscript(utterance, flush):
                     self._flushes[utterance] = flush
                 case StartReply():
-                    self._replies.append(order)
+                    self._replies.append(command)
                 case OpenGate(turn, revision):
                     self._opened.add((turn, revision))
                 case _:
                     pass
-        return orders
+        return commands

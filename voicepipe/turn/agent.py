@@ -119,7 +119,7 @@ class AgentSide:
         turn.account.input_tokens = input_tokens_of(turn.settings, context)
         left_ms = self._context.learned.usual.left_ms(turn.marks, now_ms) if turn.settings.audible else None
         key = (turn.number, turn.reply.revision, turn.reply.item_id)
-        self._context.order(StartReply(*key, turn.settings, context, left_ms, turn.words))
+        self._context.issue(StartReply(*key, turn.settings, context, left_ms, turn.words))
         self._context.timers.await_output(turn.number, now_ms)
 
     def open_gate(self, turn: Turn, now_ms: int) -> None:
@@ -132,87 +132,89 @@ class AgentSide:
         if turn is self.turn:
             self._move(Agent.SPEAKING)
         responses.start_items(self._context, turn)
-        self._context.order(OpenGate(turn.number, turn.reply.revision, turn.reply.response_id))
+        self._context.issue(OpenGate(turn.number, turn.reply.revision, turn.reply.response_id))
         self._go_on(turn, now_ms)
 
     # --- reply events -------------------------------------------------------------------------
 
-    def model_requested(self, turn: Turn, fact: e.ModelRequested, now_ms: int) -> None:
+    def model_requested(self, turn: Turn, event: e.ModelRequested, now_ms: int) -> None:
         """Record that the request was sent."""
         turn.mark(attribution.LLM_REQUESTED, now_ms)
         if not turn.words:
-            turn.account.providers["llm"] = fact.provider
-            self._context.learned.speculation.llm_requested(fact.provider)
+            turn.account.providers["llm"] = event.provider
+            self._context.learned.speculation.llm_requested(event.provider)
 
-    def model_spoke(self, turn: Turn, fact: e.ModelTextReceived, now_ms: int) -> None:
+    def model_spoke(self, turn: Turn, event: e.ModelTextReceived, now_ms: int) -> None:
         """Add text. An audio reply waits for its audio."""
         turn.note_delta(now_ms)
-        turn.reply.text += fact.text
+        turn.reply.text += event.text
         self._step(turn, now_ms, ready=not turn.settings.audible)
 
-    def call_grew(self, turn: Turn, fact: e.CallGrew, now_ms: int) -> None:
+    def call_grew(self, turn: Turn, event: e.CallGrew, now_ms: int) -> None:
         """Add a piece of a function call. Only the first piece is sure to name the function."""
         turn.note_delta(now_ms)
-        old = turn.reply.calls.get(fact.index)
+        old = turn.reply.calls.get(event.index)
         if old is None:
-            item_id = call_item_id(turn.reply.item_id, fact.index)
-            turn.reply.calls[fact.index] = FunctionCall(item_id, fact.call_id, fact.name, fact.arguments, "in_progress")
+            item_id = call_item_id(turn.reply.item_id, event.index)
+            turn.reply.calls[event.index] = FunctionCall(
+                item_id, event.call_id, event.name, event.arguments, "in_progress"
+            )
         else:
-            turn.reply.calls[fact.index] = replace(old, arguments=old.arguments + fact.arguments)
+            turn.reply.calls[event.index] = replace(old, arguments=old.arguments + event.arguments)
         self._step(turn, now_ms, ready=not turn.reply.text)
 
-    def tokens_counted(self, turn: Turn, fact: e.TokensCounted, now_ms: int) -> None:
+    def tokens_counted(self, turn: Turn, event: e.TokensCounted, now_ms: int) -> None:
         """Record the provider's token count."""
         turn.reply.tokens = TokenCount(
-            fact.input_tokens, fact.output_tokens, fact.cached_tokens, fact.cache_write_tokens
+            event.input_tokens, event.output_tokens, event.cached_tokens, event.cache_write_tokens
         )
 
-    def model_finished(self, turn: Turn, fact: e.ModelFinished, now_ms: int) -> None:
+    def model_finished(self, turn: Turn, event: e.ModelFinished, now_ms: int) -> None:
         """Record that all text and function calls have come."""
-        turn.note_whole(fact.reason)
+        turn.note_whole(event.reason)
         self._step(turn, now_ms, ready=bool(turn.reply.calls))
 
-    def clause_handed_over(self, turn: Turn, fact: e.ClauseHandedOver, now_ms: int) -> None:
+    def clause_handed_over(self, turn: Turn, event: e.ClauseHandedOver, now_ms: int) -> None:
         """Record that a clause was given to the TTS."""
         turn.mark(attribution.FIRST_CLAUSE, now_ms)
-        turn.account.providers["tts"] = fact.provider
-        turn.reply.clauses.append(ClauseSound(fact.text))
-        turn.account.tts_usage.give(fact.provider, len(fact.text) if fact.n_chars is None else fact.n_chars)
-        turn.reply.actions += ["short_clause"] if fact.shortened else []
+        turn.account.providers["tts"] = event.provider
+        turn.reply.clauses.append(ClauseSound(event.text))
+        turn.account.tts_usage.give(event.provider, len(event.text) if event.n_chars is None else event.n_chars)
+        turn.reply.actions += ["short_clause"] if event.shortened else []
         self._step(turn, now_ms, ready=False)
 
-    def sound_arrived(self, turn: Turn, fact: e.SoundArrived, now_ms: int) -> None:
+    def sound_arrived(self, turn: Turn, event: e.SoundArrived, now_ms: int) -> None:
         """Record audio from the TTS: the reply has something to play."""
-        if fact.audible_after_ms is not None and turn.audio.audible_at_ms is None:
-            turn.audio.audible_at_ms = turn.audio.arrived_ms + fact.audible_after_ms
+        if event.audible_after_ms is not None and turn.audio.audible_at_ms is None:
+            turn.audio.audible_at_ms = turn.audio.arrived_ms + event.audible_after_ms
             turn.mark(attribution.FIRST_SOUND, now_ms)
-        turn.add_sound(fact.clause, fact.duration_ms, fact.word_starts_ms)
+        turn.add_sound(event.clause, event.duration_ms, event.word_starts_ms)
         self._step(turn, now_ms, ready=True)
 
-    def voice_finished(self, turn: Turn, fact: e.SynthesisFinished, now_ms: int) -> None:
+    def voice_finished(self, turn: Turn, event: e.SynthesisFinished, now_ms: int) -> None:
         """Record that all audio has come."""
         turn.reply.voice_done = True
         self._step(turn, now_ms, ready=True)
 
-    def output_sent(self, turn: Turn, fact: e.OutputSent, now_ms: int) -> None:
+    def output_sent(self, turn: Turn, event: e.OutputSent, now_ms: int) -> None:
         """Record output sent to the client. Without playback reports, audio is assumed to play at once, after what
         plays already.
         """
         if not turn.settings.audible:
             turn.mark(attribution.FIRST_SENT, now_ms)
-        if fact.duration_ms:
-            starts_ms = self._playback.send(fact.duration_ms, now_ms)
-            turn.audio.sent_ms += fact.duration_ms
+        if event.duration_ms:
+            starts_ms = self._playback.send(event.duration_ms, now_ms)
+            turn.audio.sent_ms += event.duration_ms
             turn.audio.plays_until_ms = self._playback.ends_ms
             turn.audio.latest_ms = self._playback.prompt_ends_ms + self._context.core.deadlines.progress_ms
-            self._mark_audible(turn, starts_ms, fact.duration_ms, now_ms)
+            self._mark_audible(turn, starts_ms, event.duration_ms, now_ms)
         self._go_on(turn, now_ms)
 
-    def filler_sent(self, turn: Turn, fact: e.FillerSent, now_ms: int) -> None:
+    def filler_sent(self, turn: Turn, event: e.FillerSent, now_ms: int) -> None:
         """Record filler audio sent to the client. The answer's own audio plays after it."""
         turn.mark(attribution.FILLER_SENT, now_ms)
-        turn.mark(attribution.FILLER_AUDIBLE, self._playback.send(fact.duration_ms, now_ms))
-        turn.filler.sent_ms += fact.duration_ms
+        turn.mark(attribution.FILLER_AUDIBLE, self._playback.send(event.duration_ms, now_ms))
+        turn.filler.sent_ms += event.duration_ms
         responses.put(self._context, turn, responses.filler(turn))
 
     # --- end ----------------------------------------------------------------------------------
@@ -292,13 +294,13 @@ class AgentSide:
             self._close(turn, *_how_it_went(turn), now_ms)
             self._fall_silent(now_ms)
 
-    def playback_reported(self, fact: e.PlaybackReported, now_ms: int) -> None:
+    def playback_reported(self, event: e.PlaybackReported, now_ms: int) -> None:
         """Apply the client's playback report: it moves the end of a running reply, or the cut of a truncated reply."""
-        turn = self.remembered(fact.item_id)
+        turn = self.remembered(event.item_id)
         if turn is None or not turn.audio.sent_ms:
             return
-        played_ms = playback.believed_ms(turn, fact.played_ms)
-        is_news = playback.note_audible(turn, played_ms, fact.input_ms, now_ms)
+        played_ms = playback.believed_ms(turn, event.played_ms)
+        is_news = playback.note_audible(turn, played_ms, event.input_ms, now_ms)
         if turn.outcome is None:
             playback.move_end(turn, played_ms, self._running(), now_ms)
             self._playback.ends_ms = max(each.audio.plays_until_ms for each in self._running())
@@ -392,7 +394,7 @@ class AgentSide:
 
     def _stop(self, turn: Turn) -> None:
         if turn.reply.item_id:  # otherwise the reply was never started
-            self._context.order(StopReply(turn.number, turn.reply.revision))
+            self._context.issue(StopReply(turn.number, turn.reply.revision))
         self._context.timers.await_nothing(turn.number)
 
     def _close(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:

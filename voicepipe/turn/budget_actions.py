@@ -106,7 +106,7 @@ class BudgetActions:
             self._context.timers.set(Timer(Due.SHORTEN), first_ms + after_ms)
             return
         turn.reply.shortened = True
-        self._context.order(ShortenClause(turn.number, turn.reply.revision))
+        self._context.issue(ShortenClause(turn.number, turn.reply.revision))
 
     # --- a filler -----------------------------------------------------------------------------
 
@@ -141,4 +141,4 @@ class BudgetActions:
         item = responses.filler(turn)
         previous = context.join(item)
         context.notify(a.OutputStarted(turn.reply.response_id, replace(item, parts=(), status="in_progress"), previous))
-        context.order(SayFiller(turn.number, turn.reply.revision, turn.reply.response_id, words))
+        context.issue(SayFiller(turn.number, turn.reply.revision, turn.reply.response_id, words))

@@ -163,7 +163,7 @@ class NoteStrategyFailure:
     """Without words of the user."""
 
 
-Order = (
+Command = (
     BeginUtterance
     | EndUtterance
     | DropUtterance

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from voicepipe.turn.commands import Notify, Order
+from voicepipe.turn.commands import Command, Notify
 from voicepipe.turn.conversation import Conversation, Item
 from voicepipe.turn.conversation_limits import ModelHistory, leaving
 from voicepipe.turn.cost import CostTracker
@@ -71,7 +71,7 @@ class TurnContext:
     core: CoreSettings
     settings: TurnSettings
     conversation: Conversation = field(default_factory=Conversation)
-    orders: list[Order] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     phrases: frozenset[str] = frozenset()
     """Phrases whose audio is cached."""
@@ -86,11 +86,11 @@ class TurnContext:
         self.learned = Learned(self.core)
         self.history = ModelHistory(self.core.conversation)
 
-    def order(self, what: Order) -> None:
-        self.orders.append(what)
+    def issue(self, what: Command) -> None:
+        self.commands.append(what)
 
     def notify(self, what: Notification) -> None:
-        self.orders.append(Notify(what))
+        self.commands.append(Notify(what))
 
     def refuse(self, event_id: str | None, code: str, message: str, field_name: str | None = None) -> None:
         self.notify(Refused(event_id, code, message, field_name))

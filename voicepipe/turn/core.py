@@ -10,7 +10,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn import route
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.budget_actions import BudgetActions
-from voicepipe.turn.commands import DropAudio, Order, WakeAt
+from voicepipe.turn.commands import Command, DropAudio, WakeAt
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
@@ -103,21 +103,21 @@ class Core:
         """Return whether the agent is ducked, since the user speaks over it."""
         return self._interruptions.undecided
 
-    def handle(self, fact: e.Fact, now_ms: int) -> tuple[Order, ...]:
+    def handle(self, event: e.Event, now_ms: int) -> tuple[Command, ...]:
         """Handle one event; return the commands that follow from it, in order."""
         if self._over:
             return ()
-        transitions, kind = self.transitions, type(fact)
-        transitions.fact, transitions.moves = kind, []
+        transitions, kind = self.transitions, type(event)
+        transitions.event, transitions.moves = kind, []
         transitions.changed = now_ms >= self.context.timers.nearest_ms  # whatever the late timer is for may happen now
         if (row := self.handlers.get(kind)) is not None:
             handler, after = row
-            handler(fact, now_ms)
+            handler(event, now_ms)
         else:
-            after = self._of_reply(fact, now_ms)
+            after = self._of_reply(event, now_ms)
         self._follow(after, now_ms)
-        orders, self.context.orders = tuple(self.context.orders), []
-        return orders
+        commands, self.context.commands = tuple(self.context.commands), []
+        return commands
 
     def _follow(self, after: After, now_ms: int) -> None:
         """Run the passes that the event needs; all of them once it has changed a state machine or a reply."""
@@ -135,7 +135,7 @@ class Core:
         if self.context.turns.begun or self._live_updates.watched:
             self._live_updates.follow(now_ms)
         if timers.changed and (at_ms := timers.wake_ms()) is not None:
-            self.context.order(WakeAt(at_ms))
+            self.context.issue(WakeAt(at_ms))
 
     # --- the gate -----------------------------------------------------------------------------
 
@@ -185,44 +185,44 @@ class Core:
             e.TranscriberChanged: (self.user.utterances.stt_changed, NOTHING),
         }
 
-    def _speech_started(self, fact: e.SpeechStarted, now_ms: int) -> None:
+    def _speech_started(self, event: e.SpeechStarted, now_ms: int) -> None:
         """Handle speech of the user. The client is notified of the speech first, and then of what it ends."""
-        if self.user.ignores_speech or self._interruptions.speech_started(fact, now_ms):
+        if self.user.ignores_speech or self._interruptions.speech_started(event, now_ms):
             return
         turn, may_interrupt = self.user.turn, self.context.settings.interrupt_response
         resumed, ended = self.user.state is User.HOLDING, self.user.state is User.ENDED
         is_answered = turn is not None and ended and self._is_still_answered(turn)
         if turn is not None and is_answered:
             self._answers.postpone(turn, now_ms)
-        self.user.speech_started(fact, now_ms)
+        self.user.speech_started(event, now_ms)
         if turn is not None and not is_answered:
             self.agent.revise(turn)
         if may_interrupt and not resumed and not is_answered:
             self._answers.interrupt(now_ms)
 
-    def _speech_paused(self, fact: e.SpeechPaused, now_ms: int) -> None:
-        if not self._interruptions.speech_paused(fact):
-            self.user.speech_paused(fact, now_ms)
+    def _speech_paused(self, event: e.SpeechPaused, now_ms: int) -> None:
+        if not self._interruptions.speech_paused(event):
+            self.user.speech_paused(event, now_ms)
 
-    def _silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
+    def _silence_grew(self, event: e.SilenceGrew, now_ms: int) -> None:
         if self._interruptions.overlap is not None:
-            self._interruptions.silence_grew(fact, now_ms)
+            self._interruptions.silence_grew(event, now_ms)
             self.transitions.changed = True
             return
-        self.user.silence_grew(fact, now_ms)
+        self.user.silence_grew(event, now_ms)
         if self._answers.words_known:  # the pause may be long enough now for an early reply
             self._settle(now_ms)
 
-    def _transcript_grew(self, fact: e.TranscriptGrew, now_ms: int) -> None:
-        self.user.transcript_grew(fact)
-        self._interruptions.transcript_grew(fact, now_ms)
+    def _transcript_grew(self, event: e.TranscriptGrew, now_ms: int) -> None:
+        self.user.transcript_grew(event)
+        self._interruptions.transcript_grew(event, now_ms)
 
-    def _transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
-        self.user.transcript_finished(fact, now_ms)
-        self._interruptions.transcript_finished(fact, now_ms)
+    def _transcript_finished(self, event: e.TranscriptFinished, now_ms: int) -> None:
+        self.user.transcript_finished(event, now_ms)
+        self._interruptions.transcript_finished(event, now_ms)
 
-    def _transcript_failed(self, fact: e.TranscriberFailed, now_ms: int) -> None:
-        self.user.transcript_failed(fact)
+    def _transcript_failed(self, event: e.TranscriberFailed, now_ms: int) -> None:
+        self.user.transcript_failed(event)
         self._interruptions.transcript_failed(now_ms)
 
     def _is_still_answered(self, turn: Turn) -> bool:
@@ -239,11 +239,11 @@ class Core:
             e.ClearRequested: (self._clear_requested, EVERYTHING),
             e.ReplyRequested: (answers.request, EVERYTHING),
             e.CancelRequested: (answers.cancel, EVERYTHING),
-            e.ItemCreateRequested: (lambda fact, now_ms: item_requests.create_requested(fact), NOTHING),
+            e.ItemCreateRequested: (lambda event, now_ms: item_requests.create_requested(event), NOTHING),
             e.ItemTruncateRequested: (item_requests.truncated, EVERYTHING),
-            e.ItemDeleteRequested: (lambda fact, now_ms: item_requests.deleted(fact), NOTHING),
+            e.ItemDeleteRequested: (lambda event, now_ms: item_requests.deleted(event), NOTHING),
             e.PlaybackReported: (self.agent.playback_reported, EVERYTHING),
-            e.ItemRetrieveRequested: (lambda fact, now_ms: item_requests.retrieve_requested(fact), NOTHING),
+            e.ItemRetrieveRequested: (lambda event, now_ms: item_requests.retrieve_requested(event), NOTHING),
             e.PhrasesReady: (self._phrases_ready, BUDGET),
             e.TimePassed: (self._time_passed, EVERYTHING),
             e.EventLoopStalled: (self._event_loop_stalled, NOTHING),
@@ -252,29 +252,29 @@ class Core:
             e.UserLeft: (self._user_left, EVERYTHING),
         }
 
-    def _settings_changed(self, fact: e.SettingsChanged, now_ms: int) -> None:
-        dropped = self.user.settings_changed(fact)
+    def _settings_changed(self, event: e.SettingsChanged, now_ms: int) -> None:
+        dropped = self.user.settings_changed(event)
         self._interruptions.settings_changed(now_ms)
         if dropped is not None:
             self._answers.drop(dropped, "turn detection changed", now_ms)
 
-    def _commit_requested(self, fact: e.CommitRequested, now_ms: int) -> None:
+    def _commit_requested(self, event: e.CommitRequested, now_ms: int) -> None:
         self._interruptions.committed(now_ms)
-        committed = self.user.commit_requested(fact, now_ms)
+        committed = self.user.commit_requested(event, now_ms)
         if committed is None:
             return
         if self.agent.turn is committed:
             self.agent.revise(committed)  # a commit starts no reply, so the speculative reply is wasted
         self._answers.leave_open(committed, now_ms)
 
-    def _clear_requested(self, fact: e.ClearRequested, now_ms: int) -> None:
+    def _clear_requested(self, event: e.ClearRequested, now_ms: int) -> None:
         self._interruptions.drop(now_ms)
         dropped = self.user.clear_requested()
         if dropped is not None:
             self._answers.drop(dropped, "cleared by the client", now_ms)
 
-    def _phrases_ready(self, fact: e.PhrasesReady, now_ms: int) -> None:
-        self.context.phrases = fact.texts
+    def _phrases_ready(self, event: e.PhrasesReady, now_ms: int) -> None:
+        self.context.phrases = event.texts
 
     # --- reply events -------------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ class Core:
         agent = self.agent
         return {
             e.ModelRequested: (agent.model_requested, After(answers=True, budget=True)),
-            e.ModelConnected: (lambda turn, fact, now_ms: turn.mark(attribution.CONNECTED, now_ms), NOTHING),
+            e.ModelConnected: (lambda turn, event, now_ms: turn.mark(attribution.CONNECTED, now_ms), NOTHING),
             e.ModelJoined: (route.model_joined, NOTHING),
             e.ModelChosen: (route.model_chosen, NOTHING),
             e.ModelAttempted: (route.model_attempted, NOTHING),
@@ -302,19 +302,19 @@ class Core:
             e.StageFailed: (self._stage_failed, EVERYTHING),
         }
 
-    def _of_reply(self, fact: Any, now_ms: int) -> After:
-        turn = self.agent.find(fact.turn, fact.revision)
+    def _of_reply(self, event: Any, now_ms: int) -> After:
+        turn = self.agent.find(event.turn, event.revision)
         over = turn is not None and turn.reply.released and not turn.reply.response_open
-        if turn is None or (over and not isinstance(fact, e.OutputSent)):
+        if turn is None or (over and not isinstance(event, e.OutputSent)):
             self.ignored += 1
             return NOTHING
-        handler, after = self._reply_handlers[type(fact)]
-        handler(turn, fact, now_ms)
+        handler, after = self._reply_handlers[type(event)]
+        handler(turn, event, now_ms)
         return after
 
-    def _stage_failed(self, turn: Turn, fact: e.StageFailed, now_ms: int) -> None:
-        turn.account.providers[fact.stage] = fact.provider
-        self._reply_failed(turn, fact.stage, f"{fact.provider}: {fact.why}", now_ms)
+    def _stage_failed(self, turn: Turn, event: e.StageFailed, now_ms: int) -> None:
+        turn.account.providers[event.stage] = event.provider
+        self._reply_failed(turn, event.stage, f"{event.provider}: {event.why}", now_ms)
 
     def _reply_failed(self, turn: Turn, stage: str, why: str, now_ms: int) -> None:
         """Handle a failed reply. A speculative reply is dropped: the LLM request is repeated at the turn's end."""
@@ -330,17 +330,17 @@ class Core:
 
     # --- time and connection ------------------------------------------------------------------
 
-    def _event_loop_stalled(self, fact: e.EventLoopStalled, now_ms: int) -> None:
-        self.context.turns.note_stall((fact.from_ms, fact.until_ms))
+    def _event_loop_stalled(self, event: e.EventLoopStalled, now_ms: int) -> None:
+        self.context.turns.note_stall((event.from_ms, event.until_ms))
 
-    def _connection_lost(self, fact: e.ConnectionLost, now_ms: int) -> None:
+    def _connection_lost(self, event: e.ConnectionLost, now_ms: int) -> None:
         self.context.timers.lose_connection(now_ms)
 
-    def _connection_resumed(self, fact: e.ConnectionResumed, now_ms: int) -> None:
+    def _connection_resumed(self, event: e.ConnectionResumed, now_ms: int) -> None:
         self.context.timers.resume(now_ms)
-        self.agent.connection_resumed(dict(fact.missed), now_ms)
+        self.agent.connection_resumed(dict(event.missed), now_ms)
 
-    def _time_passed(self, fact: e.TimePassed, now_ms: int) -> None:
+    def _time_passed(self, event: e.TimePassed, now_ms: int) -> None:
         for timer in self.context.timers.passed(now_ms):
             self._timer_handlers[timer.due](timer, now_ms)
 
@@ -374,11 +374,11 @@ class Core:
         if turn is not None and self.user.state is User.ENDED:
             self._answers.postpone(turn, now_ms)
 
-    def _user_left(self, fact: e.UserLeft, now_ms: int) -> None:
+    def _user_left(self, event: e.UserLeft, now_ms: int) -> None:
         self._interruptions.drop(now_ms)
-        self._answers.hang_up(fact.why, now_ms)
+        self._answers.hang_up(event.why, now_ms)
         self.context.timers.clear_all()
-        self.context.order(DropAudio())
+        self.context.issue(DropAudio())
         self._over = True
         # No event is handled any more, and the handlers refer to this core.
         self.handlers, self._reply_handlers, self._timer_handlers = {}, {}, {}

@@ -492,7 +492,7 @@ class UserLeft:
     why: str
 
 
-Fact = (
+Event = (
     SpeechStarted
     | SpeechWentOn
     | SpeechPaused

@@ -35,16 +35,16 @@ class Idle:
     def overdue(self) -> None:
         """Commit the silence: the timeout has passed."""
         self._spoke = False
-        self._context.order(CommitSilence())
+        self._context.issue(CommitSilence())
 
-    def silence_committed(self, fact: e.SilenceCommitted, now_ms: int) -> None:
+    def silence_committed(self, event: e.SilenceCommitted, now_ms: int) -> None:
         """Make the silence an item, and start a reply to it."""
         timeout_ms = self._context.settings.idle_timeout_ms
         if timeout_ms is None or not self._all_silent():
             return
         item = Message(self._context.new_id("item"), "user", (InputAudio(None),))
-        start_ms = max(0, fact.audio_end_ms - timeout_ms)
-        self._context.notify(a.SilenceTimedOut(item.id, start_ms, fact.audio_end_ms))
+        start_ms = max(0, event.audio_end_ms - timeout_ms)
+        self._context.notify(a.SilenceTimedOut(item.id, start_ms, event.audio_end_ms))
         previous = self._context.join(item)
         self._context.notify(a.AudioCommitted(item.id, previous))
         self._context.notify(a.ItemAdded(item, previous))

@@ -105,14 +105,14 @@ class Interruptions:
 
     # --- VAD ----------------------------------------------------------------------------------
 
-    def speech_started(self, fact: e.SpeechStarted, now_ms: int) -> bool:
+    def speech_started(self, event: e.SpeechStarted, now_ms: int) -> bool:
         """Handle speech that starts, for the first time or again; return whether it is judged here."""
         overlap = self.overlap
         if overlap is None:
             if not self._to_be_judged():
                 return False
-            utterance = self._user.begin_aside(fact)
-            self.overlap = overlap = Overlap(utterance, fact.onset_ms)
+            utterance = self._user.begin_aside(event)
+            self.overlap = overlap = Overlap(utterance, event.onset_ms)
             self._context.timers.set(Timer(Due.OVERLAP), now_ms + self._context.core.deadlines.utterance_ms)
         elif overlap.paused is None:
             return True
@@ -126,32 +126,32 @@ class Interruptions:
         enabled = settings.interrupt_response and settings.interruption == "confirmed" and not self._user.manual
         return enabled and self._user.state is User.QUIET and self._agent.playing is not None
 
-    def speech_went_on(self, fact: e.SpeechWentOn, now_ms: int) -> None:
+    def speech_went_on(self, event: e.SpeechWentOn, now_ms: int) -> None:
         """Handle speech that lasts: after the limit it is an interruption, unless it is the agent's own echo."""
         overlap = self.overlap
         if overlap is None or overlap.paused is not None:
             return
-        overlap.voiced_ms, overlap.echoes = overlap.earlier_ms + fact.voiced_ms, fact.echoes
-        overlap.nonlexical = overlap.nonlexical and fact.nonlexical
+        overlap.voiced_ms, overlap.echoes = overlap.earlier_ms + event.voiced_ms, event.echoes
+        overlap.nonlexical = overlap.nonlexical and event.nonlexical
         if not overlap.echoes and overlap.voiced_ms - overlap.excused_ms >= SUSTAINED_MS:
             self._take("sustained", now_ms)
 
-    def speech_paused(self, fact: e.SpeechPaused) -> bool:
+    def speech_paused(self, event: e.SpeechPaused) -> bool:
         """Request the transcript at a pause. Return whether there was an overlap."""
         overlap = self.overlap
         if overlap is None:
             return False
         if overlap.paused is None:
-            overlap.paused = fact
-            self._user.pause_aside(overlap.utterance, fact)
+            overlap.paused = event
+            self._user.pause_aside(overlap.utterance, event)
         return True
 
-    def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
+    def silence_grew(self, event: e.SilenceGrew, now_ms: int) -> None:
         """Handle a longer silence: after the silence of a turn the overlap is over."""
         overlap = self.overlap
         if overlap is None:
             return
-        if overlap.paused and not overlap.over and fact.silence_ms >= self._user.strategy.wait_ms():
+        if overlap.paused and not overlap.over and event.silence_ms >= self._user.strategy.wait_ms():
             overlap.over = True
             self._context.timers.set(Timer(Due.OVERLAP), now_ms + self._context.core.deadlines.transcript_ms)
             self._user.request_aside(overlap.utterance)
@@ -159,19 +159,19 @@ class Interruptions:
 
     # --- transcriber --------------------------------------------------------------------------
 
-    def transcript_grew(self, fact: e.TranscriptGrew, now_ms: int) -> None:
+    def transcript_grew(self, event: e.TranscriptGrew, now_ms: int) -> None:
         """Judge the interim text. A backchannel may go on: it is no verdict yet."""
         overlap = self.overlap
         known = overlap is not None and overlap.paused is not None and overlap.utterance.known
-        if overlap is not None and overlap.utterance.number == fact.utterance and not known:
-            self._weigh(overlap, fact.text, self._context.settings.language, now_ms)
+        if overlap is not None and overlap.utterance.number == event.utterance and not known:
+            self._weigh(overlap, event.text, self._context.settings.language, now_ms)
 
-    def transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
+    def transcript_finished(self, event: e.TranscriptFinished, now_ms: int) -> None:
         """Judge the final text."""
         overlap = self.overlap
-        if overlap is None or overlap.utterance.number != fact.utterance:
+        if overlap is None or overlap.utterance.number != event.utterance:
             return
-        self._weigh(overlap, fact.text, fact.language or self._context.settings.language, now_ms)
+        self._weigh(overlap, event.text, event.language or self._context.settings.language, now_ms)
         if self.overlap is overlap:
             self._unduck(overlap, now_ms)
             self._dismiss(now_ms)
@@ -252,7 +252,7 @@ class Interruptions:
         overlap.undecided, overlap.ducked_ms = playing is not None and not self._echoing, now_ms
         if playing is None:  # an answer is being generated, and none of it is audible
             return
-        self._context.order(Duck(playing.number))
+        self._context.issue(Duck(playing.number))
         if not overlap.undecided:
             return
         self._agent.duck()

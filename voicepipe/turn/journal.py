@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from voicepipe.turn.commands import Order
+from voicepipe.turn.commands import Command
 from voicepipe.turn.core import Core
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
-from voicepipe.turn.events import Fact
+from voicepipe.turn.events import Event
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 
 
@@ -35,5 +35,5 @@ class Entry:
     """One event, when it came, and the commands of the core."""
 
     now_ms: int
-    fact: Fact
-    orders: tuple[Order, ...]
+    event: Event
+    commands: tuple[Command, ...]

@@ -33,10 +33,10 @@ class LiveUpdates:
             self.watched += [_Watched(turn) for turn in self._context.turns.begun]
         self._context.turns.begun.clear()
         sent = [Notify(what) for each in self.watched for what in self._news_of(each, now_ms)]
-        orders = self._context.orders
+        commands = self._context.commands
         # Before the record that ends a turn: the client has seen all of the turn by then.
-        place = next((i for i, order in enumerate(orders) if isinstance(order, KeepRecord)), len(orders))
-        orders[place:place] = sent
+        place = next((i for i, command in enumerate(commands) if isinstance(command, KeepRecord)), len(commands))
+        commands[place:place] = sent
         self.watched = [each for each in self.watched if each.turn.outcome is None]
 
     def _news_of(self, each: _Watched, now_ms: int) -> list[a.Notification]:

@@ -18,15 +18,15 @@ def keep(context: TurnContext, turn: Turn, now_ms: int) -> None:
     """Order the turn's record as it is, and one log entry for each stage over its limit."""
     context.learned.cost_tracker.note(turn)
     record = record_of(context, turn, now_ms)
-    context.order(KeepRecord(record))
+    context.issue(KeepRecord(record))
     for span in record.stages:
         if span.verdict == "over" and span.stage not in turn.account.noted:
             turn.account.noted.add(span.stage)
-            context.order(NoteOverrun(turn.id, span.stage, span.owner, span.duration_ms - span.limit_ms))
+            context.issue(NoteOverrun(turn.id, span.stage, span.owner, span.duration_ms - span.limit_ms))
 
 
 def close(context: TurnContext, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
-    """End a turn, and order its last record."""
+    """End a turn, and have its last record stored."""
     turn.outcome, turn.reason = outcome, reason
     turn.account.active_ms = (
         sum(u.speech_ms for u in turn.question.utterances) + now_ms - turn.marks.get(attribution.VOICED_LAST, now_ms)

@@ -180,16 +180,16 @@ class Answers:
 
     # --- client requests ----------------------------------------------------------------------
 
-    def request(self, fact: e.ReplyRequested, now_ms: int) -> None:
+    def request(self, event: e.ReplyRequested, now_ms: int) -> None:
         """Request a reply for the client: it starts when everything that the user has said is transcribed."""
-        in_band = fact.reply.in_conversation
+        in_band = event.reply.in_conversation
         if in_band:
             self._give_way(now_ms)
-        refusal = self._in_the_way() if in_band else self._one_too_many(fact.reply)
+        refusal = self._in_the_way() if in_band else self._one_too_many(event.reply)
         if refusal:
-            self._context.refuse(fact.event_id, *refusal)
+            self._context.refuse(event.event_id, *refusal)
             return
-        self.reply_to(self._turn_for(fact), fact.reply, now_ms)
+        self.reply_to(self._turn_for(event), event.reply, now_ms)
 
     def reply_to(self, turn: Turn, reply: ReplySettings, now_ms: int) -> None:
         """Answer a turn that cannot be revised, from now on and with these settings."""
@@ -242,9 +242,9 @@ class Answers:
             return self._context.conversation.n_chars
         return sum(item.n_chars for item in reply.context)
 
-    def _turn_for(self, fact: e.ReplyRequested) -> Turn:
+    def _turn_for(self, event: e.ReplyRequested) -> Turn:
         unanswered, newest = self._unanswered, self._context.conversation.newest
-        if unanswered is not None and fact.reply.in_conversation:
+        if unanswered is not None and event.reply.in_conversation:
             self._unanswered = None
             return unanswered
         return self._context.new_turn("tool" if isinstance(newest, FunctionOutput) else "create")
@@ -261,18 +261,20 @@ class Answers:
 
     # --- end ----------------------------------------------------------------------------------
 
-    def cancel(self, fact: e.CancelRequested, now_ms: int) -> None:
+    def cancel(self, event: e.CancelRequested, now_ms: int) -> None:
         """Cancel a response for the client: one that runs, or one that waits for the transcript."""
-        if self._agent.cancel(fact.response_id, now_ms):
+        if self._agent.cancel(event.response_id, now_ms):
             return
-        requested = next((turn for turn in self._requested if fact.response_id in (None, turn.reply.response_id)), None)
+        requested = next(
+            (turn for turn in self._requested if event.response_id in (None, turn.reply.response_id)), None
+        )
         if requested is not None:
             self._requested.remove(requested)
             self.drop(requested, "client_cancelled", now_ms)
             return
-        named = "" if fact.response_id is None else f" with id {fact.response_id!r}"
+        named = "" if event.response_id is None else f" with id {event.response_id!r}"
         self._context.refuse(
-            fact.event_id, "response_cancel_not_active", f"Cancellation failed: no active response{named}"
+            event.event_id, "response_cancel_not_active", f"Cancellation failed: no active response{named}"
         )
 
     def interrupt(self, now_ms: int) -> None:

@@ -11,48 +11,50 @@ ACTIONS: Final = {"hedge": "hedge", "replacement": "fallback", "continuation": "
 """Role of a request -> the action to save the budget that it stands for."""
 
 
-def model_chosen(turn: Turn, fact: e.ModelChosen, now_ms: int) -> None:
+def model_chosen(turn: Turn, event: e.ModelChosen, now_ms: int) -> None:
     """Record the router's choice of LLM: the stage belongs to it from here on."""
-    turn.account.providers["llm"] = fact.provider
-    if fact.why or turn.reply.route:
-        turn.reply.route.append(fact.why)
+    turn.account.providers["llm"] = event.provider
+    if event.why or turn.reply.route:
+        turn.reply.route.append(event.why)
 
 
-def voice_changed(turn: Turn, fact: e.SynthesizerChanged, now_ms: int) -> None:
+def voice_changed(turn: Turn, event: e.SynthesizerChanged, now_ms: int) -> None:
     """Record that a router replaced the first choice of TTS from here on."""
-    turn.account.tts_usage.move(fact.n_chars, since=turn.account.providers.get("tts", fact.provider), to=fact.provider)
-    turn.account.providers["tts"] = fact.provider
-    turn.reply.route.append(f"{fact.provider} speaks: {fact.why}")
-    turn.reply.actions.append(ACTIONS[fact.role])
+    turn.account.tts_usage.move(
+        event.n_chars, since=turn.account.providers.get("tts", event.provider), to=event.provider
+    )
+    turn.account.providers["tts"] = event.provider
+    turn.reply.route.append(f"{event.provider} speaks: {event.why}")
+    turn.reply.actions.append(ACTIONS[event.role])
 
 
-def voice_unheard(turn: Turn, fact: e.SynthesisUnused, now_ms: int) -> None:
+def voice_unheard(turn: Turn, event: e.SynthesisUnused, now_ms: int) -> None:
     """Record a TTS whose audio was not used."""
-    turn.account.tts_usage.waste(fact.provider, fact.n_chars)
+    turn.account.tts_usage.waste(event.provider, event.n_chars)
 
 
-def voice_recited(turn: Turn, fact: e.CachedSpeechUsed, now_ms: int) -> None:
+def voice_recited(turn: Turn, event: e.CachedSpeechUsed, now_ms: int) -> None:
     """Record audio that needed no request to the TTS."""
-    turn.account.tts_usage.recite(fact.provider, fact.n_chars)
+    turn.account.tts_usage.recite(event.provider, event.n_chars)
 
 
-def voice_reached(turn: Turn, fact: e.SynthesizerConnected, now_ms: int) -> None:
+def voice_reached(turn: Turn, event: e.SynthesizerConnected, now_ms: int) -> None:
     """Record that the TTS has its connection. Of several, the first one reached is recorded."""
     if turn.reply.tts_connect_hidden_ms is None:
-        turn.reply.tts_connect_hidden_ms = fact.hidden_ms
+        turn.reply.tts_connect_hidden_ms = event.hidden_ms
 
 
-def model_joined(turn: Turn, fact: e.ModelJoined, now_ms: int) -> None:
+def model_joined(turn: Turn, event: e.ModelJoined, now_ms: int) -> None:
     """Record that the request was sent to another LLM too."""
-    turn.reply.actions.append(ACTIONS[fact.role])
+    turn.reply.actions.append(ACTIONS[event.role])
 
 
-def model_attempted(turn: Turn, fact: e.ModelAttempted, now_ms: int) -> None:
+def model_attempted(turn: Turn, event: e.ModelAttempted, now_ms: int) -> None:
     """Record that one of the requests for the answer is over."""
-    turn.reply.attempts.append(fact.attempt)
-    action = ACTIONS.get(fact.attempt.role, "")
+    turn.reply.attempts.append(event.attempt)
+    action = ACTIONS.get(event.attempt.role, "")
     if action and turn.reply.actions.count(action) < sum(
-        each.role == fact.attempt.role for each in turn.reply.attempts
+        each.role == event.attempt.role for each in turn.reply.attempts
     ):
         turn.reply.actions.append(action)
 

@@ -97,9 +97,9 @@ reply before it is out of the way.
 
 def _rows(*groups: tuple[_State, tuple[type, ...], _State]) -> _Rows[_State]:
     table: _Rows[_State] = {}
-    for source, facts, target in groups:
-        for fact in facts:
-            table[source, fact] = table.get((source, fact), frozenset()) | {target}
+    for source, events, target in groups:
+        for event in events:
+            table[source, event] = table.get((source, event), frozenset()) | {target}
     return table
 
 
@@ -150,11 +150,11 @@ AGENT_TRANSITIONS: Final[_Rows[Agent]] = _rows(
 """(state, event) -> states that may follow."""
 
 
-def may_follow(source: User | Agent, fact: type) -> frozenset[User] | frozenset[Agent]:
+def may_follow(source: User | Agent, event: type) -> frozenset[User] | frozenset[Agent]:
     """Return the states that the table allows after this kind of event; an empty set means that it moves nothing."""
     if isinstance(source, User):
-        return USER_TRANSITIONS.get((source, fact), frozenset())
-    return AGENT_TRANSITIONS.get((source, fact), frozenset())
+        return USER_TRANSITIONS.get((source, event), frozenset())
+    return AGENT_TRANSITIONS.get((source, event), frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,24 +162,24 @@ class Move:
     """A move of one machine from one state to another, caused by that kind of event."""
 
     source: User | Agent
-    fact: type
+    event: type
     target: User | Agent
 
     @property
     def is_allowed(self) -> bool:
         """Return whether the table names it."""
-        return self.target in may_follow(self.source, self.fact)
+        return self.target in may_follow(self.source, self.event)
 
     def __str__(self) -> str:
         machine = type(self.source).__name__.lower()
-        return f"{machine} {self.source.value} -> {self.target.value} by {self.fact.__name__}"
+        return f"{machine} {self.source.value} -> {self.target.value} by {self.event.__name__}"
 
 
 @dataclass(slots=True)
 class Transitions:
     """The moves of the latest event, and all moves ever made against the table."""
 
-    fact: type = object
+    event: type = object
     """The kind of the latest event."""
 
     moves: list[Move] = field(default_factory=list)
@@ -190,7 +190,7 @@ class Transitions:
     def move(self, source: _State, target: _State) -> _State:
         """Go from `source` to `target`; return the machine's state."""
         if target is not source:
-            move = Move(source, self.fact, target)
+            move = Move(source, self.event, target)
             self.moves.append(move)
             self.changed = True
             if not move.is_allowed:
@@ -207,10 +207,10 @@ def diagram() -> str:
 
 def _machine(title: str, first: User | Agent, table: _Rows[_State]) -> list[str]:
     causes: dict[tuple[str, str], list[str]] = {}
-    for (source, fact), targets in table.items():
+    for (source, event), targets in table.items():
         for target in sorted(targets, key=lambda state: state.value):
-            causes.setdefault((source.value, target.value), []).append(fact.__name__)
+            causes.setdefault((source.value, target.value), []).append(event.__name__)
     lines: list[str] = [f"    state {title} {{", f"        [*] --> {title}_{first.value}"]
-    for (source_name, target_name), facts in causes.items():
-        lines.append(f"        {title}_{source_name} --> {title}_{target_name}: {', '.join(sorted(facts))}")
+    for (source_name, target_name), events in causes.items():
+        lines.append(f"        {title}_{source_name} --> {title}_{target_name}: {', '.join(sorted(events))}")
     return [*lines, "    }"]

@@ -75,7 +75,7 @@ _BESIDE_WORK: Final = frozenset((Timer(Due.IDLE), Timer(Due.WATCHDOG)))
 
 
 class Timers:
-    """The times of all timers. Pure: the class orders no wake-up itself."""
+    """The times of all timers. Pure: the class issues no command itself."""
 
     def __init__(self, limits: Deadlines) -> None:
         self._limits = limits

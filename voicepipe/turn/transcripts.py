@@ -35,13 +35,13 @@ class Utterances:
         utterance = Utterance(number, item_id, audio_start_ms, aside=aside, stt_hidden_ms=self._stt_took_ms)
         awaited = [u for u in self._recent[: 1 - REMEMBERED_UTTERANCES] if u.committed and u.open]
         self._recent = [*awaited, *self._recent[1 - REMEMBERED_UTTERANCES :], utterance]
-        self._context.order(BeginUtterance(number))
+        self._context.issue(BeginUtterance(number))
         return utterance
 
     def drop(self, utterance: Utterance) -> None:
         """Drop an utterance; a late text of it is ignored too."""
         self._recent = [u for u in self._recent if u is not utterance]
-        self._context.order(DropUtterance(utterance.number))
+        self._context.issue(DropUtterance(utterance.number))
 
     def find(self, number: int) -> Utterance | None:
         """Return the utterance of that number, if it is remembered."""
@@ -53,17 +53,17 @@ class Utterances:
             if utterance.item_id == item_id:
                 utterance.deleted = utterance.committed
 
-    def stt_connected(self, fact: e.TranscriberConnected, now_ms: int) -> None:
+    def stt_connected(self, event: e.TranscriberConnected, now_ms: int) -> None:
         """Record that the STT is connected: later utterances wait for none of it."""
-        self._stt_took_ms = fact.took_ms
+        self._stt_took_ms = event.took_ms
         if self._recent and self._recent[-1].in_progress:
-            self._recent[-1].stt_hidden_ms = fact.hidden_ms
+            self._recent[-1].stt_hidden_ms = event.hidden_ms
 
-    def stt_changed(self, fact: e.TranscriberChanged, now_ms: int) -> None:
+    def stt_changed(self, event: e.TranscriberChanged, now_ms: int) -> None:
         """Record that another STT transcribes an utterance; a change between two utterances needs no record."""
-        utterance = self.find(fact.utterance)
+        utterance = self.find(event.utterance)
         if utterance is not None and utterance.in_progress:
-            utterance.stt_changes.append(fact)
+            utterance.stt_changes.append(event)
 
     @property
     def pending(self) -> bool:

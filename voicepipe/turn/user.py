@@ -72,21 +72,21 @@ class UserSide:
 
     # --- VAD ----------------------------------------------------------------------------------
 
-    def speech_started(self, fact: e.SpeechStarted, now_ms: int) -> None:
+    def speech_started(self, event: e.SpeechStarted, now_ms: int) -> None:
         """Open a turn when the user speaks, or go on with the turn that seemed to be over."""
         if self.ignores_speech:
             return
         if self.turn is None:
             self.turn = self._context.new_turn("vad")
         elif not self._doubtful and attribution.VOICED_LAST in self.turn.marks:
-            self._pauses.resumed(max(0, fact.onset_ms - self.turn.marks[attribution.VOICED_LAST]))
+            self._pauses.resumed(max(0, event.onset_ms - self.turn.marks[attribution.VOICED_LAST]))
         if self.state is not User.HOLDING:
-            self._open(self.turn, fact.audio_start_ms, now_ms)
+            self._open(self.turn, event.audio_start_ms, now_ms)
         self._move(User.SPEAKING)
         self._believe()
         self._context.timers.clear(Timer(Due.HOLDING), Timer(Due.IRREVOCABLE))
 
-    def speech_paused(self, fact: e.SpeechPaused, now_ms: int) -> None:
+    def speech_paused(self, event: e.SpeechPaused, now_ms: int) -> None:
         """Request the transcript when the user is silent, and wait."""
         speaking = self.state is User.SPEAKING or self._doubtful
         if not speaking or self.turn is None or self._utterance is None:
@@ -94,38 +94,38 @@ class UserSide:
         for stale in (attribution.FLUSHED, attribution.TRANSCRIBED):
             self.turn.marks.pop(stale, None)
         self._utterance.pauses += 1
-        self._hold(self.turn, self._utterance, fact, now_ms)
+        self._hold(self.turn, self._utterance, event, now_ms)
         if self._utterance.pauses <= self._context.core.max_flushes:
             self._request_transcript(self.turn, self._utterance, now_ms)
 
-    def _hold(self, turn: Turn, utterance: Utterance, fact: e.SpeechPaused, now_ms: int) -> None:
+    def _hold(self, turn: Turn, utterance: Utterance, event: e.SpeechPaused, now_ms: int) -> None:
         self._believe()
-        self._silence_ms = now_ms - fact.last_voiced_ms
-        speech_ms = fact.audio_end_ms - utterance.audio_start_ms
-        self._pauses.began(fact.final_pitch_st, fact.final_voiced_ms, speech_ms=speech_ms)
-        utterance.audio_end_ms = fact.audio_end_ms
-        turn.marks[attribution.VOICED_LAST] = fact.last_voiced_ms
-        turn.question.t0_audio_ms = fact.audio_end_ms
+        self._silence_ms = now_ms - event.last_voiced_ms
+        speech_ms = event.audio_end_ms - utterance.audio_start_ms
+        self._pauses.began(event.final_pitch_st, event.final_voiced_ms, speech_ms=speech_ms)
+        utterance.audio_end_ms = event.audio_end_ms
+        turn.marks[attribution.VOICED_LAST] = event.last_voiced_ms
+        turn.question.t0_audio_ms = event.audio_end_ms
         self._move(User.HOLDING)
         self._context.timers.set(Timer(Due.HOLDING), now_ms + self.strategy.longest_ms + HOLD_GRACE_MS)
 
-    def silence_grew(self, fact: e.SilenceGrew, now_ms: int) -> None:
+    def silence_grew(self, event: e.SilenceGrew, now_ms: int) -> None:
         """Decide whether the user has finished."""
         holding = self.state is User.HOLDING and not self._doubtful
-        self._silence_ms = fact.silence_ms
+        self._silence_ms = event.silence_ms
         if not holding:
             return
-        decision = self._decision(fact.silence_ms, self._context.learned.speculation.answer_ms)
-        if fact.silence_ms >= decision.audible_ms:
+        decision = self._decision(event.silence_ms, self._context.learned.speculation.answer_ms)
+        if event.silence_ms >= decision.audible_ms:
             self.end(now_ms)
             if decision.final_ms is not None:
-                self._context.timers.set(Timer(Due.IRREVOCABLE), now_ms + max(0, decision.final_ms - fact.silence_ms))
+                self._context.timers.set(Timer(Due.IRREVOCABLE), now_ms + max(0, decision.final_ms - event.silence_ms))
 
-    def endpoint_scored(self, fact: e.EndpointScored, now_ms: int) -> None:
+    def endpoint_scored(self, event: e.EndpointScored, now_ms: int) -> None:
         """Store a model's score of the current pause as evidence."""
         paused = self.state is User.HOLDING and not self._doubtful
-        if paused and self.turn is not None and self.turn.marks.get(attribution.VOICED_LAST) == fact.last_voiced_ms:
-            self._pauses.scored(fact.name, fact.score)
+        if paused and self.turn is not None and self.turn.marks.get(attribution.VOICED_LAST) == event.last_voiced_ms:
+            self._pauses.scored(event.name, event.score)
 
     def _decision(self, silence_ms: int, answer_ms: int | None) -> Decision:
         """Return the strategy's decision; an event that needs it several times makes it once."""
@@ -165,13 +165,13 @@ class UserSide:
 
     # --- speech over the agent's --------------------------------------------------------------
 
-    def begin_aside(self, fact: e.SpeechStarted) -> Utterance:
+    def begin_aside(self, event: e.SpeechStarted) -> Utterance:
         """Start an utterance for speech over the agent's: it has no turn, and the client is not notified of it."""
-        return self.utterances.begin(fact.audio_start_ms, aside=True)
+        return self.utterances.begin(event.audio_start_ms, aside=True)
 
-    def pause_aside(self, utterance: Utterance, fact: e.SpeechPaused) -> None:
+    def pause_aside(self, utterance: Utterance, event: e.SpeechPaused) -> None:
         """Request the transcript of such an utterance at its pause."""
-        utterance.audio_end_ms = fact.audio_end_ms
+        utterance.audio_end_ms = event.audio_end_ms
         utterance.pauses += 1
         if utterance.pauses <= self._context.core.max_flushes:
             self.request_aside(utterance)
@@ -180,7 +180,7 @@ class UserSide:
         """Request the transcript, unless it was requested since the pause."""
         if utterance.requested_pause < utterance.pauses:
             utterance.requested_pause = utterance.pauses
-            self._context.order(FlushTranscript(utterance.number, utterance.pauses))
+            self._context.issue(FlushTranscript(utterance.number, utterance.pauses))
 
     def drop_aside(self, utterance: Utterance) -> None:
         """Drop such an utterance: it was no interruption."""
@@ -201,46 +201,46 @@ class UserSide:
 
     # --- transcriber --------------------------------------------------------------------------
 
-    def transcript_grew(self, fact: e.TranscriptGrew) -> None:
+    def transcript_grew(self, event: e.TranscriptGrew) -> None:
         """Show the words that two interim texts agree on: text that was shown is never rewritten."""
-        utterance = self.utterances.find(fact.utterance)
+        utterance = self.utterances.find(event.utterance)
         if utterance is None or utterance.done:
             return
-        stable = transcripts.common_words(utterance.interim, fact.text)
-        utterance.interim = fact.text
+        stable = transcripts.common_words(utterance.interim, event.text)
+        utterance.interim = event.text
         transcripts.show(self._context, utterance, stable)
 
-    def transcript_finished(self, fact: e.TranscriptFinished, now_ms: int) -> None:
+    def transcript_finished(self, event: e.TranscriptFinished, now_ms: int) -> None:
         """Store the transcript of an utterance, as of one of its pauses (or of the latest, if the provider ended it
         itself).
         """
-        self._context.learned.cost_tracker.add_audio(fact.provider, fact.audio_ms)
-        utterance = self.utterances.find(fact.utterance)
+        self._context.learned.cost_tracker.add_audio(event.provider, event.audio_ms)
+        utterance = self.utterances.find(event.utterance)
         if utterance is None:
             return
-        if not fact.flush and not self.manual and self._grows(utterance):
-            self._hold_on_its_word(utterance, fact, now_ms)
+        if not event.flush and not self.manual and self._grows(utterance):
+            self._hold_on_its_word(utterance, event, now_ms)
             return
-        if not fact.flush and utterance.committed and not utterance.open:
+        if not event.flush and utterance.committed and not utterance.open:
             return  # its transcript is known: this is background noise, or the agent's own echo
-        pause = fact.flush or (0 if self._grows(utterance) else utterance.pauses)
+        pause = event.flush or (0 if self._grows(utterance) else utterance.pauses)
         if not max(1, utterance.answered_pause) <= pause <= utterance.pauses:
             return
-        utterance.answered_pause, utterance.text, utterance.failed = pause, fact.text.strip(), ""
+        utterance.answered_pause, utterance.text, utterance.failed = pause, event.text.strip(), ""
         if utterance.known:
-            transcripts.text_came(self._context, utterance, fact.provider, now_ms)
+            transcripts.text_came(self._context, utterance, event.provider, now_ms)
         if utterance.turn is not None and self.state is User.HOLDING:
             # The VAD has counted up to its latest frame; the clock is further.
             paused_ms = now_ms - utterance.turn.marks.get(attribution.VOICED_LAST, now_ms)
             self._silence_ms = max(self._silence_ms, paused_ms)
         if utterance.turn is not None and utterance.known:
             utterance.turn.mark(attribution.TRANSCRIBED, now_ms)
-            utterance.turn.account.providers["stt"] = fact.provider
+            utterance.turn.account.providers["stt"] = event.provider
             self._context.learned.cost_tracker.charge(utterance.turn)
         if pause == utterance.pauses and not utterance.committed and not utterance.aside:
-            self._weigh(utterance, fact.language)
-        if utterance.turn is not None and fact.language:
-            utterance.turn.question.language = fact.language
+            self._weigh(utterance, event.language)
+        if utterance.turn is not None and event.language:
+            utterance.turn.question.language = event.language
         if utterance.committed:
             self._context.timers.clear(Timer(Due.TRANSCRIPT, utterance.number))
             transcripts.write_down(self._context, utterance)
@@ -263,12 +263,12 @@ class UserSide:
         else:
             self._weigh(utterance)
 
-    def _hold_on_its_word(self, utterance: Utterance, fact: e.TranscriptFinished, now_ms: int) -> None:
+    def _hold_on_its_word(self, utterance: Utterance, event: e.TranscriptFinished, now_ms: int) -> None:
         """Enter HOLDING: the STT reports an end of speech before the VAD can. This permits work, not output."""
-        if not self._context.core.speculate or not fact.text.strip() or utterance.turn is None:
+        if not self._context.core.speculate or not event.text.strip() or utterance.turn is None:
             return
-        utterance.text = fact.text.strip()
-        utterance.turn.account.providers["stt"] = fact.provider
+        utterance.text = event.text.strip()
+        utterance.turn.account.providers["stt"] = event.provider
         if self.state is User.SPEAKING:
             self.speech_end = SpeechEnd.REPORTED
             self._move(User.HOLDING)
@@ -287,14 +287,14 @@ class UserSide:
         self.speech_end = SpeechEnd.DETECTED
         self._context.timers.clear(Timer(Due.DOUBT))
 
-    def transcript_failed(self, fact: e.TranscriberFailed) -> None:
+    def transcript_failed(self, event: e.TranscriberFailed) -> None:
         """Mark an utterance's transcript as lost, unless all that was said in it is known already."""
-        utterance = self.utterances.find(fact.utterance)
+        utterance = self.utterances.find(event.utterance)
         if utterance is None or utterance.done or not (utterance.open or self._grows(utterance)):
             return
         if utterance.turn is not None:
-            utterance.turn.account.providers["stt"] = fact.provider
-        transcripts.lose(self._context, utterance, f"{fact.provider}: {fact.why}")
+            utterance.turn.account.providers["stt"] = event.provider
+        transcripts.lose(self._context, utterance, f"{event.provider}: {event.why}")
 
     def transcript_overdue(self, number: int) -> None:
         """Handle the timeout of this utterance's transcript."""
@@ -310,16 +310,16 @@ class UserSide:
 
     # --- client -------------------------------------------------------------------------------
 
-    def commit_requested(self, fact: e.CommitRequested, now_ms: int) -> Turn | None:
+    def commit_requested(self, event: e.CommitRequested, now_ms: int) -> Turn | None:
         """End the turn for the client; return it, or None when there was nothing to commit."""
         utterance = self._utterance
         open_states = (User.SPEAKING, User.HOLDING)
         has_speech = utterance is not None and (self.manual or self.state in open_states)
-        if not has_speech or utterance is None or fact.buffered_ms < MIN_COMMIT_MS:
+        if not has_speech or utterance is None or event.buffered_ms < MIN_COMMIT_MS:
             self._context.refuse(
-                fact.event_id,
+                event.event_id,
                 "input_audio_buffer_commit_empty",
-                f"expected at least {MIN_COMMIT_MS} ms of audio to commit, got {fact.buffered_ms} ms",
+                f"expected at least {MIN_COMMIT_MS} ms of audio to commit, got {event.buffered_ms} ms",
             )
             return None
         speaking = self.turn if self.state in open_states else None
@@ -327,9 +327,9 @@ class UserSide:
         turn.add(utterance)
         if self.state is not User.HOLDING or self._doubtful:
             utterance.pauses += 1
-            utterance.audio_end_ms = utterance.audio_start_ms + fact.buffered_ms
-            turn.marks[attribution.VOICED_LAST] = now_ms if fact.last_voiced_ms is None else fact.last_voiced_ms
-            turn.question.t0_audio_ms = fact.last_voiced_audio_ms
+            utterance.audio_end_ms = utterance.audio_start_ms + event.buffered_ms
+            turn.marks[attribution.VOICED_LAST] = now_ms if event.last_voiced_ms is None else event.last_voiced_ms
+            turn.question.t0_audio_ms = event.last_voiced_audio_ms
         turn.marks[attribution.ENDED] = now_ms
         turn.cause = "commit"
         if speaking is not None:
@@ -344,17 +344,17 @@ class UserSide:
     def clear_requested(self) -> Turn | None:
         """Drop the audio that is not committed; return the turn that is dropped with it, if one had begun."""
         dropped = self.turn if self.state in (User.SPEAKING, User.HOLDING) else None
-        self._context.order(DropAudio())
+        self._context.issue(DropAudio())
         self._context.notify(a.AudioCleared())
         if dropped is not None:
             self._let_go()
         self._begin_manual()
         return dropped
 
-    def settings_changed(self, fact: e.SettingsChanged) -> Turn | None:
+    def settings_changed(self, event: e.SettingsChanged) -> Turn | None:
         """Apply the session's new settings; return the turn that is dropped because detection changed."""
         was_manual = self.manual
-        self._context.settings = fact.settings
+        self._context.settings = event.settings
         if self.manual == was_manual:
             if self.manual and self._utterance is None:
                 self._begin_manual()
@@ -363,7 +363,7 @@ class UserSide:
         if dropped is not None:
             self._let_go()
         if dropped is not None or was_manual:
-            self._context.order(DropAudio())
+            self._context.issue(DropAudio())
             self._utterance = None
         self._begin_manual()
         return dropped
@@ -408,7 +408,7 @@ class UserSide:
 
     def _request_transcript(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
         utterance.requested_pause = utterance.pauses
-        self._context.order(FlushTranscript(utterance.number, utterance.pauses))
+        self._context.issue(FlushTranscript(utterance.number, utterance.pauses))
         turn.mark(attribution.FLUSHED, now_ms)
         transcripts.await_text(self._context, utterance, turn.marks.get(attribution.VOICED_LAST, now_ms), now_ms)
 
@@ -421,7 +421,7 @@ class UserSide:
             due_ms = now_ms + self._context.core.deadlines.transcript_ms
             self._context.timers.set(Timer(Due.TRANSCRIPT, utterance.number), due_ms)
         utterance.committed = True
-        self._context.order(EndUtterance(utterance.number))
+        self._context.issue(EndUtterance(utterance.number))
         item = Message(utterance.item_id, "user", (InputAudio(None),))
         previous = self._context.join(item)
         self._context.notify(a.AudioCommitted(utterance.item_id, previous))

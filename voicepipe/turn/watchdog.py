@@ -45,7 +45,7 @@ class Watchdog:
     def overdue(self, now_ms: int) -> None:
         """End the user's turn, or all replies that are being made: nothing has moved."""
         self.n_stuck += 1
-        self._context.order(NoteStuck(self._user.state.value, self._agent.state.value))
+        self._context.issue(NoteStuck(self._user.state.value, self._agent.state.value))
         if self._user.state in (User.SPEAKING, User.HOLDING):
             self._user.end(now_ms)
             return

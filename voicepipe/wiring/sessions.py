@@ -116,17 +116,19 @@ class Sessions:
             if by_client:
                 charge(usd)
 
-        def note_overrun(order: NoteOverrun) -> None:
-            log_overrun(grant.session_id, order.turn_id, stage=order.stage, owner=order.owner, over_ms=order.over_ms)
+        def note_overrun(command: NoteOverrun) -> None:
+            log_overrun(
+                grant.session_id, command.turn_id, stage=command.stage, owner=command.owner, over_ms=command.over_ms
+            )
 
-        def note_stuck(order: NoteStuck) -> None:
+        def note_stuck(command: NoteStuck) -> None:
             self.n_stuck += 1
-            log_stuck(grant.session_id, user=order.user, agent=order.agent, so_far=self.n_stuck)
+            log_stuck(grant.session_id, user=command.user, agent=command.agent, so_far=self.n_stuck)
 
-        def note_strategy_failure(order: NoteStrategyFailure) -> None:
-            self.n_strategy_failures[order.strategy] += 1
-            so_far = self.n_strategy_failures[order.strategy]
-            log_strategy_failure(grant.session_id, strategy=order.strategy, why=order.why, so_far=so_far)
+        def note_strategy_failure(command: NoteStrategyFailure) -> None:
+            self.n_strategy_failures[command.strategy] += 1
+            so_far = self.n_strategy_failures[command.strategy]
+            log_strategy_failure(grant.session_id, strategy=command.strategy, why=command.why, so_far=so_far)
 
         return SessionHooks(
             keep_record=keep_record,

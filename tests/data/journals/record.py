@@ -161,10 +161,10 @@ async def recorded(
 
 
 def renewed(data: bytes) -> bytes:
-    """The same facts, and what the core orders now."""
+    """The same events, and the commands that the core gives now."""
     journal = read_journal(data)
     core = journal.opening.rebuilt()
-    entries = [Entry(line.now_ms, line.fact, core.handle(line.fact, line.now_ms)) for line in journal.lines]
+    entries = [Entry(line.now_ms, line.event, core.handle(line.event, line.now_ms)) for line in journal.lines]
     return journal_of(journal.opening, entries)
 
 

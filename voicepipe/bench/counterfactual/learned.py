@@ -45,7 +45,7 @@ class LearnedReply:
     question: str
     audible: bool
     words: str
-    facts: list[tuple[int, e.Fact]] = field(default_factory=list)
+    events: list[tuple[int, e.Event]] = field(default_factory=list)
     """(ms after the command, event)"""
 
     sent_after_ms: int | None = None
@@ -57,17 +57,17 @@ class LearnedReply:
     @property
     def whole(self) -> bool:
         """Whether the reply was completed."""
-        kinds = {type(fact) for _, fact in self.facts}
+        kinds = {type(event) for _, event in self.events}
         return e.StageFailed in kinds or {e.ModelFinished, e.SynthesisFinished} <= kinds
 
     @property
     def calls(self) -> frozenset[str]:
         """Return the IDs of its function calls."""
-        return frozenset(fact.call_id for _, fact in self.facts if isinstance(fact, e.CallGrew) and fact.call_id)
+        return frozenset(event.call_id for _, event in self.events if isinstance(event, e.CallGrew) and event.call_id)
 
     def reached_ms(self, kind: type) -> int | None:
         """Return the time of the first event of that kind, after the command."""
-        return next((after_ms for after_ms, fact in self.facts if type(fact) is kind), None)
+        return next((after_ms for after_ms, event in self.events if type(event) is kind), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +133,14 @@ def learn(journal: JournalFile) -> Learned:
     found = replay(journal).difference
     if found is not None:
         raise NotReplayable(
-            f"fact {found.fact_number} at {found.now_ms} ms: this version does not do what the journal says; "
+            f"event {found.event_number} at {found.now_ms} ms: this version does not do what the journal says; "
             "replay it without --what-if to see more"
         )
     core = journal.opening.rebuilt()
-    entries = [Entry(line.now_ms, line.fact, core.handle(line.fact, line.now_ms)) for line in journal.lines]
+    entries = [Entry(line.now_ms, line.event, core.handle(line.event, line.now_ms)) for line in journal.lines]
     learned = Learned(journal.opening, entries, journal.lacks)
     for entry in entries:
-        learned.records |= records_of(entry.orders)
+        learned.records |= records_of(entry.commands)
     _learn_texts(learned)
     _learn_replies(learned)
     _learn_tools(learned)
@@ -148,15 +148,15 @@ def learn(journal: JournalFile) -> Learned:
     return learned
 
 
-def of_reply(fact: e.Fact) -> Key | None:
+def of_reply(event: e.Event) -> Key | None:
     """Return the reply that an event belongs to."""
-    turn, revision = getattr(fact, "turn", None), getattr(fact, "revision", None)
+    turn, revision = getattr(event, "turn", None), getattr(event, "revision", None)
     return (turn, revision) if isinstance(turn, int) and isinstance(revision, int) else None
 
 
-def question_of(order: c.StartReply) -> str:
+def question_of(command: c.StartReply) -> str:
     """Return the latest user text or item for the reply."""
-    for item in reversed(order.items):
+    for item in reversed(command.items):
         if isinstance(item, Message) and item.role == "user":
             return item.text()
         if isinstance(item, FunctionOutput):
@@ -164,16 +164,16 @@ def question_of(order: c.StartReply) -> str:
     return ""
 
 
-def with_key(fact: e.Fact, key: Key) -> e.Fact:
+def with_key(event: e.Event, key: Key) -> e.Event:
     """Return the same event for another reply."""
     more: dict[str, Any] = {"turn": key[0], "revision": key[1]}
-    return replace(fact, **more)
+    return replace(event, **more)
 
 
-def _orders(entries: Sequence[Entry], kind: type) -> Iterator[tuple[int, int, Any]]:
+def _commands(entries: Sequence[Entry], kind: type) -> Iterator[tuple[int, int, Any]]:
     """Yield (number of the event, time, command) for all commands of a kind."""
     for number, entry in enumerate(entries):
-        yield from ((number, entry.now_ms, order) for order in entry.orders if type(order) is kind)
+        yield from ((number, entry.now_ms, command) for command in entry.commands if type(command) is kind)
 
 
 def _learn_texts(learned: Learned) -> None:
@@ -181,53 +181,56 @@ def _learn_texts(learned: Learned) -> None:
     flushed: dict[tuple[int, int], tuple[int, int]] = {}
     pause = 0
     for number, entry in enumerate(learned.entries):
-        fact = entry.fact
-        if isinstance(fact, e.SpeechPaused | e.CommitRequested):
+        event = entry.event
+        if isinstance(event, e.SpeechPaused | e.CommitRequested):
             pause = number
-        if isinstance(fact, e.TranscriptFinished) and (fact.utterance, fact.flush) in flushed:
-            started_ms, at_pause = flushed.pop((fact.utterance, fact.flush))
-            known = (fact.text, fact.language, fact.provider, entry.now_ms - started_ms)
-            learned.texts.append(LearnedText(fact.utterance, began.get(fact.utterance, 0), at_pause, *known))
-        for order in entry.orders:
-            if isinstance(order, c.BeginUtterance):
-                began[order.utterance] = number
-            elif isinstance(order, c.FlushTranscript):
-                flushed[order.utterance, order.flush] = entry.now_ms, pause
+        if isinstance(event, e.TranscriptFinished) and (event.utterance, event.flush) in flushed:
+            started_ms, at_pause = flushed.pop((event.utterance, event.flush))
+            known = (event.text, event.language, event.provider, entry.now_ms - started_ms)
+            learned.texts.append(LearnedText(event.utterance, began.get(event.utterance, 0), at_pause, *known))
+        for command in entry.commands:
+            if isinstance(command, c.BeginUtterance):
+                began[command.utterance] = number
+            elif isinstance(command, c.FlushTranscript):
+                flushed[command.utterance, command.flush] = entry.now_ms, pause
 
 
 def _learn_replies(learned: Learned) -> None:
     running: dict[Key, LearnedReply] = {}
     opened: dict[Key, int] = {}
     for entry in learned.entries:
-        key = of_reply(entry.fact)
+        key = of_reply(entry.event)
         if key in running:
             reply, after_ms = running[key], entry.now_ms - running[key].started_ms
-            if not isinstance(entry.fact, ANSWERS):
-                reply.facts.append((after_ms, entry.fact))
-            elif isinstance(entry.fact, e.OutputSent) and entry.fact.duration_ms and reply.sent_after_ms is None:
+            if not isinstance(entry.event, ANSWERS):
+                reply.events.append((after_ms, entry.event))
+            elif isinstance(entry.event, e.OutputSent) and entry.event.duration_ms and reply.sent_after_ms is None:
                 ready_ms = max(reply.started_ms + (reply.reached_ms(e.SoundArrived) or 0), opened.get(key, 0))
                 reply.sent_after_ms = max(0, entry.now_ms - ready_ms)
-        for order in entry.orders:
-            if isinstance(order, c.StartReply):
-                its = (order.item_id, entry.now_ms, question_of(order), order.reply.audible, order.words)
-                new = LearnedReply((order.turn, order.revision), *its)
+        for command in entry.commands:
+            if isinstance(command, c.StartReply):
+                its = (command.item_id, entry.now_ms, question_of(command), command.reply.audible, command.words)
+                new = LearnedReply((command.turn, command.revision), *its)
                 running[new.key] = new
                 learned.replies.append(new)
-            elif isinstance(order, c.OpenGate):
-                opened[order.turn, order.revision] = entry.now_ms
+            elif isinstance(command, c.OpenGate):
+                opened[command.turn, command.revision] = entry.now_ms
 
 
 def _learn_tools(learned: Learned) -> None:
-    opened = {order.response_id: (order.turn, order.revision) for _, _, order in _orders(learned.entries, c.OpenGate)}
+    opened = {
+        command.response_id: (command.turn, command.revision)
+        for _, _, command in _commands(learned.entries, c.OpenGate)
+    }
     calls = {reply.key: reply.calls for reply in learned.replies}
     ended_ms: dict[str, int] = {}
     for entry in learned.entries:
-        created = entry.fact.item if isinstance(entry.fact, e.ItemCreateRequested) else None
+        created = entry.event.item if isinstance(entry.event, e.ItemCreateRequested) else None
         if isinstance(created, FunctionOutput) and created.call_id in ended_ms:
             learned.tool_delays_ms[created.call_id] = entry.now_ms - ended_ms[created.call_id]
-        for order in entry.orders:
-            if isinstance(order, c.Notify) and isinstance(order.what, a.ResponseEnded):
-                for call_id in calls.get(opened.get(order.what.response_id, (0, 0)), ()):
+        for command in entry.commands:
+            if isinstance(command, c.Notify) and isinstance(command.what, a.ResponseEnded):
+                for call_id in calls.get(opened.get(command.what.response_id, (0, 0)), ()):
                     ended_ms[call_id] = entry.now_ms
 
 

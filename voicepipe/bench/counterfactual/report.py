@@ -119,9 +119,9 @@ def _went_on_after_ms(learned: Learned, record: TurnRecord) -> int | None:
     """Return how long after that last word the user spoke again in the same recorded turn."""
     t0_ms = _t0_ms(record)
     inner = [
-        entry.fact.onset_ms - t0_ms
+        entry.event.onset_ms - t0_ms
         for entry in learned.entries
-        if isinstance(entry.fact, e.SpeechStarted) and entry.fact.onset_ms > t0_ms
+        if isinstance(entry.event, e.SpeechStarted) and entry.event.onset_ms > t0_ms
     ]
     return min(inner, default=None)
 
@@ -157,7 +157,7 @@ def _is_cut(row: Row) -> bool:
 
 
 def _settings(learned: Learned) -> Iterator[e.SettingsChanged]:
-    yield from (entry.fact for entry in learned.entries if isinstance(entry.fact, e.SettingsChanged))
+    yield from (entry.event for entry in learned.entries if isinstance(entry.event, e.SettingsChanged))
 
 
 def table(answer: Answer) -> Iterator[str]:

@@ -48,7 +48,7 @@ def simulate(learned: Learned, changes: Changes = NO_CHANGES) -> Simulated:
 class _Running:
     """One reply in progress in the simulation."""
 
-    order: c.StartReply
+    command: c.StartReply
     source: LearnedReply
     open_ms: int | None = None
     unsent_ms: int = 0
@@ -86,7 +86,7 @@ class _World:
         self._scale_ms = 0
         """Lag of the user's audio behind the session's clock."""
 
-        self._waiting: dict[str, list[tuple[int, e.Fact]]] = {}
+        self._waiting: dict[str, list[tuple[int, e.Event]]] = {}
         """Call ID -> (ms after it, event): the client's events after a function call."""
 
     def run(self) -> Simulated:
@@ -95,18 +95,18 @@ class _World:
             self._at(0, lambda now_ms: self._post(e.PhrasesReady(frozenset((filler,))), now_ms))
         waits, waits_from_ms = "", 0
         for number, entry in enumerate(self._learned.entries):
-            fact = entry.fact
-            if isinstance(fact, ANSWERS) or of_reply(fact) is not None or _answers_flush(fact):
+            event = entry.event
+            if isinstance(event, ANSWERS) or of_reply(event) is not None or _answers_flush(event):
                 continue
-            call_id = _call_of(fact)
+            call_id = _call_of(event)
             if call_id in self._learned.tool_delays_ms:
                 waits, waits_from_ms = call_id, entry.now_ms
-            elif not isinstance(fact, e.ReplyRequested):
+            elif not isinstance(event, e.ReplyRequested):
                 waits = ""
             if waits:
                 delay_ms = self._learned.tool_delays_ms[waits] + entry.now_ms - waits_from_ms
-                self._waiting.setdefault(waits, []).append((delay_ms, fact))
-                waits = "" if isinstance(fact, e.ReplyRequested) else waits
+                self._waiting.setdefault(waits, []).append((delay_ms, event))
+                waits = "" if isinstance(event, e.ReplyRequested) else waits
             else:
                 self._at(entry.now_ms, lambda now_ms, n=number: self._happen(n, now_ms))  # type: ignore[misc]
         while self._queue:
@@ -119,56 +119,56 @@ class _World:
     def _at(self, at_ms: int, do: Callable[[int], None]) -> None:
         heappush(self._queue, (at_ms, next(self._number), do))
 
-    def _post(self, fact: e.Fact, now_ms: int) -> None:
-        orders = self._core.handle(fact, now_ms)
-        self._done.records |= records_of(orders)
-        for order in orders:
-            self._execute(order, now_ms)
+    def _post(self, event: e.Event, now_ms: int) -> None:
+        commands = self._core.handle(event, now_ms)
+        self._done.records |= records_of(commands)
+        for command in commands:
+            self._execute(command, now_ms)
 
     # --- events without a cause ---------------------------------------------------------------
 
     def _happen(self, number: int, now_ms: int) -> None:
         """Post the event of that number at its recorded time."""
         entry = self._learned.entries[number]
-        fact, self._place = entry.fact, number
-        for order in entry.orders:
-            if isinstance(order, c.BeginUtterance):
-                self._their_utterance = order.utterance
-        match fact:
+        event, self._place = entry.event, number
+        for command in entry.commands:
+            if isinstance(command, c.BeginUtterance):
+                self._their_utterance = command.utterance
+        match event:
             case e.SpeechStarted():
                 self._silent = False
             case e.SpeechPaused():
                 self._pause, self._silent = number, True
-                self._scale_ms = fact.last_voiced_ms - fact.audio_end_ms
-                self._watch_silence(number, fact.last_voiced_ms, now_ms)
+                self._scale_ms = event.last_voiced_ms - event.audio_end_ms
+                self._watch_silence(number, event.last_voiced_ms, now_ms)
             case e.CommitRequested():
                 self._pause = number
             case e.SilenceGrew() if not self._silent:
                 return
             case _:
                 pass
-        self._post(self._translated(fact), now_ms)
+        self._post(self._translated(event), now_ms)
         self._utterances[self._their_utterance] = self._utterance
 
-    def _translated(self, fact: e.Fact) -> e.Fact:
+    def _translated(self, event: e.Event) -> e.Event:
         """Return the event with simulated IDs."""
-        match fact:
+        match event:
             case e.SettingsChanged(settings):
                 return e.SettingsChanged(self._changes.of_turns(settings))
             case e.ItemTruncateRequested() | e.ItemDeleteRequested() | e.ItemRetrieveRequested():
-                return replace(fact, item_id=self._items.get(fact.item_id, fact.item_id))
+                return replace(event, item_id=self._items.get(event.item_id, event.item_id))
             case e.ItemCreateRequested(_, _, str(after)):
-                return replace(fact, after=self._items.get(after, after))
+                return replace(event, after=self._items.get(after, after))
             case e.CancelRequested(_, str(response_id)):
-                return replace(fact, response_id=self._responses.get(response_id, response_id))
+                return replace(event, response_id=self._responses.get(response_id, response_id))
             case e.PhrasesReady(texts):
                 filler = self._core.context.core.budget_actions.filler
                 return e.PhrasesReady(texts | {filler} if filler else texts)
-        utterance = getattr(fact, "utterance", None)
+        utterance = getattr(event, "utterance", None)
         if isinstance(utterance, int):
             more: dict[str, Any] = {"utterance": self._utterances.get(utterance, utterance)}
-            return replace(fact, **more)
-        return fact
+            return replace(event, **more)
+        return event
 
     def _watch_silence(self, number: int, from_ms: int, now_ms: int) -> None:
         """Report a pause beyond the recording, whose VAD stopped at the end of the turn."""
@@ -185,16 +185,16 @@ class _World:
         """Return the time of the last recorded report of that pause."""
         last_ms = self._learned.entries[number].now_ms
         for entry in self._learned.entries[number + 1 :]:
-            if isinstance(entry.fact, e.SpeechStarted | e.SpeechPaused):
+            if isinstance(entry.event, e.SpeechStarted | e.SpeechPaused):
                 break
-            if isinstance(entry.fact, e.SilenceGrew):
+            if isinstance(entry.event, e.SilenceGrew):
                 last_ms = entry.now_ms
         return last_ms
 
     # --- effects of commands ------------------------------------------------------------------
 
-    def _execute(self, order: c.Order, now_ms: int) -> None:
-        match order:
+    def _execute(self, command: c.Command, now_ms: int) -> None:
+        match command:
             case c.BeginUtterance(utterance):
                 self._utterance, self._in_utterance = utterance, True
                 self._began[utterance] = self._place
@@ -207,13 +207,13 @@ class _World:
             case c.Duck():
                 self._follow_voice(now_ms)
             case c.StartReply():
-                self._reply(order, now_ms)
+                self._reply(command, now_ms)
             case c.StopReply(turn, revision):
                 self._running.pop((turn, revision), None)
             case c.OpenGate(turn, revision, response_id):
                 self._open((turn, revision), response_id, now_ms)
             case c.SayFiller():
-                self._fill(order, now_ms)
+                self._fill(command, now_ms)
             case c.WakeAt(at_ms):
                 self._wake = wake = self._wake + 1
                 self._at(at_ms, lambda at_ms: self._post(e.TimePassed(), at_ms) if self._wake == wake else None)
@@ -226,9 +226,9 @@ class _World:
         """Report the length of speech that the recorded VAD was not watching."""
         pause_ms = None
         for entry in self._learned.entries[self._place + 1 :]:
-            if isinstance(entry.fact, e.SpeechWentOn):
+            if isinstance(entry.event, e.SpeechWentOn):
                 return
-            if isinstance(entry.fact, e.SpeechPaused):
+            if isinstance(entry.event, e.SpeechPaused):
                 pause_ms = entry.now_ms
                 break
         for voiced_ms in range(REPORT_MS, (pause_ms or now_ms) - now_ms, REPORT_MS):
@@ -249,61 +249,61 @@ class _World:
         after_ms = at_pause[0].after_ms if at_pause else self._learned.text_after_ms
         source = (at_pause or known)[-1]
         text = " ".join(piece for piece in pieces if piece)
-        fact = e.TranscriptFinished(utterance, flush, text, source.language, source.provider)
-        self._at(now_ms + after_ms, lambda at_ms: self._post(fact, at_ms))
+        event = e.TranscriptFinished(utterance, flush, text, source.language, source.provider)
+        self._at(now_ms + after_ms, lambda at_ms: self._post(event, at_ms))
 
     # --- replies ------------------------------------------------------------------------------
 
-    def _reply(self, order: c.StartReply, now_ms: int) -> None:
-        key = (order.turn, order.revision)
-        source = self._source(order, now_ms)
+    def _reply(self, command: c.StartReply, now_ms: int) -> None:
+        key = (command.turn, command.revision)
+        source = self._source(command, now_ms)
         if source is None:
             return  # no recorded answer: the core's deadlines apply
-        self._running[key] = running = _Running(order, source)
-        self._items[source.item_id] = order.item_id
-        for after_ms, fact in self._timeline(running):
-            self._at(now_ms + after_ms, lambda at_ms, fact=fact: self._go_on(key, fact, at_ms))  # type: ignore[misc]
+        self._running[key] = running = _Running(command, source)
+        self._items[source.item_id] = command.item_id
+        for after_ms, event in self._timeline(running):
+            self._at(now_ms + after_ms, lambda at_ms, event=event: self._go_on(key, event, at_ms))  # type: ignore[misc]
 
-    def _source(self, order: c.StartReply, now_ms: int) -> LearnedReply | None:
+    def _source(self, command: c.StartReply, now_ms: int) -> LearnedReply | None:
         """Return the recorded reply to the same request: the most complete one, then the nearest."""
-        question, audible = question_of(order), order.reply.audible
+        question, audible = question_of(command), command.reply.audible
         same = [
             each
             for each in self._learned.replies
-            if (each.question, each.audible, each.words) == (question, audible, order.words)
+            if (each.question, each.audible, each.words) == (question, audible, command.words)
         ]
         if same:
             return min(same, key=lambda each: (not each.whole, abs(each.started_ms - now_ms)))
-        self._done.borrowed.add((order.turn, order.revision))
+        self._done.borrowed.add((command.turn, command.revision))
         return self._learned.usual_reply
 
-    def _timeline(self, running: _Running) -> list[tuple[int, e.Fact]]:
+    def _timeline(self, running: _Running) -> list[tuple[int, e.Event]]:
         """Return the reply's events; one that was cut off in the recording continues as the session's usual one."""
         source, usual = running.source, self._learned.usual_reply
         if source.whole or usual is None or not source.audible:
-            return source.facts
-        self._done.borrowed.add((running.order.turn, running.order.revision))
+            return source.events
+        self._done.borrowed.add((running.command.turn, running.command.revision))
         stages = [kind for kind in _STAGES if source.reached_ms(kind) is not None]
         reached_ms = source.reached_ms(stages[-1]) if stages else 0
         theirs_ms = usual.reached_ms(stages[-1]) if stages else -1
         if reached_ms is None or theirs_ms is None:
-            return source.facts
-        later = [(ms - max(theirs_ms, 0) + reached_ms, fact) for ms, fact in usual.facts if ms > theirs_ms]
-        own = [(ms, fact) for ms, fact in source.facts if ms <= reached_ms]
+            return source.events
+        later = [(ms - max(theirs_ms, 0) + reached_ms, event) for ms, event in usual.events if ms > theirs_ms]
+        own = [(ms, event) for ms, event in source.events if ms <= reached_ms]
         return own + later
 
-    def _go_on(self, key: Key, fact: e.Fact, now_ms: int) -> None:
+    def _go_on(self, key: Key, event: e.Event, now_ms: int) -> None:
         running = self._running.get(key)
         if running is None:
             return
-        self._post(with_key(fact, key), now_ms)
-        if isinstance(fact, e.SoundArrived):
-            if fact.audible_after_ms is not None and running.audible_at_ms is None:
-                running.audible_at_ms = running.arrived_ms + fact.audible_after_ms
-            running.arrived_ms += fact.duration_ms
-            running.unsent_ms += fact.duration_ms
+        self._post(with_key(event, key), now_ms)
+        if isinstance(event, e.SoundArrived):
+            if event.audible_after_ms is not None and running.audible_at_ms is None:
+                running.audible_at_ms = running.arrived_ms + event.audible_after_ms
+            running.arrived_ms += event.duration_ms
+            running.unsent_ms += event.duration_ms
         if running.open_ms is not None:
-            self._send(key, running, now_ms, text=isinstance(fact, e.ModelTextReceived))
+            self._send(key, running, now_ms, text=isinstance(event, e.ModelTextReceived))
 
     def _open(self, key: Key, response_id: str, now_ms: int) -> None:
         running = self._running.get(key)
@@ -312,15 +312,15 @@ class _World:
         running.open_ms = now_ms
         self._sources[response_id] = running
         for entry in self._learned.entries:
-            for order in entry.orders:
-                if isinstance(order, c.OpenGate) and (order.turn, order.revision) == running.source.key:
-                    self._responses[order.response_id] = response_id
+            for command in entry.commands:
+                if isinstance(command, c.OpenGate) and (command.turn, command.revision) == running.source.key:
+                    self._responses[command.response_id] = response_id
         self._send(key, running, now_ms, text=True)
 
     def _send(self, key: Key, running: _Running, now_ms: int, *, text: bool) -> None:
         """Send the available output to the client; its first audio is played as late as the client reported."""
         if not running.unsent_ms:
-            if text and not running.order.reply.audible:
+            if text and not running.command.reply.audible:
                 self._at(now_ms, lambda at_ms: self._post(e.OutputSent(*key, 0), at_ms))
             return
         own_ms, running.unsent_ms = running.unsent_ms, 0
@@ -340,31 +340,31 @@ class _World:
         if first and played_ms is not None and running.audible_at_ms is not None:
             lasts_ms = min(REPORT_MS, max(0, own_ms - running.audible_at_ms))
             played = running.audible_at_ms + lasts_ms
-            report = (running.order.item_id, played, 0, now_ms + played_ms + lasts_ms - self._scale_ms)
+            report = (running.command.item_id, played, 0, now_ms + played_ms + lasts_ms - self._scale_ms)
             at_ms = now_ms + played_ms + lasts_ms
             self._at(at_ms, lambda at_ms: self._post(e.PlaybackReported(*report), at_ms))
 
-    def _fill(self, order: c.SayFiller, now_ms: int) -> None:
-        key = (order.turn, order.revision)
-        lasts_ms = len(order.words) * FILLER_CHAR_MS
+    def _fill(self, command: c.SayFiller, now_ms: int) -> None:
+        key = (command.turn, command.revision)
+        lasts_ms = len(command.words) * FILLER_CHAR_MS
         self._at(now_ms, lambda at_ms: self._post(e.FillerSent(*key, lasts_ms), at_ms))
 
     def _call(self, response_id: str, now_ms: int) -> None:
         """Send the client its calls, and schedule its answers."""
         running = self._sources.get(response_id)
         for call_id in running.source.calls if running is not None else ():
-            for after_ms, fact in self._waiting.pop(call_id, ()):
-                ours = self._translated(fact)
+            for after_ms, event in self._waiting.pop(call_id, ()):
+                ours = self._translated(event)
                 self._at(now_ms + after_ms, lambda at_ms, ours=ours: self._post(ours, at_ms))  # type: ignore[misc]
 
 
-def _answers_flush(fact: e.Fact) -> bool:
-    return isinstance(fact, e.TranscriptFinished) and fact.flush > 0
+def _answers_flush(event: e.Event) -> bool:
+    return isinstance(event, e.TranscriptFinished) and event.flush > 0
 
 
-def _call_of(fact: e.Fact) -> str:
-    is_output = isinstance(fact, e.ItemCreateRequested) and isinstance(fact.item, FunctionOutput)
-    return fact.item.call_id if is_output else ""  # type: ignore[union-attr]
+def _call_of(event: e.Event) -> str:
+    is_output = isinstance(event, e.ItemCreateRequested) and isinstance(event.item, FunctionOutput)
+    return event.item.call_id if is_output else ""  # type: ignore[union-attr]
 
 
 def _rest(text: str, before: list[str]) -> str:

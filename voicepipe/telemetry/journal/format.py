@@ -1,4 +1,4 @@
-"""Write and read a journal's lines: first the session's settings at its start, then a line for each fact."""
+"""Write and read a journal's lines: first the session's settings at its start, then a line for each event."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from voicepipe import __version__
 from voicepipe.errors import VoicepipeError
 from voicepipe.telemetry.journal.plain import Words, as_it_is, plain, typed
 from voicepipe.telemetry.journal.pseudonyms import length
-from voicepipe.telemetry.journal.upgrade import renewed_fact, renewed_order, renewed_settings
-from voicepipe.turn.commands import Order
-from voicepipe.turn.events import Fact
+from voicepipe.telemetry.journal.upgrade import renewed_command, renewed_event, renewed_settings
+from voicepipe.turn.commands import Command
+from voicepipe.turn.events import Event
 from voicepipe.turn.journal import Opening
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 
@@ -34,14 +34,14 @@ class JournalError(VoicepipeError):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A fact as it was written."""
+    """An event as it was written."""
 
     number: int
-    """The fact's number in its session, from 1."""
+    """The event's number in its session, from 1."""
 
     now_ms: int
-    fact: Fact
-    orders: tuple[Plain, ...]
+    event: Event
+    commands: tuple[Plain, ...]
 
 
 @dataclass(slots=True)
@@ -60,13 +60,13 @@ class JournalFile:
     """Why it ends before the session did; empty when it does not."""
 
     @property
-    def of_orders(self) -> Words:
-        """Return the function for texts in orders, so that they can be compared with this journal's."""
-        return words_of_orders(self.texts)
+    def of_commands(self) -> Words:
+        """Return the function for texts in commands, so that they can be compared with this journal's."""
+        return words_of_commands(self.texts)
 
 
-def words_of_orders(texts: Texts) -> Words:
-    """Return the function for an order's texts: a journal has them as they are, or only their lengths."""
+def words_of_commands(texts: Texts) -> Words:
+    """Return the function for a command's texts: a journal has them as they are, or only their lengths."""
     return as_it_is if texts == "plain" else length
 
 
@@ -90,15 +90,15 @@ def head(opening: Opening, *, agent: str, began_unix_ms: int, texts: Texts, word
     )
 
 
-def line(number: int, now_ms: int, fact: Fact, orders: Iterable[Order], *, texts: Texts, words: Words) -> bytes:
-    """Return the line of one fact; `words` is applied to its texts."""
-    of_orders = words_of_orders(texts)
-    plain_orders = [plain(order, of_orders) for order in orders]
-    return _encoded({"n": number, "at_ms": now_ms, "fact": plain(fact, words), "orders": plain_orders})
+def line(number: int, now_ms: int, event: Event, commands: Iterable[Command], *, texts: Texts, words: Words) -> bytes:
+    """Return the line of one event; `words` is applied to its texts."""
+    of_commands = words_of_commands(texts)
+    plain_commands = [plain(command, of_commands) for command in commands]
+    return _encoded({"n": number, "at_ms": now_ms, "event": plain(event, words), "commands": plain_commands})
 
 
 def gap(n_lost: int, why: str) -> bytes:
-    """Return the line that marks facts as missing from here on: how many, or (0) an unknown number."""
+    """Return the line that marks events as missing from here on: how many, or (0) an unknown number."""
     return _encoded({"lost": n_lost, "why": why})
 
 
@@ -118,19 +118,19 @@ def _encoded(value: Plain) -> bytes:
 
 
 def read_journal(data: bytes) -> JournalFile:
-    """Read a journal to its last complete line, or to where facts are missing.
+    """Read a journal to its last complete line, or to where events are missing.
 
     Raises:
-        JournalError: it has no first line, or one that this version can't read, or an unknown fact.
+        JournalError: it has no first line, or one that this version can't read, or an unknown event.
     """
     whole, _, torn = data.rpartition(b"\n")
     found = _decoded(whole.split(b"\n"))
     journal = _journal(next(found, {}))
     for number, each in enumerate(found, start=1):
-        if "fact" not in each:
+        if "event" not in each:
             journal.lacks = _what_lacks(each)
             return journal
-        journal.lines.append(_known(partial(_line, each, number), f"fact {number}"))
+        journal.lines.append(_known(partial(_line, each, number), f"event {number}"))
     journal.lacks = "its last line was cut off" if torn else "the session had not ended, or its server died"
     return journal
 
@@ -183,8 +183,8 @@ def _line(found: Plain, number: int) -> Line:
     return Line(
         number,
         int(found["at_ms"]),
-        typed(renewed_fact(found["fact"]), Fact),
-        tuple(map(renewed_order, found["orders"])),
+        typed(renewed_event(found["event"]), Event),
+        tuple(map(renewed_command, found["commands"])),
     )
 
 
@@ -199,4 +199,4 @@ def _what_lacks(found: Plain) -> str:
     if found.get("end"):
         return ""
     n_lost = found.get("lost") or 0
-    return f"{found.get('why', 'something is missing')}" + (f" ({n_lost} facts)" if n_lost else "")
+    return f"{found.get('why', 'something is missing')}" + (f" ({n_lost} events)" if n_lost else "")

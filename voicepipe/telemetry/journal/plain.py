@@ -1,4 +1,4 @@
-"""Convert facts, orders and settings to plain values for JSON, and back. Every object names its type in `is`."""
+"""Convert events, commands and settings to plain values for JSON, and back. Every object names its type in `is`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from voicepipe.telemetry.redact import redact
-from voicepipe.turn.events import Fact
+from voicepipe.turn.events import Event
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 
 TEXTS: Final = frozenset(
@@ -139,9 +139,9 @@ def _hints(kind: type) -> dict[str, Any]:
 
 @cache
 def _kinds() -> dict[str, type]:
-    """Return all types of a journal's facts and settings, by name."""
+    """Return all types of a journal's events and settings, by name."""
     found: dict[str, type] = {}
-    waiting: list[Any] = [Fact, TurnSettings, CoreSettings]
+    waiting: list[Any] = [Event, TurnSettings, CoreSettings]
     while waiting:
         kind = waiting.pop()
         if is_dataclass(kind) and isinstance(kind, type):

@@ -1,20 +1,20 @@
-"""The port for a session's facts and orders, and a journal that keeps nothing."""
+"""The port for a session's events and commands, and a journal that keeps nothing."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from voicepipe.audio.samples import Samples
-from voicepipe.turn.commands import Order
-from voicepipe.turn.events import Fact
+from voicepipe.turn.commands import Command
+from voicepipe.turn.events import Event
 from voicepipe.turn.journal import Opening
 
 
 class Journal(Protocol):
     """Records what a session does. Every method returns at once, and none raises."""
 
-    def note(self, now_ms: int, fact: Fact, orders: tuple[Order, ...]) -> None:
-        """Record a fact given to the core, and the orders that followed."""
+    def note(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None:
+        """Record an event given to the core, and the commands that followed."""
         ...
 
     def user_audio(self, samples: Samples, rate_hz: int) -> None:
@@ -33,7 +33,7 @@ class Journal(Protocol):
 class NoJournal:
     """Keeps nothing."""
 
-    def note(self, now_ms: int, fact: Fact, orders: tuple[Order, ...]) -> None: ...
+    def note(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None: ...
     def user_audio(self, samples: Samples, rate_hz: int) -> None: ...
     def agent_audio(self, samples: Samples, rate_hz: int) -> None: ...
     def close(self) -> None: ...

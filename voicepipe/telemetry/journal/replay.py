@@ -1,4 +1,4 @@
-"""Replay a journal to the core, without waiting, and compare the orders."""
+"""Replay a journal to the core, without waiting, and compare the commands."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 
 from voicepipe.telemetry.journal.format import JournalFile, Plain
 from voicepipe.telemetry.journal.plain import plain
-from voicepipe.turn.commands import KeepRecord, Order
+from voicepipe.turn.commands import Command, KeepRecord
 from voicepipe.turn.record.values import TurnRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place where the core's orders differ from the journal."""
+    """The first place where the core's commands differ from the journal."""
 
-    fact_number: int
+    event_number: int
     now_ms: int
-    fact: Plain
+    event: Plain
     place: int
-    """Number of the order among those of this fact, from 0."""
+    """Number of the command among those of this event, from 0."""
 
     expected: Plain | None
-    """As in the journal; None: no further order."""
+    """As in the journal; None: no further command."""
 
     got: Plain | None
 
     def fields(self) -> Iterator[tuple[str, Any, Any]]:
-        """Return where the orders differ: (path, expected, got)."""
+        """Return where the commands differ: (path, expected, got)."""
         yield from _partings(self.expected, self.got, "")
 
 
@@ -37,7 +37,7 @@ class Difference:
 class Replayed:
     """The result of a replay."""
 
-    n_facts: int = 0
+    n_events: int = 0
     last_ms: int = 0
     difference: Difference | None = None
     records: dict[str, TurnRecord] = field(default_factory=dict)
@@ -47,24 +47,24 @@ class Replayed:
 
 
 def replay(journal: JournalFile) -> Replayed:
-    """Give a new core all facts of the journal, up to the first difference."""
-    core, words, done = journal.opening.rebuilt(), journal.of_orders, Replayed()
+    """Give a new core all events of the journal, up to the first difference."""
+    core, words, done = journal.opening.rebuilt(), journal.of_commands, Replayed()
     for line in journal.lines:
-        orders = core.handle(line.fact, line.now_ms)
-        done.n_facts, done.last_ms = line.number, line.now_ms
-        done.records |= records_of(orders)
-        got = [plain(order, words) for order in orders]
-        if (place := _first_parting(line.orders, got)) is not None:
-            expected, came = _at(line.orders, place), _at(got, place)
-            done.difference = Difference(line.number, line.now_ms, plain(line.fact), place, expected, came)
+        commands = core.handle(line.event, line.now_ms)
+        done.n_events, done.last_ms = line.number, line.now_ms
+        done.records |= records_of(commands)
+        got = [plain(command, words) for command in commands]
+        if (place := _first_parting(line.commands, got)) is not None:
+            expected, came = _at(line.commands, place), _at(got, place)
+            done.difference = Difference(line.number, line.now_ms, plain(line.event), place, expected, came)
             break
     done.illegal_moves = core.illegal_moves
     return done
 
 
-def records_of(orders: Sequence[Order]) -> dict[str, TurnRecord]:
-    """Return the records that these orders keep, by turn."""
-    return {order.record.id: order.record for order in orders if isinstance(order, KeepRecord)}
+def records_of(commands: Sequence[Command]) -> dict[str, TurnRecord]:
+    """Return the records that these commands keep, by turn."""
+    return {command.record.id: command.record for command in commands if isinstance(command, KeepRecord)}
 
 
 def _first_parting(expected: Sequence[Plain], got: Sequence[Plain]) -> int | None:
@@ -74,8 +74,8 @@ def _first_parting(expected: Sequence[Plain], got: Sequence[Plain]) -> int | Non
     return next((place for place, (e, g) in pairs if next(_partings(e, g, ""), None) is not None), None)
 
 
-def _at(orders: Sequence[Plain], place: int) -> Plain | None:
-    return orders[place] if place < len(orders) else None
+def _at(commands: Sequence[Plain], place: int) -> Plain | None:
+    return commands[place] if place < len(commands) else None
 
 
 def _partings(expected: Any, got: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

@@ -15,8 +15,8 @@ from voicepipe.audio.samples import Samples
 from voicepipe.telemetry.journal import format
 from voicepipe.telemetry.journal.format import Texts
 from voicepipe.telemetry.journal.plain import Words
-from voicepipe.turn.commands import Order
-from voicepipe.turn.events import Fact
+from voicepipe.turn.commands import Command
+from voicepipe.turn.events import Event
 
 _AU: Final = (b".snd", 24, 0xFFFF_FFFF, 3, 1)
 """Sun's audio header: magic, offset of the audio, its length (not known: a file that was cut off is complete), 16-bit
@@ -34,17 +34,17 @@ class SessionFiles:
         self._is_new = False
         """Whether something was written since the last flush."""
 
-        self._n_facts = 0
+        self._n_events = 0
         self._gap = ""
-        """Why no further facts are written."""
+        """Why no further events are written."""
 
-    def note(self, now_ms: int, fact: Fact, orders: tuple[Order, ...]) -> None:
-        """Write a fact's line."""
+    def note(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None:
+        """Write an event's line."""
         if self._gap:
             return
-        first = b"" if self._n_facts else self._head()
-        self._n_facts += 1
-        line = format.line(self._n_facts, now_ms, fact, orders, texts=self._texts, words=self._words)
+        first = b"" if self._n_events else self._head()
+        self._n_events += 1
+        line = format.line(self._n_events, now_ms, event, commands, texts=self._texts, words=self._words)
         if not self._write(self._path, first + line):
             self.break_off(0, "the file had reached its limit, journals.session_mb")
 
@@ -58,7 +58,7 @@ class SessionFiles:
         self._write(path, header + samples.astype(">i2").tobytes())
 
     def break_off(self, n_lost: int, why: str) -> None:
-        """Write once that facts are missing from here on; later facts would have no meaning."""
+        """Write once that events are missing from here on; later events would have no meaning."""
         if not self._gap:
             self._gap = why
             self._file(self._path).write(format.gap(n_lost, why))
@@ -80,7 +80,7 @@ class SessionFiles:
 
     def close(self, *, ended: bool) -> None:
         """Close the files. `ended`: the session is over, and all of it was written."""
-        if ended and self._n_facts and not self._gap:
+        if ended and self._n_events and not self._gap:
             self._file(self._path).write(format.end())
         for file in self._files.values():
             file.close()

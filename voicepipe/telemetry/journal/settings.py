@@ -13,7 +13,7 @@ class JournalSettings:
     """Whether sessions are recorded for replay: `voicepipe replay`."""
 
     enabled: bool = False
-    """Write each session's facts and orders to a file in the folder `journals` of `server.data_dir`."""
+    """Write each session's events and commands to a file in the folder `journals` of `server.data_dir`."""
 
     text: Literal["loopback", "always", "never"] = "loopback"
     """Whether the words of both sides are written: only while the server listens on a loopback address, always or

@@ -23,7 +23,7 @@ def renewed_settings(found: Plain) -> Plain:
     return renewed
 
 
-def renewed_order(found: Plain) -> Plain:
+def renewed_command(found: Plain) -> Plain:
     """Return a command as this version writes it: a record's breach had the name of a setting."""
     record = found.get("record")
     if not isinstance(record, dict):
@@ -36,7 +36,7 @@ def renewed_order(found: Plain) -> Plain:
     return {**found, "record": {**record, "breach": renewed}}
 
 
-def renewed_fact(found: Plain) -> Plain:
+def renewed_event(found: Plain) -> Plain:
     """Return an event as this version writes it."""
     settings = found.get("settings")
     return {**found, "settings": renewed_settings(settings)} if isinstance(settings, dict) else found

@@ -26,12 +26,12 @@ from voicepipe.telemetry.journal.session_files import SessionFiles
 from voicepipe.telemetry.journal.settings import JournalSettings
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.storage_log import new_health
-from voicepipe.turn.commands import Order
-from voicepipe.turn.events import Fact
+from voicepipe.turn.commands import Command
+from voicepipe.turn.events import Event
 from voicepipe.turn.journal import Opening
 
 WAITING: Final = 4_096
-"""The most facts and slices of audio, of all sessions, that wait for the disk: about 20 MB of audio."""
+"""The most events and slices of audio, of all sessions, that wait for the disk: about 20 MB of audio."""
 
 _DAY_MS: Final = 86_400_000
 _MB: Final = 1_000_000
@@ -50,7 +50,7 @@ class JournalWriter:
     ) -> None:
         self._health = health if health is not None else new_health()
         self._folder, self._settings, self._keeps_text = folder, settings, keeps_text
-        # Full means that the disk is too slow: a fact is dropped, and its journal ends there with a note.
+        # Full means that the disk is too slow: an event is dropped, and its journal ends there with a note.
         self._work: queue.Queue[_Work | None] = queue.Queue(maxsize=WAITING)
         self._open: set[str] = set()
         """Stems of files that are being written; only the thread uses it."""
@@ -59,7 +59,7 @@ class JournalWriter:
         self._ended: deque[_Work] = deque()  # bounded: one for each session that was open
         self._thread: threading.Thread | None = None
         self.dropped = 0
-        """Facts and slices of audio that were dropped because the queue was full."""
+        """Events and slices of audio that were dropped because the queue was full."""
 
     @property
     def folder(self) -> Path:
@@ -67,7 +67,7 @@ class JournalWriter:
         return self._folder
 
     def open(self, opening: Opening, *, agent: str, project: str = "") -> Journal:
-        """Return a journal for this session. Nothing is on the disk before its first fact."""
+        """Return a journal for this session. Nothing is on the disk before its first event."""
         if not self._settings.enabled:
             return NO_JOURNAL
         texts: Texts = "plain" if self._keeps_text else "pseudonymized"
@@ -168,14 +168,14 @@ class JournalWriter:
         self.guard(self._make_room)
 
     def end(self, files: SessionFiles, stem: str, n_lost: int) -> None:
-        """End a session's journal, with the number of lost facts: close its files after all queued writes. Never
+        """End a session's journal, with the number of lost events: close its files after all queued writes. Never
         waits."""
         self._ended.append(partial(self._finish, files, stem, n_lost))
         self.offer(_nothing)  # wakes the thread; when the queue is full, it is awake
 
     def _finish(self, files: SessionFiles, stem: str, n_lost: int) -> None:
         if n_lost:
-            self.guard(partial(files.break_off, n_lost, "facts came faster than the disk took them"))
+            self.guard(partial(files.break_off, n_lost, "events came faster than the disk took them"))
         self.guard(partial(files.close, ended=True))
         self._session_files.discard(files)
         self._open.discard(stem)
@@ -220,14 +220,14 @@ class SessionJournal:
         self._begun = False
         self._n_lost = 0
 
-    def note(self, now_ms: int, fact: Fact, orders: tuple[Order, ...]) -> None:
-        """Record a fact given to the core, and the orders that followed."""
+    def note(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None:
+        """Record an event given to the core, and the commands that followed."""
         if self._n_lost:  # what came after a gap can't be replayed
             self._n_lost += 1
             return
         if not self._begun:
             self._begun = self._writer.offer(partial(self._writer.begin, self._files, self._stem))
-        if not (self._begun and self._offer(partial(self._files.note, now_ms, fact, orders))):
+        if not (self._begun and self._offer(partial(self._files.note, now_ms, event, commands))):
             self._n_lost = 1
 
     def user_audio(self, samples: Samples, rate_hz: int) -> None:

@@ -95,7 +95,7 @@ NOW: Final = (
     Family("webhooks_dropped_total", "counter", (), "Webhooks' events that found no room before their queue"),
     Family("stream_readers", "gauge", (), "Live streams of turns that are read"),
     Family("stream_events_dropped_total", "counter", (), "Events that their readers were too slow for"),
-    Family("journal_events_dropped_total", "counter", (), "Facts and sound that found no room before their journal"),
+    Family("journal_events_dropped_total", "counter", (), "Events and audio that found no room before their journal"),
     Family("audio_cache_hits_total", "counter", (), "Clauses that were played from disk"),
     Family("audio_cache_misses_total", "counter", (), "Clauses that were not there"),
     Family("provider_state", "gauge", ("stage", "provider", "state"), "1 for its breaker's state, 0 for the others"),

@@ -133,7 +133,7 @@ class EndpointStrategyConformance:
             book.at(2_080 + MAX_WAIT_MS + 10_000)
             assert book.core.user.state in (User.ENDED, User.QUIET)
             assert book.core.illegal_moves == []
-            assert [order for order in book.orders if isinstance(order, NoteStrategyFailure)] == []
+            assert [command for command in book.commands if isinstance(command, NoteStrategyFailure)] == []
 
 
 def _silences(last_ms: int, longest_ms: int) -> Iterator[int]:

@@ -80,7 +80,7 @@ class SupervisedStrategy:
         except Exception as bug:
             name = self._context.settings.end_of_turn
             self._failed.add(name)
-            self._context.order(NoteStrategyFailure(name, _cause(bug)))
+            self._context.issue(NoteStrategyFailure(name, _cause(bug)))
             self._fall_back()
             return None
 
