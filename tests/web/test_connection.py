@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import soxr
 
+from tests.web.sounds import likeness, require_without_gap
 from voicepipe.testing.fakes.cues import LlmCue, SttCue
 from voicepipe.testing.flaky_proxy import FlakyProxy, flaky_proxy
 
@@ -34,22 +35,6 @@ LISTENING = "document.querySelector('#scene').dataset.scene === 'listening'"
 RECORD_REQUESTS = "performance.getEntriesByType('resource').filter(({ name }) => name.includes('/v1/turns/')).length"
 
 
-def likeness(expected: Any, played: Any) -> float:
-    """How much of `expected` is in `played` at the best place for it, -1 to 1: the normalised cross-correlation."""
-    expected, played = np.asarray(expected, float), np.asarray(played, float)
-    n = 1 << (len(expected) + len(played)).bit_length()
-    product = np.fft.irfft(np.fft.rfft(played, n) * np.conj(np.fft.rfft(expected, n)), n)
-    at = int(np.argmax(product[: max(1, len(played) - len(expected) + 1)]))
-    there = played[at : at + len(expected)]
-    return float(expected[: len(there)] @ there / (np.linalg.norm(expected) * np.linalg.norm(there)))
-
-
-def require_once(expected: Any, played: Any) -> None:
-    """Check that all of it was played, without a gap, and nothing of it twice."""
-    assert likeness(expected, played) > 0.99
-    assert np.count_nonzero(played) <= np.count_nonzero(expected) + RATE_HZ // 100
-
-
 def at(talk: Any, between: FlakyProxy) -> str:
     """The talk page's address through the relay."""
     assert talk.address.startswith("http://127.0.0.1:") or talk.address.startswith("http://localhost:")
@@ -71,7 +56,7 @@ async def test_sound_travels_as_bytes_both_ways(talking: Any) -> None:
         n_late = await page.evaluate("window.sent.findLastIndex(({ type }) => type === 'input_audio_buffer.append')")
         n_first = await page.evaluate("window.sent.findIndex(({ type }) => type === 'frame')")
         came = await page.evaluate("window.came")
-        require_once(talk.answer, await page.played_back())
+        require_without_gap(talk.answer, await page.played_back())
         captured = soxr.resample(await page.captured(), RATE_HZ, 16_000)
         sent_audio = talk.server.vendor.stt.received[-1].samples
     assert {(len(frame["bytes"]), *frame["bytes"][:8]) for frame in frames} == {(FRAME_BYTES, *HEADER)}
@@ -87,7 +72,7 @@ async def test_a_server_without_extensions(talking: Any) -> None:
         await page.start()
         turn_id = await page.until(MEASURED)
         await page.until(LISTENING)
-        require_once(talk.answer, await page.played_back())
+        require_without_gap(talk.answer, await page.played_back())
         record = await talk.record(turn_id)
         came = await page.evaluate("window.came")
         assert await page.evaluate(RECORD_REQUESTS) > 0
@@ -129,7 +114,7 @@ async def test_break_in_mid_answer_is_inaudible(talking: Any) -> None:
         await page.until("document.querySelector('#status').textContent.includes('Back')")
         await page.until(MEASURED)
         await page.until(LISTENING)
-        require_once(talk.answer, await page.played_back())
+        require_without_gap(talk.answer, await page.played_back())
         assert await page.text(".entry.agent .words") == ANSWER
         assert len(await page.sent("voicepipe.resume")) == 1
         assert await page.evaluate("document.querySelector('#trouble [data-topic=line]')") is None
@@ -155,7 +140,7 @@ async def test_a_cut_in_the_middle_of_a_question_loses_no_word(talking: Any) -> 
         await between.was_cut()
         turn_id = await page.until(MEASURED)
         await page.until(LISTENING)
-        require_once(talk.answer, await page.played_back())
+        require_without_gap(talk.answer, await page.played_back())
         captured = soxr.resample(await page.captured(), RATE_HZ, 16_000)
         sent_audio = talk.server.vendor.stt.received[-1].samples
         record = await talk.record(turn_id)

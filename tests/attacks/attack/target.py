@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed
 
-HANG_S = 60.0
+HANG_S = 180.0
 """The bound of every wait: far over what a healthy server needs, so that only a hang meets it."""
 
 Event = dict[str, Any]
