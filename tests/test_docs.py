@@ -24,8 +24,9 @@ from voicepipe.cli import parser
 from voicepipe.config import load, markdown
 from voicepipe.protocol import inbound, outbound
 from voicepipe.providers import catalog
+from voicepipe.providers.built_in import TRANSCRIBERS, VOICES, key_env_of
 from voicepipe.providers.catalog.load import parse
-from voicepipe.providers.catalog.speech import TRANSCRIBERS, VOICES, SpeechFacts
+from voicepipe.providers.vendor import SpeechFacts
 from voicepipe.server.app import build_app
 from voicepipe.server.context import ServerContext
 from voicepipe.telemetry.store.port import StoredTurn, turn_plain
@@ -67,7 +68,7 @@ def speech() -> str:
     ]
     for its in (*TRANSCRIBERS, *VOICES):
         cells = (its.streams, its.turn_events, its.word_times, its.cancel, its.formats, its.evidence, price(its))
-        key = f"`{its.key_env}`" if its.key_env else "-"
+        key = f"`{key_env_of(its)}`" if key_env_of(its) else "-"
         lines.append(f"| `{its.spec}` | `{its.kind}` | {key} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

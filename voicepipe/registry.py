@@ -1,4 +1,4 @@
-"""How a provider is named, and where its code is found, without importing it.
+"""How a provider is named, and what its adapter is made from.
 
 A spec is `provider/model`: `groq/llama-3.3-70b`, `local/moonshine-tiny`. The provider's part names
 an entry of the settings or of the built-in list; the rest, slashes and all, is the model's name there.
@@ -6,11 +6,8 @@ an entry of the settings or of the built-in list; the rest, slashes and all, is 
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
-from typing import Any, Literal
+from typing import Literal
 
 from voicepipe.errors import ConfigError
 
@@ -62,51 +59,3 @@ class ProviderSettings:
 
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """What only this kind understands, as (name, value) pairs. Never logged: a kind may keep a secret there."""
-
-
-Factory = Callable[[Spec, ProviderSettings], Any]
-"""(spec, settings) -> a Transcriber, Model or Synthesizer. Called once; the result serves all sessions."""
-
-BUILT_IN: dict[tuple[str, str], str] = {
-    ("local", "stt"): "voicepipe.providers.local.stt:open_transcriber",
-    ("local", "llm"): "voicepipe.providers.local.llm:open_model",
-    ("local", "tts"): "voicepipe.providers.local.tts:open_synthesizer",
-    ("deepgram", "stt"): "voicepipe.providers.deepgram.stt:open_transcriber",
-    ("elevenlabs", "stt"): "voicepipe.providers.elevenlabs.stt:open_transcriber",
-    ("flux", "stt"): "voicepipe.providers.deepgram.flux:open_transcriber",
-    ("assemblyai", "stt"): "voicepipe.providers.assemblyai.stt:open_transcriber",
-    ("cartesia", "stt"): "voicepipe.providers.cartesia.stt:open_transcriber",
-    ("openai", "stt"): "voicepipe.providers.openai.stt:open_transcriber",
-    ("openai_realtime", "stt"): "voicepipe.providers.openai.realtime_stt:open_transcriber",
-    ("wyoming", "stt"): "voicepipe.providers.wyoming.stt:open_transcriber",
-    ("wyoming", "tts"): "voicepipe.providers.wyoming.tts:open_synthesizer",
-    ("openai", "llm"): "voicepipe.providers.openai.model:open_model",
-    ("openai", "tts"): "voicepipe.providers.openai.tts:open_synthesizer",
-    ("deepgram", "tts"): "voicepipe.providers.deepgram.tts:open_synthesizer",
-    ("inworld", "stt"): "voicepipe.providers.inworld.stt:open_transcriber",
-    ("inworld", "tts"): "voicepipe.providers.inworld.tts:open_synthesizer",
-    ("cartesia", "tts"): "voicepipe.providers.cartesia.tts:open_synthesizer",
-    ("elevenlabs", "tts"): "voicepipe.providers.elevenlabs.tts:open_synthesizer",
-    ("rime", "tts"): "voicepipe.providers.rime.tts:open_synthesizer",
-    ("anthropic", "llm"): "voicepipe.providers.anthropic.model:open_model",
-    ("gemini", "llm"): "voicepipe.providers.google.model:open_model",
-}
-"""(kind, stage) -> where its factory lives."""
-
-
-def factory(kind: str, stage: Stage, *, key: str) -> Factory:
-    """Import and return the factory that makes `kind`'s adapter for `stage`.
-
-    Raises:
-        ConfigError: naming `key`, when no such adapter is built in or installed.
-    """
-    target = BUILT_IN.get((kind, stage))
-    if target is not None:
-        module, _, name = target.partition(":")
-        found: Factory = getattr(importlib.import_module(module), name)
-        return found
-    for entry in entry_points(group=ENTRY_POINT_GROUP, name=f"{kind}.{stage}"):
-        loaded: Factory = entry.load()
-        return loaded
-    known = sorted(k for k, s in BUILT_IN if s == stage)
-    raise ConfigError(f"{key}: no {stage} adapter of kind {kind!r}; built in are {', '.join(known)}")

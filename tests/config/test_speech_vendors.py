@@ -9,14 +9,15 @@ import pytest
 
 from voicepipe.config import load
 from voicepipe.config.speech_vendors import for_stage
-from voicepipe.providers.catalog.speech import VOICES, SpeechFacts
-from voicepipe.registry import Spec, factory
+from voicepipe.providers.built_in import VOICES, factory, key_env_of
+from voicepipe.providers.vendor import SpeechFacts
+from voicepipe.registry import Spec
 
 
-@pytest.mark.parametrize("facts", [its for its in VOICES if its.key_env], ids=lambda facts: facts.spec)
+@pytest.mark.parametrize("facts", [its for its in VOICES if key_env_of(its)], ids=lambda facts: facts.spec)
 def test_its_key_is_enough_to_speak(tmp_path: Path, facts: SpeechFacts) -> None:
     """Of each voice that the table of vendors names, and that needs one."""
-    environ = {"HOME": str(tmp_path), facts.key_env: "k-1"}
+    environ = {"HOME": str(tmp_path), key_env_of(facts): "k-1"}
     settings = load(overrides={"agents.default.tts": facts.spec}, environ=environ, folder=tmp_path)
     named = Spec.parse(facts.spec)
     entry = for_stage(named.provider, "tts", settings.connection(named, key="agents.default.tts"))

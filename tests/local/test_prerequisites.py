@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from voicepipe.errors import ConfigError
+from voicepipe.providers.built_in import adapter, factory
 from voicepipe.providers.local import llm, prerequisites, stt, tts
-from voicepipe.registry import BUILT_IN, ProviderSettings, Spec, Stage, factory
+from voicepipe.registry import ProviderSettings, Spec, Stage
 
 SETTINGS = ProviderSettings(kind="local", options=(("socket", "/tmp/e.sock"),))
 
@@ -60,7 +61,7 @@ def test_long_socket_path_is_refused() -> None:
 def test_factories_refuse_unknown_models_and_missing_sockets(stage: Stage) -> None:
     """A typing error in a spec is reported at start, with the name that was expected."""
     opener = factory("local", stage, key="agents.default")
-    assert BUILT_IN["local", stage].endswith(opener.__name__)
+    assert adapter("local", stage).endswith(opener.__name__)
     with pytest.raises(ConfigError, match=r"local/whisper: expected the local \w+ model"):
         opener(Spec("local", "whisper"), SETTINGS)
     model = {"stt": stt.MODEL, "llm": llm.MODEL, "tts": tts.MODEL}[stage]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from voicepipe.ports.transcriber import Transcriber
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.net import http
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS
 from voicepipe.testing.fakes.vendor import FakeVendor
 

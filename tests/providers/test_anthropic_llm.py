@@ -24,7 +24,8 @@ from voicepipe.ports.model import (
     Usage,
 )
 from voicepipe.providers.anthropic.model import open_model
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.providers.built_in import factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.model import answer, text_of
 from voicepipe.testing.fakes.cues import LlmCue
 from voicepipe.testing.fakes.vendor import FakeVendor

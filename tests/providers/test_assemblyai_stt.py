@@ -13,7 +13,8 @@ from voicepipe.errors import ConfigError, StageBroken, StageError, StageExpired,
 from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.assemblyai import stt
 from voicepipe.providers.assemblyai.stt import AssemblyAiOptions, open_transcriber
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.providers.built_in import factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.transcriber import next_text, push
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, promptly
 from voicepipe.testing.fakes.assemblyai_stt import KEY, FakeAssemblyAi, error, turn

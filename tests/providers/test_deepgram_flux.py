@@ -12,12 +12,13 @@ import pytest
 
 from voicepipe.errors import ConfigError, StageBroken, StageRefused, StageTimeout
 from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptionOptions, TranscriptStream
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.deepgram import flux, stt
 from voicepipe.providers.deepgram.flux import FluxOptions, open_transcriber
 from voicepipe.providers.deepgram.stt_options import OF_FLUX
 from voicepipe.providers.deepgram.stt_options import READERS as OF_NOVA
 from voicepipe.providers.deepgram.tts import STT_OPTIONS, open_synthesizer
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.transcriber import next_text, push
 from voicepipe.testing.conformance.waits import promptly
 from voicepipe.testing.fakes.deepgram_flux import FakeFlux, turn_info

@@ -12,10 +12,11 @@ import pytest
 
 from voicepipe.errors import ConfigError, StageBroken, StageRefused, StageTimeout
 from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptionOptions, TranscriptStream
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.deepgram import stt
 from voicepipe.providers.deepgram.stt import open_transcriber
 from voicepipe.providers.deepgram.stt_options import DeepgramOptions
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.transcriber import final, next_text, push
 from voicepipe.testing.conformance.waits import promptly
 from voicepipe.testing.fakes.deepgram_stt import KEY, FakeDeepgram, results

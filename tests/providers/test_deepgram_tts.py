@@ -10,9 +10,10 @@ import pytest
 
 from voicepipe.errors import ConfigError, StageBroken, StageRefused
 from voicepipe.ports.synthesizer import Synthesizer, Voice
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.deepgram.tts import MOST_FLUSHES, open_synthesizer
 from voicepipe.providers.net import connection_pool
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.synthesizer import outcome, sound_of, speak
 from voicepipe.testing.fakes.cues import Hold, InBandError, Malformed, TtsCue
 from voicepipe.testing.fakes.deepgram_tts import KEY, FakeAura

@@ -11,9 +11,10 @@ import pytest
 
 from voicepipe.errors import ConfigError, StageBroken, StageExpired, StageRefused
 from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptionOptions, TranscriptStream
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.elevenlabs import stt
 from voicepipe.providers.elevenlabs.stt import open_transcriber
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.transcriber import final, next_text, push
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, promptly
 from voicepipe.testing.fakes.cues import SttCue

@@ -10,9 +10,10 @@ import pytest
 
 from voicepipe.errors import StageRefused
 from voicepipe.ports.model import ModelRequest, Said, Text
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.llm.extra_params import passed_on
 from voicepipe.providers.net.address import ProviderAddress
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 
 ADDRESS = ProviderAddress.of("llm", Spec("p", "m"), ProviderSettings(kind="openai", base_url="http://127.0.0.1:9/v1"))
 

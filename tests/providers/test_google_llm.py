@@ -23,11 +23,12 @@ from voicepipe.ports.model import (
     Text,
     Usage,
 )
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.google.model import open_model
 from voicepipe.providers.google.thought_signatures import REMEMBERED, UNKNOWN_SIGNATURE, ThoughtSignatures
 from voicepipe.providers.net import failures
 from voicepipe.providers.net.address import ProviderAddress
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.model import answer, text_of
 from voicepipe.testing.fakes.cues import CallCue, LlmCue
 from voicepipe.testing.fakes.request_rules import RequestRules

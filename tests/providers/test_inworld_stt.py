@@ -12,9 +12,10 @@ import pytest
 
 from voicepipe.errors import ConfigError, StageBroken, StageRefused
 from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptionOptions, TranscriptStream
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.inworld import stt
 from voicepipe.providers.inworld.stt import open_transcriber
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.cancellation import TranscriberCancellation
 from voicepipe.testing.conformance.streaming_transcriber import LiveTranscriberConformance
 from voicepipe.testing.conformance.transcriber import SttScript, final, next_text, push

@@ -11,9 +11,10 @@ import pytest
 
 from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused
 from voicepipe.ports.synthesizer import Synthesizer, Voice
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.inworld.tts import MOST_CHARACTERS, open_synthesizer
 from voicepipe.providers.net import connection_pool
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.synthesizer import outcome, sound_of, speak
 from voicepipe.testing.conformance.waits import promptly
 from voicepipe.testing.fakes.cues import Garbage, Hold, InBandError, Malformed, TtsCue

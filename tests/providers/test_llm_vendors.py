@@ -28,7 +28,8 @@ from voicepipe.ports.model import (
     Usage,
 )
 from voicepipe.providers import catalog
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.providers.built_in import factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.model import ModelConformance, answer, text_of
 from voicepipe.testing.fakes.cues import CallCue, InBandError, LlmCue
 from voicepipe.testing.fakes.request_rules import RequestRules

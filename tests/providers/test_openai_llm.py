@@ -28,11 +28,12 @@ from voicepipe.ports.model import (
     TextDelta,
     Usage,
 )
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.llm.call_ids import nine
 from voicepipe.providers.llm.thinking import ThinkingFilter
 from voicepipe.providers.openai.model import open_model
 from voicepipe.providers.openai.request import messages
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.model import answer, text_of
 from voicepipe.testing.conformance.waits import short_timeout
 from voicepipe.testing.fakes.cues import Cut, Fault, LlmCue, Stall

@@ -15,10 +15,11 @@ from pydantic import TypeAdapter
 
 from voicepipe.errors import ConfigError, StageBroken, StageExpired, StageRefused, StageTimeout
 from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptionOptions, TranscriptStream
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.openai import realtime_stt
 from voicepipe.providers.openai.realtime_stt import open_transcriber
 from voicepipe.providers.stt import manual_commit
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.transcriber import final, next_text, push
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, promptly
 from voicepipe.testing.fakes.cues import SttCue

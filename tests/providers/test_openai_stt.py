@@ -9,9 +9,10 @@ import pytest
 
 from voicepipe.errors import StageBroken, StageRefused
 from voicepipe.ports.transcriber import Final, Samples, Transcriber, TranscriptionOptions
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.openai import stt
 from voicepipe.providers.openai.stt import open_transcriber
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.transcriber import final, push
 from voicepipe.testing.fakes.cues import SttCue
 from voicepipe.testing.fakes.tone import tone

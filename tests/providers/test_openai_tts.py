@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from voicepipe.errors import StageBroken, StageRefused
 from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice
 from voicepipe.ports.transcriber import Samples
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.net import connection_pool, http
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.tts import open_synthesizer
 from voicepipe.providers.tts.decode_audio import NotSpeech, SoundReader
 from voicepipe.providers.tts.per_clause import AHEAD
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.synthesizer import outcome, sound_of, speak
 from voicepipe.testing.fakes.cues import Hold, InBandError, Malformed, TtsCue
 from voicepipe.testing.fakes.script import soon

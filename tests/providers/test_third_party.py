@@ -18,8 +18,9 @@ from aiohttp import web
 from tests import docs
 from voicepipe.audio.files import read_sound
 from voicepipe.ports.synthesizer import Synthesizer
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.net import http
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.synthesizer import SynthesizerConformance
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.fakes.tone import tone

@@ -14,8 +14,9 @@ import pytest
 from voicepipe.audio.files import read_sound
 from voicepipe.errors import StageError
 from voicepipe.ports.synthesizer import Synthesizer, Voice
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.net import connection_pool
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, LeavesNothing
 from voicepipe.testing.fakes import cartesia_tts, deepgram_tts, elevenlabs_tts, inworld_tts, rime_tts
 from voicepipe.testing.fakes.cues import LlmCue, TtsCue, tokens

@@ -12,8 +12,9 @@ import pytest
 
 from voicepipe.errors import StageRefused
 from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.net import connection_pool
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.synthesizer import (
     ScriptedSynthesizerConformance,
     TtsScript,

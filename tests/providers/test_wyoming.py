@@ -13,9 +13,10 @@ from voicepipe.audio.resample import Resampler
 from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused
 from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice
 from voicepipe.ports.transcriber import Final, Samples, Transcriber, TranscriptionOptions
+from voicepipe.providers.built_in import factory
 from voicepipe.providers.wyoming.stt import open_transcriber
 from voicepipe.providers.wyoming.tts import open_synthesizer
-from voicepipe.registry import ProviderSettings, Spec, factory
+from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.synthesizer import (
     ScriptedSynthesizerConformance,
     TtsScript,

@@ -15,7 +15,8 @@ from voicepipe.cli.provider_status import key_of
 from voicepipe.config import Settings
 from voicepipe.ports.synthesizer import RATE_HZ, Voice
 from voicepipe.ports.transcriber import TranscriptionOptions
-from voicepipe.providers.catalog.speech import TRANSCRIBERS, VOICES, SpeechFacts
+from voicepipe.providers.built_in import TRANSCRIBERS, VOICES, key_env_of
+from voicepipe.providers.vendor import SpeechFacts
 from voicepipe.registry import Spec
 
 HEAD: Final = ("STT or TTS", "", "key", "reached", "USD", "evidence")
@@ -60,7 +61,7 @@ def lines(settings: Settings, names: tuple[str, ...]) -> Iterator[SpeechLine]:
     for stage, known in (("stt", TRANSCRIBERS), ("tts", VOICES)):
         its: Literal["stt", "tts"] = "stt" if stage == "stt" else "tts"
         used = list(dict.fromkeys(spec for agent in settings.agents.values() for spec in agent.specs(its)))
-        facts = {Spec.parse(row.spec): row for row in known if row.key_env}
+        facts = {Spec.parse(row.spec): row for row in known if key_env_of(row)}
         for spec in dict.fromkeys([*used, *facts]):
             if not names or spec.provider in names:
                 yield _line(settings, its, spec, facts.get(spec), in_use=spec in used)

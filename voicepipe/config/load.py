@@ -30,6 +30,7 @@ from voicepipe.config.webhooks import WebhookEntry, with_secret
 from voicepipe.errors import ConfigError
 from voicepipe.ports.limits import ProviderLimits
 from voicepipe.providers import catalog
+from voicepipe.providers.built_in import VENDORS
 from voicepipe.providers.catalog import Catalog, ProviderFacts
 from voicepipe.registry import Spec
 from voicepipe.router.options import RouterOptions
@@ -40,21 +41,10 @@ from voicepipe.turn.settings import BudgetLimits, Deadlines
 
 BUILT_IN_PROVIDERS: Mapping[str, ProviderEntry] = MappingProxyType(
     {
-        "local": ProviderEntry(kind="local"),
-        "deepgram": ProviderEntry(
-            kind="deepgram", base_url="wss://api.deepgram.com/v1", api_key_env="DEEPGRAM_API_KEY"
-        ),
-        "openai-realtime": ProviderEntry(
-            kind="openai_realtime", base_url="wss://api.openai.com/v1", api_key_env="OPENAI_API_KEY"
-        ),
-        "assemblyai": ProviderEntry(
-            kind="assemblyai", base_url="wss://streaming.assemblyai.com/v3", api_key_env="ASSEMBLYAI_API_KEY"
-        ),
-        "cartesia": ProviderEntry(kind="cartesia", base_url="wss://api.cartesia.ai", api_key_env="CARTESIA_API_KEY"),
-        "elevenlabs": ProviderEntry(
-            kind="elevenlabs", base_url="wss://api.elevenlabs.io/v1", api_key_env="ELEVENLABS_API_KEY"
-        ),
-        "rime": ProviderEntry(kind="rime", base_url="wss://users-ws.rime.ai", api_key_env="RIME_API_KEY"),
+        its.name: ProviderEntry(kind=its.kind, base_url=its.base_url, api_key_env=vendor.key_env)
+        for vendor in VENDORS.values()
+        for its in vendor.providers
+        if not its.speech_only
     }
 )
 """Providers beside the catalog's that need no section; a section of the same name overrides the options that it

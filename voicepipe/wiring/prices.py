@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from voicepipe.config.settings import Settings
-from voicepipe.providers.catalog.speech import published_usd
+from voicepipe.providers.built_in import published_usd
 from voicepipe.registry import Spec
 from voicepipe.turn.pricing import PriceList, Tariff
 from voicepipe.turn.record.values import TurnRecord

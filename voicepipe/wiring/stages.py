@@ -12,7 +12,8 @@ from voicepipe.config.speech_vendors import for_stage
 from voicepipe.ports.endpointing import strategies_named
 from voicepipe.ports.synthesizer import Synthesizer
 from voicepipe.ports.transcriber import Transcriber
-from voicepipe.registry import ProviderSettings, Spec, Stage, factory
+from voicepipe.providers.built_in import factory
+from voicepipe.registry import ProviderSettings, Spec, Stage
 from voicepipe.router.health import Health
 from voicepipe.router.limited import limited
 from voicepipe.router.tts.audio_cache import AudioCache

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
+from voicepipe.providers.vendor import Evidence
 from voicepipe.registry import Spec
-
-Evidence = Literal["documented", "from_code", "unverified"]
 
 MILLION: Final = 1_000_000
 

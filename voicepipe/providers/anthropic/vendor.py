@@ -1,0 +1,17 @@
+"""Anthropic's profile."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from voicepipe.providers.vendor import Api, Vendor
+
+VENDOR: Final = Vendor(
+    apis=(
+        Api(
+            kind="anthropic",
+            title="Anthropic's Messages",
+            llm="voicepipe.providers.anthropic.model:open_model",
+        ),
+    ),
+)

@@ -1,0 +1,97 @@
+"""The vendors with adapters of their own, and what follows from their profiles."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from voicepipe.errors import ConfigError
+from voicepipe.providers.vendor import Api, SpeechFacts, Vendor
+from voicepipe.registry import ENTRY_POINT_GROUP, ProviderSettings, Spec, Stage
+
+PACKAGES: Final = (
+    "anthropic",
+    "assemblyai",
+    "cartesia",
+    "deepgram",
+    "elevenlabs",
+    "google",
+    "inworld",
+    "local",
+    "openai",
+    "rime",
+    "wyoming",
+)
+"""The vendors' packages below `voicepipe.providers`. Each has its profile in a module `vendor`."""
+
+VENDORS: Final[Mapping[str, Vendor]] = MappingProxyType(
+    {name: importlib.import_module(f"voicepipe.providers.{name}.vendor").VENDOR for name in PACKAGES}
+)
+"""Package -> its profile."""
+
+APIS: Final[Mapping[str, Api]] = MappingProxyType({api.kind: api for its in VENDORS.values() for api in its.apis})
+"""Kind -> its API."""
+
+
+def _speech(stage: Literal["stt", "tts"]) -> tuple[SpeechFacts, ...]:
+    return tuple(facts for its in VENDORS.values() for facts in its.speech if facts.stage == stage)
+
+
+TRANSCRIBERS: Final = _speech("stt")
+VOICES: Final = _speech("tts")
+
+Factory = Callable[[Spec, ProviderSettings], Any]
+"""(spec, settings) -> a Transcriber, Model or Synthesizer. Called once; the result serves all sessions."""
+
+
+def adapter(kind: str, stage: Stage) -> str:
+    """Return the `module:factory` of a built-in adapter; empty if there is none."""
+    api = APIS.get(kind)
+    return "" if api is None else {"stt": api.stt, "llm": api.llm, "tts": api.tts}[stage]
+
+
+def factory(kind: str, stage: Stage, *, key: str) -> Factory:
+    """Import and return the factory that makes `kind`'s adapter for `stage`.
+
+    Raises:
+        ConfigError: naming `key`, when no such adapter is built in or installed.
+    """
+    if target := adapter(kind, stage):
+        found: Factory = imported(target)
+        return found
+    for entry in entry_points(group=ENTRY_POINT_GROUP, name=f"{kind}.{stage}"):
+        loaded: Factory = entry.load()
+        return loaded
+    known = sorted(name for name in APIS if adapter(name, stage))
+    raise ConfigError(f"{key}: no {stage} adapter of kind {kind!r}; built in are {', '.join(known)}")
+
+
+def imported(target: str) -> Any:
+    """Import and return what `module:name` names."""
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def key_env_of(facts: SpeechFacts) -> str:
+    """Return the environment variable that holds the key of an STT or TTS; empty if it needs none."""
+    vendor = next(its for its in VENDORS.values() if facts in its.speech)
+    return "" if Spec.parse(facts.spec).provider == "NAME" else vendor.key_env
+
+
+def published_usd(stage: Literal["stt", "tts"], spec: Spec, base_url: str) -> float | None:
+    """Return the price of STT per minute, or of TTS per million characters, as in `SpeechFacts.usd`.
+
+    None when it is not known, or when `base_url` is not the vendor's own.
+    """
+    return next((facts.usd for facts in _at_home(base_url) if facts.stage == stage and facts.prices(spec)), None)
+
+
+def _at_home(base_url: str) -> Iterator[SpeechFacts]:
+    host = urlsplit(base_url).hostname or ""
+    for its in VENDORS.values():
+        if its.domain and f".{host}".endswith(f".{its.domain}"):
+            yield from its.speech

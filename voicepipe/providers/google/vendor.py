@@ -1,0 +1,17 @@
+"""Google's profile."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from voicepipe.providers.vendor import Api, Vendor
+
+VENDOR: Final = Vendor(
+    apis=(
+        Api(
+            kind="gemini",
+            title="Gemini's own API",
+            llm="voicepipe.providers.google.model:open_model",
+        ),
+    ),
+)

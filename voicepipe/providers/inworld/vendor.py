@@ -1,0 +1,47 @@
+"""Inworld's profile."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from voicepipe.providers.vendor import Api, KnownProvider, SpeechFacts, Vendor
+
+VENDOR: Final = Vendor(
+    apis=(
+        Api(
+            kind="inworld",
+            title="Inworld's STT and TTS",
+            stt="voicepipe.providers.inworld.stt:open_transcriber",
+            tts="voicepipe.providers.inworld.tts:open_synthesizer",
+        ),
+    ),
+    providers=(KnownProvider(name="inworld", kind="inworld", base_url="wss://api.inworld.ai", speech_only=True),),
+    key_env="INWORLD_API_KEY",
+    domain="inworld.ai",
+    speech=(
+        SpeechFacts(
+            spec="inworld/inworld-stt-1",
+            stage="stt",
+            kind="inworld",
+            streams="an utterance in, texts out",
+            cancel="`endTurn`",
+            formats="PCM16 16 kHz",
+            evidence="documented",
+            usd=0.35 / 60,
+            price_source="a reseller's list, 2026",
+        ),
+        SpeechFacts(
+            spec="inworld/inworld-tts-2",
+            stage="tts",
+            kind="inworld",
+            streams="clauses in, sound out",
+            word_times="yes",
+            cancel="the context is closed",
+            formats="PCM16 24 kHz",
+            evidence="documented",
+            usd=35.0,
+            priced="inworld-tts-2*",
+            price_source="inworld.ai/pricing, on demand, May 2026",
+        ),
+    ),
+)

@@ -1,0 +1,78 @@
+"""OpenAI's profile."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from voicepipe.providers.vendor import Api, KnownProvider, SpeechFacts, Vendor
+
+VENDOR: Final = Vendor(
+    apis=(
+        Api(
+            kind="openai",
+            title="OpenAI's chat completions",
+            stt="voicepipe.providers.openai.stt:open_transcriber",
+            llm="voicepipe.providers.openai.model:open_model",
+            tts="voicepipe.providers.openai.tts:open_synthesizer",
+        ),
+        Api(
+            kind="openai_realtime",
+            title="OpenAI's Realtime transcription",
+            stt="voicepipe.providers.openai.realtime_stt:open_transcriber",
+        ),
+    ),
+    providers=(KnownProvider(name="openai-realtime", kind="openai_realtime", base_url="wss://api.openai.com/v1"),),
+    key_env="OPENAI_API_KEY",
+    domain="openai.com",
+    speech=(
+        SpeechFacts(
+            spec="openai-realtime/gpt-live-transcribe",
+            stage="stt",
+            kind="openai_realtime",
+            streams="an utterance in, texts out",
+            cancel="`input_audio_buffer.commit`",
+            formats="PCM16 24 kHz",
+            evidence="documented",
+        ),
+        SpeechFacts(
+            spec="NAME/Systran/faster-whisper-small",
+            stage="stt",
+            kind="openai_realtime",
+            streams="an utterance in, texts out",
+            cancel="`input_audio_buffer.commit`",
+            formats="PCM16 24 kHz, Speaches",
+            evidence="from_code",
+        ),
+        SpeechFacts(
+            spec="NAME/mistralai/Voxtral-Mini-4B-Realtime-2602",
+            stage="stt",
+            kind="openai_realtime",
+            streams="an utterance in, texts out",
+            cancel="a commit that is `final`",
+            formats="PCM16 16 kHz, vLLM",
+            evidence="documented",
+        ),
+        SpeechFacts(
+            spec="openai/whisper-1",
+            stage="stt",
+            kind="openai",
+            streams="an utterance in, its text out",
+            cancel="a request at each pause",
+            formats="WAV 16 kHz",
+            evidence="documented",
+            usd=0.006,
+            price_source="OpenAI docs, whisper-1, 2026",
+        ),
+        SpeechFacts(
+            spec="openai/tts-1",
+            stage="tts",
+            kind="openai",
+            streams="a clause in, sound out",
+            cancel="the request is closed",
+            formats="PCM16 24 kHz",
+            evidence="documented",
+            usd=15.0,
+            price_source="OpenAI docs, tts-1, 2026",
+        ),
+    ),
+)

@@ -1,0 +1,102 @@
+"""What the server knows of a vendor with an API of its own: its profile, `VENDOR` in `vendor.py` of its package.
+
+Registry, settings, prices and documentation are derived from the profiles (`built_in`). A profile is plain data: its
+adapters are named as text, and imported when they are used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from voicepipe.registry import Spec
+
+Evidence = Literal["documented", "from_code", "unverified"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """One API, and its adapters: each is `module:factory`, or empty for a stage that the API does not serve."""
+
+    kind: str
+    """Its name in the settings, `providers.NAME.kind`."""
+
+    title: str
+    """Its name for people."""
+
+    stt: str = ""
+    llm: str = ""
+    tts: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownProvider:
+    """A provider that needs no section of the settings."""
+
+    name: str
+    kind: str
+    base_url: str = ""
+    speech_only: bool = False
+    """Whether only STT and TTS are reached so, since the catalog has an LLM vendor of the same name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechFacts:
+    """One STT or TTS of one vendor."""
+
+    spec: str
+    """The spec: a provider and one of its models. `NAME` is any name that the user chooses."""
+
+    stage: Literal["stt", "tts"]
+    kind: str
+    """The API's kind."""
+
+    streams: str
+    """The streaming of input and output."""
+
+    turn_events: str = "-"
+    """The turn events that it sends."""
+
+    word_times: str = "-"
+    """Whether it sends word times, and their use."""
+
+    cancel: str
+    """How pending words are requested, or how unwanted speech is stopped."""
+
+    formats: str
+    """The format of audio input or output."""
+
+    evidence: Evidence
+    """Source of its protocol; facts without a source are marked in the adapter."""
+
+    usd: float | None = None
+    """List price of a minute of STT audio, or of a million TTS characters; None: not known. All are unverified: prices
+    change, and none has been checked against a bill."""
+
+    priced: str = ""
+    """A shell pattern of the models with this price; empty: the model of `spec`."""
+
+    price_source: str = ""
+    """Source and date of `usd`."""
+
+    def prices(self, spec: Spec) -> bool:
+        """Return whether `usd` is the price of `spec`."""
+        own = Spec.parse(self.spec)
+        return spec.provider == own.provider and fnmatchcase(spec.model, self.priced or own.model)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vendor:
+    """A vendor whose adapters are in a package of their own."""
+
+    apis: tuple[Api, ...]
+    providers: tuple[KnownProvider, ...] = ()
+    key_env: str = ""
+    """The environment variable that holds its key; empty if it needs none."""
+
+    domain: str = ""
+    """The domain of its servers: its prices do not apply at other addresses. Empty: it has none."""
+
+    speech: tuple[SpeechFacts, ...] = ()
+    """Its STTs and TTSs."""
