@@ -24,7 +24,7 @@ from voicepipe.cli import parser
 from voicepipe.config import load, markdown
 from voicepipe.protocol import inbound, outbound
 from voicepipe.providers import catalog
-from voicepipe.providers.built_in import TRANSCRIBERS, VOICES, key_env_of
+from voicepipe.providers.built_in import APIS, TRANSCRIBERS, VOICES, key_env_of
 from voicepipe.providers.catalog.load import parse
 from voicepipe.providers.vendor import SpeechFacts
 from voicepipe.server.app import build_app
@@ -37,8 +37,6 @@ from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn.settings import BudgetLimits
 from voicepipe.turn.states import diagram
 
-DIALECTS = {"openai": "OpenAI's chat completions", "anthropic": "Anthropic's Messages", "gemini": "Gemini's own API"}
-
 
 def vendors() -> str:
     """The table of language model vendors: what the catalog says, and what the fake in the tests refuses."""
@@ -48,7 +46,7 @@ def vendors() -> str:
     ]
     for name, facts in catalog.load().providers.items():
         key = f"`{facts.key_env[0]}` ({facts.auth})" if VENDOR_RULES[name].key else f"none, or `{facts.key_env[0]}`"
-        cells = (facts.evidence.replace("_", " "), key, DIALECTS[facts.kind], facts.cached_tokens, facts.affinity)
+        cells = (facts.evidence.replace("_", " "), key, APIS[facts.kind].title, facts.cached_tokens, facts.affinity)
         lines.append(f"| `{name}` | {' | '.join(cells)} | {VENDOR_RULES[name].summary() or '-'} |")
     return "\n".join(lines) + "\n"
 

@@ -29,6 +29,13 @@ class Api:
     llm: str = ""
     tts: str = ""
 
+    llm_address: str = ""
+    """`module:function` that makes the `ProviderAddress` of an LLM from spec and settings. Empty: the API does not list
+    its models."""
+
+    models_path: str = "/models"
+    """Where it lists its models."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownProvider:
@@ -88,7 +95,7 @@ class SpeechFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vendor:
-    """A vendor whose adapters are in a package of their own."""
+    """A vendor whose adapters are in a package of their own. Its LLMs are in `catalog.toml` in that package."""
 
     apis: tuple[Api, ...]
     providers: tuple[KnownProvider, ...] = ()

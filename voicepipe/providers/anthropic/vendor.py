@@ -12,6 +12,8 @@ VENDOR: Final = Vendor(
             kind="anthropic",
             title="Anthropic's Messages",
             llm="voicepipe.providers.anthropic.model:open_model",
+            llm_address="voicepipe.providers.anthropic.model:address_of",
+            models_path="/models?limit=1000",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Facts about language model vendors, as data: `catalog.toml`, read and checked.
+"""Facts about LLM vendors, as data: `catalog.toml` here and in the vendors' own packages, read and checked.
 
 `load` returns the whole catalog, `Catalog.provider` one vendor, `Catalog.model` the facts of one model. This package
 makes no connections and imports no code that does.

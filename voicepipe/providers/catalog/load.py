@@ -15,9 +15,11 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from voicepipe.errors import ConfigError
+from voicepipe.providers.built_in import PACKAGES
 from voicepipe.providers.catalog.facts import Catalog, ModelFacts, ProviderFacts, Rule
 
 BUILT_IN = "catalog.toml"
+"""The file in this package; a vendor's package may have one too."""
 
 _MODEL_FIELDS = {
     "input_usd": "input_usd_per_million",
@@ -54,8 +56,11 @@ def load(more: Path | None = None) -> Catalog:
 
 @functools.cache
 def _built_in() -> Catalog:
-    text = (files("voicepipe.providers.catalog") / BUILT_IN).read_text(encoding="utf-8")
-    return parse(text, where=BUILT_IN, over=Catalog())
+    read = Catalog()
+    for package in (*PACKAGES, "catalog"):
+        if (file := files(f"voicepipe.providers.{package}") / BUILT_IN).is_file():
+            read = parse(file.read_text(encoding="utf-8"), where=f"{package}/{BUILT_IN}", over=read)
+    return read
 
 
 def parse(text: str, *, where: str, over: Catalog) -> Catalog:

@@ -12,6 +12,8 @@ VENDOR: Final = Vendor(
             kind="gemini",
             title="Gemini's own API",
             llm="voicepipe.providers.google.model:open_model",
+            llm_address="voicepipe.providers.google.model:address_of",
+            models_path="/models?pageSize=1000",
         ),
     ),
 )

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from voicepipe.providers.anthropic import model as anthropic
-from voicepipe.providers.google import model as google
+from voicepipe.providers.built_in import APIS, imported
 from voicepipe.providers.net import failures, http
 from voicepipe.providers.net.address import ProviderAddress
-from voicepipe.providers.openai import model as openai
 from voicepipe.registry import ProviderSettings, Spec
 
 LONGEST_LIST_BYTES: Final = 8 << 20
 """Maximum size of the list. OpenRouter's, with hundreds of models and their descriptions, is about 1 MB."""
 
-_ADDRESSES: Final[Mapping[str, Callable[[Spec, ProviderSettings], ProviderAddress]]] = {
-    "openai": openai.address_of,
-    "anthropic": anthropic.address_of,
-    "gemini": google.address_of,
-}
-
-_PATHS: Final[Mapping[str, str]] = {"anthropic": "/models?limit=1000", "gemini": "/models?pageSize=1000"}
-
 
 class _Named(msgspec.Struct):
-    id: str = ""  # OpenAI, Anthropic
-    name: str = ""  # Gemini: `models/gemini-2.5-flash`
+    id: str = ""
+    name: str = ""  # in some APIs instead of `id`, and with a prefix: `models/NAME`
 
 
 class _Listed(msgspec.Struct):
@@ -39,7 +29,7 @@ class _Listed(msgspec.Struct):
 
 def can_list(kind: str) -> bool:
     """Return whether providers of this kind can list models."""
-    return kind in _ADDRESSES
+    return kind in APIS and bool(APIS[kind].llm_address)
 
 
 async def listed(spec: Spec, settings: ProviderSettings) -> frozenset[str]:
@@ -53,8 +43,9 @@ async def listed(spec: Spec, settings: ProviderSettings) -> frozenset[str]:
         ConfigError: a setting is wrong.
         StageError: the vendor refused, stalled, broke, or sent no list.
     """
-    address = _ADDRESSES[settings.kind](spec, settings)
-    async with http.get(address, _PATHS.get(settings.kind, "/models")) as answer:
+    api = APIS[settings.kind]
+    address: ProviderAddress = imported(api.llm_address)(spec, settings)
+    async with http.get(address, api.models_path) as answer:
         body = await answer.body(limit_bytes=LONGEST_LIST_BYTES)
     try:
         if body.lstrip().startswith(b"["):  # Together's is a bare list

@@ -13,6 +13,7 @@ VENDOR: Final = Vendor(
             title="OpenAI's chat completions",
             stt="voicepipe.providers.openai.stt:open_transcriber",
             llm="voicepipe.providers.openai.model:open_model",
+            llm_address="voicepipe.providers.openai.model:address_of",
             tts="voicepipe.providers.openai.tts:open_synthesizer",
         ),
         Api(
