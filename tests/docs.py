@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from voicepipe.providers import catalog
+
 ROOT: Final = Path(__file__).parents[1]
 README: Final = ROOT / "README.md"
 PAGES: Final = {path: path.read_text(encoding="utf-8") for path in (README, *sorted((ROOT / "web/docs").glob("*.md")))}
@@ -80,11 +82,18 @@ def generated() -> dict[str, str]:
     return {name: make() for name, make in blocks.items()}
 
 
+def counts() -> dict[str, int]:
+    """Return what the pages count by number, such as "26 LLM vendors" -> how many there are now."""
+    return {"LLM vendors": len(catalog.load().providers)}
+
+
 def renew() -> None:
-    """Write every page's generated blocks as the code has them now."""
+    """Write every page's generated blocks and counts as the code has them now."""
     blocks = generated()
     for path, text in PAGES.items():
         now = text
+        for noun, n in counts().items():
+            now = re.sub(rf"\b\d+ {noun}\b", f"{n} {noun}", now)
         for name in re.findall(r"<!-- begin ([\w -]+) -->", text):
             now = now.replace(f"begin {name} -->\n{block(name, text)}<!--", f"begin {name} -->\n{blocks[name]}<!--")
         if now != text:

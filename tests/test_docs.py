@@ -22,9 +22,10 @@ from tests.docs import DOCS, PAGES, README, ROOT, code, named, rows, section
 from voicepipe.cli import options as command_line
 from voicepipe.cli import parser
 from voicepipe.config import load, markdown
+from voicepipe.config.settings import STAGES
 from voicepipe.protocol import inbound, outbound
 from voicepipe.providers import catalog
-from voicepipe.providers.built_in import APIS, TRANSCRIBERS, VOICES, key_env_of
+from voicepipe.providers.built_in import APIS, TRANSCRIBERS, VENDORS, VOICES, adapter, key_env_of
 from voicepipe.providers.catalog.load import parse
 from voicepipe.providers.vendor import SpeechFacts
 from voicepipe.server.app import build_app
@@ -49,6 +50,28 @@ def vendors() -> str:
         cells = (facts.evidence.replace("_", " "), key, APIS[facts.kind].title, facts.cached_tokens, facts.affinity)
         lines.append(f"| `{name}` | {' | '.join(cells)} | {VENDOR_RULES[name].summary() or '-'} |")
     return "\n".join(lines) + "\n"
+
+
+def apis() -> str:
+    """The table of APIs, with what each serves and the file of its LLM options."""
+    lines = ["| kind | API | serves | LLM options |", "| --- | --- | --- | --- |"]
+    for package, vendor in VENDORS.items():
+        for api in vendor.apis:
+            serves = [stage.upper() for stage in STAGES if adapter(api.kind, stage)]
+            file = f"voicepipe/providers/{package}/options.py"
+            options = f"`{file}`" if api.llm and (ROOT / file).is_file() else "-"
+            lines.append(f"| `{api.kind}` | {api.title} | {', '.join(serves)} | {options} |")
+    return "\n".join(lines) + "\n"
+
+
+def options() -> str:
+    """The table of STT and TTS options; a row for each meaning."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for vendor in VENDORS.values():
+        for option in vendor.options:
+            rows.setdefault((option.name, option.meaning), []).append(option.of)
+    lines = [f"| `{name}` | {', '.join(of)} | {meaning} |" for (name, meaning), of in rows.items()]
+    return "\n".join(["| option | of | what it does |", "| --- | --- | --- |", *lines]) + "\n"
 
 
 def price(its: SpeechFacts) -> str:
@@ -83,12 +106,21 @@ GENERATED: docs.Generated = {
     "states": lambda: f"```mermaid\n{diagram()}```\n",
     "vendors": vendors,
     "speech": speech,
+    "apis": apis,
+    "options": options,
 }
 
 
 def test_the_generated_blocks_are_those_of_the_code() -> None:
     for name, now in docs.generated().items():
         assert docs.block(name) == now, f"{name}: renew it with: python -m tests.docs"
+
+
+def test_the_counts_are_those_of_the_code() -> None:
+    for noun, n in docs.counts().items():
+        counted = re.findall(rf"\b(\d+) {noun}\b", DOCS)
+        assert len(counted) > 1
+        assert set(counted) == {str(n)}, f"{noun}: renew it with: python -m tests.docs"
 
 
 def test_the_limits_are_the_defaults() -> None:

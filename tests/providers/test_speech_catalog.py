@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from voicepipe.providers.built_in import TRANSCRIBERS, VOICES, adapter, factory
+from voicepipe import providers
+from voicepipe.providers.built_in import TRANSCRIBERS, VENDORS, VOICES, adapter, factory
 from voicepipe.providers.vendor import SpeechFacts
 from voicepipe.registry import ProviderSettings, Spec
+
+PROVIDERS = Path(providers.__file__).parent
 
 
 @pytest.mark.parametrize("its", [*TRANSCRIBERS, *VOICES], ids=lambda its: f"{its.stage}-{its.spec}")
 def test_each_has_an_adapter(its: SpeechFacts) -> None:
     assert adapter(its.kind, its.stage)
+
+
+@pytest.mark.parametrize("package", VENDORS)
+def test_an_option_is_one_that_an_adapter_reads(package: str) -> None:
+    modules = [file for file in (PROVIDERS / package).glob("*.py") if file.stem != "vendor"]
+    code = "".join(file.read_text(encoding="utf-8") for file in modules)
+    for option in VENDORS[package].options:
+        assert re.search(rf"\b{option.name}\b", code), option.name
 
 
 def test_no_row_is_repeated() -> None:

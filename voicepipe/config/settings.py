@@ -89,9 +89,8 @@ class ProviderEntry:
     """One `[providers.NAME]`: how to reach a provider."""
 
     kind: str = "openai"
-    """The provider's adapter: `openai` for every OpenAI-compatible server, `openai_realtime` for STTs of that wire,
-    `wyoming` for Home Assistant's, a vendor's own (`anthropic`, `gemini`, `assemblyai`, `cartesia`, `deepgram`,
-    `elevenlabs`, `flux`, `inworld`, `rime`), `local`, or an installed one."""
+    """The API that the provider speaks: `openai` for every OpenAI-compatible server, another built-in one
+    ([list](models.md#apis)), or an installed one."""
 
     base_url: Annotated[str, WEB_ADDRESS] = ""
     """The provider's address, up to and with `/v1`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Final, Literal
 
 from voicepipe.registry import Spec
 
@@ -93,6 +93,24 @@ class SpeechFacts:
         return spec.provider == own.provider and fnmatchcase(spec.model, self.priced or own.model)
 
 
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One entry of `providers.NAME.options`, for the documentation."""
+
+    name: str
+    of: str
+    """The vendor or the API that knows it, for people."""
+
+    meaning: str
+    """With its default in brackets."""
+
+
+ADDED_TO_ADDRESS: Final = "a JSON object of texts that is added to the address"
+MERGED_INTO_REQUEST: Final = "a JSON object that is merged into the TTS request of a turn"
+DEFAULT_VOICE: Final = "the voice if neither agent nor client names one that the provider has"
+"""Meanings of options that several vendors have."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vendor:
     """A vendor whose adapters are in a package of their own. Its LLMs are in `catalog.toml` in that package."""
@@ -107,3 +125,6 @@ class Vendor:
 
     speech: tuple[SpeechFacts, ...] = ()
     """Its STTs and TTSs."""
+
+    options: tuple[Option, ...] = ()
+    """Options of its STTs and TTSs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.providers.vendor import Api, KnownProvider, SpeechFacts, Vendor
+from voicepipe.providers.vendor import ADDED_TO_ADDRESS, Api, KnownProvider, Option, SpeechFacts, Vendor
 
 VENDOR: Final = Vendor(
     apis=(
@@ -32,5 +32,11 @@ VENDOR: Final = Vendor(
             priced="universal-streaming*",
             price_source="assemblyai.com/pricing, by the hour of an open connection, 2025",
         ),
+    ),
+    options=(
+        Option("end_of_turn_confidence", "AssemblyAI", "how sure it must be, 0 to 1 (0.4)"),
+        Option("min_turn_silence_ms", "AssemblyAI", "the silence that ends a turn when it is sure (160)"),
+        Option("max_turn_silence_ms", "AssemblyAI", "the silence that ends a turn when it is not sure (1280)"),
+        Option("extra", "AssemblyAI", ADDED_TO_ADDRESS),
     ),
 )

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.providers.vendor import Api, KnownProvider, SpeechFacts, Vendor
+from voicepipe.providers.vendor import (
+    ADDED_TO_ADDRESS,
+    DEFAULT_VOICE,
+    MERGED_INTO_REQUEST,
+    Api,
+    KnownProvider,
+    Option,
+    SpeechFacts,
+    Vendor,
+)
 
 CREDIT_USD: Final = 5 / 100_000
 """Price in the smallest paid plan; larger ones give more for a dollar. Source: cartesia.ai/pricing, June 2026."""
@@ -58,5 +67,16 @@ VENDOR: Final = Vendor(
             priced="sonic*",
             price_source="docs.cartesia.ai/pricing, a credit a character, 2026",
         ),
+    ),
+    options=(
+        Option("stt_turns", "Cartesia", "`false`: Ink 2 finds no turns; the server requests its final text"),
+        Option(
+            "stt_turn_eager_end_threshold", "Cartesia", "how likely more speech may be for the end to be expected (0.4)"
+        ),
+        Option("stt_turn_end_threshold", "Cartesia", "how likely more speech may be for the end to be certain (0.2)"),
+        Option("stt_turn_end_timeout_ms", "Cartesia", "silence that ends a turn, however unsure it is (5600)"),
+        Option("stt_extra", "Cartesia", ADDED_TO_ADDRESS),
+        Option("tts_voice", "Cartesia", DEFAULT_VOICE),
+        Option("tts_extra", "Cartesia", MERGED_INTO_REQUEST),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.providers.vendor import Api, KnownProvider, SpeechFacts, Vendor
+from voicepipe.providers.vendor import ADDED_TO_ADDRESS, Api, KnownProvider, Option, SpeechFacts, Vendor
 
 VENDOR: Final = Vendor(
     apis=(
@@ -63,5 +63,23 @@ VENDOR: Final = Vendor(
             priced="aura-2-*",
             price_source="deepgram.com/pricing, pay as you go, 2025",
         ),
+    ),
+    options=(
+        Option(
+            "eot_threshold",
+            "Flux",
+            "how sure it must be that the user has finished, 0.5 to 1 (0.7); 1 never ends a turn",
+        ),
+        Option("eager_eot_threshold", "Flux", "how sure to expect the end, 0.3 to 0.9 (0.5); 0 turns that off"),
+        Option("eot_timeout_ms", "Flux", "silence that ends its turn, however unsure it is (5000)"),
+        Option(
+            "force_end_after_ms",
+            "Flux",
+            "how long the server waits at a pause for Flux's next message before it ends Flux's turn (300)",
+        ),
+        Option("endpointing_ms", "Deepgram Nova", "silence that ends a segment (10)"),
+        Option("smart_format", "Deepgram Nova", "numbers and dates in written form (`false`)"),
+        Option("extra", "Deepgram", ADDED_TO_ADDRESS),
+        Option("tts_extra", "Deepgram", f'{ADDED_TO_ADDRESS}: `{{"mip_opt_out": "true"}}`'),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.providers.vendor import Api, KnownProvider, SpeechFacts, Vendor
+from voicepipe.providers.vendor import ADDED_TO_ADDRESS, DEFAULT_VOICE, Api, KnownProvider, Option, SpeechFacts, Vendor
 
 VENDOR: Final = Vendor(
     apis=(
@@ -43,5 +43,13 @@ VENDOR: Final = Vendor(
             priced="eleven_flash*",
             price_source="elevenlabs.io/pricing/api, June 2026",
         ),
+    ),
+    options=(
+        Option(
+            "stt_keep_logs", "ElevenLabs", "`false`: it keeps none of the audio, for customers with that right (`true`)"
+        ),
+        Option("stt_extra", "ElevenLabs", ADDED_TO_ADDRESS),
+        Option("tts_voice", "ElevenLabs", DEFAULT_VOICE),
+        Option("tts_voice_settings", "ElevenLabs", "a JSON object, its `voice_settings`"),
     ),
 )

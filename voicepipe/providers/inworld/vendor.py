@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.providers.vendor import Api, KnownProvider, SpeechFacts, Vendor
+from voicepipe.providers.vendor import (
+    DEFAULT_VOICE,
+    MERGED_INTO_REQUEST,
+    Api,
+    KnownProvider,
+    Option,
+    SpeechFacts,
+    Vendor,
+)
 
 VENDOR: Final = Vendor(
     apis=(
@@ -43,5 +51,10 @@ VENDOR: Final = Vendor(
             priced="inworld-tts-2*",
             price_source="inworld.ai/pricing, on demand, May 2026",
         ),
+    ),
+    options=(
+        Option("stt_extra", "Inworld", "a JSON object that is merged into `transcribeConfig`"),
+        Option("tts_voice", "Inworld", DEFAULT_VOICE),
+        Option("tts_extra", "Inworld", MERGED_INTO_REQUEST),
     ),
 )

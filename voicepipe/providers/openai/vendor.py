@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.providers.vendor import Api, KnownProvider, SpeechFacts, Vendor
+from voicepipe.providers.vendor import Api, KnownProvider, Option, SpeechFacts, Vendor
 
 VENDOR: Final = Vendor(
     apis=(
@@ -75,5 +75,18 @@ VENDOR: Final = Vendor(
             usd=15.0,
             price_source="OpenAI docs, tts-1, 2026",
         ),
+    ),
+    options=(
+        Option(
+            "stt_server",
+            "OpenAI realtime",
+            "the server behind the API: `openai`, or a server of your own, `speaches` or `vllm`",
+        ),
+        Option(
+            "stt_noise_reduction",
+            "OpenAI realtime",
+            "at OpenAI: `near_field` for a headset, `far_field` for a room (`off`)",
+        ),
+        Option("stt_extra", "OpenAI realtime", "a JSON object that is merged into `transcription`"),
     ),
 )

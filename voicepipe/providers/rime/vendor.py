@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.providers.vendor import Api, KnownProvider, SpeechFacts, Vendor
+from voicepipe.providers.vendor import ADDED_TO_ADDRESS, DEFAULT_VOICE, Api, KnownProvider, Option, SpeechFacts, Vendor
 
 VENDOR: Final = Vendor(
     apis=(
@@ -31,5 +31,9 @@ VENDOR: Final = Vendor(
             priced="arcana*",
             price_source="rime.ai/pricing, by the minute of some 1000 characters, May 2026",
         ),
+    ),
+    options=(
+        Option("tts_voice", "Rime", DEFAULT_VOICE),
+        Option("tts_extra", "Rime", ADDED_TO_ADDRESS),
     ),
 )
