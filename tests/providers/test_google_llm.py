@@ -33,7 +33,7 @@ from voicepipe.testing.conformance.model import answer, text_of
 from voicepipe.testing.fakes.cues import CallCue, LlmCue
 from voicepipe.testing.fakes.request_rules import RequestRules
 from voicepipe.testing.fakes.vendor import FakeVendor
-from voicepipe.testing.fakes.vendor_gemini import SIGNATURE
+from voicepipe.testing.fakes.vendor_gemini import DIALECT, SIGNATURE
 
 SPEC = Spec("gemini", "gemini-2.5-flash")
 USER = Said("user", (Text("Hi"),))
@@ -124,7 +124,7 @@ async def test_request_as_a_whole(vendor: FakeVendor, settings: Settings) -> Non
 async def test_a_signature_goes_back_with_its_call(vendor: FakeVendor, settings: Settings) -> None:
     """Of calls that were made together the first has one; a call that another vendor made gets the stand-in."""
     vendor.rules = RequestRules(
-        model="gemini-3-flash-preview", dialect="gemini", key_header="x-goog-api-key", key_prefix=""
+        model="gemini-3-flash-preview", dialect=DIALECT, key_header="x-goog-api-key", key_prefix=""
     )
     model = open_model(Spec("gemini", "gemini-3-flash-preview"), settings())
     vendor.llm.cue(LlmCue(calls=(CallCue("f", call_id="g1"), CallCue("g", call_id="g2"))))

@@ -6,15 +6,41 @@ Written from the sources that each row names, not from the package's catalog: wh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+from aiohttp import web
+
+from voicepipe.testing.fakes.cues import LlmCue
+from voicepipe.testing.fakes.script import ReceivedRequest
 
 Broken = tuple[int, str]
 """The HTTP status and the text of the refusal."""
 
-Dialect = Literal["openai", "anthropic", "gemini"]
+Demand = Callable[["RequestRules", Mapping[str, Any]], str | None]
+"""Return what is wrong with a request's body, or None."""
+
 CachedAt = Literal["details", "deepseek", "flat", "nowhere"]
+
+Answer = Callable[[web.Request, ReceivedRequest, LlmCue], Awaitable[web.StreamResponse]]
+"""Answer one request as its cue requires."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """An LLM vendor's own API, beside OpenAI's chat completions."""
+
+    path: str
+    """The path of its requests."""
+
+    answer: Answer
+    demands: tuple[Demand, ...]
+    refusals: tuple[str, ...]
+    """What it refuses beside a wrong key and an unknown field, for documentation."""
+
+    listed: Callable[[Iterable[str]], object] = field(default=lambda names: {"data": [{"id": name} for name in names]})
+    """Return its list of models, as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +50,9 @@ class RequestRules:
     model: str
     """A model of the vendor."""
 
-    dialect: Dialect = "openai"
+    dialect: Dialect | None = None
+    """Its own API; None: OpenAI's chat completions."""
+
     key_header: str = "Authorization"
     key_prefix: str = "Bearer "
     key: str = "sk-test-0123456789"
@@ -64,21 +92,16 @@ class RequestRules:
         missing = next((name for name, value in self.headers.items() if headers.get(name) != value), None)
         if missing is not None:
             return 400, f"missing header {missing}"
-        for demand in _DEMANDS[self.dialect]:
+        for demand in _CHAT_COMPLETIONS if self.dialect is None else self.dialect.demands:
             if wrong := demand(self, body):
                 return 400, wrong
         return None
 
     def summary(self) -> str:
         """Return further refusals beside a wrong key and an unknown field, for documentation; names in backticks."""
-        by_dialect = {
-            "openai": (),
-            "anthropic": ("roles out of turn", "a call without its result", "a fifth cache mark", "blank text"),
-            "gemini": ("roles out of turn", "a call without its result", "a step without signature (3.x)"),
-        }
         kinds = ("required", "named", "any")
         words = [
-            *by_dialect[self.dialect],
+            *(self.dialect.refusals if self.dialect is not None else ()),
             *(f"`{name}`" for name in sorted(self.refuses)),
             *(["`max_tokens`"] if self.max_tokens_field == "max_completion_tokens" else []),
             *([f"more than {self.most_tokens} tokens"] if self.most_tokens < 1_000_000 else []),
@@ -90,8 +113,6 @@ class RequestRules:
         ]
         return ", ".join(words)
 
-
-Demand = Callable[[RequestRules, Mapping[str, Any]], str | None]
 
 _KNOWN = frozenset(
     {
@@ -123,7 +144,8 @@ _KNOWN = frozenset(
 """The fields of OpenAI's chat completions that this package knows."""
 
 
-def _fields(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+def check_fields(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+    """Return which field of `body` is refused or missing, or None."""
     if refused := rules.refuses & body.keys():
         return f"{min(refused)} is not supported"
     if missing := rules.needs - body.keys():
@@ -185,65 +207,4 @@ def _mistral(message: Mapping[str, Any], before: str) -> str | None:
     return f"Tool call id was {wrong} but must be a-z, A-Z, 0-9, with a length of 9." if wrong is not None else None
 
 
-def _claude_messages(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
-    before, open_calls = "assistant", set[str]()
-    for message in body["messages"]:
-        if message["role"] == before or message["role"] not in ("user", "assistant"):
-            return "roles must alternate between user and assistant, beginning with user"
-        before = message["role"]
-        results = {block["tool_use_id"] for block in message["content"] if block["type"] == "tool_result"}
-        if results != open_calls:
-            return "tool_use ids were found without tool_result blocks immediately after"
-        if any(block["type"] == "text" and not block["text"].strip() for block in message["content"]):
-            return "text content blocks must be non-empty"
-        open_calls = {block["id"] for block in message["content"] if block["type"] == "tool_use"}
-        if any(not re.fullmatch("[A-Za-z0-9_-]+", each) for each in open_calls):
-            return "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
-    return None
-
-
-def _claude_fields(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
-    known = {"model", "max_tokens", "messages", "stream", "system", "tools", "tool_choice", "temperature", "thinking"}
-    if unknown := body.keys() - known - {"output_config"}:
-        return f"{min(unknown)}: Extra inputs are not permitted"
-    form = body.get("output_config", {}).get("format")
-    if form is not None and (form["type"] != "json_schema" or "schema" not in form):
-        return "output_config.format: expected a JSON schema"
-    if form is not None and body["messages"][-1]["role"] == "assistant":
-        return "output_config.format: prefilling is not supported with a format"
-    marks = str(body).count("'cache_control'")
-    if marks > 4:
-        return f"A maximum of 4 blocks with cache_control may be provided. Found {marks}."
-    return "temperature: range: 0..1" if not 0 <= body.get("temperature", 0) <= 1 else None
-
-
-def _gemini_fields(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
-    known = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig"}
-    if unknown := body.keys() - known:
-        return f'Invalid JSON payload received. Unknown name "{min(unknown)}"'
-    if refused := rules.refuses & body.get("generationConfig", {}).keys():
-        return f"{min(refused)} is not supported"
-    return None
-
-
-def _gemini_contents(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
-    before, calls = "model", list[str]()
-    for content in body["contents"]:
-        if content["role"] == before or content["role"] not in ("user", "model"):
-            return "Please ensure that multiturn requests alternate between user and model."
-        before = content["role"]
-        back = [part["functionResponse"]["name"] for part in content["parts"] if "functionResponse" in part]
-        if back != calls:
-            return "the number of function response parts must equal that of the function call parts"
-        steps = [part for part in content["parts"] if "functionCall" in part]
-        if rules.model.startswith("gemini-3") and steps and "thoughtSignature" not in steps[0]:
-            return "Function call is missing a thought_signature in functionCall parts."
-        calls = [part["functionCall"]["name"] for part in steps]
-    return None
-
-
-_DEMANDS: Mapping[Dialect, tuple[Demand, ...]] = {
-    "openai": (_fields, _unknown, _limits, _tools, _messages),
-    "anthropic": (_fields, _claude_fields, _claude_messages),
-    "gemini": (_gemini_fields, _gemini_contents),
-}
+_CHAT_COMPLETIONS: Final[tuple[Demand, ...]] = (check_fields, _unknown, _limits, _tools, _messages)

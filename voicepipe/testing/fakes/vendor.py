@@ -1,5 +1,5 @@
-"""A vendor on a local socket: OpenAI's transcriptions, chat completions and speech, Anthropic's
-Messages and Gemini's streamGenerateContent, driven by cues.
+"""A vendor on a local socket, driven by cues: OpenAI's transcriptions, chat completions and speech, and
+LLM vendors' own APIs (`vendor_rules`).
 
 async with FakeVendor() as vendor:
     vendor.llm.cue(LlmCue(tokens=("Hi",), fault=Stall(after=1)))
@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from voicepipe.testing.fakes import vendor_anthropic, vendor_gemini, vendor_llm, vendor_stt, vendor_tts
+from voicepipe.testing.fakes import vendor_llm, vendor_stt, vendor_tts
 from voicepipe.testing.fakes.cues import Cue, Hang, HangUp, LlmCue, Status, SttCue, TtsCue
 from voicepipe.testing.fakes.request_rules import RequestRules
 from voicepipe.testing.fakes.script import ReceivedRequest, Script
+from voicepipe.testing.fakes.vendor_rules import VENDOR_RULES
 
 C = TypeVar("C", LlmCue, SttCue, TtsCue)
 Read = Callable[[web.Request], Awaitable[ReceivedRequest]]
@@ -48,9 +49,8 @@ class FakeVendor:
         app.router.add_post(
             "/v1/chat/completions", self._route(self.llm, _read_json, self._checked(self._answer_openai))
         )
-        app.router.add_post("/v1/messages", self._route(self.llm, _read_json, self._checked(vendor_anthropic.answer)))
-        generate = "/v1/models/{model}:streamGenerateContent"
-        app.router.add_post(generate, self._route(self.llm, _read_json, self._checked(vendor_gemini.answer)))
+        for path, dialect in {its.dialect.path: its.dialect for its in VENDOR_RULES.values() if its.dialect}.items():
+            app.router.add_post(path, self._route(self.llm, _read_json, self._checked(dialect.answer)))
         app.router.add_post("/v1/audio/speech", self._route(self.tts, _read_json, vendor_tts.answer))
         app.router.add_get("/v1/models", self._list_models)
         # handler_cancellation: an answer's task is cancelled as soon as its client disconnects.
@@ -100,8 +100,8 @@ class FakeVendor:
         return await vendor_llm.answer(request, received, cue, self.rules)
 
     async def _list_models(self, request: web.Request) -> web.Response:
-        if self.rules is not None and self.rules.dialect == "gemini":
-            return web.json_response({"models": [{"name": f"models/{name}"} for name in self.models]})
+        if self.rules is not None and self.rules.dialect is not None:
+            return web.json_response(self.rules.dialect.listed(self.models))
         return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})
 
     def _accept(self) -> asyncio.Protocol:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from aiohttp import web
 
 from voicepipe.testing.fakes.cues import Course, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
 from voicepipe.testing.fakes.http_answer import HttpAnswer
+from voicepipe.testing.fakes.request_rules import Dialect, RequestRules, check_fields
 from voicepipe.testing.fakes.script import ReceivedRequest
 from voicepipe.testing.fakes.vendor_llm import NOISE
 
@@ -107,3 +109,53 @@ def _after(cue: LlmCue) -> Iterator[Event]:
 def _event(event: Event) -> bytes:
     name = str(event["type"]).encode()
     return b"event: " + name + b"\ndata: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"
+
+
+def _messages(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+    before, open_calls = "assistant", set[str]()
+    for message in body["messages"]:
+        if message["role"] == before or message["role"] not in ("user", "assistant"):
+            return "roles must alternate between user and assistant, beginning with user"
+        before = message["role"]
+        results = {block["tool_use_id"] for block in message["content"] if block["type"] == "tool_result"}
+        if results != open_calls:
+            return "tool_use ids were found without tool_result blocks immediately after"
+        if any(block["type"] == "text" and not block["text"].strip() for block in message["content"]):
+            return "text content blocks must be non-empty"
+        open_calls = {block["id"] for block in message["content"] if block["type"] == "tool_use"}
+        if any(not re.fullmatch("[A-Za-z0-9_-]+", each) for each in open_calls):
+            return "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
+    return None
+
+
+def _fields(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+    known = {"model", "max_tokens", "messages", "stream", "system", "tools", "tool_choice", "temperature", "thinking"}
+    if unknown := body.keys() - known - {"output_config"}:
+        return f"{min(unknown)}: Extra inputs are not permitted"
+    form = body.get("output_config", {}).get("format")
+    if form is not None and (form["type"] != "json_schema" or "schema" not in form):
+        return "output_config.format: expected a JSON schema"
+    if form is not None and body["messages"][-1]["role"] == "assistant":
+        return "output_config.format: prefilling is not supported with a format"
+    marks = str(body).count("'cache_control'")
+    if marks > 4:
+        return f"A maximum of 4 blocks with cache_control may be provided. Found {marks}."
+    return "temperature: range: 0..1" if not 0 <= body.get("temperature", 0) <= 1 else None
+
+
+DIALECT: Final = Dialect(
+    path="/v1/messages",
+    answer=answer,
+    demands=(check_fields, _fields, _messages),
+    refusals=("roles out of turn", "a call without its result", "a fifth cache mark", "blank text"),
+)
+
+RULES: Final = RequestRules(
+    model="claude-haiku-4-5",
+    dialect=DIALECT,
+    key_header="x-api-key",
+    key_prefix="",
+    headers={"anthropic-version": "2023-06-01"},
+    needs=frozenset({"max_tokens", "messages", "model"}),
+)
+"""Source: Anthropic API reference: Messages, versioning, prompt caching, tool use."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from aiohttp import web
 
 from voicepipe.testing.fakes.cues import Course, Cut, Fault, Garbage, InBandError, LlmCue, Malformed
 from voicepipe.testing.fakes.http_answer import HttpAnswer
+from voicepipe.testing.fakes.request_rules import Dialect, RequestRules
 from voicepipe.testing.fakes.script import ReceivedRequest
 from voicepipe.testing.fakes.vendor_llm import NOISE
 
@@ -81,3 +82,46 @@ def _chunk(cue: LlmCue, parts: list[dict[str, Any]] | None, *, finish: str | Non
     if finish:
         usage |= {"candidatesTokenCount": len(cue.tokens), "cachedContentTokenCount": cue.cached_tokens}
     return b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\r\n\r\n"
+
+
+def _fields(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+    known = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig"}
+    if unknown := body.keys() - known:
+        return f'Invalid JSON payload received. Unknown name "{min(unknown)}"'
+    if refused := rules.refuses & body.get("generationConfig", {}).keys():
+        return f"{min(refused)} is not supported"
+    return None
+
+
+def _contents(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
+    before, calls = "model", list[str]()
+    for content in body["contents"]:
+        if content["role"] == before or content["role"] not in ("user", "model"):
+            return "Please ensure that multiturn requests alternate between user and model."
+        before = content["role"]
+        back = [part["functionResponse"]["name"] for part in content["parts"] if "functionResponse" in part]
+        if back != calls:
+            return "the number of function response parts must equal that of the function call parts"
+        steps = [part for part in content["parts"] if "functionCall" in part]
+        if rules.model.startswith("gemini-3") and steps and "thoughtSignature" not in steps[0]:
+            return "Function call is missing a thought_signature in functionCall parts."
+        calls = [part["functionCall"]["name"] for part in steps]
+    return None
+
+
+DIALECT: Final = Dialect(
+    path="/v1/models/{model}:streamGenerateContent",
+    answer=answer,
+    demands=(_fields, _contents),
+    refusals=("roles out of turn", "a call without its result", "a step without signature (3.x)"),
+    listed=lambda names: {"models": [{"name": f"models/{name}"} for name in names]},
+)
+
+RULES: Final = RequestRules(
+    model="gemini-2.5-flash",
+    dialect=DIALECT,
+    key_header="x-goog-api-key",
+    key_prefix="",
+    quiet={"generationConfig": {"thinkingConfig": {"thinkingBudget": 0}}},
+)
+"""Source: Gemini API reference: generateContent, thinking, thought signatures."""

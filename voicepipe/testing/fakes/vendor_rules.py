@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from voicepipe.testing.fakes import vendor_anthropic, vendor_gemini
 from voicepipe.testing.fakes.request_rules import RequestRules
 
 _NOT_NAMED: Final = frozenset({"auto", "none"})
@@ -21,23 +22,8 @@ VENDOR_RULES: Final[Mapping[str, RequestRules]] = MappingProxyType(
             affinity=("body", "prompt_cache_key"),
             quiet={"reasoning_effort": "minimal"},
         ),
-        # Anthropic API reference: Messages, versioning, prompt caching, tool use.
-        "anthropic": RequestRules(
-            model="claude-haiku-4-5",
-            dialect="anthropic",
-            key_header="x-api-key",
-            key_prefix="",
-            headers={"anthropic-version": "2023-06-01"},
-            needs=frozenset({"max_tokens", "messages", "model"}),
-        ),
-        # Gemini API reference: generateContent, thinking, thought signatures.
-        "gemini": RequestRules(
-            model="gemini-2.5-flash",
-            dialect="gemini",
-            key_header="x-goog-api-key",
-            key_prefix="",
-            quiet={"generationConfig": {"thinkingConfig": {"thinkingBudget": 0}}},
-        ),
+        "anthropic": vendor_anthropic.RULES,
+        "gemini": vendor_gemini.RULES,
         # Refusals in public issues (call ids, order of roles); pipecat's adapter (stream_options, seed).
         "mistral": RequestRules(
             model="mistral-small-latest",
