@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import voicepipe
+from voicepipe.providers.built_in import VENDORS
 
 PACKAGE = Path(voicepipe.__file__).parent
 
@@ -36,6 +37,18 @@ NAMELESS = {"manager", "handler", "utils", "util", "base", "common"}
 
 MOST_LINES = 600
 """Refused above. At 400 ask which second noun has moved in; a file is cut by noun, never to satisfy a length."""
+
+ONE_VENDOR_ELSEWHERE = {
+    ("ports.provider_events", "cartesia"): "an example of a message",
+    ("providers.net.connection_pool", "cartesia"): "the source of a figure",
+    ("providers.net.failures", "deepgram"): "errors of all vendors are read in one place",
+    ("providers.net.failures", "gemini"): "errors of all vendors are read in one place",
+    ("providers.net.failures", "google"): "errors of all vendors are read in one place",
+    ("providers.net.grpc_errors", "google"): "google.rpc.Code is gRPC's list of codes",
+    ("server.app", "inworld"): "a path of the Realtime API at another server",
+    ("testing.chromium", "google"): "google-chrome is a browser",
+}
+"""(module, a vendor's name) -> why it may stand outside the vendor's package and fake."""
 
 Sources = Mapping[str, str]
 """Module (`turn.agent`) -> its source. A package bears its own name."""
@@ -160,9 +173,49 @@ def too_long(sources: Sources) -> list[str]:
     return [module for module, source in sources.items() if source.count("\n") > MOST_LINES]
 
 
+def vendors_elsewhere(sources: Sources) -> list[str]:
+    """Names of a vendor outside its package, its fake and the two lists."""
+    lists = {"providers.built_in", "testing.fakes.vendor_rules"}
+    return [
+        f"{module}: {name}"
+        for name, package in _vendor_names().items()
+        for module, source in sources.items()
+        if module not in lists
+        and not f"{module}.".startswith(f"providers.{package}.")
+        and not (module.startswith("testing.fakes.") and _names_vendor(module.rpartition(".")[2], package))
+        and (module, name) not in ONE_VENDOR_ELSEWHERE
+        and re.search(rf"(?<![A-Za-z])(?i:{name})|{name.title()}", source)
+    ]
+
+
+def _vendor_names() -> dict[str, str]:
+    """Package, kinds and providers of each vendor -> its package. `openai` is the name of the wire, too."""
+    names = {
+        name: package
+        for package, its in VENDORS.items()
+        for name in (package, *(api.kind for api in its.apis), *(each.name for each in its.providers))
+    }
+    return {name: package for name, package in names.items() if name not in ("openai", "local")}
+
+
+def _names_vendor(file: str, package: str) -> bool:
+    own = {name for name, its in _vendor_names().items() if its == package} | {package}
+    return any(f"_{file}_".find(f"_{name}_") >= 0 for name in own)
+
+
 Rule = Callable[[Sources], list[str]]
 
-RULES: list[Rule] = [climbing, circles, kit_imports, impure, clock_readers, ownerless_tasks, unnamed, too_long]
+RULES: list[Rule] = [
+    climbing,
+    circles,
+    kit_imports,
+    impure,
+    clock_readers,
+    ownerless_tasks,
+    unnamed,
+    too_long,
+    vendors_elsewhere,
+]
 
 
 # --- the package, and what would be wrong ---------------------------------------------------------
@@ -201,6 +254,9 @@ WRONG: list[tuple[Rule, Sources]] = [
     (unnamed, {"session.utils": ""}),
     (unnamed, {"session.reply": "class SessionManager: ..."}),
     (too_long, {"session.reply": "x = 1\n" * 601}),
+    (vendors_elsewhere, {"registry": "KINDS = ['deepgram']"}),
+    (vendors_elsewhere, {"providers.rime.tts": "from voicepipe.providers.deepgram import tts"}),
+    (vendors_elsewhere, {"testing.fakes.rime_tts": "class FakeDeepgram: ..."}),
 ]
 
 
@@ -218,5 +274,7 @@ def test_what_is_allowed_is_not_found() -> None:
         "turn.agent": "from voicepipe.errors import ProtocolError\nfrom voicepipe.turn.context import Floor",
         "turn.context": "from dataclasses import dataclass",
         "cli.talk": "from voicepipe import __version__",
+        "providers.deepgram.stt": "KIND = 'flux'",
+        "testing.fakes.deepgram_flux": "class FakeDeepgram: ...",
     }
     assert [rule(fine) for rule in RULES] == [[]] * len(RULES)

@@ -121,8 +121,8 @@ class ProviderEntry:
     """Price of 1 million LLM input tokens read from the provider's cache. Unset: as `input_usd_per_million`."""
 
     cache_write_usd_per_million: Annotated[float | None, between(0, 100_000)] = None
-    """Price of 1 million LLM input tokens written to the provider's cache. Unset: as `input_usd_per_million`. Anthropic
-    charges a quarter more than for reading them. With `cache_ttl = "1h"` it charges twice as much: then set this."""
+    """Price of 1 million LLM input tokens written to the provider's cache. Unset: as `input_usd_per_million`. A
+    vendor charges more for what it keeps longer: with the option `cache_ttl = "1h"`, set this."""
 
     tts_usd_per_million_chars: Annotated[float | None, between(0, 100_000)] = None
     """Price of 1 million characters of TTS. Unset: the vendor's published price, if known."""

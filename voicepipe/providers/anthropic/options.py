@@ -18,7 +18,7 @@ class AnthropicOptions:
     """Options of a server that speaks Anthropic's Messages."""
 
     auth: Auth = "x-api-key"
-    """The header for the key: Anthropic's own, or `Authorization: Bearer` (Inworld, MiniMax)."""
+    """The header for the key: Anthropic's own, or `Authorization: Bearer`, as other vendors of this API have it."""
 
     version: str = "2023-06-01"
     """The `anthropic-version` header. From `2026-10-21` on every model refuses `temperature`, so it is not sent."""

@@ -10,10 +10,10 @@ from voicepipe.ports.model import Called, Function, Image, ModelRequest, Text
 from voicepipe.providers.anthropic.options import AnthropicOptions
 from voicepipe.providers.llm import call_ids, response_format
 from voicepipe.providers.llm.extra_params import passed_on, refused
+from voicepipe.providers.llm.functions import arguments_of, parameters
 from voicepipe.providers.llm.strict_roles import Piece, Speech, speeches, system
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.options import extra
-from voicepipe.providers.openai.request import parameters
 
 _encode = msgspec.json.Encoder().encode
 
@@ -110,15 +110,6 @@ def _source(url: str) -> dict[str, str]:
         return {"type": "url", "url": url}
     kind, _, data = url.removeprefix("data:").partition(",")
     return {"type": "base64", "media_type": kind.partition(";")[0], "data": data}
-
-
-def arguments_of(text: str) -> dict[str, Any]:
-    """Return a call's arguments as an object; arguments that are not an object, a model's error, become an empty
-    one."""
-    try:
-        return msgspec.json.decode(text or "{}", type=dict[str, Any])
-    except msgspec.DecodeError:
-        return {}
 
 
 def _tool(address: ProviderAddress, function: Function) -> dict[str, Any]:

@@ -8,15 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from voicepipe.ports.model import Called, Function, Image, ModelRequest, Returned, Text
-from voicepipe.providers.anthropic.request import arguments_of
 from voicepipe.providers.google.options import GeminiOptions
 from voicepipe.providers.google.thought_signatures import UNKNOWN_SIGNATURE, ThoughtSignatures
 from voicepipe.providers.llm import response_format
 from voicepipe.providers.llm.extra_params import passed_on, refused
+from voicepipe.providers.llm.functions import arguments_of, parameters
 from voicepipe.providers.llm.strict_roles import Piece, Speech, speeches, system
 from voicepipe.providers.net import options as texts
 from voicepipe.providers.net.address import ProviderAddress
-from voicepipe.providers.openai.request import parameters
 
 _encode = msgspec.json.Encoder().encode
 

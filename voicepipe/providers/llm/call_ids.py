@@ -27,5 +27,5 @@ def nine(call_id: str) -> str:
 
 
 def plain(call_id: str) -> str:
-    """Return the ID with only letters, digits, `_` and `-`, as Anthropic's Messages require."""
+    """Return the ID with only letters, digits, `_` and `-`, as some APIs require."""
     return _NOT_PLAIN.sub("_", call_id)

@@ -1,9 +1,8 @@
 """Convert a conversation for APIs that refuse some sequences of roles.
 
-`speeches` makes alternating messages of user and agent for Anthropic's and Google's own APIs, which have two roles. A
-function call is the agent's; its result comes first in the user's next message. The user's message comes first. Later
-system messages are appended to the instructions. `reordered` changes chat messages for strict servers, such as
-Mistral's.
+`speeches` makes alternating messages of user and agent for APIs that have only these two roles. A function call is the
+agent's; its result comes first in the user's next message. The user's message comes first. Later system messages are
+appended to the instructions. `reordered` changes chat messages for strict servers, such as Mistral's.
 """
 
 from __future__ import annotations

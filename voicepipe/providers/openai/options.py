@@ -27,7 +27,7 @@ class OpenAiOptions:
     """Deviations of one OpenAI-shaped server."""
 
     auth_scheme: str = "Bearer"
-    """The word before the key; Inworld requires `Basic`."""
+    """The word before the key; some vendors require `Basic`."""
 
     headers: str = ""
     """A JSON object of strings, sent as headers with every request: Modal's proxy keys, OpenRouter's `X-Title`."""
@@ -48,7 +48,7 @@ class OpenAiOptions:
 
     session_field: str = ""
     """A field of the request's body for the session's opaque name, which keeps its cache on one replica: OpenAI and
-    Mistral `prompt_cache_key`, Inworld `user`. Empty: not sent."""
+    Mistral `prompt_cache_key`, others `user`. Empty: not sent."""
 
     session_header: str = ""
     """The same as a header: Fireworks `x-session-affinity`, xAI `x-grok-conv-id`."""

@@ -13,6 +13,7 @@ from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest
 from voicepipe.providers.llm import call_ids as ids
 from voicepipe.providers.llm import strict_roles
 from voicepipe.providers.llm.extra_params import passed_on
+from voicepipe.providers.llm.functions import parameters
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.options import OpenAiOptions, extra
 
@@ -140,19 +141,6 @@ def _tool(address: ProviderAddress, function: Function) -> dict[str, Any]:
     if function.parameters_json:
         described["parameters"] = parameters(address, function)
     return {"type": "function", "function": described}
-
-
-def parameters(address: ProviderAddress, function: Function) -> Any:
-    """Return a function's parameters as plain values.
-
-    Raises:
-        StageRefused: they are not JSON.
-    """
-    try:
-        return msgspec.json.decode(function.parameters_json)
-    except msgspec.DecodeError as error:
-        why = f"the parameters of function {function.name!r} are not JSON: {error}"
-        raise StageRefused(address.stage, provider=address.name, why=why, retryable=False) from None
 
 
 def _tool_choice(choice: str) -> str | dict[str, Any]:
