@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from voicepipe.providers.built_in import PACKAGES
+
 LATER = (
     *("onnxruntime", "xllamacpp", "moonshine_voice", "hibari", "soundfile", "rich", "openai", "pydantic", "pytest"),
     *("opentelemetry", "requests"),
@@ -19,6 +21,15 @@ def test_the_server_starts_without_the_engines_and_what_only_commands_need() -> 
     assert "aiohttp" in modules
     assert modules.isdisjoint(LATER)
     assert not any(name.startswith("voicepipe.testing") for name in loaded.stdout.split())
+
+
+def test_the_vendors_profiles_load_without_their_adapters() -> None:
+    code = "import sys, voicepipe.providers.built_in; print(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    modules = {name for name in loaded.stdout.split() if name.startswith("voicepipe.providers.")}
+    packages = {f"voicepipe.providers.{name}" for name in PACKAGES}
+    profiles = {f"{package}.vendor" for package in packages}
+    assert modules == {"voicepipe.providers.built_in", "voicepipe.providers.vendor", *packages, *profiles}
 
 
 def test_the_settings_load_without_the_server() -> None:
