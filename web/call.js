@@ -1,6 +1,6 @@
 /**
- * One conversation: joins the wire, the microphone's frames and the loudspeaker. Knows who said what, interrupts the
- * agent when the user speaks, and tells the server to the millisecond what was heard. No DOM.
+ * One conversation: joins the connection, the microphone's frames and the loudspeaker. Keeps the items of both sides,
+ * interrupts the agent when the user speaks, and reports to the millisecond what was played. No DOM.
  *
  * @module
  */
@@ -8,16 +8,16 @@
 import { ANSWERING, COMMITTED, QuestionDelivery } from "./question_delivery.js";
 import { Playback } from "./playback.js";
 
-/** @typedef {"listening" | "user_speaking" | "thinking" | "speaking"} Scene what goes on, seen from the user */
+/** @typedef {"listening" | "user_speaking" | "thinking" | "speaking"} Scene the state of the call, seen from the user */
 /**
- * @typedef {object} Entry one side's words
+ * @typedef {object} Entry an item of the conversation, as text
  * @property {string} id the item's
  * @property {"user" | "agent"} who
  * @property {string} text
- * @property {string | null} played of an agent's words that were cut: those that the user heard; null: not told yet
+ * @property {string | null} played of the agent's text that was cut: the part that was played; null: not known yet
  * @property {boolean} cut
  * @property {boolean} done
- * @property {string} failure why the words are missing; empty when they are not
+ * @property {string} failure why the text is missing; empty when it is there
  * @property {string} turn the turn's id; empty until it is known
  */
 /**
@@ -25,10 +25,10 @@ import { Playback } from "./playback.js";
  * @property {(entry: Entry) => void} onEntry an entry is new or has changed
  * @property {(turn: string, entry: Entry) => void} onTurn a turn has been answered; `entry` holds the answer
  * @property {(scene: Scene) => void} onScene
- * @property {(why: string) => void} onTrouble the server could not do something, in its words
+ * @property {(why: string) => void} onTrouble the server's message about a request that failed
  */
 
-/** What a `Call` and the person who looks at it have use for; see the README's "Extensions". */
+/** The extensions that a `Call` and the page use; see the README's "Extensions". */
 export const EXTENSIONS = /** @type {const} */ (["binary_audio", "playback_reports", "turn_events", "resume", "ducking"]);
 
 /** Shorter than this is a slip of the finger; the server refuses less than 100 ms. */
@@ -36,12 +36,12 @@ const SHORTEST_FRAMES = 6;
 
 const COMMIT = { type: "input_audio_buffer.commit" };
 
-/** What a client may well be told, since its event and the server's crossed. */
+/** Errors that are no fault: the client's event and the server's crossed. */
 const HARMLESS = [
   "response_cancel_not_active",
   "item_truncate_invalid_item_id",
   "item_retrieve_invalid_item_id",
-  ANSWERING, // asked again when that answer is over
+  ANSWERING, // requested again when that answer is over
 ];
 
 export class Call {
@@ -62,7 +62,7 @@ export class Call {
     this.answers = new Map();
     /** The turns of responses that are being made. @type {Map<string, string>} */
     this.turns = new Map();
-    /** Items that were cut: what still comes of them is not played. */
+    /** Items that were cut: their later audio is not played. */
     this.cut = new Set();
     this.muted = false;
     this.holdToTalk = false;
@@ -73,7 +73,7 @@ export class Call {
     this.written = 0;
     /** @type {Scene} */
     this.scene = "listening";
-    /** How the agent finds the end of a turn. @type {unknown} */
+    /** The turn detection of the agent. @type {unknown} */
     this.detection = null;
     this.voice = "";
     this.listen();
@@ -88,7 +88,7 @@ export class Call {
     };
     line.on("session.created", ({ session }) => this.begin(session));
     line.on("voicepipe.resumed", () => {
-      // What the user has chosen may have been lost with the line.
+      // The user's choice may have been lost with the connection.
       if (this.holdToTalk === Boolean(line.session?.audio.input.turn_detection)) this.detect();
     });
     line.on("state", () => this.look());
@@ -131,8 +131,8 @@ export class Call {
     line.on("response.output_item.added", ({ item, response_id }) => {
       if (item.type !== "message") return;
       const entry = this.entry(item.id, "agent");
-      entry.turn = this.turns.get(response_id) ?? ""; // shown with its first words: there may be none
-      const before = this.answers.get(response_id); // what filled the wait for it
+      entry.turn = this.turns.get(response_id) ?? ""; // shown with its first text: there may be none
+      const before = this.answers.get(response_id); // the filler before it
       if (before && before !== entry) this.change(before, { done: true });
       this.answers.set(response_id, entry);
     });
@@ -159,7 +159,7 @@ export class Call {
     );
   }
 
-  // --- what the user does -----------------------------------------------------------------
+  // --- the user's actions -----------------------------------------------------------------
 
   /**
    * Take 20 ms of the microphone.
@@ -172,7 +172,7 @@ export class Call {
     if (this.line.append(samples)) this.playback.sent();
   }
 
-  /** Begin to speak, where the user says when. */
+  /** Start a turn of push-to-talk. */
   press() {
     if (!this.holdToTalk || this.holding) return;
     void this.interrupt();
@@ -184,9 +184,9 @@ export class Call {
   }
 
   /**
-   * Be done with speaking.
+   * End a turn of push-to-talk.
    *
-   * @returns {boolean} false when it was too short to be anything
+   * @returns {boolean} false when it was too short to send
    */
   release() {
     if (!this.holding) return true;
@@ -197,7 +197,7 @@ export class Call {
     return enough;
   }
 
-  /** @param {string} text to send as the user's words */
+  /** @param {string} text to send as a user message */
   write(text) {
     void this.interrupt();
     this.cancel();
@@ -209,7 +209,7 @@ export class Call {
     return true;
   }
 
-  /** @param {boolean} hold whether the user says when a turn begins and ends */
+  /** @param {boolean} hold whether the user holds a button to speak */
   setHoldToTalk(hold) {
     this.holdToTalk = hold;
     this.holding = false;
@@ -218,7 +218,7 @@ export class Call {
     this.look();
   }
 
-  /** Silence the agent, and tell the server how much of each item was heard. */
+  /** Stop the playback, and report to the server how much of each item was played. */
   async interrupt() {
     for (const item of this.speaker.open) this.cut.add(item);
     const cut = this.speaker.busy ? await this.speaker.flush() : [];
@@ -235,7 +235,7 @@ export class Call {
     if (this.responding) this.line.send({ type: "response.cancel" });
   }
 
-  // --- what the server says -----------------------------------------------------------------
+  // --- the server's events -----------------------------------------------------------------
 
   /** @param {Record<string, any>} session */
   begin(session) {
@@ -247,16 +247,16 @@ export class Call {
     const output = this.voice ? { output: { voice: this.voice } } : {};
     const input = { transcription: session.audio.input.transcription ?? {}, turn_detection: this.requestedDetection() };
     this.line.update({ audio: { input, ...output } });
-    // Of an answer that was on its way when the session before broke nothing more comes.
+    // An answer that was running when the session before broke gets no more audio.
     for (const item of this.speaker.open) this.speaker.finish(item);
-    // After a break the server has a new session: it is told what had been said, under the same ids.
+    // After a break the server has a new session: the items are added to it, under the same ids.
     for (const { id, who, text, played } of this.entries.values()) {
       if (text && !id.startsWith("filler_")) this.line.say(who === "agent" ? "assistant" : "user", played ?? text, id);
     }
     if (this.delivery.giveUp()) this.responding = this.line.send({ type: "response.create" });
   }
 
-  /** Have the server find the end of a turn, or not. */
+  /** Turn the server's turn detection on or off. */
   detect() {
     this.line.update({ audio: { input: { turn_detection: this.requestedDetection() } } });
   }
@@ -268,7 +268,7 @@ export class Call {
   /** @param {Record<string, any>} item */
   added(item) {
     const { id, role, content } = item;
-    // An assistant's message is made known by its response; before any words there is nothing to show.
+    // An assistant's message comes with its response; before its first text there is nothing to show.
     if (role !== "user" || this.entries.has(id)) return;
     this.change(this.entry(id, "user"), { text: content[0]?.text ?? "" });
   }
@@ -287,7 +287,7 @@ export class Call {
     this.look();
   }
 
-  // --- by hand ------------------------------------------------------------------------------
+  // --- push-to-talk ------------------------------------------------------------------------------
 
   /**
    * @param {string} id
@@ -312,7 +312,7 @@ export class Call {
     this.look();
   }
 
-  /** See what goes on now, and tell it when it is something else. */
+  /** Update the state, and report a change. */
   look() {
     const scene = this.userSpeaks || this.holding ? "user_speaking" : this.speaker.busy ? "speaking" : this.waiting();
     if (scene === this.scene) return;

@@ -1,5 +1,5 @@
 /**
- * The dashboard: signs in, asks for what the address names, draws it, and draws it anew when the server tells of more.
+ * The dashboard: signs in, loads the view that the address names, draws it, and draws it again on the server's events.
  *
  * @module
  */
@@ -17,13 +17,13 @@ import { make, part } from "./elements.js";
 
 /** @typedef {import("./dashboard/address.js").View} View */
 
-/** After a turn the figures are asked for again, at most so often. */
+/** The shortest time between two loads of the figures after turns. */
 const AGAIN_MS = 1000;
 
-/** Without one too: windows move on. */
+/** The longest time between two loads: windows move on. */
 const ANYWAY_MS = 10_000;
 
-const LINES = { connecting: "Connecting …", open: "Live", waiting: "Connecting again …", held: "Held still" };
+const LINES = { connecting: "Connecting …", open: "Live", waiting: "Connecting again …", held: "Paused" };
 
 const show = {
   signIn: part("sign-in", HTMLFormElement),
@@ -56,7 +56,7 @@ class Dashboard {
       () => this.view,
       (changes) => this.go(changes),
     );
-    /** @type {any} what the server says of itself; null: not signed in */
+    /** @type {any} the server's description of itself; null: not signed in */
     this.about = null;
     /** @type {keyof typeof LINES} */
     this.lineState = "connecting";
@@ -113,7 +113,7 @@ class Dashboard {
     await this.changed(0);
   }
 
-  /** @param {string} words why; empty: nobody tried */
+  /** @param {string} words why; empty: no key was tried */
   signedOut(words) {
     this.about = null;
     this.line.abort();
@@ -131,7 +131,7 @@ class Dashboard {
     this.say("closed", "Signed out");
   }
 
-  // --- where one is -------------------------------------------------------------------------
+  // --- the view -------------------------------------------------------------------------
 
   /** @param {Partial<View>} changes */
   go(changes) {
@@ -185,9 +185,9 @@ class Dashboard {
     document.title = `${turn ? "A turn" : VIEWS[view]} · voicepipe`;
   }
 
-  // --- what is seen -------------------------------------------------------------------------
+  // --- load and draw -------------------------------------------------------------------------
 
-  /** Ask for what is looked at and draw it. */
+  /** Load the view and draw it. */
   async load() {
     if (!this.about) return;
     clearTimeout(this.timer);
@@ -231,7 +231,7 @@ class Dashboard {
     return answers.map((answer) => (answer.ok ? answer.data : null));
   }
 
-  // --- what the server tells ----------------------------------------------------------------
+  // --- the server's events ----------------------------------------------------------------
 
   /** @param {import("./dashboard/stream.js").StreamEvent} event */
   received({ kind, data }) {
@@ -273,7 +273,7 @@ class Dashboard {
   lineChanged(state) {
     if (state && state !== "open") this.now.dropRunning();
     if (state === "open" && this.lineState === "waiting") this.again(0);
-    if (state === "open") swap(show.storage); // what is still wrong is told next
+    if (state === "open") swap(show.storage); // the stores that still fail are reported next
     this.lineState = state ?? this.lineState;
     const seen = this.view.at_ms !== null && this.lineState === "open" ? "held" : this.lineState;
     this.say(this.lineState, LINES[seen]);
@@ -290,7 +290,7 @@ class Dashboard {
 }
 
 /**
- * Whether a turn that runs may be among those that are looked at: how it will end nobody knows yet.
+ * Return whether a running turn may belong to the view; its outcome is not known yet.
  *
  * @param {View} view
  * @param {any} turn
@@ -305,7 +305,7 @@ function concerns({ filters, at_ms }, { agent, project, session }) {
 }
 
 /**
- * Whether a turn is among those that are looked at.
+ * Return whether a turn belongs to the view.
  *
  * @param {View} view
  * @param {any} turn

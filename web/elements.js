@@ -1,5 +1,5 @@
 /**
- * Making elements without markup in strings: what people and models say is never read as HTML.
+ * Create elements without markup in strings: text of users and models is never parsed as HTML.
  *
  * @module
  */
@@ -19,7 +19,7 @@ export function make(tag, attributes = {}, ...children) {
 }
 
 /**
- * The element of that id.
+ * Return the element with this id.
  *
  * @template {HTMLElement} Kind
  * @param {string} id

@@ -1,6 +1,6 @@
 /**
- * What went wrong between this page and the server, as values. A browser is not told why a WebSocket was refused, so
- * the reason is asked for again over plain HTTP, where it can be read.
+ * Failures between this page and the server, as values. A browser does not learn why a WebSocket was refused, so the
+ * page requests the reason again over plain HTTP.
  *
  * @module
  */
@@ -10,9 +10,9 @@
  * @typedef {object} Failure
  * @property {FailureKind} kind
  * @property {string} code the server's own code; empty when it sent none
- * @property {string} message what the server said, in words; empty when it said nothing
- * @property {boolean} passing whether it is worth trying again with nothing changed
- * @property {number} wait_ms how long the server asked to be left alone; 0 when it did not
+ * @property {string} message the server's message; empty when it sent none
+ * @property {boolean} passing whether a retry without any change may succeed
+ * @property {number} wait_ms the wait that the server requested; 0: none
  */
 
 /** @type {Record<number, FailureKind>} */
@@ -38,7 +38,7 @@ export function failure(kind, code, message, wait_ms = 0) {
 }
 
 /**
- * What an HTTP answer that is not a success means.
+ * Return the failure for an HTTP answer that is not a success.
  *
  * @param {Response} answer
  * @returns {Promise<Failure>}
@@ -52,7 +52,7 @@ export async function refusalOf(answer) {
 }
 
 /**
- * Ask why a WebSocket was refused.
+ * Request the reason why a WebSocket was refused.
  *
  * @param {URL} address of the WebSocket
  * @param {string} secret
@@ -63,7 +63,7 @@ export async function whyRefused(address, secret) {
   url.protocol = url.protocol.replace("ws", "http");
   try {
     const answer = await fetch(url, { headers: { Authorization: `Bearer ${secret}` }, cache: "no-store" });
-    // 426 means that nothing is wrong but that this is no WebSocket: whatever it was has passed.
+    // 426 means only that this is no WebSocket: the failure has passed.
     return answer.status === 426 ? failure("broken", "", "") : await refusalOf(answer);
   } catch {
     return unreachable();

@@ -1,5 +1,5 @@
 /**
- * Sound on the wire: as base64, and in binary frames: eight bytes of header (version, kind, stream, number; integers little-endian), then the sound. The
+ * Audio on the wire: as base64, and in binary frames: eight bytes of header (version, kind, stream, number; integers little-endian), then the sound. The
  * README's "Extensions" has the table. No DOM.
  *
  * @module
@@ -13,7 +13,7 @@ const AGENT = 2;
 const HEADER_BYTES = 8;
 
 /**
- * The user's sound as a frame.
+ * Return the user's audio as a frame.
  *
  * @param {Int16Array} samples
  * @returns {ArrayBuffer}
@@ -27,10 +27,10 @@ export function userFrame(samples) {
 }
 
 /**
- * Read a server's frame.
+ * Parse a server's frame.
  *
  * @param {ArrayBuffer} data
- * @returns {AgentFrame | null} null when it is none of the agent's sound
+ * @returns {AgentFrame | null} null when it is no frame of the agent's audio
  */
 export function agentFrame(data) {
   if (data.byteLength < HEADER_BYTES) return null;
@@ -40,9 +40,9 @@ export function agentFrame(data) {
   return { stream: view.getUint16(2, true), number: view.getUint32(4, true), sound };
 }
 
-/** One item's sound that comes in frames, which may end in the middle of a sample. */
+/** One item's audio in frames, which may end in the middle of a sample. */
 export class Stream {
-  /** @param {import("./realtime.js").Place} place whose sound it is */
+  /** @param {import("./realtime.js").Place} place the item of the audio */
   constructor(place) {
     this.place = place;
     this.half = new Uint8Array(0);
@@ -50,7 +50,7 @@ export class Stream {
 
   /**
    * @param {Uint8Array} sound
-   * @returns {Int16Array} the samples that are whole now
+   * @returns {Int16Array} the samples that are complete now
    */
   take(sound) {
     const bytes = new Uint8Array(this.half.length + sound.length);

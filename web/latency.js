@@ -1,6 +1,6 @@
 /**
- * Shows each turn's latency below its answer: as it grows, where the session tells of running turns, and as it was once
- * the turn is over, as `GET /v1/turns/{id}` says where nobody tells.
+ * Show each turn's latency below its answer: live, where the session sends turn events, and final, once the turn is
+ * over. Without turn events the figures come from `GET /v1/turns/{id}`.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { follow } from "./turns.js";
 
 /** @typedef {import("./turns.js").TurnRecord} TurnRecord */
 
-/** How often what grows is drawn. */
+/** The interval at which a live latency is drawn. */
 const TICK_MS = 100;
 
 export class Latencies {
@@ -26,7 +26,7 @@ export class Latencies {
     this.fetchRecord = fetchRecord;
     this.turns = new LiveTurns();
     this.over = new AbortController();
-    /** Of the whole, in ms, as the newest record has it; null before there is one. @type {number | null} */
+    /** The total limit in ms, of the newest record; null before the first record. @type {number | null} */
     this.limit_ms = null;
     /** @type {ReturnType<typeof setInterval> | undefined} */
     this.clock = undefined;
@@ -43,26 +43,26 @@ export class Latencies {
     void follow(this.fetchRecord, turn, (record) => this.show(record), this.over.signal);
   }
 
-  /** Nothing more is shown. */
+  /** Stop showing latencies. */
   stop() {
     this.over.abort();
     this.clearRunning();
   }
 
-  /** Of turns that ran in a session before, nothing more comes. */
+  /** Drop the running turns of an earlier session. */
   clearRunning() {
     for (const id of this.turns.running.keys()) this.transcript.unmeasure(id);
     this.turns.running.clear();
     this.tick();
   }
 
-  /** @param {() => void} change what is new of a running turn */
+  /** @param {() => void} change the update of a running turn */
   changed(change) {
     change();
     this.tick();
   }
 
-  /** Draw what grows, again and again as long as something does. */
+  /** Draw the live latencies, as long as there are any. */
   tick() {
     for (const turn of this.turns.running.values()) {
       if (isDisplayed(turn)) this.transcript.measure(turn.id, liveCard(turn, performance.now(), this.limit_ms));

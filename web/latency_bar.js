@@ -17,7 +17,7 @@ const NAMES = {
   endpoint: "End of turn",
   llm_ttft: "LLM first token",
   first_clause: "First clause",
-  tts_ttfb: "TTS first audio",
+  tts_ttfb: "TTS first byte",
   overhead: "Server",
   playback: "Playback",
 };
@@ -25,17 +25,17 @@ const NAMES = {
 /** @type {Record<string, string>} */
 const WITNESSES = { reported: "as the client reported", estimated: "estimated by the server" };
 
-/** How long the bar is that nothing is known of yet: the second that an answer may take. */
+/** The scale of a bar before any figure is known: the second that an answer may take. */
 const SCALE_MS = 1000;
 
 /** On wide screens there is room for every stage at once. */
 const ROOMY = "(min-width: 60rem)";
 
 /**
- * Everything there is to see of one turn's latency.
+ * Return the card of one turn's latency.
  *
  * @param {TurnRecord} record
- * @param {boolean | null} open whether the stages are unfolded; null leaves it to the room there is
+ * @param {boolean | null} open whether the stages are unfolded; null: where the page is wide enough
  * @returns {HTMLElement}
  */
 export function latencyCard(record, open = null) {
@@ -52,11 +52,11 @@ export function latencyCard(record, open = null) {
 }
 
 /**
- * What there is to see of a turn that runs.
+ * Return the card of a running turn.
  *
  * @param {import("./live.js").Running} turn
  * @param {number} now_ms of this page's clock
- * @param {number | null} limit_ms of the whole, where it is known
+ * @param {number | null} limit_ms the total limit, where it is known
  */
 export function liveCard(turn, now_ms, limit_ms) {
   const { waits, total_ms, growing } = soFar(turn, now_ms);
@@ -69,7 +69,7 @@ export function liveCard(turn, now_ms, limit_ms) {
   card.append(track(waits, [], total_ms, limit_ms), names(waits, turn.verdicts));
   if (growing) [...card.querySelectorAll(".segment")].at(-1)?.classList.add("growing");
   if (turn.actions.length) {
-    card.append(make("p", { class: "advice" }, `Done to be in time: ${turn.actions.join(", ")}.`));
+    card.append(make("p", { class: "advice" }, `Actions to keep the budget: ${turn.actions.join(", ")}.`));
   }
   return card;
 }
@@ -90,7 +90,7 @@ function total(record) {
   );
 }
 
-/** @param {TurnRecord} record what the user waited for, end to end, against the limit of the whole */
+/** @param {TurnRecord} record its critical path against the total limit */
 function bar(record) {
   const { waits } = waterfall(record);
   const rest = record.unattributed_ms ? [`without a name ${record.unattributed_ms} ms`] : [];
@@ -99,7 +99,7 @@ function bar(record) {
 
 /**
  * @param {Wait[]} waits
- * @param {string[]} more words for who does not see it
+ * @param {string[]} more text for screen readers
  * @param {number} total_ms
  * @param {number | null} limit_ms
  */
@@ -114,10 +114,10 @@ function track(waits, more, total_ms, limit_ms) {
 }
 
 /**
- * What the bar's colours mean, for whoever has not unfolded the stages.
+ * Return the legend of the bar's colours, shown while the stages are folded.
  *
  * @param {Wait[]} waits
- * @param {import("./live.js").Running["verdicts"]} [verdicts] of stages, where nothing else says that they are over
+ * @param {import("./live.js").Running["verdicts"]} [verdicts] of stages that broke their limit, of a running turn
  */
 function names(waits, verdicts) {
   const keys = waits
@@ -178,14 +178,14 @@ function unfolded(table, open, rows) {
   if (rows.some((row) => row.held.length)) legend.append(key("held", "waited for the turn to be over"), " ");
   if (hidden) legend.append(key("hidden", "hidden behind another stage"), " ");
   legend.append(key("line", "limit"));
-  const details = make("details", {}, make("summary", {}, "Where the time went"), table, legend);
+  const details = make("details", {}, make("summary", {}, "Latency by stage"), table, legend);
   details.open = open ?? matchMedia(ROOMY).matches;
   return details;
 }
 
 /** @param {{stage: string, over_ms: number, owner: string, setting: string}} breach */
 function advice({ stage, over_ms, owner, setting }) {
-  const who = stage === "total" ? "The whole turn" : `“${stageName(stage)}”`;
+  const who = stage === "total" ? "The total" : `“${stageName(stage)}”`;
   const text = `${who} was ${over_ms} ms over its limit. Owner: ${owner}. Moved by `;
   return make("p", { class: "advice" }, text, make("code", {}, setting), ".");
 }
@@ -221,7 +221,7 @@ function length({ start_ms, end_ms }) {
 }
 
 /**
- * What people call a stage.
+ * Return the name of a stage on the pages.
  *
  * @param {string} stage
  */

@@ -1,5 +1,5 @@
 /**
- * Turns as they run: what the server tells of each while the user waits, laid out as far as it is known. No DOM.
+ * Running turns: the server's events of each while the user waits, laid out as far as they are known. No DOM.
  *
  * @module
  */
@@ -8,16 +8,16 @@
 /**
  * @typedef {object} Running a turn that is not over
  * @property {string} id
- * @property {number} revision higher when the user went on speaking: all that was told before does not count
+ * @property {number} revision higher when the user went on speaking: earlier events no longer count
  * @property {Record<string, number>} marks session ms
  * @property {Map<string, {limit_ms: number, verdict: string}>} verdicts of stages
  * @property {string[]} actions that were taken to save the budget
  * @property {number} latest_ms the latest mark, session ms
  * @property {number} seen_ms when it came, on this page's clock
  */
-/** @typedef {{waits: Wait[], total_ms: number, growing: boolean}} SoFar what the user has waited for, end to end */
+/** @typedef {{waits: Wait[], total_ms: number, growing: boolean}} SoFar the critical path so far */
 
-/** What a spoken answer waits for: a stage, the mark that begins it and the mark that ends it. */
+/** The stages before a spoken answer, each with the mark that begins it and the mark that ends it. */
 const SPOKEN = [
   ["endpoint", "voiced_last", "llm_requested"],
   ["llm_ttft", "llm_requested", "first_delta"],
@@ -33,17 +33,17 @@ const WRITTEN = [
   ["overhead", "first_delta", "first_sent"],
 ];
 
-/** The answer was ready before the turn was over: the user waited for the gate alone. */
+/** The stages when the answer was ready before the end of turn: the user waited for the release gate alone. */
 const HELD = [
   ["endpoint", "voiced_last", "gate_opened"],
   ["overhead", "gate_opened", "first_sent"],
   ["playback", "first_sent", "first_audible"],
 ];
 
-/** Follows the turns of one session. */
+/** The running turns of one session. */
 export class LiveTurns {
   constructor() {
-    /** Bounded by the turns that run: each ends by a deadline of the server's. @type {Map<string, Running>} */
+    /** Bounded by the running turns: each ends by a deadline of the server. @type {Map<string, Running>} */
     this.running = new Map();
   }
 
@@ -74,7 +74,7 @@ export class LiveTurns {
     this.running.delete(id);
   }
 
-  /** Whether something grows. */
+  /** Whether a latency is still growing. */
   get busy() {
     return [...this.running.values()].some((turn) => isDisplayed(turn) && !isPlaying(turn));
   }
@@ -95,7 +95,7 @@ export class LiveTurns {
 }
 
 /**
- * Whether the user waits by now. Before that they may go on speaking, and all of it begins anew.
+ * Return whether the user is waiting. Before that the user may go on speaking, which starts a new revision.
  *
  * @param {Running} turn
  */
@@ -109,7 +109,7 @@ function isPlaying({ marks }) {
 }
 
 /**
- * What the user has waited for by now; the last wait grows.
+ * Return the critical path so far; the last wait grows.
  *
  * @param {Running} turn
  * @param {number} now_ms of this page's clock

@@ -1,5 +1,5 @@
 /**
- * What the page tells its user: what is wrong, in words, and what to do about it.
+ * The page's messages to the user: what is wrong, and what to do about it.
  *
  * @module
  */
@@ -30,30 +30,30 @@ export const MICROPHONE = {
 };
 
 export const MICROPHONE_SILENT =
-  "Nothing comes from the microphone, not even a whisper. It may be muted (a switch on it, or in the system's sound " +
+  "The microphone is silent. It may be muted (a switch on it, or in the system's sound " +
   "settings), or it is the wrong one: choose another one in the settings.";
 
 export const MICROPHONE_GONE = "The microphone was disconnected. Connect it and press “Try the microphone again”.";
 
-export const TOO_SHORT = "That was too short to hear. Hold the button, or the space bar, for as long as you speak.";
+export const TOO_SHORT = "That was too short. Hold the button, or the space bar, for as long as you speak.";
 
 /**
- * Say what keeps the page from the server.
+ * Return the message for a failure between the page and the server.
  *
  * @param {import("./failures.js").Failure} failure
  */
 export function ofFailure({ kind, code, message }) {
   switch (kind) {
     case "unreachable":
-      return "The server is gone, or the network is. Trying again by itself.";
+      return "The server can't be reached. Retrying automatically.";
     case "full":
-      return "The server is full: every place is taken. Trying again by itself until one is free.";
+      return "The server is full. Retrying automatically until a session ends.";
     case "starting":
-      return `The server is starting. ${message} Trying again by itself.`;
+      return `The server is starting. ${message} Retrying automatically.`;
     case "busy":
-      return `${message || "The server asks us to wait."} Trying again by itself.`;
+      return `${message || "The server is busy."} Retrying automatically.`;
     case "broken":
-      return "The connection broke. Trying again by itself.";
+      return "The connection broke. Retrying automatically.";
     case "expired":
       return "The client secret has expired. Get a new one from your backend, put it into the settings, and start again.";
     case "ended":

@@ -1,5 +1,5 @@
 /**
- * The microphone: asked for, opened, resampled to 24 kHz in an audio worklet, handed out in frames of 20 ms.
+ * The microphone: opened with the user's permission, resampled to 24 kHz in an audio worklet, delivered in frames of 20 ms.
  *
  * @module
  */
@@ -10,10 +10,10 @@
 /** @typedef {{deviceId?: string, onFrame: (frame: Frame) => void, onEnd: () => void}} MicrophoneOptions */
 /** @typedef {{ok: true, microphone: Microphone} | {ok: false, trouble: MicrophoneTrouble}} Opened */
 
-/** How long a microphone may give nothing at all, from its first sample on, before somebody should look at it. */
+/** How long a microphone may be silent from its first sample on, before the page warns. */
 export const SILENT_FRAMES = 200;
 
-/** Below this a frame is nothing: two steps of 16 bits. The quietest room is louder. */
+/** Below this a frame is silent: two steps of 16 bits. The quietest room is louder. */
 const NOTHING = 2 / 32768;
 
 /** @type {Record<string, MicrophoneTrouble>} */
@@ -26,10 +26,10 @@ const ERRORS = {
   AbortError: "busy",
 };
 
-/** An open microphone. Gives frames until it is closed, or its device is gone. */
+/** An open microphone. Delivers frames until it is closed, or its device is gone. */
 export class Microphone {
   /**
-   * Ask for a microphone and open it. Call from a click or a key press: browsers keep sound shut otherwise.
+   * Request a microphone and open it. Call from a click or a key press: browsers block audio otherwise.
    *
    * @param {MicrophoneOptions} options `onEnd` is called when the device is unplugged or taken away
    * @returns {Promise<Opened>}
@@ -64,22 +64,22 @@ export class Microphone {
     };
   }
 
-  /** Which device it is; empty when the browser does not tell. */
+  /** The device's id; empty when the browser hides it. */
   get deviceId() {
     return this.track.getSettings().deviceId ?? "";
   }
 
-  /** Whether nothing at all has come from it for as long as it is open: it is muted elsewhere, or the wrong one. */
+  /** Whether it has been silent since it was opened: it is muted elsewhere, or the wrong device. */
   get silent() {
     return !this.hasSound && this.quietFrames >= SILENT_FRAMES;
   }
 
-  /** @param {boolean} muted whether the device gives silence; the browser shows it to the user */
+  /** @param {boolean} muted whether the device sends silence; the browser shows it to the user */
   mute(muted) {
     this.track.enabled = !muted;
   }
 
-  /** Give the device back. */
+  /** Close the device. */
   async close() {
     for (const track of this.stream.getTracks()) track.stop();
     await this.context.close();
@@ -94,7 +94,7 @@ export class Microphone {
 }
 
 /**
- * The microphones that there are. Their names are empty until the user has allowed one.
+ * List the microphones. Their names are empty until the user has allowed one.
  *
  * @returns {Promise<Device[]>}
  */
@@ -111,7 +111,7 @@ export async function microphones() {
  */
 function constraints(deviceId) {
   return {
-    // Without echo cancellation the agent hears itself through the loudspeaker, and interrupts itself.
+    // Without echo cancellation the agent's voice comes back from the loudspeaker, and the agent interrupts itself.
     echoCancellation: true,
     noiseSuppression: true,
     autoGainControl: true,
@@ -125,7 +125,7 @@ function constraints(deviceId) {
  * @param {MicrophoneOptions} options
  */
 async function started(stream, options) {
-  // At the device's own rate: Firefox can't join a microphone to a context of another one.
+  // At the device's own rate: Firefox can't connect a microphone to a context of another rate.
   const context = new AudioContext({ latencyHint: "interactive" });
   try {
     await context.audioWorklet.addModule(new URL("microphone.worklet.js", import.meta.url));

@@ -1,5 +1,5 @@
 /**
- * The microphone's side of the audio thread: mixes to mono, resamples, cuts into frames, tells how loud they are.
+ * The microphone's side of the audio thread: mixes to mono, resamples, cuts into frames, measures their level.
  *
  * Posts `{samples: Int16Array, peak, rms}`, 20 ms at 24 kHz each; `peak` and `rms` are parts of full scale.
  *

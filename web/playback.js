@@ -1,15 +1,15 @@
 /**
- * Tells the server what the loudspeaker has played, so that what the user heard is not estimated.
+ * Report to the server what the loudspeaker has played, so that the server need not estimate it.
  *
  * @module
  */
 
-/** Positions come 20 times a second: every fourth is told. */
+/** Positions come 20 times a second: every fourth is reported. */
 const POSITIONS = 4;
 
 const FRAME_MS = 20;
 
-/** The reports of one session. What the server has not agreed to is not told. */
+/** The reports of one session. Without the server's consent it sends none. */
 export class Playback {
   /** @param {import("./realtime.js").Realtime} line */
   constructor(line) {
@@ -33,7 +33,7 @@ export class Playback {
     this.sentAt_ms = performance.now();
   }
 
-  /** How much the microphone has captured: what is not sent, as it is muted, takes its time all the same. */
+  /** How much the microphone has captured, muted time included. */
   get input_ms() {
     return Math.round(this.sent_ms + (this.sentAt_ms ? performance.now() - this.sentAt_ms : 0));
   }
@@ -48,7 +48,7 @@ export class Playback {
   }
 
   /**
-   * An item has been played to its end, or was cut: at once.
+   * Report at once that an item was played to its end, or cut.
    *
    * @param {{item: string, played_ms: number}} played
    */

@@ -1,16 +1,15 @@
 /**
- * Sees to it that what the user asks arrives once, also when the line breaks right behind it. The microphone's sound
- * is sent again from where the server lacks it; of events nobody says which have come, but each of the user's
- * questions is confirmed by two of the server's, of its words and of its answer, and those come again after a break.
- * No DOM.
+ * Deliver each question of the user exactly once, also when the connection breaks right after it. The microphone's audio
+ * is sent again from the server's position. Events have no such position; but the server confirms each question with two
+ * events, for its text and for its answer, and sends these again after a break. No DOM.
  *
  * @module
  */
 
-/** The sign of a question that was spoken. */
+/** The id that stands for a spoken question. */
 export const COMMITTED = "committed";
 
-/** Of a server that is at another answer. */
+/** The error code of a server that is at another answer. */
 export const ANSWERING = "conversation_already_has_active_response";
 
 export class QuestionDelivery {
@@ -18,8 +17,8 @@ export class QuestionDelivery {
   constructor(line) {
     this.line = line;
     /**
-     * What was asked last, until its answer is begun. `there`: the server has its words; `waits`: for another answer's
-     * end, since that one was begun before.
+     * The last question, until its answer begins. `there`: the server has its text; `waits`: for the end of another
+     * answer, which began before.
      *
      * @type {{sign: string, put: () => boolean, there: boolean, waits: boolean} | null}
      */
@@ -40,7 +39,7 @@ export class QuestionDelivery {
 
   /**
    * @param {string} sign the id of an item that this adds, or `COMMITTED`
-   * @param {() => boolean} put sends the words; false: there was no line
+   * @param {() => boolean} put sends the question; false: there was no connection
    */
   submit(sign, put) {
     this.open = { sign, put, there: false, waits: false };
@@ -48,7 +47,7 @@ export class QuestionDelivery {
     return this.open !== null;
   }
 
-  /** Send what the server lacks of the question: its words and the wish for an answer are two events. */
+  /** Send the events of the question that the server lacks: its text, and the request for an answer. */
   send() {
     if (!this.open?.there && !this.open?.put()) return false;
     this.open.waits = false;
@@ -56,13 +55,13 @@ export class QuestionDelivery {
     return this.line.send({ type: "response.create", event_id: this.requestId });
   }
 
-  /** @param {string} sign of words that the server has */
+  /** @param {string} sign of a question whose text the server has */
   confirm(sign) {
     if (this.open?.sign === sign) this.open.there = true;
   }
 
   /**
-   * The session is gone.
+   * Drop the question of a session that has ended.
    *
    * @returns {boolean} whether a written question was lost with it
    */
@@ -80,7 +79,7 @@ export class QuestionDelivery {
     return `probe_${this.probes}`;
   }
 
-  /** Ask for what is not there: the refusal comes behind everything that was missed. */
+  /** Request an item that does not exist: the error comes after all events that were missed. */
   probe() {
     if (!this.open) return;
     this.probes += 1;
@@ -92,6 +91,6 @@ export class QuestionDelivery {
     if (!this.open) return;
     if (event_id === this.probeId) this.send(); // all that was missed has come, and no confirmation with it
     if (event_id === this.requestId && code === ANSWERING) this.open.waits = true;
-    else if (event_id === this.requestId) this.open = null; // said to the user, who may ask again
+    else if (event_id === this.requestId) this.open = null; // the page reports it; the user may ask again
   }
 }

@@ -1,5 +1,5 @@
 /**
- * The wire: one conversation over the Realtime events, on a WebSocket that mends itself. No DOM, no sound: runs
+ * The connection: one conversation over the Realtime events, on a WebSocket that reconnects by itself. No DOM, no sound: runs
  * wherever `WebSocket` and `fetch` are. Nothing here throws for what a network or a server does; failures are values.
  *
  *     const line = new Realtime({ address: "wss://HOST/v1/realtime", secret: mint });
@@ -27,9 +27,9 @@ export { decodeSound, encodeSound };
 /** @typedef {"binary_audio" | "playback_reports" | "turn_events" | "resume" | "ducking"} Extension */
 /**
  * @typedef {object} RealtimeOptions
- * @property {string | URL} address `ws:` or `wss:`, with `?agent=` or `?model=` as wanted
- * @property {() => Promise<Minted>} secret asked before each new session
- * @property {readonly Extension[]} [extensions] asked for in each session; what the server does not have is done without
+ * @property {string | URL} address `ws:` or `wss:`, with `?agent=` or `?model=` as required
+ * @property {() => Promise<Minted>} secret called before each new session
+ * @property {readonly Extension[]} [extensions] requested in each session; those that the server lacks are left out
  */
 
 /** Between two tries: doubled from the first to the last, and spread, so that a crowd does not come at once. */
@@ -44,7 +44,7 @@ const GOING_AWAY = 1001;
 const NO_GOODBYE = 1006;
 const BY_POLICY = 1008;
 
-/** The name of our wish for extensions, so that a server's refusal of it is known for what it is. */
+/** The event id of the request for extensions, to recognize the server's refusal. */
 const EXTENSIONS_EVENT_ID = "voicepipe_extensions";
 
 export class Realtime {
@@ -58,7 +58,7 @@ export class Realtime {
     /** What the server last said the session is; null before it did. @type {Record<string, any> | null} */
     this.session = null;
     this.droppedFrames = 0;
-    /** Frames of the server that nobody had announced. */
+    /** The server's frames that no event had announced. */
     this.strayFrames = 0;
     /** @type {Map<string, Set<(event: any) => void>>} */
     this.listeners = new Map();
@@ -68,9 +68,9 @@ export class Realtime {
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
     this.resumeState = new ResumeState();
-    /** While the line is down and the session waits for us. @type {Reconnector | null} */
+    /** Set while the connection is down and the session waits for the client. @type {Reconnector | null} */
     this.reconnector = null;
-    /** Announced sound that comes in binary frames: stream -> whose it is. @type {Map<number, Stream>} */
+    /** Announced audio in binary frames: stream -> its item. @type {Map<number, Stream>} */
     this.streams = new Map();
     this.mayWait = UNSENT_BYTES;
     /** The last error that the server named before it closed. @type {Failure | null} */
@@ -100,7 +100,7 @@ export class Realtime {
     void this.dial();
   }
 
-  /** Hang up. */
+  /** Close the session. */
   close() {
     this.unplug()?.close(1000);
     this.change("closed");
@@ -116,10 +116,10 @@ export class Realtime {
   }
 
   /**
-   * Send any client event. While the line is down and may come back, it is kept and sent then.
+   * Send any client event. While the connection is down and may be resumed, the event is queued.
    *
    * @param {WireEvent} event
-   * @returns {boolean} whether there was a line to send it on
+   * @returns {boolean} whether it was sent or queued
    */
   send(event) {
     if (this.state === "resuming") return this.resumeState.hold(event);
@@ -132,7 +132,7 @@ export class Realtime {
   }
 
   /**
-   * Send sound of the user.
+   * Send the user's audio.
    *
    * @param {Int16Array} samples mono, 24 kHz
    */
@@ -146,7 +146,7 @@ export class Realtime {
     return this.state === "resuming" || this.putSound(samples);
   }
 
-  /** Say that the user is done, and ask for the answer. */
+  /** Commit the user's audio, and request the answer. */
   commit() {
     return this.send({ type: "input_audio_buffer.commit" }) && this.send({ type: "response.create" });
   }
@@ -164,7 +164,7 @@ export class Realtime {
   }
 
   /**
-   * Tell how much of a reply was heard before it was cut.
+   * Report how much of a reply was played before it was cut.
    *
    * @param {string} itemId
    * @param {number} playedMs
@@ -174,7 +174,7 @@ export class Realtime {
     return this.send({ type: "conversation.item.truncate", ...place });
   }
 
-  // --- a session's first line ---------------------------------------------------------------
+  // --- a session's first connection ---------------------------------------------------------------
 
   async dial() {
     const minted = await this.secret();
@@ -200,7 +200,7 @@ export class Realtime {
     socket.onmessage = ({ data }) => this.socket === socket && this.take(data);
   }
 
-  /** Let go of the socket, and of all that was to be tried. */
+  /** Drop the socket, and all retries. */
   unplug() {
     const { socket } = this;
     this.socket = null;
@@ -215,7 +215,7 @@ export class Realtime {
     if (typeof data !== "string") return this.takeFrame(data);
     /** @type {WireEvent} */
     const event = JSON.parse(data);
-    // A server that does not take our wish is done without.
+    // A server may refuse the extensions; the session goes on without them.
     const accepted = event.type !== "error" || event.error.event_id !== EXTENSIONS_EVENT_ID;
     if (accepted) this.follow(event);
     this.resumeState.note(event);
@@ -252,7 +252,7 @@ export class Realtime {
     this.tries = 0;
     this.change("open");
     if (!this.extensions.length) return;
-    // By itself, so that a server that does not take it still takes what else is asked of the session.
+    // In its own event: a server that refuses it still applies the other settings.
     const voicepipe = Object.fromEntries(this.extensions.map((name) => [name, true]));
     this.send({ type: "session.update", event_id: EXTENSIONS_EVENT_ID, session: { type: "realtime", providerData: { voicepipe } } });
   }
@@ -279,14 +279,14 @@ export class Realtime {
     return this.put(JSON.stringify({ type: "input_audio_buffer.append", audio: encodeSound(samples) }));
   }
 
-  // --- a line that broke --------------------------------------------------------------------
+  // --- a connection that broke --------------------------------------------------------------------
 
   /**
    * @param {number} code
    * @param {string} reason
    */
   broken(code, reason) {
-    // With a close frame it is a goodbye: such a session is over.
+    // With a close frame the server ended the session.
     if (code !== NO_GOODBYE || !this.resumeState.possible) return this.lost(this.endOf(code, reason));
     this.unplug();
     this.reconnector = new Reconnector(this.address, this.resumeState, {
@@ -309,14 +309,14 @@ export class Realtime {
       if (each instanceof Int16Array) this.putSound(each);
       else this.send(each);
     }
-    // What is sent again is no sign of a slow network.
+    // Audio that is sent again is no sign of a slow network.
     this.mayWait = UNSENT_BYTES + socket.bufferedAmount;
     this.change("open");
     this.emit(resumed.type, resumed);
     this.emit("*", resumed);
   }
 
-  /** The session is gone for good: begin another one. */
+  /** The session has ended: start another one. */
   startAnew() {
     this.unplug()?.close();
     this.change("connecting");
@@ -328,7 +328,7 @@ export class Realtime {
    * @param {string} reason
    */
   endOf(code, reason) {
-    // A session that was ended for a reason is over: the next one is the user's to start.
+    // The server ended the session for a reason: the user starts the next one.
     const ended = this.lastWord && (code === BY_POLICY || code >= 4000 || this.lastWord.code === "session_expired");
     if (ended && this.lastWord) return this.lastWord;
     if (code === BY_POLICY || code >= 4000) return failure("ended", String(code), reason);

@@ -1,26 +1,25 @@
 /**
- * The way back to a session whose line broke: one new line after the other, until the session is on one of them, or is
- * gone. No DOM.
+ * Reconnect a session whose connection broke: try new connections until the session is resumed or has ended. No DOM.
  *
  * @module
  */
 
 /**
  * @typedef {object} ReconnectListeners
- * @property {(socket: WebSocket, resumed: import("./realtime.js").WireEvent) => void} onBack the session is on this line
- * @property {() => void} onRefused the server does not have it any more, or has waited long enough
+ * @property {(socket: WebSocket, resumed: import("./realtime.js").WireEvent) => void} onBack the session was resumed on this socket
+ * @property {() => void} onRefused the server no longer has the session
  */
 
 /** Between two tries: doubled from the first to the last, and spread, so that a crowd does not come at once. */
 const FIRST_PAUSE_MS = 100;
 const LAST_PAUSE_MS = 2000;
 
-/** A new line that does not stand after so long never will: another one is tried. */
+/** The timeout of an attempt. */
 const CONNECT_TIMEOUT_MS = 4000;
 
 export class Reconnector {
   /**
-   * @param {URL} address of the session's first line
+   * @param {URL} address of the session's first connection
    * @param {import("./resume.js").ResumeState} resumeState
    * @param {ReconnectListeners} listeners
    */
@@ -56,13 +55,13 @@ export class Reconnector {
     this.timer = setTimeout(() => this.tryNow(), pause_ms);
   }
 
-  /** Do not wait for the next try; a try that runs goes on. */
+  /** Try now instead of waiting; a running attempt goes on. */
   tryNow() {
     if (this.socket) return;
     clearTimeout(this.timer);
     const socket = new WebSocket(this.address, ["realtime"]);
     this.socket = socket;
-    // Only until it stands: who has been let in and then says goodbye ends the session.
+    // Only until the handshake: a close after it ends the session.
     this.timer = setTimeout(() => socket.close(), CONNECT_TIMEOUT_MS);
     socket.onopen = () => {
       clearTimeout(this.timer);
@@ -74,11 +73,11 @@ export class Reconnector {
 
   /**
    * @param {WebSocket} socket
-   * @param {import("./realtime.js").WireEvent} first what the server said on it first
+   * @param {import("./realtime.js").WireEvent} first the server's first event on it
    */
   answered(socket, first) {
     if (first.type !== "voicepipe.resumed") return this.refused();
-    this.socket = null; // another one's now
+    this.socket = null; // it belongs to the session now
     this.onBack(socket, first);
   }
 

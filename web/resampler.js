@@ -22,8 +22,8 @@ const PASS = 0.9;
  */
 export class Resampler {
   /**
-   * @param {number} fromHz the rate of what is pushed
-   * @param {number} toHz the rate of what comes out
+   * @param {number} fromHz the rate of the input
+   * @param {number} toHz the rate of the output
    */
   constructor(fromHz, toHz) {
     this.step = fromHz / toHz;
@@ -37,7 +37,7 @@ export class Resampler {
   }
 
   /**
-   * Take samples, and return those that can be made of all that came so far.
+   * Add input samples, and return the output samples that are complete.
    *
    * @param {Float32Array} samples mono, full scale +-1
    * @returns {Float32Array}
@@ -78,7 +78,7 @@ export class Resampler {
 }
 
 /**
- * The filter's coefficients: one row of `2 * reach` for each phase, and one more to interpolate towards.
+ * Return the filter's coefficients: one row of `2 * reach` for each phase, and one more to interpolate towards.
  *
  * @param {number} reach samples on each side
  * @param {number} cutoff as a part of half the input's rate
@@ -94,7 +94,7 @@ function kernel(reach, cutoff) {
       table[row * width + tap] = value;
       sum += value;
     }
-    // Each phase passes a constant unchanged; without this the rounding of the window is heard as a faint tone.
+    // Each phase passes a constant unchanged; without this the rounding of the window is audible as a faint tone.
     for (let tap = 0; tap < width; tap += 1) table[row * width + tap] /= sum;
   }
   return table;

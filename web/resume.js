@@ -1,6 +1,6 @@
 /**
- * What it takes to come back to a session whose line broke: its name, the secret, what came last, what the microphone
- * gave lately, and what was said while the line was down. No DOM, no socket.
+ * The state to resume a session whose connection broke: its id, the secret, the last event, the latest audio of the
+ * microphone, and the events that were queued meanwhile. No DOM, no socket.
  *
  * @module
  */
@@ -9,13 +9,13 @@
 
 const RATE_HZ = 24000;
 
-/** Of the microphone: the 15 s that a server waits, and the time to notice that the line is down. */
+/** Buffered audio: the 15 s that a server waits, and the time to detect a broken connection. */
 const BUFFERED_SAMPLES = 30 * RATE_HZ;
 
-/** Sent again in pieces of this at most. */
+/** Audio is sent again in pieces of at most this. */
 const PIECE_SAMPLES = RATE_HZ;
 
-/** Full: what the user does is refused, as it is without a line. A minute of playback reports is less. */
+/** Full: events are refused, as without a session. A minute of playback reports is less. */
 const HELD_EVENTS = 512;
 
 export class ResumeState {
@@ -24,21 +24,21 @@ export class ResumeState {
     this.secret = "";
     this.window_ms = 0;
     this.lastEventId = "";
-    /** How much of the microphone was given to the line, in samples; what is sent twice counts once. */
+    /** Samples of the microphone that were sent; those sent twice count once. */
     this.given = 0;
-    /** Full: the oldest goes; the server has it long since. @type {Int16Array[]} */
+    /** Full: the oldest is dropped; the server has it. @type {Int16Array[]} */
     this.buffered = [];
     this.bufferedSamples = 0;
-    /** What was to be sent while the line was down, and after how much of the microphone. @type {{at: number, event: WireEvent}[]} */
+    /** Events queued while the connection was down, each with its position in the microphone's samples. @type {{at: number, event: WireEvent}[]} */
     this.held = [];
   }
 
-  /** Whether the server lets us come back. */
+  /** Whether the server allows resumption. */
   get possible() {
     return this.secret !== "";
   }
 
-  /** @param {Record<string, any>} session as the server says it is: the secret comes with the answer to the wish, once */
+  /** @param {Record<string, any>} session as the server describes it: the secret comes once, with the extensions */
   allow({ id, providerData }) {
     const { resume, resume_secret, resume_window_ms } = providerData?.voicepipe ?? {};
     if (!resume) this.secret = "";
@@ -48,12 +48,12 @@ export class ResumeState {
     this.window_ms = resume_window_ms;
   }
 
-  /** @param {WireEvent} event that came: whatever follows it is missed if the line breaks now */
+  /** @param {WireEvent} event the latest one: later ones are missed if the connection breaks now */
   note({ event_id }) {
     if (event_id) this.lastEventId = event_id;
   }
 
-  /** @param {number} number of a binary frame that came: it counts as an event */
+  /** @param {number} number of a binary frame; it counts as an event */
   noteFrame(number) {
     const prefix = this.lastEventId.slice(0, this.lastEventId.lastIndexOf("_") + 1);
     this.lastEventId = prefix + number.toString(16);
@@ -70,7 +70,7 @@ export class ResumeState {
   }
 
   /**
-   * @param {WireEvent} event to send once the line is back
+   * @param {WireEvent} event to send after the resumption
    * @returns {boolean} whether there was room
    */
   hold(event) {
@@ -79,14 +79,14 @@ export class ResumeState {
     return true;
   }
 
-  /** The first word on the new line. */
+  /** Return the first event on the new connection. */
   request() {
     const last = this.lastEventId ? { last_event_id: this.lastEventId } : {};
     return { type: "voicepipe.resume", session_id: this.sessionId, secret: this.secret, ...last };
   }
 
   /**
-   * The line is back: everything that the server lacks, in the order in which it was given.
+   * Return all that the server lacks, in its original order.
    *
    * @param {{secret: string, window_ms: number, input_received_ms: number}} resumed
    * @returns {Generator<Int16Array | WireEvent>}
@@ -105,7 +105,7 @@ export class ResumeState {
     yield* pieces(all.subarray(at));
   }
 
-  /** Everything that is kept of the microphone. */
+  /** Return all buffered audio of the microphone. */
   sound() {
     const all = new Int16Array(this.bufferedSamples);
     let at = 0;

@@ -1,6 +1,6 @@
 /**
- * Where the page's client secret comes from: the server's own mint for pages on its own machine, or one that was
- * handed to the page (in its address, after `#`, or pasted).
+ * The source of the page's client secret: the server's mint for pages on its own machine, or a secret in the page's
+ * address after `#`, or a pasted one.
  *
  * @module
  */
@@ -8,9 +8,9 @@
 import { failure, refusalOf, unreachable } from "./failures.js";
 
 /** @typedef {import("./realtime.js").Minted} Minted */
-/** @typedef {{name: string, voices: string[] | null}} Agent `voices` is null where any name may do */
+/** @typedef {{name: string, voices: string[] | null}} Agent `voices` is null where any name is allowed */
 
-/** A secret that ends this soon is not begun with. */
+/** A secret that ends this soon is not used for a new session. */
 const MARGIN_MS = 15000;
 
 export class Secrets {
@@ -20,7 +20,7 @@ export class Secrets {
     /** @type {import("./realtime.js").Secret | null} */
     this.stored = null;
     this.handed = false;
-    /** What the server offers; empty until it has minted. @type {Agent[]} */
+    /** The server's agents; empty before the first mint. @type {Agent[]} */
     this.agents = [];
   }
 
@@ -31,7 +31,7 @@ export class Secrets {
   }
 
   /**
-   * A secret that still works, as far as can be told from here.
+   * Return a secret that has not expired.
    *
    * @returns {Promise<Minted>}
    */
@@ -58,7 +58,7 @@ export class Secrets {
 }
 
 /**
- * When a secret ends, in Unix seconds: what its middle part says (RFC 7519, 4.1.4), or never if it says nothing.
+ * Return when a secret ends, in Unix seconds: the `exp` of its claims (RFC 7519, 4.1.4), or never without one.
  *
  * @param {string} value `ek_` and a JWT
  */

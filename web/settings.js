@@ -28,24 +28,24 @@ export class Settings {
     this.showAgents();
   }
 
-  /** Empty: the browser's choice. */
+  /** Empty: the browser's default. */
   get microphone() {
     return this.microphones.value;
   }
 
-  /** Empty: the server's choice. */
+  /** Empty: the server's default. */
   get agent() {
     return this.agents.value;
   }
 
-  /** Empty: the agent's own. */
+  /** Empty: the agent's default. */
   get voice() {
     return this.voices.value.trim();
   }
 
   async open() {
     this.dialog.showModal();
-    await this.secrets.fresh(); // only now does the server say which agents there are
+    await this.secrets.fresh(); // the answer names the agents
     this.showAgents();
   }
 

@@ -1,17 +1,17 @@
 /**
- * The loudspeaker: plays what the agent says, and knows to the sample how much of each item has been played. What the
- * device still holds is not played yet, where the browser tells how much that is (`AudioContext.outputLatency`; Web
- * Audio API, 1.2); what is cut counts as played as far as it was given to the device, which can't take it back.
+ * The loudspeaker: plays the agent's audio, and counts to the sample how much of each item was played. Audio in the
+ * device's buffer is not played yet, where the browser knows its length (`AudioContext.outputLatency`; Web Audio API,
+ * 1.2). A cut item counts as played up to the audio that the device already has.
  *
  * @module
  */
 
 export const RATE_HZ = 24000;
 
-/** While somebody speaks over the agent: a quarter is 12 dB less, and still understood. */
+/** The volume while ducked: a quarter is 12 dB less, and still intelligible. */
 const DUCKED = 0.25;
 
-/** Volume that changes at once clicks. */
+/** Volume that jumps clicks. */
 const RAMP_S = 0.06;
 
 /** @typedef {{item: string, played_ms: number}} Played */
@@ -21,10 +21,10 @@ const RAMP_S = 0.06;
  * @property {(item: Played) => void} [onEnded] an item has been played to its end
  */
 
-/** A queue of spoken items, each of them sound at 24 kHz that comes in pieces. */
+/** A queue of spoken items, each of them audio at 24 kHz in pieces. */
 export class Speaker {
   /**
-   * Open the loudspeaker. Call from a click or a key press: browsers keep sound shut otherwise.
+   * Open the loudspeaker. Call from a click or a key press: browsers block audio otherwise.
    *
    * @param {SpeakerListeners} [listeners] may be given later too, as fields
    */
@@ -50,9 +50,9 @@ export class Speaker {
     this.port = node.port;
     this.onPosition = onPosition;
     this.onEnded = onEnded;
-    /** Items that have not been played to their end. */
+    /** Items that are not played to their end. */
     this.open = new Set();
-    /** Those of them that the device alone has to end. */
+    /** Those items whose audio is complete and still playing. */
     this.ending = new Map();
     /** @type {((cut: Played[]) => void)[]} */
     this.flushes = [];
@@ -63,7 +63,7 @@ export class Speaker {
     };
   }
 
-  /** How long the device takes from getting a sample to making it heard; 0 where the browser does not tell. */
+  /** The device's delay from a sample to its sound; 0 where the browser hides it. */
   get latency_ms() {
     return Math.round(1000 * (this.context.outputLatency || 0));
   }
@@ -75,7 +75,7 @@ export class Speaker {
     if (played_ms > 0) this.onPosition?.({ item, played_ms, waiting_ms: duration(waiting) + held_ms });
   }
 
-  /** @param {{item: string, played: number}} count of an item whose last sample is heard now */
+  /** @param {{item: string, played: number}} count of an item whose last sample is played now */
   end(count) {
     clearTimeout(this.ending.get(count));
     this.ending.delete(count);
@@ -83,7 +83,7 @@ export class Speaker {
     this.onEnded?.(playedOf(count));
   }
 
-  /** Whether something is being played or waits for that. */
+  /** Whether an item is playing or queued. */
   get busy() {
     return this.open.size > 0;
   }
@@ -100,13 +100,13 @@ export class Speaker {
     this.port.postMessage({ kind: "play", item, samples: sound }, [sound.buffer]);
   }
 
-  /** @param {string} item of which nothing more will come */
+  /** @param {string} item that is complete */
   finish(item) {
     if (this.open.has(item)) this.port.postMessage({ kind: "finish", item });
   }
 
   /**
-   * Fall silent at once, and forget what waits.
+   * Stop the playback at once, and drop the queue.
    *
    * @returns {Promise<Played[]>} the items that were not over, and how much of each has been played
    */
@@ -137,7 +137,7 @@ export class Speaker {
     this.volume.linearRampToValueAtTime(level, now_s + RAMP_S);
   }
 
-  /** Give the device back. */
+  /** Close the device. */
   async close() {
     for (const timer of this.ending.values()) clearTimeout(timer);
     this.ending.clear();

@@ -1,7 +1,7 @@
 /**
  * The loudspeaker's side of the audio thread: plays items one after the other and counts every sample of each.
  *
- * Takes `{kind: "play", item, samples: Float32Array}`, `{kind: "finish", item}` (nothing more of it will come) and
+ * Takes `{kind: "play", item, samples: Float32Array}`, `{kind: "finish", item}` (the item is complete) and
  * `{kind: "flush"}`. Posts `{kind: "position", item, played, waiting}` about 20 times a second while it plays,
  * `{kind: "ended", item, played}` when an item is over, and `{kind: "flushed", cut: [{item, played}]}`. All counts are
  * samples at the context's rate.
@@ -9,14 +9,14 @@
  * @module
  */
 
-/** Held back before an item begins, so that the first late packet does not tear it; sound comes faster than it plays. */
+/** Audio buffered before an item begins, so that a late packet causes no gap; audio comes faster than it plays. */
 const CUSHION_MS = 40;
 
-/** Each time that it ran dry it holds back this much more, up to the most. */
+/** Each underrun adds this much to the buffer, up to the maximum. */
 const CUSHION_MORE_MS = 40;
 const CUSHION_MOST_MS = 200;
 
-/** A cushion that does not fill is played all the same: it was all there is for now. */
+/** After this wait a buffer that is not full is played. */
 const MAX_CUSHION_WAIT_MS = 120;
 
 const REPORT_MS = 50;
@@ -29,7 +29,7 @@ const FADE_SAMPLES = 72;
 class SpeakerProcessor extends AudioWorkletProcessor {
   constructor() {
     super();
-    // Bounded by what a reply's text can be spoken as: the server sends no more than it has made.
+    // Bounded by the audio of one reply: the server sends no more than it has synthesized.
     /** @type {Item[]} */
     this.items = [];
     this.flowing = false;
@@ -99,7 +99,7 @@ class SpeakerProcessor extends AudioWorkletProcessor {
     return length;
   }
 
-  /** @param {number} quantum samples for which a cushion that does not fill has waited again */
+  /** @param {number} quantum samples for which a buffer that is not full has waited */
   mayPlay(quantum) {
     this.dropEnded();
     const [first] = this.items;

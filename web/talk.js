@@ -1,5 +1,5 @@
 /**
- * The talk page: its buttons, its words, and the conversation behind them.
+ * The talk page: its buttons, its messages, and the conversation.
  *
  * @module
  */
@@ -27,13 +27,13 @@ const STATES = {
   waiting: "Reconnecting …",
 };
 
-/** How long the page says that the line is back. */
+/** How long the page shows that the connection is back. */
 const BACK_MS = 4000;
 
-/** What the meter shows as empty, in dB below full scale. */
+/** The level of an empty meter, in dB below full scale. */
 const QUIETEST_DB = 60;
 
-/** So many frames make one change of the meter's value for assistive technology. */
+/** Frames per change of the meter's value for assistive technology. */
 const METER_FRAMES = 25;
 
 const show = {
@@ -83,7 +83,7 @@ class TalkPage {
     const value = decodeURIComponent(location.hash.slice(1));
     if (!value.startsWith("ek_")) return;
     this.secrets.hand(value);
-    // Out of the address, so that it is in no history, bookmark or screenshot.
+    // Removed from the address: histories, bookmarks and screenshots must not have it.
     history.replaceState(null, "", location.pathname + location.search);
   }
 
@@ -191,9 +191,9 @@ class TalkPage {
     if (state === "closed" && failure) void this.stop();
   }
 
-  /** The line broke and nothing was lost. */
+  /** Report that the connection broke and was resumed. */
   showBack() {
-    show.status.textContent = "Back: nothing was lost";
+    show.status.textContent = "Reconnected: nothing was lost";
     setTimeout(() => {
       if (show.status.dataset.state === "open") show.status.textContent = STATES.open;
     }, BACK_MS);
@@ -212,7 +212,7 @@ class TalkPage {
     });
     this.setProblem("microphone", opened.ok ? "" : MICROPHONE[opened.trouble]);
     if (!opened.ok) return;
-    if (!this.call) return opened.microphone.close(); // hung up while the browser asked
+    if (!this.call) return opened.microphone.close(); // the call ended while the browser asked for permission
     this.microphone = opened.microphone;
     this.microphone.mute(this.call.muted);
     await this.settings.showMicrophones(opened.microphone.deviceId);
@@ -257,7 +257,7 @@ class TalkPage {
     if (this.call && !this.call.release()) this.setProblem("hint", TOO_SHORT);
   }
 
-  // --- what is shown ------------------------------------------------------------------------
+  // --- display ------------------------------------------------------------------------
 
   /** @param {boolean} running */
   showRunning(running) {
@@ -290,7 +290,7 @@ class TalkPage {
 
   /**
    * @param {Topic} topic
-   * @param {string} words empty when it is over
+   * @param {string} words empty: the problem is over
    */
   setProblem(topic, words) {
     if ((this.problems.get(topic) ?? "") === words) return;
@@ -311,7 +311,7 @@ class TalkPage {
     press.retryMicrophone.hidden = !this.call || !this.problems.has("microphone");
   }
 
-  // --- where the time went ------------------------------------------------------------------
+  // --- latency ------------------------------------------------------------------
 
   /** @param {string} id */
   async record(id) {
@@ -323,7 +323,7 @@ class TalkPage {
       if (answer.ok) return await answer.json();
       if (answer.status !== 403) return null;
     } catch {
-      return null; // the line will say that the server is gone
+      return null; // the connection reports that the server is gone
     }
     this.setProblem("records", "This client secret may not read turns, so their latency is not shown.");
     return false;

@@ -1,5 +1,5 @@
 /**
- * The conversation on the page: who said what, where the agent was cut, and under each answer its latency.
+ * The conversation on the page: its items, where the agent was cut, and the latency below each answer.
  *
  * @module
  */
@@ -16,7 +16,7 @@ export class Transcript {
     this.list = list;
     /** @type {Map<string, HTMLElement>} */
     this.items = new Map();
-    /** What is known of a turn's latency: turn -> what shows it, and which answer's it is. @type {Map<string, HTMLElement>} */
+    /** The latencies: turn -> the card, and the answer that it belongs to. @type {Map<string, HTMLElement>} */
     this.cards = new Map();
     /** @type {Map<string, string>} */
     this.answers = new Map();
@@ -48,7 +48,7 @@ export class Transcript {
   }
 
   /**
-   * Show a turn's latency below its answer, as soon as there is one, in place of what was shown of it before.
+   * Show a turn's latency below its answer, once there is one, in place of its earlier card.
    *
    * @param {string} turn
    * @param {HTMLElement} card
@@ -62,13 +62,13 @@ export class Transcript {
     if (follow) this.toEnd();
   }
 
-  /** @param {string} turn nothing of it is shown any more */
+  /** @param {string} turn whose card is removed */
   unmeasure(turn) {
     remove(this.cards.get(turn));
     this.cards.delete(turn);
   }
 
-  /** @param {string} turn whether a person has unfolded its stages; null when there was nothing to unfold */
+  /** @param {string} turn whether the user has unfolded its stages; null: there was nothing to unfold */
   unfolded(turn) {
     return this.cards.get(turn)?.querySelector("details")?.open ?? null;
   }
@@ -84,7 +84,7 @@ export class Transcript {
     else if (runs) this.list.append(make("li", { class: "waiting" }, card));
   }
 
-  /** @param {string} text something that is nobody's words */
+  /** @param {string} text a notice, no item of the conversation */
   note(text) {
     const follow = this.atEnd();
     this.list.append(make("li", { class: "note" }, text));
@@ -100,7 +100,7 @@ export class Transcript {
     return item;
   }
 
-  /** Whether the end is in sight: whoever reads further up is left there. */
+  /** Return whether the end is visible: a user who reads further up is not scrolled away. */
   atEnd() {
     const { scrollHeight, scrollTop, clientHeight } = document.documentElement;
     return scrollHeight - scrollTop - clientHeight < 160;
@@ -111,7 +111,7 @@ export class Transcript {
   }
 }
 
-/** @param {HTMLElement | undefined} card and what holds it alone */
+/** @param {HTMLElement | undefined} card and its container */
 function remove(card) {
   const item = card?.closest(".waiting");
   card?.remove();
@@ -137,7 +137,7 @@ function failure(entry) {
 }
 
 /**
- * The words that were heard, the cut, and those that were not.
+ * Return the text that was played, the cut, and the rest.
  *
  * @param {Entry} entry
  */

@@ -5,15 +5,15 @@
  */
 
 /** @typedef {Record<string, any>} TurnRecord the fields of `GET /v1/turns/{id}` */
-/** @typedef {{start_ms: number, end_ms: number}} Span from t0, the user's last voiced sample */
-/** @typedef {Span & {stage: string}} Wait a link of what the user waited for */
+/** @typedef {{start_ms: number, end_ms: number}} Span since t0, the user's last voiced sample */
+/** @typedef {Span & {stage: string}} Wait a part of the critical path */
 /**
- * @typedef {object} Row one stage: when it ran, and when it was what the user waited for
+ * @typedef {object} Row one stage: when it ran, and when the user waited for it
  * @property {string} stage
  * @property {Span} span
  * @property {Span[]} critical the parts that the user waited for; the stage ran hidden during the rest
- * @property {Span[]} held waited for on its account after it had ended: a gate that was still closed
- * @property {number} duration_ms how long it took: less than its span where our own event loop was held up
+ * @property {Span[]} held time after its end in which the release gate was still closed
+ * @property {number} duration_ms how long it took: less than its span where the server's event loop stalled
  * @property {number} limit_ms
  * @property {boolean} over
  * @property {string} owner
@@ -30,15 +30,15 @@ const ENDS = /** @type {Record<string, string>} */ ({
   playback: "first_audible",
 });
 
-/** A record is asked for again until the turn is over: soon at first, then every two seconds for up to ten minutes. */
+/** The waits between requests for a record until the turn is over: short at first, then 2 s, for up to 10 minutes. */
 const FIRST_PAUSE_MS = 250;
 const LAST_PAUSE_MS = 2000;
 const TRIES = 300;
 
 /**
- * Ask for a turn's record until the turn is over.
+ * Request a turn's record until the turn is over.
  *
- * @param {(id: string) => Promise<TurnRecord | null | false>} fetchRecord null: not there yet; false: it will never be
+ * @param {(id: string) => Promise<TurnRecord | null | false>} fetchRecord null: not there yet; false: there will be none
  * @param {string} id
  * @param {(record: TurnRecord) => void} show called with each record that comes, the last one when the turn is over
  * @param {AbortSignal} signal
@@ -56,7 +56,7 @@ export async function follow(fetchRecord, id, show, signal) {
 }
 
 /**
- * Lay a turn out in time. A stage whose mark is missing has no row: nobody can say when it ran.
+ * Lay a turn out in time. A stage whose mark is missing has no row: its time is not known.
  *
  * @param {TurnRecord} record
  * @returns {Waterfall}
@@ -87,7 +87,7 @@ export function waterfall(record) {
  */
 function row(stage, end_ms, waits) {
   const own = waits.filter((wait) => wait.stage === stage.stage);
-  // Where the loop was held the stage's own time is in pieces, and so is the server's.
+  // A stall of the event loop splits the stage's own time, and the server's.
   const starts = own.map((wait) => wait.start_ms);
   const span = { start_ms: Math.min(end_ms - stage.duration_ms, end_ms, ...starts), end_ms };
   return {

@@ -107,7 +107,7 @@ async def test_a_slow_provider_is_found_while_calls_go_on(watched: Watched) -> N
         await page.until(f"{SLOWEST}.includes('slow/mind')")
         await page.evaluate("document.querySelector('#slowest .turn').click()")
         text = await page.until("document.querySelector('.answer')?.innerText")
-        took = re.search(r"the model slow/mind took (\d+) ms", text)
+        took = re.search(r"the LLM slow/mind took (\d+) ms", text)
         assert took is not None, text
         assert int(took[1]) >= SLOW_MS
         assert "agents.support.llm" in text
@@ -122,7 +122,7 @@ async def test_a_slow_provider_is_found_while_calls_go_on(watched: Watched) -> N
 
 
 async def test_a_link_shows_another_person_the_same(watched: Watched) -> None:
-    """Held still, with a filter, on a turn's page: the address shows another person the same view; back goes back."""
+    """Paused, with a filter, on a turn's page: the address shows another person the same view; back goes back."""
     await watched.hold("support")
     seen = "document.querySelector('#view').innerText"
     async with watched.page() as page:
@@ -214,11 +214,11 @@ async def test_every_mark_and_action_has_words(watched: Watched) -> None:
 PLANTED: tuple[tuple[str, str, str], ...] = (
     ("llm_requested", "settings", "it took 1525 ms to be sure that the user had finished, of 150 allowed."),
     ("llm_requested", "stt/slow", "the STT stt/slow was late with its text, 1525 ms until the LLM request"),
-    ("first_delta", "minds/slow", "the model minds/slow took 1235 ms to its first words, of 600 allowed."),
-    ("first_clause", "minds/slow", "the model minds/slow took 1060 ms to finish its first clause, of 100 allowed."),
-    ("first_sound", "voices/slow", "the voice voices/slow took 1110 ms to its first sound, of 150 allowed."),
-    ("first_sent", "server", "the server itself held it up for 1003 ms, of 20 allowed."),
-    ("first_audible", "client", "the sound took 1050 ms to reach the user, of 50 allowed."),
+    ("first_delta", "minds/slow", "the LLM minds/slow took 1235 ms to its first token, of 600 allowed."),
+    ("first_clause", "minds/slow", "the LLM minds/slow took 1060 ms to finish its first clause, of 100 allowed."),
+    ("first_sound", "voices/slow", "the TTS voices/slow took 1110 ms to its first audio, of 150 allowed."),
+    ("first_sent", "server", "the server itself took 1003 ms, of 20 allowed."),
+    ("first_audible", "client", "playback took 1050 ms, of 50 allowed."),
 )
 """A second more before a mark, who owned that stage, and the sentence that it makes."""
 
@@ -300,7 +300,7 @@ async def test_an_operator_signs_in_and_out(tmp_path: Path, axe: str) -> None:
                 await page.evaluate(axe + "; 0")
                 assert await page.evaluate(SERIOUS) == []
                 await sign_in(page, operator)
-                assert "Hold a conversation" in await page.until("document.querySelector('#view .empty')?.innerText")
+                assert "Start a conversation" in await page.until("document.querySelector('#view .empty')?.innerText")
                 assert operator not in await page.evaluate("location.href + document.documentElement.outerHTML")
                 assert await page.evaluate("document.cookie") == ""
                 await page.send_command("Page.reload")

@@ -52,7 +52,7 @@ async def test_a_silent_microphone(talking: Any) -> None:
     """A microphone that gives nothing at all is muted or the wrong one; once it gives something the words go."""
     async with talking(says=(7_000, "jfk")) as talk, talk.page() as page:
         await page.start()
-        assert "choose another one in the settings" in await page.error_text("Nothing comes from the microphone")
+        assert "choose another one in the settings" in await page.error_text("The microphone is silent")
         await page.until("document.querySelector('#trouble').hidden")
 
 

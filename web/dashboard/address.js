@@ -1,10 +1,10 @@
 /**
- * What is looked at, as the page's address has it: a link to any view reproduces it. No DOM.
+ * The view, as the page's address has it: a link to any view reproduces it. No DOM.
  *
  * @module
  */
 
-/** The filters, by their names in the address and in the API, and what people call them. */
+/** The filters, by their names in the address and in the API, with their names on the page. */
 export const FILTERS = /** @type {const} */ ({
   agent: "Agent",
   route: "Route",
@@ -19,7 +19,7 @@ export const FILTERS = /** @type {const} */ ({
 
 /** @typedef {keyof typeof FILTERS} Filter */
 
-/** How far back one may look, in ms. */
+/** The windows, in ms. */
 export const WINDOWS = /** @type {const} */ ({ "1m": 60_000, "15m": 900_000, "24h": 86_400_000 });
 
 /** @typedef {keyof typeof WINDOWS} Window */
@@ -31,7 +31,7 @@ export const VIEWS = /** @type {const} */ ({
   sessions: "Sessions",
 });
 
-/** By what turns can be put side by side. */
+/** The fields by which turns can be compared. */
 export const GROUPS = /** @type {const} */ (["agent", "route", "provider", "model", "language", "outcome", "arm"]);
 
 /** @typedef {typeof GROUPS[number]} Group */
@@ -42,10 +42,10 @@ export const GROUPS = /** @type {const} */ (["agent", "route", "provider", "mode
  * @property {string} turn of one turn's page; empty: none
  * @property {string} session of one session's turns; empty: of all
  * @property {Window} window
- * @property {number | null} at_ms when what is looked at ends, Unix ms; null: now, and it moves
+ * @property {number | null} at_ms the end of the window, Unix ms; null: now, and it moves
  * @property {"slowest" | "newest"} order of turns
  * @property {boolean} over only turns that were over their limit
- * @property {Group} by what is compared
+ * @property {Group} the field to compare by
  * @property {Partial<Record<Filter, string>>} filters
  */
 
@@ -63,7 +63,7 @@ function oneOf(known, value, otherwise) {
 
 /**
  * @param {string} search the address's part from `?` on
- * @returns {View} what nobody knows is left out
+ * @returns {View} unknown parameters are left out
  */
 export function read(search) {
   const params = new URLSearchParams(search);
@@ -84,7 +84,7 @@ export function read(search) {
 }
 
 /**
- * The address of a view; what is usual is left out of it.
+ * Return the address of a view, without default values.
  *
  * @param {View} view
  */
@@ -104,7 +104,7 @@ export function write(view) {
 }
 
 /**
- * What to ask the API for so much of the past.
+ * Return the API's parameters for a window.
  *
  * @param {View} view
  * @param {Window} window

@@ -1,6 +1,6 @@
 /**
- * The same over time: a bar for each step, stacked of what users waited for on average, and the 95th percentile.
- * Drawn by uPlot, which stands unmodified in web/vendor/uplot.
+ * Latency over time: a bar for each step, stacked from the stages' means, and the 95th percentile. Drawn by uPlot, which
+ * is unmodified in web/vendor/uplot.
  *
  * @module
  */
@@ -10,13 +10,13 @@ import { make } from "../elements.js";
 import uPlot from "../vendor/uplot/uPlot.esm.js";
 import { whole } from "./figures.js";
 
-/** As it is published it has no types beside it. */
+/** The published file has no types. */
 const Plot = /** @type {any} */ (uPlot);
 
 const HEIGHT_PX = 220;
 const STAGES = ["endpoint", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback"];
 
-/** Of a step's width, what its bar takes. */
+/** The share of a step's width that its bar takes. */
 const BAR = 0.72;
 
 /** @typedef {{from_ms: number, turns: number, over: number, p95_ms: number | null, critical: Record<string, number>}} Point */
@@ -56,8 +56,8 @@ export class Chart {
 }
 
 /**
- * uPlot's columns: times, then each stage heaped upon those before it, the top first so that the lower are drawn over
- * it, then the percentile.
+ * Return uPlot's columns: times, then each stage stacked on those before it, the top first so that the lower are drawn
+ * over it, then the percentile.
  *
  * @param {Point[]} points
  * @param {{since_ms: number, until_ms: number, step_ms: number}} range
@@ -165,7 +165,7 @@ function words(points, { limit_ms }) {
   const late = points.filter(({ p95_ms }) => p95_ms !== null && p95_ms > limit_ms).length;
   const worst = Math.max(0, ...points.map(({ p95_ms }) => p95_ms ?? 0));
   return (
-    `What users waited for over time, stacked by stage: ${points.length} steps with turns; ` +
+    `Mean turn latency over time, by stage: ${points.length} steps with turns; ` +
     `the 95th percentile was over the limit of ${limit_ms} ms in ${late} of them, ${whole(worst)} ms at most.`
   );
 }

@@ -1,5 +1,5 @@
 /**
- * What the views are built of: links, tables, tiles; and putting them on the page without losing the reader's place.
+ * The parts of the views: links, tables, tiles; and updates of the page that keep focus and scroll position.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { write } from "./address.js";
 /** @typedef {Node | string} Piece */
 
 /**
- * A link to another view.
+ * Return a link to another view.
  *
  * @param {View} view
  * @param {Partial<View>} changes
@@ -22,7 +22,7 @@ export function link(view, changes, attributes, ...children) {
   return make("a", { href: `/dashboard${write({ ...view, ...changes })}`, ...attributes }, ...children);
 }
 
-/** What waits until the pointer is up: a link that is replaced while it is pressed never hears of its click. */
+/** Updates that wait until the pointer is up: a link that is replaced while pressed gets no click. */
 const postponed = /** @type {Map<HTMLElement, Piece[]>} */ (new Map());
 
 let pressed = false;
@@ -39,7 +39,7 @@ for (const kind of ["pointerup", "pointercancel"]) {
 }
 
 /**
- * Put new pieces in the place of what is there. What had the focus gets it again, and what was unfolded stays so.
+ * Replace the pieces. The element with the focus gets it again, and unfolded parts stay unfolded.
  *
  * @param {HTMLElement} place
  * @param {Piece[]} pieces
@@ -65,7 +65,7 @@ function put(place, pieces) {
   if (again instanceof HTMLElement) again.focus({ preventScroll: true });
 }
 
-/** @param {Element | null} element one that can have the focus */
+/** @param {Element | null} element that may take the focus */
 function selector(element) {
   if (!element) return "";
   if (element.id) return `#${CSS.escape(element.id)}`;
@@ -85,11 +85,11 @@ export function section(id, title, ...children) {
 }
 
 /**
- * A table that scrolls by itself where it is wider than the page.
+ * Return a table that scrolls by itself where it is wider than the page.
  *
  * @param {string} id
- * @param {string} caption for who does not see the heading above it
- * @param {Piece[]} heads cells of its head, or words for them
+ * @param {string} caption for screen readers
+ * @param {Piece[]} heads cells of its head, or their texts
  * @param {HTMLTableRowElement[]} rows
  */
 export function table(id, caption, heads, rows) {
@@ -117,7 +117,7 @@ export function row(head, cells, attributes = {}) {
 /**
  * @param {string} name
  * @param {string} value
- * @param {string} words below it
+ * @param {string} text below it
  * @param {boolean} [alarm]
  */
 export function tile(name, value, words, alarm = false) {
@@ -126,7 +126,7 @@ export function tile(name, value, words, alarm = false) {
 }
 
 /**
- * Nothing is here, and what to do about it.
+ * Return the notice for an empty place, and what to do about it.
  *
  * @param {Piece[]} children
  */
@@ -135,10 +135,10 @@ export function empty(...children) {
 }
 
 /**
- * Buttons of which one is pressed, as radio buttons are.
+ * Return buttons of which one is pressed, as radio buttons are.
  *
  * @param {string} name
- * @param {Record<string, string>} choices value -> words
+ * @param {Record<string, string>} choices value -> text
  * @param {string} chosen
  * @param {(value: any) => void} choose
  */

@@ -1,5 +1,5 @@
 /**
- * Figures in words: milliseconds, shares, money, times of day. No DOM.
+ * Format figures: milliseconds, shares, money, times of day. No DOM.
  *
  * @module
  */
@@ -12,7 +12,7 @@ export function ms(value) {
   return value < 10_000 ? `${Math.round(value)} ms` : `${(value / 1000).toFixed(1)} s`;
 }
 
-/** @param {number | null | undefined} value a figure of a column whose head has the unit */
+/** @param {number | null | undefined} value a figure of a column with its unit in the head */
 export function whole(value) {
   return value === null || value === undefined ? NONE : String(Math.round(value));
 }
@@ -65,13 +65,13 @@ export function clock(at, now_ms) {
   return `${then.toLocaleDateString([], { day: "numeric", month: "short" })}, ${time}`;
 }
 
-/** @param {string} id a session's or a turn's: enough of it to know it again */
+/** @param {string} id a session's or a turn's, to shorten */
 export function short(id) {
   return id.length > 18 ? `${id.slice(0, 9)}…${id.slice(-6)}` : id;
 }
 
 /**
- * How fast the error budget burns: 1 spends exactly what is allowed.
+ * Return the burn rate of the error budget: 1 spends exactly the budget.
  *
  * @param {number} over turns over their limit
  * @param {number} turns

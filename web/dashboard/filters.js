@@ -1,5 +1,5 @@
 /**
- * The bar above the views: how far back, hold still, find a session, leave out what does not matter.
+ * The bar above the views: window, pause, search and filters.
  *
  * @module
  */
@@ -38,14 +38,14 @@ export class Filters {
 
   /**
    * @param {Filter} name
-   * @param {string} value empty: leave nothing out
+   * @param {string} value empty: no filter
    */
   set(name, value) {
     const { [name]: before, ...others } = this.view().filters;
     if ((before ?? "") !== value) this.go({ filters: value ? { ...others, [name]: value } : others });
   }
 
-  /** Show what is chosen. */
+  /** Show the view's filters. */
   show() {
     const view = this.view();
     const windows = part("windows", HTMLFieldSetElement);
@@ -65,8 +65,8 @@ export class Filters {
     const held = view.at_ms !== null;
     this.hold.setAttribute("aria-pressed", String(held));
     this.hold.textContent = held
-      ? `Held at ${new Date(view.at_ms ?? 0).toLocaleTimeString([], { hourCycle: "h23" })}`
-      : "Hold still";
+      ? `Paused at ${new Date(view.at_ms ?? 0).toLocaleTimeString([], { hourCycle: "h23" })}`
+      : "Pause";
     if (document.activeElement !== this.text) this.text.value = view.filters.text ?? "";
     part("chips", HTMLUListElement).replaceChildren(...this.chips(view));
     for (const field of this.panel.querySelectorAll("select, input")) {

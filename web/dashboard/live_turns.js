@@ -1,5 +1,5 @@
 /**
- * What happens at this moment: turns whose users wait, as they wait, and those that were answered last.
+ * Live turns: those whose users wait now, and those that were answered last.
  *
  * @module
  */
@@ -10,16 +10,16 @@ import { LiveTurns, isDisplayed } from "../live.js";
 import { empty, swap } from "./components.js";
 import { turnList } from "./turn_list.js";
 
-/** How often what grows is drawn. */
+/** The interval at which a live latency is drawn. */
 const TICK_MS = 100;
 
-/** So many running turns are drawn; the rest are counted. */
+/** The most running turns that are drawn; the rest are counted. */
 const DRAWN = 4;
 
-/** So many running turns are followed; of one whose end was not told, the rest is forgotten. */
+/** The most running turns that are followed; the oldest are dropped, since an end may be missed. */
 const FOLLOWED = 100;
 
-/** So many of the answered are kept in sight. */
+/** The most answered turns that are shown. */
 const MAX_ANSWERED = 6;
 
 export class LiveTurnsPanel {
@@ -33,13 +33,13 @@ export class LiveTurnsPanel {
     this.live = new LiveTurns();
     /** Newest first; bounded by MAX_ANSWERED. @type {any[]} */
     this.turns = [];
-    /** Of the whole, in ms. @type {number | null} */
+    /** The total limit in ms. @type {number | null} */
     this.limit_ms = null;
     /** @type {ReturnType<typeof setInterval> | undefined} */
     this.clock = undefined;
   }
 
-  /** @param {any[]} turns the newest, as they were kept */
+  /** @param {any[]} turns the newest, from the store */
   begin(turns) {
     const known = new Set(turns.map(({ id }) => id));
     this.turns = [...this.turns.filter(({ id }) => !known.has(id)), ...turns]
@@ -48,7 +48,7 @@ export class LiveTurnsPanel {
     this.draw();
   }
 
-  /** @param {any} event of a turn that runs: a mark, a stage's verdict, or an action */
+  /** @param {any} event of a running turn: a mark, a stage's verdict, or an action */
   runs(event) {
     if (event.type === "voicepipe.turn.stage") this.live.verdict(event);
     else if (event.type === "voicepipe.turn.action") this.live.action(event);
@@ -58,20 +58,20 @@ export class LiveTurnsPanel {
     this.tick();
   }
 
-  /** @param {any} turn that was closed, or whose record was renewed */
+  /** @param {any} turn that has ended, or whose record has changed */
   closed(turn) {
     this.live.over(turn.id);
     this.begin([turn]);
     this.tick();
   }
 
-  /** The line broke: nobody knows how the running turns went on. */
+  /** Drop the running turns after a break of the stream: their state is unknown. */
   dropRunning() {
     this.live.running.clear();
     this.tick();
   }
 
-  /** Another view of turns was chosen: what is kept may not belong to it. */
+  /** Drop all turns for a new view: they may not belong to it. */
   clear() {
     this.turns = [];
   }
@@ -88,7 +88,7 @@ export class LiveTurnsPanel {
   }
 
   draw() {
-    const none = empty("No turn was answered yet.");
+    const none = empty("No turn was answered so far.");
     swap(this.answered, this.turns.length ? turnList(this.view(), this.turns, Date.now()) : none);
   }
 }

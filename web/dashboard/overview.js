@@ -1,5 +1,5 @@
 /**
- * The first view: how it goes, where the second goes, which turns were worst, and what happens now.
+ * The overview: the key figures, latency by stage, the worst turns, and live turns.
  *
  * @module
  */
@@ -22,7 +22,7 @@ export const SPANS = { "1m": "the last minute", "15m": "the last 15 minutes", "2
 /** @type {Record<Window, string>} */
 export const NAMES = { "1m": "1 min", "15m": "15 min", "24h": "24 h" };
 
-const PARTIAL = "So many turns are like that that only the newest of them were counted.";
+const PARTIAL = "Too many turns match: only the newest were counted.";
 
 /** @type {Record<string, string>} */
 const GROUP_NAMES = {
@@ -42,7 +42,7 @@ const GROUP_NAMES = {
  * @property {Windows} windows
  * @property {any[]} slowest turns
  * @property {import("./chart.js").Chart} chart
- * @property {HTMLElement} now what happens at this moment; it draws itself
+ * @property {HTMLElement} now the live turns; they draw themselves
  * @property {number} now_ms
  * @property {(changes: Partial<View>) => void} go
  */
@@ -51,13 +51,13 @@ const GROUP_NAMES = {
 export function overview(data) {
   const { view, windows, about } = data;
   const stats = windows[view.window];
-  const now = section("now", view.at_ms === null ? "Now" : "The newest then", data.now);
+  const now = section("now", view.at_ms === null ? "Now" : "The newest turns", data.now);
   if (!stats.turns) return [nothing(data), now];
   const limit_ms = totalOf(stats)?.limit_ms ?? about.limits.total;
   return [
     ...(stats.partial ? [make("p", { class: "faint" }, PARTIAL)] : []),
     tiles(stats, windows, limit_ms, about.over_allowed),
-    section("second", "Where the second goes", ...second(stats, limit_ms), data.chart.place, chartWords()),
+    section("second", "Latency by stage", ...second(stats, limit_ms), data.chart.place, chartWords()),
     make("div", { class: "columns" }, slowest(data), now),
     section("stages", "Stages", stageTable(view, windows)),
     section("groups", "Side by side", ...groups(data)),
@@ -66,7 +66,7 @@ export function overview(data) {
 
 function chartWords() {
   const words =
-    "Each bar: what users waited for on average. ○ the slowest of 20 turns (p95). The dashed line is the limit.";
+    "Each bar: the mean latency by stage. ○ the slowest of 20 turns (p95). The dashed line is the limit.";
   return make("p", { class: "faint" }, words);
 }
 
@@ -85,7 +85,7 @@ function nothing({ view, windows }) {
     const all = link(view, { filters: {} }, { class: "button" }, "Leave the filters out");
     return empty(`No turn in ${SPANS[view.window]} with these filters. `, all);
   }
-  const talk = make("a", { href: "/talk", class: "button" }, "Hold a conversation");
+  const talk = make("a", { href: "/talk", class: "button" }, "Start a conversation");
   return empty("No turns yet. ", talk, " and watch it here: this page needs no reload.");
 }
 
@@ -114,7 +114,7 @@ function tiles(stats, windows, limit_ms, allowed) {
       `${stats.over} of ${count(stats.measured, "turn")}`,
       stats.over > 0 && (rate ?? 0) > 1,
     ),
-    tile("Error budget burns", times(rate), rates.join(" · "), (rate ?? 0) > 1),
+    tile("Error budget burn rate", times(rate), rates.join(" · "), (rate ?? 0) > 1),
     tile(
       "Failed",
       String(failed),
@@ -164,14 +164,14 @@ function stageTable(view, windows) {
     const limit_ms = Math.max(...Object.values(by).map(({ limit_ms }) => limit_ms));
     const cells = names.flatMap((name) => figuresOf(by[name], look(name)));
     const key = make("i", { class: `key stage-${stage}`, "aria-hidden": "true" });
-    const head = stage === "total" ? make("b", {}, "Heard, the whole") : make("span", {}, key, stageName(stage));
+    const head = stage === "total" ? make("b", {}, "Turn latency") : make("span", {}, key, stageName(stage));
     return row(head, [whole(limit_ms), ...cells], stage === "total" ? { class: "whole" } : {});
   });
   return table("stage-table", "Each stage over the last minute, 15 minutes and 24 hours", heads, rows);
 }
 
 /**
- * @param {any} stats of one stage; nothing where it did not run
+ * @param {any} stats of one stage; undefined where it did not run
  * @param {string} look
  */
 function figuresOf(stats, look) {

@@ -1,5 +1,5 @@
 /**
- * How the providers are doing: as measured in this server's turns, beside what is published of them.
+ * The providers: figures measured in this server's turns, beside published ones.
  *
  * @module
  */
@@ -10,27 +10,27 @@ import { empty, link, row, section, table } from "./components.js";
 
 /** @typedef {import("./address.js").View} View */
 
-/** @type {Record<string, [string, string]>} stage -> its title, and what its first output is */
+/** @type {Record<string, [string, string]>} stage -> its title, and the name of its first output */
 const STAGES = {
-  stt: ["Ears", "final text"],
-  llm: ["Models", "first words"],
-  tts: ["Voices", "first sound"],
+  stt: ["STT", "final transcript"],
+  llm: ["LLM", "first token"],
+  tts: ["TTS", "first byte"],
 };
 
-/** @type {Record<string, string>} the breaker's states in words */
-const STATES = { closed: "● in use", open: "▲ left alone", half_open: "◐ on trial" };
+/** @type {Record<string, string>} the circuit breaker's states on the page */
+const STATES = { closed: "● in use", open: "▲ circuit breaker open", half_open: "◐ circuit breaker half open" };
 
 /**
  * @param {View} view
  * @param {any} stats
  * @param {any[]} healths of `GET /v1/providers`
- * @param {Record<string, any>} published model -> what is published of it
+ * @param {Record<string, any>} published model -> its published figures
  */
 export function providers(view, stats, healths, published) {
   const known = new Map(healths.map((each) => [`${each.stage} ${each.id}`, each]));
   const measured = new Map(stats.providers.map((/** @type {any} */ each) => [`${each.stage} ${each.provider}`, each]));
   if (!known.size && !measured.size) {
-    const talk = make("a", { href: "/talk", class: "button" }, "Hold a conversation");
+    const talk = make("a", { href: "/talk", class: "button" }, "Start a conversation");
     return [empty("No provider was used yet. ", talk, " and see how fast each answers.")];
   }
   return Object.entries(STAGES).map(([stage, [title, what]]) => {
@@ -39,7 +39,7 @@ export function providers(view, stats, healths, published) {
     const state = make("th", { scope: "col", class: "words" }, "State");
     const heads = ["Provider", state, "Calls", "Errors", `ms to ${what}, p50`, "p95", "p99"];
     const more =
-      stage === "llm" ? ["p50 said by others", "ms between tokens", "Tokens a second", "said by others", "Cached"] : [];
+      stage === "llm" ? ["published p50", "ms between tokens", "Tokens a second", "published tokens a second", "Cached"] : [];
     const body = rows.length
       ? table(
           `providers-${stage}`,

@@ -1,5 +1,5 @@
 /**
- * Sessions: those that are open now, and those that were.
+ * Sessions: the open ones and the ended ones.
  *
  * @module
  */
@@ -17,7 +17,7 @@ import { empty, link, row, section, table } from "./components.js";
  * @param {number} now_ms
  */
 export function sessions(view, open, past, now_ms) {
-  const talk = make("a", { href: "/talk", class: "button" }, "Hold a conversation");
+  const talk = make("a", { href: "/talk", class: "button" }, "Start a conversation");
   return [
     section(
       "open",
@@ -27,7 +27,7 @@ export function sessions(view, open, past, now_ms) {
     section(
       "past",
       "Of the past",
-      past.length ? list(view, "past-table", "Sessions of the past", past, now_ms) : empty("None was kept yet."),
+      past.length ? list(view, "past-table", "Ended sessions", past, now_ms) : empty("None is stored yet."),
     ),
   ];
 }

@@ -1,8 +1,8 @@
 /**
- * The way to the server's figures: the operator's key, kept in this tab alone, and what the server answers to it.
+ * Signing in: the operator's key, stored in this tab alone, and the server's answers to it.
  *
- * The key is in no address and no cookie (which other ports of the same host would be sent). A new tab asks the other
- * tabs of this dashboard for it, so that a link opens what it shows.
+ * The key is in no address and no cookie (browsers send cookies to other ports of the same host, too). A new tab
+ * requests it from the other tabs of this dashboard, so that a link opens its view.
  *
  * @module
  */
@@ -15,12 +15,12 @@ const TABS_MS = 250;
 /**
  * @typedef {object} Refusal
  * @property {number} status 0: the server could not be reached
- * @property {string} words what to tell the person
+ * @property {string} words the message for the operator
  */
 /** @typedef {{ok: true, data: any} | ({ok: false} & Refusal)} Answer */
 
 export class OperatorKey {
-  /** @param {() => void} onSignedOut in another tab */
+  /** @param {() => void} onSignedOut called when another tab signs out */
   constructor(onSignedOut) {
     this.key = sessionStorage.getItem(STORAGE_NAME) ?? "";
     this.tabs = new BroadcastChannel(STORAGE_NAME);
@@ -36,7 +36,7 @@ export class OperatorKey {
   }
 
   /**
-   * Whether another tab of this dashboard had a key; it is this one's then.
+   * Take the key of another tab of this dashboard; return whether there was one.
    *
    * @returns {Promise<boolean>}
    */
@@ -57,7 +57,7 @@ export class OperatorKey {
     sessionStorage.setItem(STORAGE_NAME, key);
   }
 
-  /** Forget the key, in every tab. */
+  /** Delete the key, in every tab. */
   signOut() {
     this.clear();
     this.tabs.postMessage("out");
@@ -84,7 +84,7 @@ export class OperatorKey {
       if (answer.ok) return { ok: true, data: await answer.json() };
       return { ok: false, ...(await refusal(answer)) };
     } catch {
-      return { ok: false, status: 0, words: "The server can't be reached. This page tries again by itself." };
+      return { ok: false, status: 0, words: "The server can't be reached. This page retries automatically." };
     }
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Where the second goes: what users waited for, stage by stage, on one bar; what ran hidden behind it apart.
+ * Latency by stage: the mean critical path on one bar; hidden time is shown apart.
  *
  * @module
  */
@@ -10,14 +10,14 @@ import { whole } from "./figures.js";
 
 /** @typedef {Record<string, any>} StageStats */
 
-/** The stages in the order in which a user meets them; others come after. */
+/** The stages in the order of a turn; others come after. */
 const ORDER = ["endpoint", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback"];
 
-/** A part of the bar that is narrower than this has no figure in it. */
+/** A narrower part of the bar has no figure in it. */
 const ROOM = 0.06;
 
 /**
- * The stages but the total, in order.
+ * Return the stages without the total, in order.
  *
  * @param {{stages: StageStats[]}} stats
  */
@@ -33,20 +33,20 @@ export function totalOf({ stages }) {
 
 /**
  * @param {any} stats
- * @param {number} limit_ms of the whole
+ * @param {number} limit_ms the total limit
  */
 export function second(stats, limit_ms) {
   const measured = totalOf(stats)?.count ?? 0;
   const stages = stagesOf(stats);
-  // A stage that some turns do not have counts as nothing in these, so that the parts sum to the mean of the whole.
+  // A stage that a turn lacks counts as 0 ms, so that the parts sum to the mean of the total.
   const waits = stages.map((each) => ({ ...each, ms: measured ? (each.critical_ms * each.count) / measured : 0 }));
   const hidden = stages.map((each) => ({ ...each, ms: measured ? (each.hidden_ms * each.count) / measured : 0 }));
   const sum_ms = sum(waits);
   const length_ms = 1.05 * Math.max(sum_ms, limit_ms, sum(hidden));
   return [
     make("p", { class: "says" }, sentence(waits, sum_ms)),
-    bar("waited", "Waited for, on average", waits, length_ms, limit_ms),
-    ...(sum(hidden) < 0.5 ? [] : [bar("hidden", "Ran hidden meanwhile", hidden, length_ms, null)]),
+    bar("waited", "Mean critical path", waits, length_ms, limit_ms),
+    ...(sum(hidden) < 0.5 ? [] : [bar("hidden", "Hidden meanwhile", hidden, length_ms, null)]),
     legend(waits, hidden, limit_ms),
   ];
 }
@@ -62,7 +62,7 @@ function sum(parts) {
  */
 function sentence(waits, sum_ms) {
   const longest = waits.toSorted((a, b) => b.ms - a.ms)[0];
-  if (!longest || sum_ms <= 0) return "Nothing was waited for.";
+  if (!longest || sum_ms <= 0) return "There was no wait.";
   const words = `Users waited longest for “${stageName(longest.stage)}”: `;
   return `${words}${whole(longest.ms)} of ${whole(sum_ms)} ms on average.`;
 }

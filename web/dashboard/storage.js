@@ -1,5 +1,5 @@
 /**
- * The notice of stores that fail: which, since when, and what that means for users.
+ * The notice of failing stores: which, since when, and the effect on users.
  *
  * @module
  */
@@ -30,12 +30,12 @@ const REASONS = {
 };
 
 const MEANS =
-  "Calls go on and no user is refused. What can’t be stored now waits in memory, and is stored when the store works " +
+  "Sessions go on and no user is refused. Data that can’t be stored now waits in memory, and is stored when the store works " +
   "again; a server that ends before loses it. The log’s event storage_failed names the file and the reason.";
 
 /**
  * @param {Trouble[]} failures
- * @returns {Node[]} nothing while nothing is wrong
+ * @returns {Node[]} empty while all stores work
  */
 export function storageNotice(failures) {
   if (!failures.length) return [];

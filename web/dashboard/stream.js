@@ -1,12 +1,12 @@
 /**
- * What the server tells as it happens: `GET /v1/turns/stream`, read by `fetch`, since an `EventSource` can't show a key.
+ * The live stream: `GET /v1/turns/stream`, read by `fetch`, since an `EventSource` can't send a key.
  *
  * @module
  */
 
 /** @typedef {{kind: string, id: string, data: any}} StreamEvent */
 
-/** How long to wait before the line is opened again: doubled at each failure, up to the last. */
+/** The wait before the stream is opened again: doubled at each failure, up to the last. */
 const FIRST_PAUSE_MS = 500;
 const LAST_PAUSE_MS = 8000;
 
@@ -73,7 +73,7 @@ export async function follow(operator, onEvent, changed, signal) {
         }
       }
     } catch {
-      // The line broke, or the page has left it: both end below.
+      // The stream broke, or the page closed it: both end below.
     }
     if (signal.aborted) return;
     changed("waiting");

@@ -1,5 +1,5 @@
 /**
- * Turns as a list: how long each took, where its time went, and why, in a line; each leads to its own page.
+ * Turns as a list: a line with the latency, its stages and the reason; each links to the turn's page.
  *
  * @module
  */

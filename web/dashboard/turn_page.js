@@ -1,5 +1,5 @@
 /**
- * One turn: why it took as long as it did, drawn in time, and all that is known of it.
+ * One turn: the reason for its latency, its waterfall, and its record.
  *
  * @module
  */
@@ -9,6 +9,9 @@ import { make } from "../elements.js";
 import { clock, count, ms, share, usd, whole } from "./figures.js";
 import { empty, link, row, section, table } from "./components.js";
 import { ACTIONS, MARKS, culprit, why } from "./why.js";
+
+/** The parts of stages, by name. @type {Record<string, string>} */
+const PARTS = { stt_final: "final transcript", gate_wait: "end of turn", connect: "LLM connection" };
 
 /** @typedef {import("../turns.js").TurnRecord} TurnRecord */
 /** @typedef {import("./address.js").View} View */
@@ -23,13 +26,13 @@ export function turnPage(view, turn, now_ms) {
     make("p", {}, link(view, { turn: "" }, { class: "back" }, "← Back")),
     head(turn, now_ms),
     answer(turn),
-    section("waterfall", "The waterfall", card(turn), ...marks(turn)),
+    section("waterfall", "Waterfall", card(turn), ...marks(turn)),
     make(
       "div",
       { class: "columns" },
-      section("words", "As it was played", ...words(turn)),
-      section("done", "What was done", ...done(turn)),
-      section("speculation", "Started early", ...speculation(turn)),
+      section("words", "Text as played", ...words(turn)),
+      section("done", "Actions and requests", ...done(turn)),
+      section("speculation", "Speculative replies", ...speculation(turn)),
       section("cost", "Cost and tokens", cost(turn)),
     ),
     section("facts", "All else", facts(view, turn)),
@@ -46,7 +49,7 @@ function head(turn, now_ms) {
   return make("div", { class: "head" }, make("h2", {}, question), make("p", { class: "faint" }, facts.join(" · ")));
 }
 
-/** @param {TurnRecord} turn the one sentence, and what would move it */
+/** @param {TurnRecord} turn to explain, with the setting that would change it */
 function answer(turn) {
   const bad = turn.total_verdict === "over" || turn.outcome === "failed";
   const says = make("p", { class: bad ? "says alarm" : "says" }, why(turn));
@@ -54,13 +57,13 @@ function answer(turn) {
   if (!breach) return make("div", { class: "answer" }, says);
   const setting = make("code", {}, breach.setting.replace("NAME", turn.agent));
   const first =
-    breach.stage === "total" ? "The whole broke its limit first" : `“${stageName(breach.stage)}” broke its limit first`;
+    breach.stage === "total" ? "The total broke its limit first" : `“${stageName(breach.stage)}” broke its limit first`;
   const same = culprit(turn)?.stage === breach.stage;
-  const lead = same ? "What would move it: " : `${first}, by ${breach.over_ms} ms. What would move that: `;
+  const lead = same ? "Setting to change: " : `${first}, by ${breach.over_ms} ms. Setting to change: `;
   return make("div", { class: "answer" }, says, make("p", {}, lead, setting));
 }
 
-/** @param {TurnRecord} turn each mark in time, and whether the user waited for what it ends */
+/** @param {TurnRecord} turn whose marks are listed, each with whether the user waited for its stage */
 function marks(turn) {
   const { marks, projected } = turn;
   const began_ms = marks.voiced_last ?? Math.min(...Object.values(marks));
@@ -78,7 +81,7 @@ function marks(turn) {
     if (expected) cells.push(mark in projected ? ms(projected[mark]) : "");
     return row(name, cells, on ? { class: "critical" } : {});
   });
-  const until = make("th", { scope: "col", class: "words" }, "Waited for until then");
+  const until = make("th", { scope: "col", class: "words" }, "Critical until then");
   const heads = ["Mark", "ms", until, "Total expected then"];
   return [pinLegend(), table("marks", "The marks of this turn", expected ? heads : heads.slice(0, 3), rows)];
 }
@@ -86,8 +89,8 @@ function marks(turn) {
 /** @param {string} mark */
 export function markName(mark) {
   if (MARKS[mark]) return MARKS[mark];
-  if (mark.startsWith("held_")) return "Server held up from here";
-  return mark.startsWith("released_") ? "Server free again" : mark;
+  if (mark.startsWith("held_")) return "Event loop stalled";
+  return mark.startsWith("released_") ? "Event loop runs again" : mark;
 }
 
 /** @param {number} value */
@@ -95,9 +98,9 @@ function signed(value) {
   return value < 0 ? `−${-value}` : String(value);
 }
 
-/** @param {TurnRecord} turn its latency as the talk page draws it, with the marks pinned to the bar of the whole */
+/** @param {TurnRecord} turn to draw as on the talk page, with its marks on the bar of the total */
 function card(turn) {
-  const drawn = latencyCard({ ...turn, breach: null }, true); // what broke its limit stands above
+  const drawn = latencyCard({ ...turn, breach: null }, true); // the breach is shown above
   const bar = drawn.querySelector(".track.whole");
   if (!bar) return drawn;
   const began_ms = turn.marks.voiced_last ?? Math.min(.../** @type {number[]} */ (Object.values(turn.marks)));
@@ -125,7 +128,7 @@ function pinLegend() {
 /** @param {TurnRecord} turn */
 function words({ user_text, agent_text, played_text, filler, outcome }) {
   if (!user_text && !agent_text) {
-    return [empty("The words were not kept. ", make("code", {}, "records.text"), " is the setting that decides.")];
+    return [empty("The texts were not stored. ", make("code", {}, "records.text"), " is the setting for it.")];
   }
   const said = make("div", { class: "words" });
   if (filler) said.append(make("em", {}, `${filler} `), make("span", { class: "faint" }, "(a filler) "));
@@ -135,7 +138,7 @@ function words({ user_text, agent_text, played_text, filler, outcome }) {
       make("span", { class: "cut-mark" }, outcome === "interrupted" ? " ✂ the user spoke " : " ✂ "),
     );
     said.append(make("del", {}, make("span", { class: "unseen" }, "Not played: "), agent_text.slice(played_text.length)));
-  } else said.append(played_text || "Nothing was played.");
+  } else said.append(played_text || "No audio was played.");
   return [
     make("p", { class: "who" }, "User"),
     make("div", { class: "words user" }, user_text || "(nothing was understood)"),
@@ -147,10 +150,10 @@ function words({ user_text, agent_text, played_text, filler, outcome }) {
 /** @param {TurnRecord} turn */
 function done(turn) {
   const took = turn.actions.map((/** @type {string} */ action) => make("li", {}, `It ${ACTIONS[action] ?? action}.`));
-  const list = took.length ? make("ul", { class: "plain" }, ...took) : empty("Nothing was done to save time.");
-  const route = turn.route ? [make("p", { class: "faint" }, `Why that model: ${turn.route}`)] : [];
+  const list = took.length ? make("ul", { class: "plain" }, ...took) : empty("No action was needed.");
+  const route = turn.route ? [make("p", { class: "faint" }, `LLM route: ${turn.route}`)] : [];
   if (!turn.attempts.length) return [list, ...route];
-  const heads = ["Model", "As", "Came to", "Began, ms", "First word, ms", "Cost"];
+  const heads = ["LLM", "Role", "Outcome", "Start, ms", "First token, ms", "Cost"];
   const rows = turn.attempts.map((/** @type {any} */ call) =>
     row(call.provider, [
       call.role,
@@ -160,20 +163,20 @@ function done(turn) {
       usd(call.cost_usd),
     ]),
   );
-  return [list, ...route, table("attempts", "Model requests", heads, rows)];
+  return [list, ...route, table("attempts", "LLM requests", heads, rows)];
 }
 
 /** @param {TurnRecord} turn */
 function speculation({ speculation: its }) {
-  if (!its.starts && !its.refused) return [empty("Nothing was started before the turn was over.")];
+  if (!its.starts && !its.refused) return [empty("No reply was started before the end of turn.")];
   const wasted = its.wasted_input_tokens + its.wasted_output_tokens;
   return [
     definitions([
-      ["Replies started before the turn was over", String(its.starts)],
+      ["Replies started before the end of turn", String(its.starts)],
       ["Of these used", String(its.used)],
-      ["Heard sooner by", ms(its.saved_ms)],
-      ["Not started: it would not have paid", String(its.refused)],
-      ["Tokens for nothing", `${wasted}${its.estimated ? " (reckoned)" : ""}`],
+      ["Latency saved", ms(its.saved_ms)],
+      ["Not started, for their cost", String(its.refused)],
+      ["Wasted tokens", `${wasted}${its.estimated ? " (estimated)" : ""}`],
     ]),
   ];
 }
@@ -183,14 +186,14 @@ function cost({ cost: its, tokens, itl_ms, tokens_per_s }) {
   const unknown = its.whole ? "" : " (not all prices are known)";
   return definitions([
     ["Answer", usd(its.answer_usd)],
-    ["Models that were slower or failed", usd(its.hedge_usd)],
-    ["Replies never played", usd(its.speculation_usd)],
+    ["Hedges and failed requests", usd(its.hedge_usd)],
+    ["Speculative replies not played", usd(its.speculation_usd)],
     ["Voice", usd(its.tts_usd)],
     ...(its.stt_usd === undefined ? [] : [/** @type {[string, string]} */ (["STT", usd(its.stt_usd)])]),
     ["Sum", `${usd(its.usd)}${unknown}`],
-    ["Tokens read, of them cached", `${tokens.input}, ${share(tokens.cached, tokens.input)}`],
-    ["Tokens written", String(tokens.output)],
-    ["Between two tokens", itl_ms === null || itl_ms === undefined ? "–" : `${itl_ms.toFixed(1)} ms`],
+    ["Input tokens, share cached", `${tokens.input}, ${share(tokens.cached, tokens.input)}`],
+    ["Output tokens", String(tokens.output)],
+    ["Time between tokens", itl_ms === null || itl_ms === undefined ? "–" : `${itl_ms.toFixed(1)} ms`],
     ["Tokens a second", whole(tokens_per_s)],
   ]);
 }
@@ -201,7 +204,7 @@ function cost({ cost: its, tokens, itl_ms, tokens_per_s }) {
  */
 function facts(view, turn) {
   const providers = Object.entries(turn.providers).map(([stage, provider]) => `${stage} ${provider}`);
-  const parts = Object.entries(turn.parts).map(([part, value]) => `${part} ${value} ms`);
+  const parts = Object.entries(turn.parts).map(([part, value]) => `${PARTS[part] ?? part} ${value} ms`);
   const session = link(
     { ...view, view: "turns", turn: "", session: turn.session, order: "newest" },
     {},
@@ -219,14 +222,14 @@ function facts(view, turn) {
     [
       "Measured",
       turn.latency_source === "reported"
-        ? "at the user"
+        ? "by the client"
         : turn.latency_source === "estimated"
-          ? "estimated here"
+          ? "estimated by the server"
           : "not played",
     ],
-    ["Time without a name", ms(turn.unattributed_ms)],
-    ["Connecting to the voice, hidden", turn.tts_connect_hidden_ms === null ? "" : ms(turn.tts_connect_hidden_ms)],
-    ["Connecting to STT, hidden", turn.stt_connect_hidden_ms === null ? "" : ms(turn.stt_connect_hidden_ms)],
+    ["Unattributed time", ms(turn.unattributed_ms)],
+    ["TTS connection, hidden", turn.tts_connect_hidden_ms === null ? "" : ms(turn.tts_connect_hidden_ms)],
+    ["STT connection, hidden", turn.stt_connect_hidden_ms === null ? "" : ms(turn.stt_connect_hidden_ms)],
     ["Language", turn.language ?? ""],
     ["Route", turn.pool ?? ""],
     ["A/B arm", turn.arm ?? ""],

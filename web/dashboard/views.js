@@ -1,5 +1,5 @@
 /**
- * What each view asks the server for, and the pieces that it is drawn of.
+ * The views: the data that each loads, and the pieces that it draws.
  *
  * @module
  */
@@ -18,12 +18,12 @@ import { turnPage } from "./turn_page.js";
 /** @typedef {import("./address.js").View} View */
 /** @typedef {import("./address.js").Window} Window */
 /** @typedef {import("./components.js").Piece} Piece */
-/** @typedef {(signal: AbortSignal, ...paths: string[]) => Promise<any[] | null>} Request null: not all of it could be had */
+/** @typedef {(signal: AbortSignal, ...paths: string[]) => Promise<any[] | null>} Request null: a part could not be loaded */
 
-/** So many turns, or sessions, are listed at once. */
+/** Turns or sessions on one page of a list. */
 const PAGE = 50;
 
-/** So many are had with one question, at most. */
+/** The most that one request returns. */
 const MOST = 200;
 
 /** The chart's steps; the store counts whole minutes, so the shortest window is drawn within a longer one. */
@@ -33,7 +33,7 @@ const STEPS = /** @type {Record<Window, [Window, number]>} */ ({
   "24h": ["24h", 1_800_000],
 });
 
-/** Figures of so many turns move little with one more: they are asked for again only after a while. */
+/** From this many turns on, one more changes little: the figures are loaded again only after a while. */
 const MANY = 1000;
 const STALE_MS = 10_000;
 
@@ -42,7 +42,7 @@ export class Views {
    * @param {Request} request
    * @param {(changes: Partial<View>) => void} go to another view
    * @param {import("./live_turns.js").Now} now
-   * @param {HTMLElement} place where they are shown
+   * @param {HTMLElement} place their container
    */
   constructor(request, go, now, place) {
     this.request = request;
@@ -50,15 +50,15 @@ export class Views {
     this.now = now;
     this.place = place;
     this.chart = new Chart();
-    /** The list of turns, as long as it has grown. @type {any[]} */
+    /** The turns that are listed so far. @type {any[]} */
     this.listed = [];
-    /** Where it ends; null: there are no more. @type {string | null} */
+    /** The `next` of the last page; null: there are no more. @type {string | null} */
     this.next = null;
-    /** Figures of many turns by what was asked; bounded by the windows of one view. */
+    /** Figures of many turns by request; bounded by the windows of one view. */
     this.cached = /** @type {Map<string, {stats: any, at_ms: number}>} */ (new Map());
   }
 
-  /** Another view was chosen, or another person came. */
+  /** Drop the data of the last view, or of the last operator. */
   clearCache() {
     this.listed = [];
     this.next = null;
@@ -69,7 +69,7 @@ export class Views {
    * @param {View} view
    * @param {any} about the server
    * @param {AbortSignal} signal another view was chosen
-   * @returns {Promise<Piece[] | null>} null: it could not be had, and the page says why
+   * @returns {Promise<Piece[] | null>} null: it could not be loaded, and the page says why
    */
   pieces(view, about, signal) {
     if (view.turn) return this.turn(view, signal);
@@ -114,7 +114,7 @@ export class Views {
    * @param {AbortSignal} signal
    */
   async turns(view, signal) {
-    if (this.listed.length > MOST) return this.list(view, signal); // so long a list stays as it is
+    if (this.listed.length > MOST) return this.list(view, signal); // a list of this length is not updated
     const limit = Math.max(PAGE, this.listed.length);
     const got = await this.request(signal, turns(view, { order: view.order, limit }, Date.now()));
     if (!got) return null;
@@ -190,7 +190,7 @@ export class Views {
 
 /** @param {View} view */
 function none(view) {
-  if (view.window === "24h" || view.session) return empty("No turn is like that.");
+  if (view.window === "24h" || view.session) return empty("No turn matches.");
   const longer = link(view, { window: "24h" }, { class: "button" }, "Show the last 24 hours");
-  return empty(`No turn in ${SPANS[view.window]} is like that. `, longer);
+  return empty(`No turn in ${SPANS[view.window]} matches. `, longer);
 }

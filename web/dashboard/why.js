@@ -1,5 +1,5 @@
 /**
- * Why a turn was slow, in one plain sentence. No DOM.
+ * Explain in one sentence why a turn was slow. No DOM.
  *
  * @module
  */
@@ -8,48 +8,48 @@ import { stageName } from "../latency_bar.js";
 
 /** @typedef {import("../turns.js").TurnRecord} TurnRecord */
 
-/** The end of the turn, where no ear is to blame. @type {Record<string, (ms: number) => string>} */
+/** The stage `endpoint` by its owner, where that is not the STT. @type {Record<string, (ms: number) => string>} */
 const ENDED = {
   settings: (ms) => `it took ${ms} ms to be sure that the user had finished`,
-  client: (ms) => `it took ${ms} ms until the client wanted an answer`,
-  server: (ms) => `the server took ${ms} ms to ask the model`,
+  client: (ms) => `it took ${ms} ms until the client requested an answer`,
+  server: (ms) => `the server took ${ms} ms to send the LLM request`,
 };
 
-/** What a stage did, with whom and for how long put in. @type {Record<string, (who: string, ms: number) => string>} */
+/** The other stages, each by its owner and duration. @type {Record<string, (owner: string, ms: number) => string>} */
 const DID = {
-  endpoint: (who, ms) => `the STT ${who} was late with its text, ${ms} ms until the LLM request`,
-  llm_ttft: (who, ms) => `the model${who && ` ${who}`} took ${ms} ms to its first words`,
-  first_clause: (who, ms) => `the model${who && ` ${who}`} took ${ms} ms to finish its first clause`,
-  tts_ttfb: (who, ms) => `the voice${who && ` ${who}`} took ${ms} ms to its first sound`,
-  overhead: (_, ms) => `the server itself held it up for ${ms} ms`,
-  playback: (_, ms) => `the sound took ${ms} ms to reach the user`,
+  endpoint: (owner, ms) => `the STT ${owner} was late with its text, ${ms} ms until the LLM request`,
+  llm_ttft: (owner, ms) => `the LLM${owner && ` ${owner}`} took ${ms} ms to its first token`,
+  first_clause: (owner, ms) => `the LLM${owner && ` ${owner}`} took ${ms} ms to finish its first clause`,
+  tts_ttfb: (owner, ms) => `the TTS${owner && ` ${owner}`} took ${ms} ms to its first audio`,
+  overhead: (_, ms) => `the server itself took ${ms} ms`,
+  playback: (_, ms) => `playback took ${ms} ms`,
 };
 
-/** What the marks are, in words. */
+/** The names of the marks on the page. */
 export const MARKS = /** @type {Record<string, string>} */ ({
-  voiced_last: "Last sound of the user, or their request",
+  voiced_last: "User's last voiced sample (t0), or request",
   flushed: "Final transcript requested",
-  transcribed: "Text final",
-  ended: "Turn judged to be over",
+  transcribed: "Final transcript",
+  ended: "End of turn",
   requested: "Reply requested",
-  llm_requested: "Question sent to the model",
-  connected: "Model's provider connected",
-  first_delta: "First words of the model",
-  first_clause: "First clause given to the voice",
-  first_sound: "First sound of the voice",
-  gate_opened: "Gate opened: the answer may leave",
-  first_sent: "First sound sent",
-  first_audible: "Heard by the user",
-  last_delta: "Last words of the model",
+  llm_requested: "LLM request sent",
+  connected: "LLM connected",
+  first_delta: "LLM first token",
+  first_clause: "First clause sent to TTS",
+  first_sound: "TTS first byte",
+  gate_opened: "Release gate opened",
+  first_sent: "First audio sent",
+  first_audible: "First audible sample at the client",
+  last_delta: "LLM last token",
   filler_sent: "Filler sent",
   filler_audible: "Filler audible",
 });
 
 /** @type {Record<string, string>} */
 export const ACTIONS = {
-  hedge: "started a second model",
-  fallback: "went over to another provider",
-  continuation: "let another model finish the answer",
+  hedge: "started a second LLM",
+  fallback: "fell back to another provider",
+  continuation: "let another LLM continue the answer",
   short_clause: "spoke a shorter first clause",
   filler: "said a filler",
   apology: "apologised",
@@ -74,7 +74,7 @@ export function culprit(turn) {
 }
 
 /**
- * One sentence.
+ * Return the sentence.
  *
  * @param {TurnRecord} turn
  */
@@ -96,8 +96,8 @@ function blame(stage) {
 /** @param {any} stage */
 function deed({ stage, owner, waited_ms }) {
   if (stage === "endpoint" && ENDED[owner]) return ENDED[owner](waited_ms);
-  const who = ENDED[owner] ? "" : owner;
-  return DID[stage]?.(who, waited_ms) ?? `${stageName(stage)} took ${waited_ms} ms`;
+  const named = ENDED[owner] ? "" : owner;
+  return DID[stage]?.(named, waited_ms) ?? `${stageName(stage)} took ${waited_ms} ms`;
 }
 
 /**
@@ -112,6 +112,6 @@ function within(turn, stage) {
 /** @param {TurnRecord} turn */
 function unplayed(turn) {
   const reason = turn.reason ? ` (${turn.reason})` : "";
-  if (turn.outcome === "failed") return `It failed before anything was played${reason}.`;
-  return `Nothing of it was played: ${turn.outcome}${reason}.`;
+  if (turn.outcome === "failed") return `The turn failed before any audio was played${reason}.`;
+  return `No audio was played: ${turn.outcome}${reason}.`;
 }
