@@ -56,14 +56,14 @@ def test_the_same_key_twice() -> None:
 
 def test_two_different_keys_are_refused() -> None:
     """Which of them counts must not depend on who reads, a proxy or we."""
-    with pytest.raises(AuthError, match="by authorization and one by api-key") as refused:
+    with pytest.raises(AuthError, match=r"\(authorization, api-key\)") as refused:
         secret_of(("Authorization", f"Bearer {KEY}"), ("api-key", "vp_other"))
     assert KEY not in refused.value.why
 
 
 def test_two_authorization_lines_are_refused() -> None:
     """Likewise."""
-    with pytest.raises(AuthError, match="send only one"):
+    with pytest.raises(AuthError, match="Expected one credential"):
         secret_of(("Authorization", f"Bearer {KEY}"), ("Authorization", "Bearer other"))
 
 

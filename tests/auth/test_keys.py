@@ -237,6 +237,6 @@ def test_a_damaged_file_of_secrets_is_refused(tmp_path: Path, now_s: int) -> Non
     file = tmp_path / FILE_NAME
     file.write_bytes(b"damaged" * 200)
     file.chmod(0o600)
-    with pytest.raises(ConfigError, match="tokens that were given out stop working"):
+    with pytest.raises(ConfigError, match="issued API keys and tokens stop working"):
         KeyStore(tmp_path).keyring(now_s)
     assert file.read_bytes() == b"damaged" * 200

@@ -51,7 +51,7 @@ def test_too_few_turns_are_undecidable() -> None:
     compared = compare(turns(500), turns(71), p95_ms=50, misses=0.01)
     assert not compared.enough
     assert compare(turns(500), turns(72), p95_ms=50, misses=0.01).enough
-    assert "too few to tell: expected 72 of each" in list(table(compared))
+    assert "too few turns: expected 72 of each" in list(table(compared))
 
 
 def test_a_turn_that_failed_is_missed_and_the_slowest() -> None:

@@ -95,10 +95,10 @@ def test_premature_end_of_turn_is_reported() -> None:
     answer = what_if(patient, Changes({"silence_ms": 300}))
     hasty, last = answer.rows
     assert (hasty.was, last.was is not None) == (None, True)
-    assert "taken for the end: the user goes on after" in hasty.why
+    assert "taken for the end of turn: the user goes on after" in hasty.why
     assert hasty.would_be is not None
     assert hasty.would_be.user_text == "what time is it"
-    assert "cut off, in the user's pause" in "\n".join(table(answer))
+    assert "cut off, before the user went on" in "\n".join(table(answer))
 
 
 def test_merged_turns_are_reported() -> None:
@@ -145,7 +145,7 @@ def test_an_answer_that_would_come_after_the_recorded_goodbye_is_explained() -> 
     late = what_if(learned("answer"), Changes({"silence_ms": 4_000, "end_of_turn": "silence"}))
     text = "\n".join(table(late))
     assert "abandoned instead of completed" in text
-    assert "hung up when they did in the recording" in text
+    assert "hung up at the time of the recording" in text
     assert "hung up" not in "\n".join(table(what_if(learned("answer"), Changes())))
 
 

@@ -88,7 +88,7 @@ async def test_transcriber_that_ends_without_text_has_failed() -> None:
         await transcriber.script.nth(0)
         transcriber.streams[0].close()
     (results,) = measuring.result()
-    assert (results.error, results.final_ms) == ("it ended without a text", None)
+    assert (results.error, results.final_ms) == ("the STT ended without a transcript", None)
 
 
 @pytest.mark.parametrize(

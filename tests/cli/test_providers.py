@@ -174,7 +174,7 @@ async def test_probe_calls_each_provider_with_a_key(voicepipe: Any, tmp_path: Pa
     assert len(probes) == 2
     assert "FAILED  corner/small" in probes[0]
     assert "no such model" in probes[0]
-    assert probes[0].endswith("; it lists smaller")
+    assert probes[0].endswith("; the provider lists smaller")
     assert probes[1].startswith("    ok  yard/big  first after ")
     assert probes[1].endswith("Hello.")
 
@@ -217,7 +217,7 @@ async def test_probe_calls_stt_and_tts(voicepipe: Any, tmp_path: Path, stt: Fake
     chosen = ("providers", "mine", "theirs", "--probe")
     ran = await voicepipe(*chosen, STT_KEY=deepgram_stt.KEY, VOICE_KEY=cartesia_tts.KEY)
     assert ran.status == 0, ran.out
-    assert "asking 0 models, 1 STTs and 1 TTSs, for about 0.3075 USD, and 1 of which no price" in ran.err
+    assert "probing 0 models, 1 STTs and 1 TTSs, for about 0.3075 USD, plus 1 without a known price" in ran.err
     results = [line.split() for line in ran.out.splitlines() if line.startswith("    ")]
     assert [line[:2] for line in results] == [["ok", "mine/nova-3"], ["ok", "theirs/sonic-3"]]
     assert " ".join(results[0]).endswith('transcribed "The quick brown fox."')
@@ -270,7 +270,7 @@ async def test_unhealthy_models_of_the_running_server_are_listed(voicepipe: Any)
     assert ran.status == 0, ran.err
     assert keys == ["Bearer vp-operator"]
     marked = [line for line in ran.out.splitlines() if line.startswith("    NOW")]
-    assert marked == ["    NOW left alone for 41 s; operator action needed: 401: no such key"]
+    assert marked == ["    NOW circuit breaker open for 41 s; operator action needed: 401: no such key"]
 
 
 def test_a_wrong_name_is_refused_before_anything_else(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ async def test_silence_is_no_question(fake_server: Any) -> None:
 async def test_a_server_that_wants_a_key_says_so_and_takes_it(fake_server: Any) -> None:
     async with fake_server() as server:
         key = ApiKeys(server.folder / "data").create("acme", now_s=1).text
-        with pytest.raises(CallRefused, match="No credential came") as refused:
+        with pytest.raises(CallRefused, match="Expected a credential, got none") as refused:
             async with connect(server.url):
                 pass
         assert (refused.value.status, refused.value.code) == (401, "missing_credential")
@@ -185,7 +185,7 @@ async def test_refused_settings_and_invalid_events_fail_the_call() -> None:
         await line.send("hello")
         await line.wait_closed()
 
-    for talk, why in ((refuse, "not that voice"), (rubbish, "no Realtime event")):
+    for talk, why in ((refuse, "not that voice"), (rubbish, "expected a Realtime event")):
         async with _serving(talk) as url:
             with pytest.raises(CallFailed, match=why):
                 async with connect(url):

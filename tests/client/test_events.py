@@ -99,7 +99,7 @@ def test_events_that_matter_are_typed(event: dict[str, Any], read: e.ServerEvent
     ],
 )
 def test_what_is_no_event_fails_the_call(raw: str | bytes) -> None:
-    with pytest.raises(CallFailed, match="no Realtime event"):
+    with pytest.raises(CallFailed, match="expected a Realtime event"):
         e.read(raw)
 
 

@@ -119,8 +119,8 @@ def test_a_failed_answer_is_one_and_says_why() -> None:
 
 def test_timeout_reports_the_progress() -> None:
     assert collected().progress() == "the server detected no speech"
-    assert collected(QUESTION_EVENTS[0]).progress() == "the server detects speech and no end of it"
-    assert collected(*QUESTION_EVENTS).progress() == "the server received the turn and did not answer"
+    assert collected(QUESTION_EVENTS[0]).progress() == "the server detected speech and no end of turn"
+    assert collected(*QUESTION_EVENTS).progress() == "the server received the turn and sent no answer"
     assert (
         collected(*QUESTION_EVENTS[:2], (1, e.TranscriptionCompleted(""))).progress()
         == "the server detected speech and no words"

@@ -165,7 +165,7 @@ def test_another_address_is_another_server(written: Path) -> None:
 
 
 def test_address_is_required_only_when_the_provider_is_used(written: Path) -> None:
-    with pytest.raises(ConfigError, match=r"providers\.flo2\.base_url: k is 'flo2/x', whose address only you know"):
+    with pytest.raises(ConfigError, match=r"providers\.flo2\.base_url: k is 'flo2/x', which has no default address"):
         read(written, "", FLO2_API_KEY="f").connection(Spec("flo2", "x"), key="k")
     given = read(written, "[providers.flo2]\nbase_url = 'https://flo2.example/v1'", FLO2_API_KEY="f")
     connection = given.connection(Spec("flo2", "x"), key="k")
@@ -265,7 +265,7 @@ def test_text_is_stored_on_loopback_or_when_configured(written: Path, host: str,
         ),
         (
             "[records]\nurl = 'mysql://me:hunter2@db'\n",
-            "records.url: expected an address that begins with postgresql://, got something else",
+            "records.url: expected an address that begins with postgresql://, got another one",
         ),
         (
             "[records]\nkeep_days = -1\n",

@@ -173,7 +173,7 @@ async def test_a_stalled_engine_is_a_timeout(run_daemon: RunDaemon) -> None:
     async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(WAIT_S):
         short_timeout = ProviderSettings(kind="local", options=settings.options, idle_timeout_ms=50)
         job = await send_job(short_timeout, "a")
-        with pytest.raises(StageTimeout, match="nothing came for 50 ms"):
+        with pytest.raises(StageTimeout, match="no data for 50 ms"):
             await job.next()
         assert await asyncio.to_thread(echo.tasks[0].cancelled.wait, WAIT_S)
         echo.open(1)
@@ -291,7 +291,7 @@ async def test_leaving_is_seen_by_the_engine(run_daemon: RunDaemon) -> None:
 async def test_other_languages_are_refused(run_daemon: RunDaemon, language: str) -> None:
     """By name, and before the user has said anything."""
     async with run_daemon({"stt": Echo}) as settings:
-        with pytest.raises(StageRefused, match=f"English only, got the language '{language}'"):
+        with pytest.raises(StageRefused, match=f"expected the language English, got '{language}'"):
             async with open_transcriber(SPEC, settings).open(
                 TranscriptionOptions(model="moonshine-tiny", language=language)
             ):

@@ -247,7 +247,7 @@ async def test_stall_in_a_turn(vendor: FakeAssemblyAi, make_transcriber: MakeTra
         assert await next_text(stream) == Interim(1, "yes")
         push(stream, SECOND)
         stream.flush(1)
-        with pytest.raises(StageTimeout, match="nothing came for 50 ms"):
+        with pytest.raises(StageTimeout, match="no data for 50 ms"):
             await next_text(stream)
 
 
@@ -311,8 +311,8 @@ async def test_message_that_says_nothing_to_us(
     ("message", "why"),
     [
         ('{"type": "Error"}', r"\(0: no reason\)"),
-        ('{"type": "Turn", "words": [1]}', "expected a message of its own"),
-        ("words", "expected a message of its own"),
+        ('{"type": "Turn", "words": [1]}', "expected a message of the vendor's API"),
+        ("words", "expected a message of the vendor's API"),
         (b"\x00\x01", "expected text, got 2 bytes"),
     ],
 )

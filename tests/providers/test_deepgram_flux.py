@@ -237,7 +237,7 @@ async def test_stall_in_a_turn(vendor: FakeFlux, make_transcriber: MakeTranscrib
         await call.say(turn_info("StartOfTurn", "yes", 0, 500))
         assert await next_text(stream) == Interim(1, "yes")
         stream.flush(1)
-        with pytest.raises(StageTimeout, match="nothing came for 50 ms"):
+        with pytest.raises(StageTimeout, match="no data for 50 ms"):
             await next_text(stream)
 
 
@@ -278,8 +278,8 @@ async def test_message_that_says_nothing_to_us(
         ('{"type": "Error", "code": "INTERNAL_SERVER_ERROR", "description": "Broke."}', r"\(Broke\.\)"),
         ('{"type": "Error", "code": "INTERNAL_SERVER_ERROR"}', r"\(INTERNAL_SERVER_ERROR\)"),
         ('{"type": "Error"}', r"\(no reason\)"),
-        ('{"type": "TurnInfo", "words": [1]}', "expected a message of its own"),
-        ("words", "expected a message of its own"),
+        ('{"type": "TurnInfo", "words": [1]}', "expected a message of the vendor's API"),
+        ("words", "expected a message of the vendor's API"),
         (b"\x00\x01", "expected text, got 2 bytes"),
     ],
 )

@@ -317,7 +317,7 @@ async def test_silence_is_no_stall_unless_a_flush_waits(
             async with asyncio.timeout(0.2):
                 await anext(aiter(stream))
         stream.flush(1)
-        with pytest.raises(StageTimeout, match="nothing came for 50 ms"):
+        with pytest.raises(StageTimeout, match="no data for 50 ms"):
             await next_text(stream)
 
 
@@ -374,10 +374,10 @@ async def test_message_that_says_nothing_to_us(
         ('{"type": "Error", "description": "Could not process audio.", "message": "x"}', r"\(Could not process audio"),
         ('{"type": "Error", "err_code": "E", "err_msg": "Worse."}', r"\(Worse\.\)"),
         ('{"type": "Error"}', r"\(no reason\)"),
-        ('{"err_code": "E", "err_msg": "x"}', "expected a message of its own"),
-        ('{"type": "Results", "channel": {}, "start": 0, "duration": 1}', "expected a message of its own"),
-        ("[1]", "expected a message of its own"),
-        ("words", "expected a message of its own"),
+        ('{"err_code": "E", "err_msg": "x"}', "expected a message of the vendor's API"),
+        ('{"type": "Results", "channel": {}, "start": 0, "duration": 1}', "expected a message of the vendor's API"),
+        ("[1]", "expected a message of the vendor's API"),
+        ("words", "expected a message of the vendor's API"),
         (b"\x00\x01", "expected text, got 2 bytes"),
     ],
 )
@@ -399,7 +399,7 @@ async def test_cut_in_the_middle(vendor: FakeDeepgram, make_transcriber: MakeTra
         call = await vendor.nth(0)
         await call.until(lambda: call.received_ms >= 500)
         call.cut()
-        with pytest.raises(StageBroken, match="it was cut"):
+        with pytest.raises(StageBroken, match="without a close frame"):
             await next_text(stream)
         push(stream, SECOND)  # the session has no notice of it yet
         stream.flush(1)

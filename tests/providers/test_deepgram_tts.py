@@ -130,8 +130,8 @@ async def test_message_that_says_nothing_to_us(vendor: FakeAura, make: Make, mes
     [
         (TtsCue(fault=InBandError(message="voice went away")), StageBroken, "voice went away"),
         (TtsCue(fault=InBandError(message="out of credit", code=402)), StageRefused, "no credit"),
-        (TtsCue(fault=Malformed()), StageBroken, "expected a message of its own"),
-        (TtsCue(raw=b""), StageBroken, "no sound"),
+        (TtsCue(fault=Malformed()), StageBroken, "expected a message of the vendor's API"),
+        (TtsCue(raw=b""), StageBroken, "no audio"),
     ],
 )
 async def test_what_is_no_sound(vendor: FakeAura, make: Make, cue: TtsCue, kind: type[Exception], words: str) -> None:

@@ -273,9 +273,9 @@ async def test_a_session_that_grew_old(vendor: FakeScribe, make_transcriber: Mak
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        ('{"type": "partial_transcript"}', "expected a message of its own"),
-        ('{"message_type": "partial_transcript", "text": 5}', "expected a message of its own"),
-        ("[1]", "expected a message of its own"),
+        ('{"type": "partial_transcript"}', "expected a message of the vendor's API"),
+        ('{"message_type": "partial_transcript", "text": 5}', "expected a message of the vendor's API"),
+        ("[1]", "expected a message of the vendor's API"),
         (b"\x00\x01", "expected text, got 2 bytes"),
     ],
 )

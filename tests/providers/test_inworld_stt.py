@@ -228,8 +228,8 @@ async def test_refusals_in_the_stream(
     ("message", "why"),
     [
         (error("It broke.", 13), r"\(It broke\.\)"),
-        ('{"result": {"transcription": {"transcript": 5}}}', "expected a message of its own"),
-        ("[1]", "expected a message of its own"),
+        ('{"result": {"transcription": {"transcript": 5}}}', "expected a message of the vendor's API"),
+        ("[1]", "expected a message of the vendor's API"),
         (b"\x00\x01", "expected text, got 2 bytes"),
     ],
 )

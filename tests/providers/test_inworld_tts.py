@@ -141,9 +141,9 @@ async def test_header_before_the_sound(vendor: FakeInworld, make: Make) -> None:
         (TtsCue(fault=InBandError(message="voice went away")), StageBroken, "voice went away"),
         (TtsCue(fault=InBandError(message="no such voice", code=5)), StageRefused, "no such voice"),
         (TtsCue(fault=InBandError(message="slow down", code=8)), StageRefused, "slow down"),
-        (TtsCue(fault=Malformed()), StageBroken, "expected a message of its own"),
+        (TtsCue(fault=Malformed()), StageBroken, "expected a message of the vendor's API"),
         (TtsCue(fault=Garbage()), StageBroken, "expected text"),
-        (TtsCue(raw=b""), StageBroken, "no sound"),
+        (TtsCue(raw=b""), StageBroken, "no audio"),
     ],
 )
 async def test_what_is_no_sound(

@@ -219,7 +219,7 @@ async def test_a_picture_is_taken_or_refused_in_words(
     """A vendor that takes no pictures gets no request."""
     request = request_to(rules, Said("user", (Text("What is this?"), Image("data:image/png;base64,AAAA"))))
     if rules.text_only:
-        with pytest.raises(StageRefused, match="takes no pictures"):
+        with pytest.raises(StageRefused, match="takes no images"):
             await answer(model, request)
         assert strict_vendor.llm.received == []
     else:

@@ -372,8 +372,8 @@ async def test_a_session_that_grew_old(vendor: FakeWsTranscriber, make_transcrib
         (failed("item_1", "It could not be heard."), r"\(It could not be heard\.\)"),
         ('{"type": "error", "error": "Error in generation", "code": "processing_error"}', r"\(Error in generation\)"),
         ('{"type": "error"}', r"ended its answer with an error"),
-        ('{"kind": "delta"}', "expected a message of its own"),
-        ("[1]", "expected a message of its own"),
+        ('{"kind": "delta"}', "expected a message of the vendor's API"),
+        ("[1]", "expected a message of the vendor's API"),
         (b"\x00\x01", "expected text, got 2 bytes"),
     ],
 )
@@ -398,5 +398,5 @@ async def test_silence_is_no_stall_unless_an_answer_is_due(
             async with asyncio.timeout(0.2):
                 await anext(aiter(stream))
         stream.flush(1)
-        with pytest.raises(StageTimeout, match="nothing came for 50 ms"):
+        with pytest.raises(StageTimeout, match="no data for 50 ms"):
             await next_text(stream)

@@ -191,8 +191,8 @@ async def test_rate_as_an_option(vendor: FakeVendor, settings: Settings) -> None
         (TtsCue(content_type="text/plain", raw=b"out of credit"), StageBroken, "out of credit"),
         (TtsCue(content_type="audio/mpeg"), StageBroken, "expected pcm or wav, got audio/mpeg"),
         (TtsCue(fault=Malformed()), StageBroken, "got mp3"),
-        (TtsCue(raw=b""), StageBroken, "no sound"),
-        (TtsCue(raw=wav_header(24_000)), StageBroken, "no sound"),
+        (TtsCue(raw=b""), StageBroken, "no audio"),
+        (TtsCue(raw=wav_header(24_000)), StageBroken, "no audio"),
         (TtsCue(raw=b"RIFF\0\0\0\0WAVE" + b"junk" + struct.pack("<I", 100_000) + bytes(80_000)), StageBroken, "header"),
     ],
 )

@@ -145,7 +145,7 @@ class TestLiveVoices(LeavesNothing):
     @pytest.mark.parametrize(
         ("fault", "words"),
         [
-            (Malformed(), "expected a message of its own"),
+            (Malformed(), "expected a message of the vendor's API"),
             (Garbage(), "expected text, got 4 bytes"),
             (NoEnd(after=4_800), r"closed the connection \(1000"),
             (InBandError(message="The voice is hoarse."), r"The voice is hoarse\."),
@@ -168,7 +168,7 @@ class TestLiveVoices(LeavesNothing):
         vendor.script.cue(TtsCue(raw=b""))
         _, error = await outcome(synthesizer, voice, "Hello.")
         assert error is not None
-        assert "no sound" in str(error)
+        assert "no audio" in str(error)
         vendor.script.cue(TtsCue(raw=b""))
         assert await speak(synthesizer, voice, "...") == []
 

@@ -180,7 +180,7 @@ class TestLine(LeavesNothing):
         async with dial(peer_at(vendor.base_url), PATH, LINE) as line:
             for _ in range(4):
                 line.send('{"type":"Finalize"}')
-            assert "left 3 messages untaken" in str(await failure(line))
+            assert "left 3 messages unread" in str(await failure(line))
 
     async def test_texts_untaken_by_a_frozen_vendor(
         self, vendor: FakeDeepgram, monkeypatch: pytest.MonkeyPatch
@@ -233,14 +233,14 @@ class TestLine(LeavesNothing):
     @pytest.mark.parametrize(
         ("how", "why", "retryable"),
         [
-            ("cut", "the connection ended: it was cut", True),
+            ("cut", "the connection ended: without a close frame", True),
             ("1000", "closed the connection (1000: no reason)", True),
             ("1011 NET-0001", "closed the connection (1011: NET-0001)", True),
             ("1008 DATA-0000", "closed the connection (1008: DATA-0000)", False),
             ("1002 DATA-0000", "closed the connection (1002: DATA-0000)", False),
             ("4000 key sk-0123456789 is bad", "closed the connection (4000: [key] is bad)", True),
-            ("not-utf-8", "it sent what is not WebSocket", True),
-            ("too-long", "it sent what is not WebSocket", True),
+            ("not-utf-8", "the vendor broke the WebSocket protocol", True),
+            ("too-long", "the vendor broke the WebSocket protocol", True),
         ],
     )
     async def test_end(self, vendor: FakeDeepgram, how: str, why: str, retryable: bool) -> None:
@@ -308,13 +308,13 @@ class TestLine(LeavesNothing):
             port = server.sockets[0].getsockname()[1]
             async with dial(peer_at(f"ws://127.0.0.1:{port}/v1"), PATH, LINE) as line:
                 error = await failure(line)
-        assert "hung up, or what it answered is not a WebSocket" in error.why
+        assert "expected a WebSocket, got a closed connection or another answer" in error.why
         assert error.retryable
 
     @pytest.mark.parametrize(
         ("error", "why"),
         [
-            (socket.gaierror(-2, "Name or service not known"), "its name was not found (DNS)"),
+            (socket.gaierror(-2, "Name or service not known"), "the host name was not found (DNS)"),
             (OSError(113, "No route to host"), "no connection could be made (No route to host)"),
         ],
     )
@@ -329,13 +329,13 @@ class TestLine(LeavesNothing):
     async def test_no_url(self) -> None:
         async with dial(peer_at("ws://"), PATH, LINE) as line:
             error = await failure(line)
-        assert (error.why, error.retryable) == ("its URL is not one", False)
+        assert (error.why, error.retryable) == ("the URL is malformed", False)
 
     async def test_tls_where_there_is_none(self, vendor: FakeDeepgram) -> None:
         async with dial(peer_at(vendor.base_url.replace("ws://", "wss://")), PATH, LINE) as line:
             error = await failure(line)
         assert isinstance(error, StageBroken)
-        assert error.why == "the connection was cut before it was up"
+        assert error.why == "the connection broke while it was opened"
 
 
 def test_gaps() -> None:

@@ -182,7 +182,7 @@ async def test_an_answer_that_says_nothing(empty: ModelEvent, hands: Hands) -> N
     talker = Talker((each for _ in repeat(None) for each in (1.0, empty)), hands)
     events, failure = await answer(talker)
     assert failure is not None
-    assert "nothing but keep-alives or empty pieces came for 20 s" in failure.why
+    assert "only keep-alives or empty pieces for 20 s" in failure.why
     assert len(events) == 19
 
 
@@ -203,7 +203,7 @@ async def test_a_model_that_falls_silent_is_waited_for_no_longer() -> None:
             yield TextDelta("never")
 
     model = LimitedModel(Silent(iter(())), ProviderLimits(max_quiet_s=1))
-    with pytest.raises(StageError, match="came for 1 s"):
+    with pytest.raises(StageError, match="pieces for 1 s"):
         async with model.open(HI) as answered:
             await anext(answered)
 

@@ -58,7 +58,7 @@ async def test_one_project_does_not_take_the_places_of_another(serve: Any, gate:
             await gate.began.wait()
             status, error = await server.refused(headers=mine)
             assert (status, error["code"]) == (503, "server_overloaded")
-            assert error["message"] == "All 1 sessions of project 'mine' are taken."
+            assert error["message"] == "Too many sessions in project 'mine' (limit 1)."
             async with server.connect(headers=theirs):
                 gate.go.set()
         async with server.connect(headers=mine):

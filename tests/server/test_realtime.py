@@ -101,7 +101,7 @@ async def test_a_full_server_says_so_before_the_upgrade_and_has_room_again(serve
         async with server.connect():
             status, error = await server.refused()
             assert (status, error["type"], error["code"]) == (503, "server_error", "server_overloaded")
-            assert error["message"] == "All 1 sessions of this server are taken."
+            assert error["message"] == "Too many sessions on this server (limit 1)."
             gate.go.set()
         assert await server.context.capacity.left(5_000)
         async with server.connect():

@@ -186,7 +186,7 @@ class Pool(FakeSynthesizer):
         ((), {"pool": 11}),
         ((CachedSpeech("pool", 11),), {}),
         ((ProviderChanged("b", "replacement", "a: HTTP 503", 11),), {"b": 11}),
-        ((ProviderChanged("b", "hedge", "first to sound", 11), UnusedSpeech("a", 11)), {"a": 11, "b": 11}),
+        ((ProviderChanged("b", "hedge", "first audible", 11), UnusedSpeech("a", 11)), {"a": 11, "b": 11}),
     ],
     ids=["alone", "from disk", "replaced", "hedged"],
 )

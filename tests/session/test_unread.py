@@ -91,7 +91,7 @@ async def test_events_for_a_client_that_does_not_read_are_bounded(
             return True if dropped(caplog) else None
 
         assert await eventually(drop)
-    assert dropped(caplog) == ["the client took nothing for 1 s"]
+    assert dropped(caplog) == ["the client read nothing for 1 s"]
     assert outboxes[0].most_bytes < UNTAKEN_BYTES + 2_000_000, "one event's answer more, at most"
 
     async def closed() -> bool | None:

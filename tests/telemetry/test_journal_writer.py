@@ -207,7 +207,7 @@ def test_a_disk_that_is_too_slow_costs_the_rest_of_a_journal(keep: Keep, monkeyp
     journals.start()
     journals.stop()
     found = read_journal(next(journals.folder.glob("*sess_slow.jsonl")).read_bytes())
-    assert (len(found.lines), found.lacks) == (3, "events came faster than the disk took them (7 events)")
+    assert (len(found.lines), found.lacks) == (3, "events came faster than the disk wrote them (7 events)")
     assert journals.dropped > 0
 
 

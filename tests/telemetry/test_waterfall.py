@@ -90,7 +90,7 @@ def test_a_turn_that_failed_shows_what_ran() -> None:
 def test_a_turn_without_marks_is_empty() -> None:
     """A turn that was abandoned before anything happened is drawn too."""
     assert waterfall(turn_record(())).rows == ()
-    assert drawn(turn_record(())) == "No reply was heard."
+    assert drawn(turn_record(())) == "No reply was played."
 
 
 def test_a_text_reply_ends_with_its_first_text() -> None:
@@ -139,15 +139,15 @@ over  endpoint by 353 ms - owner settings
 @pytest.mark.parametrize(
     ("speculation", "line"),
     [
-        (Speculation(starts=1, used=1, saved_ms=310), "replies: 1 begun early, 1 kept, 310 ms saved"),
+        (Speculation(starts=1, used=1, saved_ms=310), "replies: 1 started early, 1 used, 310 ms saved"),
         (
             Speculation(
                 starts=2, used=1, saved_ms=310, wasted_input_tokens=600, wasted_output_tokens=12, estimated=True
             ),
-            "replies: 2 begun early, 1 kept, 310 ms saved, about 612 tokens wasted",
+            "replies: 2 started early, 1 used, 310 ms saved, about 612 tokens wasted",
         ),
-        (Speculation(starts=1, wasted_input_tokens=120), "replies: 1 begun early, 0 kept, 120 tokens wasted"),
-        (Speculation(refused=2), "replies: 0 begun early, 0 kept, 2 refused"),
+        (Speculation(starts=1, wasted_input_tokens=120), "replies: 1 started early, 0 used, 120 tokens wasted"),
+        (Speculation(refused=2), "replies: 0 started early, 0 used, 2 refused"),
     ],
 )
 def test_the_picture_says_what_was_begun_early(speculation: Speculation, line: str) -> None:
@@ -165,7 +165,7 @@ def test_the_picture_of_a_turn_that_was_held() -> None:
     picture = drawn(turn_record(HELD), width=67)
     assert "endpoint     ████▒▒▒▒" in picture
     assert "llm_ttft         ░░░░" in picture
-    assert "▒ waited for the turn to be over\n░ hidden behind another stage" in picture
+    assert "▒ held until the turn was over\n░ hidden behind another stage" in picture
 
 
 def test_the_picture_without_block_characters() -> None:
@@ -203,7 +203,7 @@ def test_every_model_that_was_tried_is_in_the_chart() -> None:
     said = drawn(turn_record(MARKS, route="first to speak", attempts=(lost, spoke, broke)))
     assert "model: first to speak" in said
     assert "  a/m  primary from 0 ms, lost\n" in said
-    assert "  b/m  hedge from 310 ms, spoke, first word after 120 ms\n" in said
+    assert "  b/m  hedge from 310 ms, spoke, first output after 120 ms\n" in said
     assert "  c/m  primary from 0 ms, failed: HTTP 500" in said
     assert "model:" not in drawn(turn_record(MARKS))
 
@@ -212,6 +212,6 @@ def test_the_picture_says_what_was_done_and_what_it_cost() -> None:
     cost = TurnCost(usd=0.0012, answer_usd=0.001, hedge_usd=0.0002)
     said = drawn(turn_record(MARKS, actions=("hedge", "filler"), cost=cost))
     assert "actions: hedge, filler" in said
-    assert "cost: 0.001200 USD, 0.000200 of it in vain" in said
+    assert "cost: 0.001200 USD, 0.000200 of it wasted" in said
     assert "cost: at least 0.001000 USD\n" in drawn(turn_record(MARKS, cost=TurnCost(usd=0.001, whole=False)))
     assert "cost" not in drawn(turn_record(MARKS))

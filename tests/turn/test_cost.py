@@ -177,7 +177,7 @@ def test_a_voice_that_lost_is_paid_in_vain() -> None:
     scenario.begins_to_answer("It is noon.")
     turn = scenario.started()[-1]
     key = (turn.turn, turn.revision)
-    scenario.driver.at(scenario.driver.now_ms, e.SynthesizerChanged(*key, "b/tts", "hedge", "first to sound", 11))
+    scenario.driver.at(scenario.driver.now_ms, e.SynthesizerChanged(*key, "b/tts", "hedge", "first audible", 11))
     scenario.driver.at(scenario.driver.now_ms, e.SynthesisUnused(*key, "fake/tts", 11))
     scenario.model_done()
     scenario.voice_done()

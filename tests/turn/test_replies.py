@@ -246,7 +246,7 @@ def test_a_voice_that_never_begins() -> None:
     scenario.token()
     scenario.clause()
     scenario.passes(11_000)
-    assert scenario.outcomes() == [("failed", "tts: nothing to say within 10000 ms")]
+    assert scenario.outcomes() == [("failed", "tts: no output within 10000 ms")]
 
 
 def test_a_reply_without_end() -> None:
@@ -366,9 +366,9 @@ def test_unanswered_turn_has_a_record() -> None:
     scenario = Scenario(create_response=False)
     scenario.says()
     scenario.says("And in Paris?")
-    assert scenario.outcomes() == [("abandoned", "no reply was asked for")]
+    assert scenario.outcomes() == [("abandoned", "no reply was requested")]
     scenario.leaves()
-    assert scenario.outcomes() == [("abandoned", "no reply was asked for"), ("abandoned", "the user left")]
+    assert scenario.outcomes() == [("abandoned", "no reply was requested"), ("abandoned", "the user left")]
 
 
 def test_leaving_in_mid_reply() -> None:

@@ -278,7 +278,7 @@ async def test_store_failure_is_displayed_until_it_ends(
             await page.evaluate("document.querySelector('#storage summary').focus()")
             await page.press("Enter")
             await page.until("document.querySelector('#storage details').open")
-            assert "Calls go on" in await page.text("#storage p")
+            assert "Sessions go on" in await page.text("#storage p")
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             await page.evaluate(axe + "; 0")
             assert await page.evaluate(SERIOUS) == []

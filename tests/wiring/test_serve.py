@@ -106,7 +106,7 @@ def loaded(folder: Path, **more: object) -> Settings:
 def test_a_reachable_server_warns_and_needs_keys(tmp_path: Path) -> None:
     settings = loaded(tmp_path, host="0.0.0.0")
     (warning,) = dangers(settings)
-    assert warning.startswith("WARNING: 0.0.0.0 can be reached from other machines, and nothing here encrypts")
+    assert warning.startswith("WARNING: 0.0.0.0 can be reached from other machines without encryption")
     assert "--tls-cert" in warning
     said = "\n".join(greeting(settings, base_url="http://127.0.0.1:8080", is_open=False))
     assert "voicepipe keys create" in said
@@ -124,5 +124,5 @@ def test_a_server_that_is_safe_does_not_warn(tmp_path: Path, safe: dict[str, obj
 def test_a_certificate_for_trying_out_is_called_that(tmp_path: Path) -> None:
     settings = loaded(tmp_path, host="0.0.0.0", tls_dev=True)
     (said,) = dangers(settings)
-    assert "made for trying out" in said
+    assert "The certificate is for testing" in said
     assert "  https://127.0.0.1:8080/talk" in greeting(settings, base_url="https://127.0.0.1:8080", is_open=False)

@@ -47,7 +47,7 @@ def find_credential(handshake: Handshake, *, allow_query: bool = False) -> Prese
     for other in found[1:]:
         if other.secret != first.secret:
             raise AuthError(
-                f"Two different credentials came, one by {first.where} and one by {other.where}: send only one.",
+                f"Expected one credential, got two different ones ({first.where}, {other.where}).",
                 code="ambiguous_credential",
             )
     _refuse_unreadable(first)
@@ -57,8 +57,9 @@ def find_credential(handshake: Handshake, *, allow_query: bool = False) -> Prese
 def missing_credential() -> AuthError:
     """Return the refusal for a request without a credential, with the places where a credential may be."""
     return AuthError(
-        "No credential came. Send an API key (vp_...) or a client secret (ek_...) as 'Authorization: Bearer KEY', as "
-        f"'api-key: KEY', or from a browser as the WebSocket subprotocols '{SUBPROTOCOL}' and '{KEY_SUBPROTOCOL}KEY'.",
+        "Expected a credential, got none. Send an API key (vp_...) or a client secret (ek_...) as 'Authorization: "
+        f"Bearer KEY', as 'api-key: KEY', or from a browser as the WebSocket subprotocols '{SUBPROTOCOL}' and "
+        f"'{KEY_SUBPROTOCOL}KEY'.",
         code="missing_credential",
     )
 
@@ -110,8 +111,8 @@ def _basic_secret(text: str) -> str:
 def _refuse_silent_query_token(handshake: Handshake, *, allow_query: bool) -> None:
     if not allow_query and any(name == "token" and value for name, value in handshake.query):
         raise AuthError(
-            "A token in the URL is not read, since URLs end up in logs. Send it as 'Authorization: Bearer KEY' or as "
-            f"the subprotocol '{KEY_SUBPROTOCOL}KEY', or set server.query_token.",
+            "The server ignores a token in the URL, since URLs end up in logs. Send it as 'Authorization: Bearer "
+            f"KEY' or as the subprotocol '{KEY_SUBPROTOCOL}KEY', or set server.query_token.",
             code="query_token_not_allowed",
         )
 
@@ -122,4 +123,4 @@ def _refuse_unreadable(presented: Presented) -> None:
             f"The credential is longer than {CREDENTIAL_MAX_CHARS} characters; what voicepipe mints is under 2048.",
         )
     if not presented.secret.isascii() or not presented.secret.isprintable():
-        raise AuthError("The credential holds characters that no key has; was it copied whole, and nothing else?")
+        raise AuthError("The credential has characters that no key has. Copy it whole, and nothing else.")

@@ -45,8 +45,8 @@ def identify(
     if presented.secret.startswith(KEY_PREFIX):
         return api_keys.find(presented.secret)
     raise UnknownCredential(
-        "That is no credential of this server: expected an API key (vp_...) or a client secret (ek_...). Keys of "
-        "providers belong into the server's settings; 'voicepipe keys create' makes an API key."
+        "Expected an API key (vp_...) or a client secret (ek_...), got another credential. Keys of providers belong "
+        "in the server's settings; 'voicepipe keys create' makes an API key."
     )
 
 

@@ -85,7 +85,9 @@ class Keyring:
             ConfigError: there is none, only keys that verify.
         """
         if not self._signing:
-            raise ConfigError("no token key can sign: the key files hold only public keys, so tokens come from outside")
+            raise ConfigError(
+                "no token key can sign: the key files hold only public keys, so another program must sign the tokens"
+            )
         return self._signing[0]
 
     def find(self, kid: str) -> VerifyingKey | None:

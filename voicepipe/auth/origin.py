@@ -94,8 +94,8 @@ def check_talk_page(handshake: Handshake) -> None:
     origins = handshake.values("origin")
     if len(origins) != 1:
         raise AuthError(
-            "Only the talk page of this server may use this route, and its browser would say its origin. From "
-            "elsewhere mint with an API key at /v1/realtime/client_secrets.",
+            "Only the talk page of this server may use this route, and this request lacks its origin. From elsewhere "
+            "mint with an API key at /v1/realtime/client_secrets.",
             code="origin_required",
             status=403,
         )
@@ -122,8 +122,8 @@ def _check_local(handshake: Handshake) -> None:
     hosts = handshake.values("host")
     if len(hosts) != 1 or not is_loopback_host(hosts[0]):
         raise AuthError(
-            "Without a credential the server must be addressed as localhost, 127.0.0.1 or [::1]; another name may "
-            "have been pointed here by a foreign page. Use one of these, or an API key.",
+            "Without a credential the server must be addressed as localhost, 127.0.0.1 or [::1]; a foreign page may "
+            "have pointed another name to it. Use one of these names, or an API key.",
             code="host_not_allowed",
             status=403,
         )

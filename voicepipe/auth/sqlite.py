@@ -25,9 +25,7 @@ READ_TIMEOUT_MS: Final = 500
 """How long a reader waits, in ms: a client may be waiting for it."""
 
 
-DAMAGED: Final = (
-    ". If the file is damaged move it away: new keys are made, and API keys and tokens that were given out stop working"
-)
+DAMAGED: Final = ". If the file is damaged move it away: new keys are made, and issued API keys and tokens stop working"
 
 
 class KeysUnreadable(ConfigError):

@@ -125,7 +125,7 @@ def _key_for(text: str, keyring: Keyring) -> VerifyingKey:
     if not isinstance(algorithm, str) or algorithm.lower() == "none":
         raise _invalid("is not signed ('alg' is none). Only signed tokens are accepted.")
     if not isinstance(kid, str):
-        raise _invalid("doesn't name its key: whoever signs must set 'kid' in the header.")
+        raise _invalid("doesn't name its key: the signer must set 'kid' in the header.")
     key = keyring.find(kid)
     if key is None:
         raise UnknownCredential(

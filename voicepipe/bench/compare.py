@@ -140,4 +140,4 @@ def table(compared: Compared) -> Iterator[str]:
         yield f"{check.name:<10}{figures}{interval:>20}{by * check.bound:>+9.1f}  {check.verdict}"
     yield f"turns: {compared.n_before} before, {compared.n_after} after"
     if not compared.enough:
-        yield f"too few to tell: expected {compared.fewest} of each"
+        yield f"too few turns: expected {compared.fewest} of each"

@@ -43,7 +43,9 @@ def read_run(path: Path, *, limit_ms: int) -> list[Measured]:
     files = [path] if path.is_file() else sorted(p for p in path.glob("*") if p.suffix in _SUFFIXES)
     turns = [turn for file in files for turn in _turns(file, limit_ms)]
     if not turns:
-        raise RunError(f"{path}: expected journals, exported turns or a bench's CSV, found no turn that was heard")
+        raise RunError(
+            f"{path}: expected journals, exported turns or a bench's CSV with turns that have a latency, found none"
+        )
     return turns
 
 

@@ -64,7 +64,7 @@ def _panel(panel: Panel) -> Iterator[str]:
         y = _HEIGHT * (1 - share / 100)
         yield f'<line y1="{y:.1f}" x2="{_WIDTH}" y2="{y:.1f}" stroke="#eee"/>'
         yield f'<text x="-6" y="{y + 4:.1f}" font-size="11" text-anchor="end">{share} %</text>'
-    yield f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 34}" font-size="11" text-anchor="middle">ms after asking</text>'
+    yield f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 34}" font-size="11" text-anchor="middle">ms after the request</text>'
     for n, curve in enumerate(panel.curves):
         yield _curve(curve, longest_ms, _COLOURS[n % len(_COLOURS)])
 

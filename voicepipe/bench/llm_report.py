@@ -17,7 +17,7 @@ COLUMNS: Final = (
     "TTFT ms p50/p95/p99",
     "ITL ms p50/p95/p99",
     "tokens/s p50",
-    "whole ms p50/p95/p99",
+    "complete ms p50/p95/p99",
     "tokens in/cached/out",
     "errors",
     "USD",

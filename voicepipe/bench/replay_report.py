@@ -17,12 +17,12 @@ EVENTS_BEFORE = 3
 
 def replay_lines(journal: JournalFile, replayed: Replayed) -> Iterator[str]:
     """Yield the replay as lines of text."""
-    texts = "with its words" if journal.texts == "plain" else "without its words"
+    texts = "with transcripts" if journal.texts == "plain" else "without transcripts"
     events = f"{replayed.n_events} events in {replayed.last_ms / 1_000:.1f} s"
     yield f"{journal.opening.session}, agent {journal.agent}, {events}, {texts}, by voicepipe {journal.version}"
     if journal.lacks:
         yield f"incomplete: {journal.lacks}"
-    yield f"{'turn':<6}{'cause':<9}{'outcome':<13}{'heard':>7}  {'first breach':<41} user"
+    yield f"{'turn':<6}{'cause':<9}{'outcome':<13}{'latency':>7}  {'first breach':<41} user"
     for record in sorted(replayed.records.values(), key=lambda record: record.turn):
         latency = "-" if record.total_ms is None else str(record.total_ms)
         breach = (

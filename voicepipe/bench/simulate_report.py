@@ -85,7 +85,7 @@ def line_of(
 
 HEAD: Final = (
     f"{'policy':<22}{'p50':>6}{'p95':>7}{'p99':>7}{'p99.9':>8}{'missed':>9}{'> 1 s':>8}{'calls':>7}{'cost':>7}"
-    f"{'lost':>7}  who spoke"
+    f"{'lost':>7}  answered by"
 )
 
 

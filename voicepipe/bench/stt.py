@@ -118,7 +118,7 @@ async def _transcribe(candidate: SttCandidate, said: Utterance) -> SttResult:
             await _say(stream, said, paced=candidate.transcriber.capabilities.streams)
             times.flushed_s = loop_s()
             text = await final
-            error = "" if times.final_s else "it ended without a text"
+            error = "" if times.final_s else "the STT ended without a transcript"
     except* StageError as failed:
         error = _first(failed)
     duration_s = len(said.samples) / said.rate_hz

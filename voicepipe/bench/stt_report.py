@@ -12,7 +12,7 @@ from voicepipe.bench.curves import Curve, Panel
 from voicepipe.bench.report_cells import failures, markdown, money, quantile_cell, quantiles, total
 from voicepipe.bench.stt import SttResult
 
-COLUMNS: Final = ("STT", "final ms p50/p95/p99", "first words ms p50", "WER %", "words", "errors", "USD a minute")
+COLUMNS: Final = ("STT", "final ms p50/p95/p99", "first text ms p50", "WER %", "words", "errors", "USD a minute")
 
 CSV_COLUMNS: Final = (
     "stt",
@@ -80,7 +80,7 @@ def svg(measured: Sequence[SttRun]) -> str:
     """Draw the distribution of the time to the text, a curve for each STT."""
     times = [[each.final_ms for each in run.whole if each.final_ms is not None] for run in measured]
     lines = [Curve(its, len(run.results)) for its, run in zip(times, measured, strict=True)]
-    return curves.svg([Panel("text, once speech is over", lines)], [run.spec for run in measured])
+    return curves.svg([Panel("end of speech to final transcript", lines)], [run.spec for run in measured])
 
 
 def write_csv(path: Path, measured: Sequence[SttRun]) -> None:

@@ -87,7 +87,7 @@ def svg(measured: Sequence[TtsRun]) -> str:
         known = [[found for found in map(figure, run.whole) if found is not None] for run in measured]
         return Panel(title, [Curve(its, len(run.spoken)) for its, run in zip(known, measured, strict=True)])
 
-    panels = (panel("first audible", lambda its: its.audible_ms), panel("all of it", lambda its: its.total_ms))
+    panels = (panel("first audible", lambda its: its.audible_ms), panel("complete", lambda its: its.total_ms))
     return curves.svg(panels, [run.spec for run in measured])
 
 

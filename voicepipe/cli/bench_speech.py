@@ -38,7 +38,7 @@ def stt(options: SttBenchOptions, settings: Settings) -> Report:
     """
     check_counts(options, "n", "concurrency")
     if options.manifest is None:
-        raise ConfigError("--manifest: expected a file that names recordings and what is said in them, got none")
+        raise ConfigError("--manifest: expected a file of recordings and their texts, got none")
     results = asyncio.run(_transcribe(options, settings, read_manifest(options.manifest)))
     measured = stt_report.stt_runs(results)
     return Report(

@@ -41,7 +41,9 @@ def run(options: KeysOptions) -> int:
             secrets = KeyStore(folder)
             secrets.keyring(unix_s())  # a folder without a secret gets its first one here, so that there is one before
             sys.stdout.write(f"{secrets.rotate(unix_s()).kid}\n")
-            sys.stderr.write("It signs from now on. What older ones signed stays good until 'voicepipe keys remove'.\n")
+            sys.stderr.write(
+                "It signs new client secrets. Those of older keys stay valid until 'voicepipe keys remove'.\n"
+            )
         case "remove":
             KeyStore(folder).remove(options.id)
     return 0

@@ -47,7 +47,8 @@ async def unhealthy_models(url: str, key: str | None) -> dict[str, str]:
 
 
 def _words(status: _ModelStatus) -> str:
-    how = {"open": f"left alone for {status.retry_in_ms // 1_000} s", "half_open": "on trial"}.get(
-        status.state, "asked"
-    )
+    how = {
+        "open": f"circuit breaker open for {status.retry_in_ms // 1_000} s",
+        "half_open": "circuit breaker half open",
+    }.get(status.state, "in use")
     return f"{how}; operator action needed: {status.alert}" if status.alert else how

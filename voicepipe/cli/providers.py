@@ -131,7 +131,7 @@ def table(lines_: list[Line]) -> Iterator[str]:
             yield f"    NOW {line.now}"
         if line is not None and line.probe is not None:
             yield f"    {line.probe.summary}"
-    yield "* an agent uses it. Prices and speeds are others' claims; `--json` names their sources."
+    yield "* an agent uses it. Prices and speeds are published, not measured here; `--json` names the sources."
 
 
 def _cells(line: Line) -> tuple[str, ...]:
@@ -210,8 +210,8 @@ def _bill(probed: list[Line], probed_speech: list[SpeechLine]) -> str:
     costs = [*llms, *map(providers_speech.cost_usd, probed_speech)]
     n_stt = sum(line.stage == "stt" for line in probed_speech)
     whom = f"{len(probed)} models, {n_stt} STTs and {len(probed_speech) - n_stt} TTSs"
-    unknown = f", and {costs.count(None)} of which no price is known" if None in costs else ""
-    return f"asking {whom}, for about {sum(usd or 0.0 for usd in costs):.4f} USD{unknown}"
+    unknown = f", plus {costs.count(None)} without a known price" if None in costs else ""
+    return f"probing {whom}, for about {sum(usd or 0.0 for usd in costs):.4f} USD{unknown}"
 
 
 async def _probe(settings: Settings, line: Line) -> Line:
@@ -229,7 +229,7 @@ async def _probe(settings: Settings, line: Line) -> Line:
             unnamed = Spec(line.provider, "any")
             model = min(await list_models.listed(unnamed, settings.connection(unnamed, key="--probe")), default="")
         if not model:
-            raise StageError("llm", provider=line.provider, why="it lists no model", retryable=False)
+            raise StageError("llm", provider=line.provider, why="the provider lists no model", retryable=False)
         spec = Spec(line.provider, model)
         found: Model = Stages(settings).get("llm", spec, key="--probe")
         return await probe_llm(found, model)
@@ -254,4 +254,8 @@ async def _hint(settings: Settings, spec: Spec) -> str:
     if not known or list_models.has(spec.model, known):
         return ""
     near = list_models.nearest(spec.model, known)
-    return f"; it lists {', '.join(near)}" if near else f"; it lists {len(known)} models, none with such a name"
+    return (
+        f"; the provider lists {', '.join(near)}"
+        if near
+        else f"; the provider lists {len(known)} models, none with such a name"
+    )

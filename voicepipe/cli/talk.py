@@ -88,7 +88,7 @@ def print_answer(answer: Answer, out: Console) -> None:
     if answer.status in ("incomplete", "cancelled"):
         out.print(f"(cut short: {answer.why})", markup=False)
     if answer.earlier:
-        out.print(f"(answer {answer.earlier + 1}: after each pause of yours the agent began one)", markup=False)
+        out.print(f"(answer {answer.earlier + 1}: the agent started one after each of your pauses)", markup=False)
     if answer.latency_ms is not None:
         out.print(f"\n{answer.latency_ms} ms from your last voiced sample to the answer, measured here")
 

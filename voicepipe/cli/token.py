@@ -46,7 +46,7 @@ def run(options: TokenOptions) -> int:
     except ProtocolError as refused:
         raise ConfigError(f"{_argument(refused.field or '')}{refused.why}") from None
     sys.stdout.write(f"{minted.value}\n")
-    sys.stderr.write(f"id {minted.token_id}: 'voicepipe revoke {minted.token_id}' takes it back.\n")
+    sys.stderr.write(f"id {minted.token_id}: 'voicepipe revoke {minted.token_id}' revokes it.\n")
     return 0
 
 

@@ -91,14 +91,14 @@ def _legend(turn: Waterfall) -> Iterator[Text]:
     links += [f"unattributed {turn.unattributed_ms}"] if turn.unattributed_ms else []
     yield Text(f"{_WAITED} waited for: {' + '.join(links)}")
     if any(row.held for row in turn.rows):
-        yield Text(f"{_HELD} waited for the turn to be over")
+        yield Text(f"{_HELD} held until the turn was over")
     if any(row.critical != (row.span,) for row in turn.rows):
         yield Text(f"{_HIDDEN} hidden behind another stage")
 
 
 def _head(turn: Waterfall, *, large: bool) -> Iterator[Text]:
     if turn.total_ms is None:
-        yield Text("No reply was heard.", style="bold")
+        yield Text("No reply was played.", style="bold")
         return
     over_ms = turn.total_ms - turn.total_limit_ms
     verdict = f"OVER by {over_ms} ms" if turn.total_verdict == "over" else "within"
@@ -168,7 +168,7 @@ def _early(speculation: Speculation) -> Iterator[Text]:
     """Return the lines about speculative replies, in a turn with any."""
     if not speculation.starts and not speculation.refused:
         return
-    said = [f"{speculation.starts} begun early, {speculation.used} kept"]
+    said = [f"{speculation.starts} started early, {speculation.used} used"]
     said += [f"{speculation.saved_ms} ms saved"] if speculation.used else []
     about = "about " if speculation.estimated else ""
     said += [f"{about}{speculation.wasted_tokens} tokens wasted"] if speculation.starts > speculation.used else []
@@ -182,7 +182,7 @@ def _tried(turn: Waterfall) -> Iterator[Text]:
         return
     yield Text(f"model: {turn.route}")
     for call in turn.attempts:
-        first = "" if call.first_ms is None else f", first word after {call.first_ms} ms"
+        first = "" if call.first_ms is None else f", first output after {call.first_ms} ms"
         why = f": {call.why}" if call.why else ""
         yield Text(f"  {call.provider}  {call.role} from {call.began_ms} ms, {call.outcome}{first}{why}")
 
@@ -192,7 +192,7 @@ def _paid(cost: TurnCost) -> Iterator[Text]:
     if not cost.usd:
         return
     in_vain = cost.hedge_usd + cost.speculation_usd
-    isolated = f", {in_vain:.6f} of it in vain" if in_vain else ""
+    isolated = f", {in_vain:.6f} of it wasted" if in_vain else ""
     yield Text(f"cost: {'' if cost.whole else 'at least '}{cost.usd:.6f} USD{isolated}")
 
 

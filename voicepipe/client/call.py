@@ -206,7 +206,7 @@ class Call:
                     return
                 case e.ServerError(_, message):
                     raise CallFailed(f"the server refused the session's settings: {message}")
-        raise CallFailed("the server opened the call and did not say that the session stands")
+        raise CallFailed("expected session.created and session.updated from the server, got none")
 
     def _take(self, ready: e.SessionReady) -> None:
         self.session_id, self.model, self.extensions = ready.session_id, ready.model, ready.extensions
@@ -244,7 +244,7 @@ class Call:
             sound = binary.agent_sound(frame)
             place = self._streams[sound.stream]
         except (ProtocolError, KeyError) as why:
-            raise CallFailed(f"the server sent a frame that is none of an answer's sound: {why}") from why
+            raise CallFailed(f"expected a frame of the agent's audio: {why}") from why
         return e.ReplyAudio(place.response_id, sound.audio, place.item_id)
 
     def _follow(self, event: e.ServerEvent) -> None:

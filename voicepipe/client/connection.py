@@ -179,7 +179,7 @@ class Connection:
             answer = read_server_event(await websocket.recv())
         except msgspec.ValidationError as refused:
             await websocket.close()
-            raise CallFailed("the server does not take the call back") from refused
+            raise CallFailed("the server refused the resumption") from refused
         assert isinstance(answer, Resumed)
         self._secret, self._websocket = answer.secret, websocket
         await self._send_again(answer.input_received_ms)

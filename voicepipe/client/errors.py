@@ -29,7 +29,7 @@ class CallEnded(CallFailed):
     """The connection was closed before the answer was complete. `close_code` as in RFC 6455, section 7.4."""
 
     def __init__(self, close_code: int, reason: str) -> None:
-        super().__init__(f"the line was closed ({close_code}{': ' + reason if reason else ''})")
+        super().__init__(f"the connection was closed ({close_code}{': ' + reason if reason else ''})")
         self.close_code, self.reason = close_code, reason
 
 

@@ -183,7 +183,7 @@ def read(raw: str | bytes) -> ServerEvent:
     try:
         return _read(msgspec.json.decode(raw, type=dict[str, Any]))
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError) as why:
-        raise CallFailed(f"the server sent what is no Realtime event: {type(why).__name__}: {why}") from why
+        raise CallFailed(f"expected a Realtime event from the server: {type(why).__name__}: {why}") from why
 
 
 def _read(event: dict[str, Any]) -> ServerEvent:

@@ -33,8 +33,8 @@ async def get(url: str, *, key: str | None = None) -> Got:
         async with aiohttp.ClientSession(headers=headers, timeout=timeout) as http, http.get(url) as answer:
             return Got(answer.status, answer.reason or "without a reason", await answer.read())
     except aiohttp.ClientConnectorError as why:
-        raise ServerUnreachable(url, why.strerror or "it can't be connected to") from why
+        raise ServerUnreachable(url, why.strerror or "no connection") from why
     except aiohttp.ClientError as why:
         raise ServerUnreachable(url, str(why) or type(why).__name__) from why
     except TimeoutError as why:
-        raise ServerUnreachable(url, f"nothing within {ANSWER_S:.0f} s") from why
+        raise ServerUnreachable(url, f"no answer within {ANSWER_S:.0f} s") from why

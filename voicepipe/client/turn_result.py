@@ -139,12 +139,12 @@ class TurnCollector:
         if any(not reply.ended for reply in self._replies.values()):
             return "an answer began and did not end"
         if self._speaking:
-            return "the server detects speech and no end of it"
+            return "the server detected speech and no end of turn"
         if self._t0_ms is None:
             return "the server detected no speech"
         if self._understood and not "".join(self._understood).strip():
             return "the server detected speech and no words"
-        return "the server received the turn and did not answer"
+        return "the server received the turn and sent no answer"
 
     def _add_audio(self, reply: _Reply | None, pcm: bytes, position_ms: int) -> None:
         if reply is None:

@@ -60,7 +60,7 @@ class _Lane:
         def work() -> _R:
             left_ms = end_ms - monotonic_ms()
             if left_ms <= 0:
-                raise StoreUnavailable("locked", f"{FILE_NAME}: the calls before it took {self.answer_ms} ms")
+                raise StoreUnavailable("locked", f"{FILE_NAME}: earlier requests took {self.answer_ms} ms")
             self.tables.wait_at_most(left_ms)
             return call(*args, **kwargs)
 

@@ -66,7 +66,7 @@ class Tables:
         try:
             self._connection: sqlite3.Connection | None = self._open()
         except (sqlite3.Error, OSError) as broken:
-            otherwise = "It holds only what running calls share: move it away to go on"
+            otherwise = "It holds only the shared state of running sessions: move it away to go on"
             raise ConfigError(f"{path}: {broken}. {advice(kind_of(broken), otherwise)}") from None
 
     def close(self) -> None:

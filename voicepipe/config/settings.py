@@ -55,7 +55,7 @@ class RecordsSettings:
 
     def __post_init__(self) -> None:
         if self.url and not self.url.startswith(("postgres://", "postgresql://")):
-            raise ConfigError("records.url: expected an address that begins with postgresql://, got something else")
+            raise ConfigError("records.url: expected an address that begins with postgresql://, got another one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,8 +342,8 @@ class Settings:
             )
         if vendor is not None and not entry.base_url:
             raise ConfigError(
-                f"providers.{spec.provider}.base_url: {key} is {str(spec)!r}, whose address only you know; expected "
-                f"one such as https://HOST/v1, got none"
+                f"providers.{spec.provider}.base_url: {key} is {str(spec)!r}, which has no default address; expected "
+                "one such as https://HOST/v1, got none"
             )
         connection = entry.connection()
         own = vendor.options_for(spec.model) if vendor is not None else ()

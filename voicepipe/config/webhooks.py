@@ -48,7 +48,7 @@ class WebhookEntry:
         """
         at = f"webhooks.{name}"
         if not self.url.startswith(("http://", "https://")):
-            raise ConfigError(f"{at}.url: expected an address that begins with http(s)://, got none such")
+            raise ConfigError(f"{at}.url: expected an address that begins with http(s)://, got another one or none")
         unknown = [kind for kind in self.events if kind not in KINDS]
         if unknown or not self.events:
             came = repr(unknown[0]) if unknown else "none"

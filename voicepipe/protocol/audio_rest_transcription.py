@@ -94,7 +94,7 @@ def read_transcription_fields(form: Mapping[str, Sequence[str]]) -> Transcriptio
     if stream and response_format not in ("json", "text"):
         raise wrong_value("response_format", '"json" or "text", since stream is true', response_format)
     if "word" in form.get("timestamp_granularities", ()):
-        why = "This server can't tell the times of words. Ask for segments."
+        why = "This server has no times of words. Request segments."
         raise ProtocolError(why, field="timestamp_granularities", code="unsupported_parameter")
     for granularity in form.get("timestamp_granularities", ()):
         one_of(granularity, "timestamp_granularities", ("segment", "word"))

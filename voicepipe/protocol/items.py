@@ -97,7 +97,7 @@ def _read_id(given: JsonObject, path: str) -> str:
         return ""
     item_id = text(value, f"{path}.id", max_chars=MAX_ID_CHARS)
     if item_id == ROOT:
-        raise wrong_value(f"{path}.id", "an id, which this word for the front can't be", item_id)
+        raise wrong_value(f"{path}.id", 'an id other than "root", the front of the conversation', item_id)
     return item_id
 
 

@@ -110,7 +110,7 @@ class _LimitedAnswer:
         self._quiet_s = 0.0 if event is not None and _says_something(event) else self._quiet_s + waited_s
         limits, why = self._limits, ""
         if self._quiet_s >= limits.max_quiet_s:
-            why = f"nothing but keep-alives or empty pieces came for {limits.max_quiet_s} s"
+            why = f"only keep-alives or empty pieces for {limits.max_quiet_s} s"
         elif event is None or self._waited_s >= limits.max_answer_s:
             why = f"the answer was not complete within {limits.max_answer_s} s"
         if why:

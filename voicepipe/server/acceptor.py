@@ -138,7 +138,7 @@ class Acceptor:
         has_room = client.fileno() < self._most_descriptors
         if not has_room and not self._connections.close_oldest():
             self._connections.n_closed["refused"] += 1
-            self._log_full("the descriptors that are for clients are all in use")
+            self._log_full("all file descriptors for clients are in use")
             client.close()
             return False
         connection = Connection(self._connections, address, lambda: _hang_up(client))
@@ -154,7 +154,7 @@ class Acceptor:
                 lambda: self._make_protocol(connection), client, ssl=self._tls, ssl_handshake_timeout=limit_s
             )
         except ssl.SSLError:
-            log_bad_http(self._bad_http_limit, connection.address, "no TLS handshake that can be read")
+            log_bad_http(self._bad_http_limit, connection.address, "expected a TLS handshake, got other data")
         except OSError:
             pass  # the client has disconnected, or took too long
 

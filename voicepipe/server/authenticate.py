@@ -70,7 +70,7 @@ class Principal:
             return requested or None
         if requested and requested != self.project:
             raise AuthError(
-                f"This credential is of the project {self.project!r}: others are seen with an API key that has the "
+                f"This credential belongs to project {self.project!r}. To read others, use an API key with the "
                 f"scope {OPERATE_ALL!r}.",
                 code="own_project_only",
                 status=403,

@@ -36,7 +36,7 @@ ALL_BYTES: Final = 128 << 20
 ADDRESS_BODIES: Final = 32
 """Bodies in transit from one client's address: by default twice as many as recordings are transcribed at once."""
 
-CROWDED: Final = "Too many requests' bodies are on their way, and this one was the slowest of its client."
+CROWDED: Final = "Too many request bodies are being received, and this one was the slowest of its client."
 
 WAIT_MS: Final = 1_000
 """`Retry-After` of a body that was cut: other bodies take seconds."""

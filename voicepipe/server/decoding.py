@@ -46,7 +46,7 @@ MOST_REFUSAL_BYTES: Final = 4_096
 BROKEN: Final = "the sound file can't be decoded"
 """Error text for a file that ended its process."""
 
-NO_DECODER: Final = "No process can be started that decodes recordings."
+NO_DECODER: Final = "The server can't start a process to decode the recording."
 
 NO_DECODER_MS: Final = 5_000
 """`Retry-After` when no process can be started."""

@@ -61,8 +61,8 @@ async def answer_preflight(request: web.Request, handler: Handler) -> web.Stream
     if origin not in request.app[CONTEXT].options.allowed_origins:
         return refusal(
             403,
-            f"Pages of {origin[:200]!r} may not use this server. Add the origin to server.allowed_origins, or let your "
-            "backend ask.",
+            f"Pages of {origin[:200]!r} may not use this server. Add the origin to server.allowed_origins, or send "
+            "the request from your backend.",
             code="origin_not_allowed",
         )
     requested_headers = request.headers.get("Access-Control-Request-Headers", "").strip()

@@ -35,7 +35,7 @@ class StreamedResponse:
                 await line.write(piece)
         except TimeoutError:
             self.cut()
-            raise ConnectionResetError(f"the client took nothing for {STUCK_S:g} s") from None
+            raise ConnectionResetError(f"the client read nothing for {STUCK_S:g} s") from None
         return line
 
     async def end(self, last: bytes) -> web.StreamResponse:

@@ -75,10 +75,10 @@ def dev_certificate(folder: Path) -> tuple[Path, Path]:
     now = datetime.fromtimestamp(unix_s(), UTC)
     if key_path.is_file() and _serves(cert_path, names, now + timedelta(days=DEV_RENEW_DAYS)):
         return cert_path, key_path
-    issuer = trustme.CA(path_length=0, organization_name="voicepipe, for trying out")
+    issuer = trustme.CA(path_length=0, organization_name="voicepipe, for testing")
     made = issuer.issue_cert(
         *names,
-        organization_name="voicepipe, for trying out",
+        organization_name="voicepipe, for testing",
         not_before=now - timedelta(minutes=5),  # phones' clocks differ
         not_after=now + timedelta(days=DEV_DAYS),
     )

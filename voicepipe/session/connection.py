@@ -130,7 +130,7 @@ class Connection:
             async with asyncio.timeout(UNREAD_LIMIT_S):
                 await socket.send(frame)
         except TimeoutError:
-            self._drop(socket, f"the client took nothing for {UNREAD_LIMIT_S:.0f} s")  # `receive` reports the end
+            self._drop(socket, f"the client read nothing for {UNREAD_LIMIT_S:.0f} s")  # `receive` reports the end
 
     def drop(self, why: str) -> None:
         """Close the connection of a client that reads too slowly. If its session may be resumed, the client may

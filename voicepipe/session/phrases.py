@@ -99,7 +99,7 @@ class PhraseCache:
             speech.finish()
             pieces = [spoken.samples async for spoken in speech]
         if not pieces:
-            raise StageBroken("tts", provider=self.name, why="no sound came", retryable=True)
+            raise StageBroken("tts", provider=self.name, why="the TTS sent no audio", retryable=True)
         return np.concatenate(pieces)
 
 

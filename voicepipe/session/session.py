@@ -382,7 +382,7 @@ class Session:
         self.post(e.FillerSent(*key, filler_ms) if filler_ms else e.OutputSent(*key, outgoing.counts_ms))
 
     def _on_full(self) -> None:
-        self._resumption.drop(f"more than {UNTAKEN_MAX_BYTES >> 20} MB waited for the client")
+        self._resumption.drop(f"the client left more than {UNTAKEN_MAX_BYTES >> 20} MB unread")
 
     def _note_hold(self, from_ms: int, until_ms: int) -> None:
         self.post(e.EventLoopStalled(self._clock.since_ms(from_ms), self._clock.since_ms(until_ms)))

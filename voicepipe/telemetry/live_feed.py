@@ -170,14 +170,14 @@ class Feed:
 
     def _check_room(self, token: str) -> None:
         if len(self._readers) >= MOST_READERS:
-            raise Overload(f"All {MOST_READERS} live streams are taken.", retry_after_ms=FULL_WAIT_MS)
+            raise Overload(f"Too many live streams (limit {MOST_READERS}).", retry_after_ms=FULL_WAIT_MS)
         if not token:
             return
         tokens = [reader.token for reader in self._readers if reader.token]
         if tokens.count(token) >= MOST_OF_TOKEN:
-            raise Overload(f"All {MOST_OF_TOKEN} live streams of this client secret are open.")
+            raise Overload(f"Too many live streams of this client secret (limit {MOST_OF_TOKEN}).")
         if len(tokens) >= MOST_OF_TOKENS:
-            why = f"All {MOST_OF_TOKENS} live streams of client secrets are taken."
+            why = f"Too many live streams of client secrets (limit {MOST_OF_TOKENS})."
             raise Overload(why, retry_after_ms=FULL_WAIT_MS)
 
     def _publish(

@@ -94,7 +94,7 @@ class RecordWriter:
         full = len(self._waiting) >= self._options.capacity and key not in self._waiting
         if full or self._closing.is_set():
             self.dropped += 1
-            self._log_lost(1, "too many wait already" if full else "it came after the end")
+            self._log_lost(1, "too many records wait" if full else "the record came after the shutdown")
             return
         self._waiting[key] = turn
         self._records_waiting.set()
@@ -148,7 +148,7 @@ class RecordWriter:
             n_left = self.n_waiting
             self.lost += n_left
             self._losing = False
-            self._log_lost(n_left, "the store did not take them before closing")
+            self._log_lost(n_left, "the store did not write them before the shutdown")
 
     async def _write_until_closed(self) -> None:
         pause_ms = self._options.flush_ms

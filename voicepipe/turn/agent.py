@@ -95,7 +95,7 @@ class AgentSide:
         limits = self._context.core.deadlines
         if timer.due is Due.FIRST_OUTPUT:
             stage = "tts" if attribution.FIRST_CLAUSE in turn.marks else "llm"
-            return turn, stage, f"nothing to say within {limits.first_output_ms} ms"
+            return turn, stage, f"no output within {limits.first_output_ms} ms"
         if timer.due is Due.REPLY:
             return turn, "reply", f"not complete within {limits.reply_ms} ms"
         return turn, _awaited(turn), f"no progress for {limits.progress_ms} ms"

@@ -175,7 +175,7 @@ class Answers:
 
     def _drop_unanswered(self, now_ms: int) -> None:
         if self._unanswered is not None:
-            self.drop(self._unanswered, "no reply was asked for", now_ms)
+            self.drop(self._unanswered, "no reply was requested", now_ms)
             self._unanswered = None
 
     # --- client requests ----------------------------------------------------------------------

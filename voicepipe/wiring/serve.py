@@ -127,12 +127,12 @@ def dangers(settings: Settings) -> Iterator[str]:
     server = settings.server
     if not settings.on_loopback and not server.has_tls and not server.trusted_proxies:
         yield (
-            f"WARNING: {server.host} can be reached from other machines, and nothing here encrypts: keys and speech "
-            "can be read on the way. Use --tls-cert and --tls-key, or put a proxy with TLS in front, listen on "
-            "127.0.0.1 and name it with --trust-proxy."
+            f"WARNING: {server.host} can be reached from other machines without encryption: keys and speech can be "
+            "read on the way. Use --tls-cert and --tls-key, or put a proxy with TLS in front, listen on 127.0.0.1 and "
+            "name it with --trust-proxy."
         )
     if server.tls_dev:
-        yield "The certificate was made for trying out: browsers warn once, and no other machine should trust it."
+        yield "The certificate is for testing: browsers warn once, and no other machine should trust it."
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

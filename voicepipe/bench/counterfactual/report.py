@@ -15,7 +15,7 @@ from voicepipe.turn.record.values import TurnRecord
 
 MIN_REPORTED_MS: Final = 10
 
-BORROWED: Final = "its answer was not recorded to its end: the rest as long as usual"
+BORROWED: Final = "the recording lacks the end of its answer: estimated from the median"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ def _why(learned: Learned, was: TurnRecord | None, would_be: TurnRecord | None, 
     went_on_ms = _went_on_after_ms(learned, would_be)
     if was is None:
         reasons.append(
-            "no end of a turn in the recording"
+            "the recording has no end of turn here"
             if went_on_ms is None
-            else f"taken for the end: the user goes on after {went_on_ms} ms"
+            else f"taken for the end of turn: the user goes on after {went_on_ms} ms"
         )
     else:
         reasons += _moved(was, would_be)
@@ -129,21 +129,21 @@ def _went_on_after_ms(learned: Learned, record: TurnRecord) -> int | None:
 def _caveats(learned: Learned, changes: Changes, rows: Sequence[Row]) -> Iterator[str]:
     if learned.lacks:
         yield f"The journal is incomplete ({learned.lacks}): its last turn may be cut off."
-    yield "What the user says and when is as recorded: who is answered sooner may speak otherwise."
+    yield "What the user says and when is as recorded: a user who is answered sooner may speak otherwise."
     if any(_is_cut(row) for row in rows):
-        yield "Where an answer does not come to its end, the user spoke or hung up when they did in the recording."
+        yield "Where an answer is cut off, the user spoke or hung up at the time of the recording."
     if learned.played_after_ms is None:
-        yield "The client never said when it played something; heard is when it could have, in both columns."
+        yield "The client did not report playback; both columns have the earliest time at which it could play."
     if any(BORROWED in row.why for row in rows):
         yield "Where an answer was not recorded to its end, its rest takes as long as the session's median answer."
     if any(row.was is None for row in rows):
-        yield "What was taken for the end of a turn would have been answered, or cut off, in the user's pause."
+        yield "A pause taken for the end of turn would have been answered, or cut off, before the user went on."
     if "silence_ms" in changes.values and any(
         line.settings.silence_set_by != "agent_silence" for line in _settings(learned)
     ):
         yield "The client set the silence itself; the setting of the agent would not have changed that."
     if "filler" in changes.values:
-        yield "A filler is taken for ready, and for as long as 60 ms a character."
+        yield "Fillers are assumed to be ready, and to last 60 ms a character."
 
 
 def _is_cut(row: Row) -> bool:

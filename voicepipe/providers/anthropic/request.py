@@ -64,7 +64,7 @@ def _format(
 ) -> dict[str, Any]:
     """Source: Claude API, "Structured outputs", `output_config.format`."""
     if form.schema is None or response_format.NAME in options.left_out:
-        raise refused(address, f"it has no {response_format.NAME} of type {form.type!r}")
+        raise refused(address, f"the API has no {response_format.NAME} of type {form.type!r}")
     return {"type": "json_schema", "schema": form.schema}
 
 

@@ -65,9 +65,9 @@ def _format(address: ProviderAddress, request: ModelRequest, left_out: frozenset
     if not form.is_json:
         return {}
     if "responseMimeType" in left_out or (form.schema is not None and "responseJsonSchema" in left_out):
-        raise refused(address, f"it has no {response_format.NAME} of type {form.type!r}")
+        raise refused(address, f"the API has no {response_format.NAME} of type {form.type!r}")
     if request.functions and _OLDER.match(request.model):
-        raise refused(address, f"it has no {response_format.NAME} beside functions")
+        raise refused(address, f"the API has no {response_format.NAME} beside functions")
     required = {"responseMimeType": "application/json", "responseJsonSchema": form.schema}
     return {name: value for name, value in required.items() if value is not None}
 

@@ -39,7 +39,7 @@ def passed_on(
             continue
         own = name if names is None else names.get(name)
         if own is None or own in left_out:
-            raise refused(address, f"it has no parameter {name!r}")
+            raise refused(address, f"the API has no parameter {name!r}")
         made[own] = msgspec.Raw(value.encode())
     return made
 

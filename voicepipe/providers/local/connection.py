@@ -108,12 +108,12 @@ class Exchange:
             async with asyncio.timeout(link.idle_timeout_ms / 1000):
                 reply = await wire.receive(self._reader, wire.REPLIES)
         except TimeoutError as error:
-            why = f"nothing came for {link.idle_timeout_ms} ms"
+            why = f"no data for {link.idle_timeout_ms} ms"
             raise StageTimeout(link.stage, provider=link.provider, why=why, retryable=True) from error
         except (ValueError, msgspec.MsgspecError) as error:
-            raise link.broken(f"the engine process sent something else: {error}") from error
+            raise link.broken(f"expected a message of the engine, got another: {error}") from error
         if reply is None:
-            raise link.broken("the engine process went away")
+            raise link.broken("the engine process ended")
         return reply
 
 

@@ -57,7 +57,7 @@ class LocalModel:
         if request.model != MODEL:
             raise self._link.refused(f"expected the model {MODEL!r}, got {request.model!r}")
         if request.passed:
-            raise self._link.refused(f"it has no parameter {request.passed[0][0]!r}", status=400)
+            raise self._link.refused(f"the API has no parameter {request.passed[0][0]!r}", status=400)
         exchange = Exchange(self._link)
         try:
             await exchange.send(self._job(request))

@@ -162,7 +162,7 @@ class LocalEngine:
             try:
                 reply = await wire.receive(reader, wire.REPLIES)
             except (ValueError, msgspec.MsgspecError) as error:
-                raise ConfigError(f"{self.socket_path}: something else listens there: {error}") from error
+                raise ConfigError(f"{self.socket_path}: another program listens there: {error}") from error
             match reply:
                 case wire.Progress():
                     self._on_progress(reply)

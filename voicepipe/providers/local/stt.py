@@ -70,7 +70,7 @@ class LocalTranscriber:
         if transcription.model != MODEL:
             raise self._link.refused(f"expected the model {MODEL!r}, got {transcription.model!r}")
         if transcription.language and transcription.language.lower().split("-")[0] != "en":
-            raise self._link.refused(f"the model hears English only, got the language {transcription.language!r}")
+            raise self._link.refused(f"expected the language English, got {transcription.language!r}")
         stream = LocalStream(self._link)
         try:
             yield stream

@@ -153,11 +153,11 @@ def explain(address: ProviderAddress, error: BaseException) -> StageError | None
         case aiohttp.ConnectionTimeoutError():
             return _timeout(address, f"no connection within {connect} ms")
         case aiohttp.ServerTimeoutError():
-            return _timeout(address, f"nothing came for {idle} ms")
+            return _timeout(address, f"no data for {idle} ms")
         case aiohttp.ClientConnectorDNSError():
-            return broken(address, "its name was not found (DNS)")
+            return broken(address, "the host name was not found (DNS)")
         case aiohttp.ClientConnectorCertificateError() | ssl.CertificateError():
-            return broken(address, "its TLS certificate was not accepted", retryable=False)
+            return broken(address, "the TLS certificate was refused", retryable=False)
         case aiohttp.ClientSSLError() | ssl.SSLError():
             return broken(address, "no TLS connection could be made")
         case aiohttp.ClientConnectorError(os_error=ConnectionRefusedError()):
@@ -165,15 +165,15 @@ def explain(address: ProviderAddress, error: BaseException) -> StageError | None
         case aiohttp.ClientConnectorError():
             return broken(address, f"no connection could be made ({error.os_error.strerror or 'no reason'})")
         case aiohttp.ServerDisconnectedError():
-            return broken(address, "the vendor hung up without an answer")
+            return broken(address, "the vendor closed the connection without an answer")
         case aiohttp.InvalidURL():
-            return broken(address, "its URL is not one", retryable=False)
+            return broken(address, "the URL is malformed", retryable=False)
         case aiohttp.ClientPayloadError() | aiohttp.ClientOSError() | ConnectionError():
-            return broken(address, "the connection was cut in the answer")
+            return broken(address, "the connection broke during the answer")
         case aiohttp.ClientError():
-            return broken(address, f"its answer is not HTTP that can be read ({type(error).__name__})")
+            return broken(address, f"expected an answer in HTTP, got another ({type(error).__name__})")
         case asyncio.TimeoutError():
-            return _timeout(address, f"nothing came for {idle} ms")
+            return _timeout(address, f"no data for {idle} ms")
     return None
 
 

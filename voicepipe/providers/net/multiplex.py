@@ -259,5 +259,5 @@ def decoded(address: ProviderAddress, decoder: msgspec.json.Decoder[T], message:
     try:
         return decoder.decode(message)
     except msgspec.DecodeError as error:
-        why = f"expected a message of its own, got {len(message)} characters ({error})"
+        why = f"expected a message of the vendor's API, got {len(message)} characters ({error})"
         raise failures.broken(address, why) from None

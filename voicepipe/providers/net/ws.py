@@ -139,7 +139,7 @@ class VendorSocket:
     def send(self, text: str) -> None:
         """Send a message after all earlier ones. Returns at once."""
         if self._waiting_texts == WAITING_TEXTS:
-            self._fail(failures.broken(self._address, f"it left {WAITING_TEXTS} messages untaken"))
+            self._fail(failures.broken(self._address, f"the vendor left {WAITING_TEXTS} messages unread"))
             if self._connection is not None:
                 self._connection.transport.abort()
             return
@@ -186,7 +186,7 @@ class VendorSocket:
 
     def leave(self) -> None:
         """End pending `receive` calls; see `dial`."""
-        self._fail(failures.broken(self._address, "the line was left"))
+        self._fail(failures.broken(self._address, "the adapter closed the connection"))
 
     async def carry(self) -> None:
         """Dial, send the queued messages, and close when cancelled. Failures are kept for `receive`."""

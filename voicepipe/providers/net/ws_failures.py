@@ -23,18 +23,18 @@ def unreachable(address: ProviderAddress, error: Exception) -> StageError | None
                 address, answer.status_code, bytes(answer.body or b""), retry_after=answer.headers.get("Retry-After")
             )
         case InvalidHandshake():
-            return failures.broken(address, "the vendor hung up, or what it answered is not a WebSocket")
+            return failures.broken(address, "expected a WebSocket, got a closed connection or another answer")
         case InvalidURI():
-            return failures.broken(address, "its URL is not one", retryable=False)
+            return failures.broken(address, "the URL is malformed", retryable=False)
         case TimeoutError():
             why = f"no connection within {address.connect_timeout_ms} ms"
             return StageTimeout(address.stage, provider=address.name, why=why, retryable=True)
         case socket.gaierror():
-            return failures.broken(address, "its name was not found (DNS)")
+            return failures.broken(address, "the host name was not found (DNS)")
         case ConnectionRefusedError():
             return failures.broken(address, "the connection was refused: is it running?")
         case ConnectionError():
-            return failures.broken(address, "the connection was cut before it was up")
+            return failures.broken(address, "the connection broke while it was opened")
     known = failures.explain(address, error)  # TLS
     if known is None and isinstance(error, OSError):
         return failures.broken(address, f"no connection could be made ({error.strerror or 'no reason'})")
@@ -47,7 +47,11 @@ def cut(address: ProviderAddress, error: ConnectionClosed, *, pong_ms: int) -> S
     if said is None:
         if error.sent is not None and "ping timeout" in error.sent.reason:
             return failures.broken(address, f"no answer to a ping for {pong_ms} ms")
-        why = f"it sent what is not WebSocket ({error.sent.reason})" if error.sent is not None else "it was cut"
+        why = (
+            (f"the vendor broke the WebSocket protocol ({error.sent.reason})")
+            if error.sent is not None
+            else "without a close frame"
+        )
         return failures.broken(address, f"the connection ended: {failures.quote(address, why)}")
     reason = failures.quote(address, said.reason) or "no reason"
     retryable = said.code not in LASTING_CODES

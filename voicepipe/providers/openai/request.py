@@ -86,7 +86,7 @@ def messages(conversation: Iterable[Message]) -> list[dict[str, Any]]:
 def _messages(address: ProviderAddress, request: ModelRequest, options: OpenAiOptions) -> list[dict[str, Any]]:
     said = (m for m in request.messages if isinstance(m, Said))
     if options.text_only and any(isinstance(part, Image) for m in said for part in m.parts):
-        raise StageRefused(address.stage, provider=address.name, why="it takes no pictures", retryable=False)
+        raise StageRefused(address.stage, provider=address.name, why="the API takes no images", retryable=False)
     named = tuple(
         replace(m, call_id=_id(m.call_id, options)) if isinstance(m, Called | Returned) else m for m in request.messages
     )

@@ -64,7 +64,7 @@ class _OpenAiSynthesizer:
             if len(samples := reader.finish()):
                 await deliver(samples)
             if not reader.n_samples and any(map(str.isalnum, clause)):
-                raise failures.broken(self._address, "the answer held no sound")
+                raise failures.broken(self._address, "the answer had no audio")
 
     def _body(self, voice: Voice, clause: str) -> bytes:
         fields: dict[str, Any] = {

@@ -202,7 +202,7 @@ class _Stream:
             return []
         if self._may_stay_unanswered():
             return [self._segments.give_up()]
-        why = f"nothing came for {self._address.idle_timeout_ms} ms"
+        why = f"no data for {self._address.idle_timeout_ms} ms"
         raise StageTimeout(self._address.stage, provider=self._address.name, why=why, retryable=True)
 
     # --- a connection's age -------------------------------------------------------------------

@@ -187,7 +187,7 @@ class _Stream:
 
     def _give_up_on_a_commit(self) -> None:
         if self._commits.waiting:
-            why = f"nothing came for {self._address.idle_timeout_ms} ms"
+            why = f"no data for {self._address.idle_timeout_ms} ms"
             raise StageTimeout(self._address.stage, provider=self._address.name, why=why, retryable=True)
 
     # --- a connection's age -------------------------------------------------------------------

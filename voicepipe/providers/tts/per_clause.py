@@ -70,7 +70,7 @@ class _Clauses:
 
     def say(self, clause: str) -> None:
         if len(self._waiting) == MOST_CLAUSES:
-            why = f"more than {MOST_CLAUSES} clauses wait"
+            why = f"expected at most {MOST_CLAUSES} waiting clauses, got more"
             self._failure = StageRefused(self._address.stage, provider=self._address.name, why=why, retryable=False)
             return
         self._waiting.append(_Clause(self._n_said, clause))

@@ -220,7 +220,7 @@ class _Speech(Generic[B]):
                 body = await self._context.receive()
         except TimeoutError:
             if not self._is_over:
-                why = f"nothing came for {self._address.idle_timeout_ms} ms"
+                why = f"no data for {self._address.idle_timeout_ms} ms"
                 raise StageTimeout(self._address.stage, provider=self._address.name, why=why, retryable=True) from None
             return
         finally:
@@ -229,7 +229,7 @@ class _Speech(Generic[B]):
         for event in self._codec.decode(body):
             self._take(event)
         if self._is_over and not self._left and self._has_words and not self._has_sound:
-            raise failures.broken(self._address, "the answer held no sound")
+            raise failures.broken(self._address, "the answer had no audio")
 
     def _report_connected(self) -> None:
         hidden_ms, reached = self._context.tts_connect_hidden_ms, self._reached

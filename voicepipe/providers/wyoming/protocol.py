@@ -124,7 +124,7 @@ class WyomingLine:
         except (OSError, asyncio.IncompleteReadError):
             raise self._cut() from None
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-            raise failures.broken(self._address, f"expected an event of Wyoming's ({error})") from None
+            raise failures.broken(self._address, f"expected a Wyoming event ({error})") from None
         if event.type == "error":
             text, code = event.data.get("text"), event.data.get("code")
             raise failures.in_band(self._address, msgspec.json.encode({"message": text, "code": code}))
@@ -147,7 +147,7 @@ class WyomingLine:
         return await self._reader.readexactly(n_bytes)
 
     def _stalled(self) -> StageError:
-        why = f"nothing came for {self._address.idle_timeout_ms} ms"
+        why = f"no data for {self._address.idle_timeout_ms} ms"
         return StageTimeout(self._address.stage, provider=self._address.name, why=why, retryable=True)
 
     def _cut(self) -> StageError:

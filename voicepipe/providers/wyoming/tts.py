@@ -53,7 +53,7 @@ class _WyomingSynthesizer:
         if len(samples := spoken.finish()):
             await deliver(samples)
         if not spoken.n_samples and any(map(str.isalnum, clause)):
-            raise failures.broken(self._address, "the answer held no sound")
+            raise failures.broken(self._address, "the answer had no audio")
 
 
 def _question(voice: Voice, clause: str) -> dict[str, Any]:

@@ -70,7 +70,9 @@ class LlmCall:
                     self._dispatch(event, listener)
                     await listener.wait_for_room(self)
             if self.finished is None:
-                raise StageBroken("llm", provider=self.spec, why="the answer ended without saying why", retryable=True)
+                raise StageBroken(
+                    "llm", provider=self.spec, why="the answer ended without a finish reason", retryable=True
+                )
             listener.on_complete(self)
         except StageError as failure:
             listener.on_failure(self, failure)

@@ -126,7 +126,7 @@ class RoutedAnswer:
 
     def _close(self, call: LlmCall) -> None:
         if call.attempt.timed_out:
-            why = f"nothing speakable came for {self._decision.plan.attempt_timeout_ms:.0f} ms"
+            why = f"no speakable text for {self._decision.plan.attempt_timeout_ms:.0f} ms"
             self._blame(call, StageTimeout("llm", provider=call.spec, why=why, retryable=True))
         self._end(call)
 
@@ -338,7 +338,7 @@ class RoutedAnswer:
         backup = self._stall_policy.backup(speaker.attempt.candidate, now_ms)
         if backup is None or self._calls_function or not self._text:
             return False
-        self._continuation_reason = f"goes on for {speaker.spec}: {why}"
+        self._continuation_reason = f"continues for {speaker.spec}: {why}"
         prefills = backup.prefills and takes_prefill(self._request)
         joiner = TextJoiner(self._text, prefills=prefills)
         self._continuation = LlmCall(Attempt(len(self._calls), backup, "continuation", now_ms), joiner=joiner)

@@ -158,7 +158,7 @@ class FailoverStream:
         is_first = candidate.spec == next(iter(self._transcribers))
         if self._transcription.on_event is not None and (why or not is_first):
             role: Literal["replacement", "continuation"] = "continuation" if why else "replacement"
-            self._transcription.on_event(ProviderChanged(candidate.spec, role, why or "the first choice is not well"))
+            self._transcription.on_event(ProviderChanged(candidate.spec, role, why or "the first choice is unhealthy"))
 
     async def _listen(self, chosen: TranscriberCandidate) -> None:
         """Give this transcriber all audio whose text is pending, and the audio that follows, until the stream ends.
@@ -180,12 +180,12 @@ class FailoverStream:
                 async for text in stream:
                     await self._on_text(text, chosen)
         except TimeoutError:
-            why = f"no text came for {self._speech_order.options.fallback_after_ms} ms"
+            why = f"no transcript for {self._speech_order.options.fallback_after_ms} ms"
             raise StageTimeout("stt", provider=chosen.candidate.spec, why=why, retryable=True) from None
         finally:
             self._feed = self._timeout = None
         if self._buffer.waits:
-            why = "ended its stream with a text still due"
+            why = "the stream ended before its last transcript"
             raise StageBroken("stt", provider=chosen.candidate.spec, why=why, retryable=True)
 
     async def _on_text(self, text: TranscriptEvent, chosen: TranscriberCandidate) -> None:

@@ -121,7 +121,7 @@ class RoutedSpeech:
 
     def _close(self, call: SynthesizerCall) -> None:
         if call.attempt is not None and call.attempt.timed_out:
-            why = f"no sound came for {self._speech_order.options.attempt_timeout_ms} ms"
+            why = f"no audio for {self._speech_order.options.attempt_timeout_ms} ms"
             self._blame(call, StageTimeout("tts", provider=call.spec, why=why, retryable=True))
         elif not (call.over or self._left):
             self._note(UnusedSpeech(call.spec, call.n_chars))
@@ -131,7 +131,7 @@ class RoutedSpeech:
         self._speaker = call
         if role is not None:
             failed = [f"{each.spec}: {each.failure.why}" for each in self._calls if each.failure is not None]
-            self._note(ProviderChanged(call.spec, role, "; ".join(failed) or "first to sound", call.n_chars))
+            self._note(ProviderChanged(call.spec, role, "; ".join(failed) or "first audible", call.n_chars))
         while call.waiting:
             self._pass_on(call.waiting.popleft())
         self._learn(call)
@@ -257,7 +257,7 @@ class RoutedSpeech:
             return
         failed = (call.spec for call in self._calls if call.failure is not None)
         if self._next_after((speaker.spec, *failed)) is not None:  # the last one may take its time: no other is sooner
-            why = f"no sound came for {STALL_MS} ms in its speech"
+            why = f"no audio for {STALL_MS} ms in its speech"
             self.on_failure(speaker, StageTimeout("tts", provider=speaker.spec, why=why, retryable=True))
 
     # --- ends ---------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from voicepipe.server.errors import refusal
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.store.port import LIMIT_MAX, SessionQuery
 
-STILL_OPEN: Final = "It is still open and would go on writing: delete it when it has ended."
+STILL_OPEN: Final = "The session is open and still writes data: delete it when it has ended."
 
 
 async def delete_session_data(request: web.Request) -> web.Response:
@@ -55,10 +55,13 @@ async def _operator(request: web.Request) -> tuple[ServerContext, str]:
     principal.check_scope(OPERATE)
     unknown = next((name for name in request.query if name not in ("project", "token")), None)
     if unknown is not None:
-        raise ProtocolError("Unknown parameter; known is project.", field=unknown[:64])
+        raise ProtocolError("Expected only the parameter project, got another one.", field=unknown[:64])
     project = principal.requested_project(request.query.get("project"))
     if project is None and principal.sees_all and principal.holder is not None:
-        raise ProtocolError("An operator of all projects says in which one to delete.", field="project")
+        raise ProtocolError(
+            "Expected the project to delete from, since this credential covers all projects, got none.",
+            field="project",
+        )
     return context, project or principal.project
 
 

@@ -48,11 +48,13 @@ class Places:
         """
         token = _token(principal)
         if len(self) >= self.most:
-            raise Overload(f"All {self.most} places for {self._what} are taken.", retry_after_ms=FULL_WAIT_MS)
+            raise Overload(f"Too many concurrent {self._what} (limit {self.most}).", retry_after_ms=FULL_WAIT_MS)
         if self._projects[principal.project] >= self._most_of_project:
-            raise TooManyRequests(f"Project {principal.project!r} may have {self._most_of_project} answers at once.")
+            raise TooManyRequests(
+                f"Too many concurrent {self._what} of project {principal.project!r} (limit {self._most_of_project})."
+            )
         if token[1] and self._tokens[token] >= TOKEN_AT_ONCE:
-            raise TooManyRequests(f"A client secret may have {TOKEN_AT_ONCE} answers at once.")
+            raise TooManyRequests(f"Too many concurrent {self._what} of this client secret (limit {TOKEN_AT_ONCE}).")
 
     @contextmanager
     def place(self, principal: Principal) -> Iterator[None]:

@@ -114,7 +114,7 @@ def _session(project: str, requested: ChatRequest) -> str:
 def _route(name: str, field: str, claims: Claims | None, handshake: Handshake, context: ServerContext) -> ChatRoute:
     route = context.chat_models.find(name)
     if route is None:
-        why = f"There is no model {name[:64]!r} here. GET /v1/models lists what can be asked for."
+        why = f"There is no model {name[:64]!r} here. GET /v1/models lists the models."
         raise NotFound(why, param=field, code="model_not_found")
     if claims is not None:
         check_may_request(claims, route, handshake, context)

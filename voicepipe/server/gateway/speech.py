@@ -90,7 +90,7 @@ async def _resolve(
     # In a thread: reading 4096 characters takes some 10 ms, and far more for text made to be slow.
     spoken = await asyncio.to_thread(lambda: tuple(clauses(requested.input, voice.language)))
     if not spoken:
-        raise ProtocolError("Nothing of the text can be spoken.", field="input")
+        raise ProtocolError("Expected a text with words to speak, got none.", field="input")
     return _Resolved(route, voice, spoken)
 
 
@@ -143,7 +143,7 @@ class _SpeechWork:
                 self._note(spoken)
                 await self._send(await self._off_loop(writer.push, spoken.samples))
             if not self._n_samples:
-                raise StageBroken("tts", provider=self.spec, why="the answer held no sound", retryable=True)
+                raise StageBroken("tts", provider=self.spec, why="the answer had no audio", retryable=True)
             await self._send(await self._off_loop(writer.finish))
         return await self._out.end(audio_done(self._ours()) if self._as_events else b"")
 

@@ -34,7 +34,7 @@ def check_may_reach(
     """
     check_token_limits(claims, origin=origin_of(handshake), model=name, agent=agent or "")
     if agent is None and name not in claims.limits.models:
-        why = "A client secret may ask for agents, and for what its limits.models names."
+        why = "A client secret may use agents, and the models of its limits.models."
         raise AuthError(why, code="model_not_allowed", status=403)
     if claims.limits.spend_usd is not None and unpriced:
         why = f"This client secret has a limit on spending, and the price of {unpriced} is not known here."

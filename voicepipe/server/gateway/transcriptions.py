@@ -192,7 +192,12 @@ class _TranscriptionWork:
             n_pieces += 1
             final = await _transcribe(stream, texts, n_pieces, samples, PUSH_MS * rate_hz // 1_000)
             if final is None:
-                raise StageBroken("stt", provider=self.spec, why="it ended before all was transcribed", retryable=True)
+                raise StageBroken(
+                    "stt",
+                    provider=self.spec,
+                    why="the STT ended before the recording was transcribed",
+                    retryable=True,
+                )
             self._n_answers = n_pieces
             self._language = self._language or final.language
             if self._first_ms is None:

@@ -48,7 +48,9 @@ class SessionCapacity:
         if self.closing:
             raise Overload("The server is stopping.", retry_after_ms=FULL_WAIT_MS)
         if len(self._inside) >= self.max_sessions:
-            raise Overload(f"All {self.max_sessions} sessions of this server are taken.", retry_after_ms=FULL_WAIT_MS)
+            raise Overload(
+                f"Too many sessions on this server (limit {self.max_sessions}).", retry_after_ms=FULL_WAIT_MS
+            )
 
     @contextmanager
     def place(self) -> Iterator[Place]:

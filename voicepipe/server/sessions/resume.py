@@ -34,8 +34,8 @@ SESSION_PREFIX: Final = "sess_"
 """Prefix of all session IDs (`voicepipe.auth.tokens.session_prefix`)."""
 
 REFUSED: Final = (
-    "This session can't be resumed: it is not here any more, the secret is not its latest, or too much was missed. "
-    "Open another session."
+    "This session can't be resumed: it has ended, the secret is not its latest, or the client missed too much. Open "
+    "another session."
 )
 
 

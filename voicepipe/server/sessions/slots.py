@@ -52,8 +52,8 @@ class Slots:
             session_id, pools, owner=self._owner, until_s=now_s + LEASE_S, now_s=now_s
         )
         if full is not None:
-            whose = "this server" if full == MACHINE else f"project {project!r}"
-            raise Overload(f"All {pools[full]} sessions of {whose} are taken.", retry_after_ms=FULL_WAIT_MS)
+            where = "on this server" if full == MACHINE else f"in project {project!r}"
+            raise Overload(f"Too many sessions {where} (limit {pools[full]}).", retry_after_ms=FULL_WAIT_MS)
         try:
             yield
         finally:

@@ -164,7 +164,7 @@ class JournalWriter:
         self._open.add(stem)
         if len(self._open) * self._settings.session_mb > self._settings.total_mb:
             files.give_up()
-            log_event("journal_refused", level=logging.WARNING, why="too many at once for journals.total_mb")
+            log_event("journal_refused", level=logging.WARNING, why="too many open journals for journals.total_mb")
         self.guard(self._make_room)
 
     def end(self, files: SessionFiles, stem: str, n_lost: int) -> None:
@@ -175,7 +175,7 @@ class JournalWriter:
 
     def _finish(self, files: SessionFiles, stem: str, n_lost: int) -> None:
         if n_lost:
-            self.guard(partial(files.break_off, n_lost, "events came faster than the disk took them"))
+            self.guard(partial(files.break_off, n_lost, "events came faster than the disk wrote them"))
         self.guard(partial(files.close, ended=True))
         self._session_files.discard(files)
         self._open.discard(stem)
@@ -203,7 +203,7 @@ class JournalWriter:
             log_event("journal_failed", level=logging.WARNING, why=f"{type(why).__name__}: {why}")
             if files is not None:
                 with suppress(Exception):
-                    files.break_off(0, "it could not be written")
+                    files.break_off(0, "the file could not be written")
 
     def _failed(self, why: OSError) -> None:
         self._health.failed("journals", kind_of(why), f"{type(why).__name__}: {why}")

@@ -140,11 +140,11 @@ class _Figures:
         def seconds(name: str, what: str) -> Histogram:
             return meter.create_histogram(name, "s", what, explicit_bucket_boundaries_advisory=SECONDS)
 
-        self._duration = seconds("gen_ai.client.operation.duration", "How long answers of models took")
-        self._first = seconds("gen_ai.client.operation.time_to_first_chunk", "From a request to its first output")
+        self._duration = seconds("gen_ai.client.operation.duration", "Duration of LLM answers")
+        self._first = seconds("gen_ai.client.operation.time_to_first_chunk", "Time from a request to its first output")
         self._turn_latency = seconds("voicepipe.turn_latency", "Turn latency: last voiced sample to first audible one")
         self._tokens = meter.create_histogram(
-            "gen_ai.client.token.usage", "{token}", "Tokens of answers", explicit_bucket_boundaries_advisory=TOKENS
+            "gen_ai.client.token.usage", "{token}", "Tokens of LLM answers", explicit_bucket_boundaries_advisory=TOKENS
         )
 
     def count(self, turn: StoredTurn) -> None:

@@ -65,5 +65,5 @@ class Faults:
             async with asyncio.timeout(self._idle_ms / 1_000):
                 yield
         except TimeoutError:
-            why = f"nothing came for {self._idle_ms} ms"
+            why = f"no data for {self._idle_ms} ms"
             raise StageTimeout(self._stage, provider=self._name, why=why, retryable=True) from None
