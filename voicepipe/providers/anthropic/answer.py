@@ -24,7 +24,7 @@ _REASONS: dict[str, Reason] = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
-"""All others (`end_turn`, `stop_sequence`, `pause_turn`) mean `stop`."""
+"""Vendor's stop reason -> the port's. `end_turn`, `stop_sequence` and `pause_turn` mean `stop`."""
 
 _STATUS = {
     "invalid_request_error": 400,

@@ -35,7 +35,7 @@ class AnthropicOptions:
 
     refuses: frozenset[str] = frozenset()
     """Fields that are never sent, from any source. `prefill`: the conversation may not end with the agent, as in newer
-    models; then a user message asks it to go on."""
+    models; then a user message requests the continuation."""
 
     model_refuses: frozenset[str] = frozenset()
     """The same, for this model only."""

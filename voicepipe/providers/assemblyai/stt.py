@@ -33,7 +33,7 @@ EITHER: Final = "universal-streaming"
 """An alias: the English model for English, and the multilingual one otherwise."""
 
 KEY_TERMS: Final = 50
-"""Our own limit; the vendor takes 100, unverified."""
+"""A limit of this adapter; the vendor takes 100, unverified."""
 
 LINE: Final = SocketRules(
     audio_bytes_per_ms=2 * RATE_HZ // 1_000,
@@ -49,11 +49,11 @@ MARGINS: Final = Margins(
 )
 
 FORCED_MS: Final = 400
-"""How long `ForceEndpoint` may stay unanswered while the vendor detects no speech. Unverified: without a turn it is
-probably ignored."""
+"""Timeout of `ForceEndpoint` while the vendor detects no speech. Unverified: without a turn the vendor probably ignores
+it."""
 
 FIRST_FORCED_MS: Final = 1_500
-"""The same while nothing is known of the utterance."""
+"""Timeout of `ForceEndpoint` while the utterance has no text."""
 
 LIFETIME_MS: Final = (3 * 60 - 5) * 60_000
 """A session expires after three hours; it is ended between two utterances in the last five minutes of them."""

@@ -49,7 +49,7 @@ _message = msgspec.json.Decoder(_Message)
 
 
 class Turns:
-    """One stream's turns. Each message has the whole text of its turn; its words are never revised."""
+    """The turns of one stream. Each message has the whole text of its turn; words are never revised."""
 
     def __init__(self, address: ProviderAddress, rate_hz: int) -> None:
         self._address, self._samples_per_ms = address, rate_hz // 1_000

@@ -1,8 +1,8 @@
 """Speech to text by Cartesia's Ink models, in either of its two modes.
 
 Ink 2 detects turns itself (`/stt/turns/websocket`); the core keeps deciding on turns, and the vendor's end of turn
-becomes a final text. Ink 2 has no message to finalize its text. So a flush is answered with the known text when neither
-an end nor an expected end comes soon; later words revise it. Ink Whisper, and Ink 2 with `stt_turns = false`, get
+becomes a final text. Ink 2 has no message to finalize its text. So the adapter answers a flush with the text so far
+when no end and no expected end comes soon; later words revise it. Ink Whisper, and Ink 2 with `stt_turns = false`, get
 `finalize` on `/stt/websocket`. Sources: Cartesia API reference 2026-03-01, "Realtime Speech-to-Text (Auto)" and
 "(Manual)", its docs "Configuring turn detection", "Concurrency and WebSocket Limits", "Troubleshooting", and its own
 and Pipecat's clients. Facts marked `unverified` are in none of them.
@@ -35,7 +35,7 @@ WHISPER: Final = "ink-whisper"
 
 KEY_TERMS: Final = 50
 KEY_TERM_CHARS: Final = 1_200
-"""The first is our own limit; the vendor takes 100 of 1200 characters together."""
+"""The first is a limit of this adapter; the vendor takes 100 of 1200 characters together."""
 
 MARGINS: Final = Margins(
     lead=RATE_HZ // 2,  # voice detection takes 100 to 250 ms; the same again, since texts have no positions
@@ -44,10 +44,10 @@ MARGINS: Final = Margins(
 )
 
 FLUSH_TIMEOUT_MS: Final = 400
-"""How long a flush waits for the vendor's own end, before it is answered with the known text. Ink 2 only."""
+"""Timeout of a flush for the vendor's own end; then the text so far answers it. Ink 2 only."""
 
 FIRST_FLUSH_TIMEOUT_MS: Final = 1_000
-"""The same while nothing is known of the utterance."""
+"""Timeout of a flush while the utterance has no text."""
 
 READERS: Final[dict[str, Read]] = {
     "stt_turns": flag,

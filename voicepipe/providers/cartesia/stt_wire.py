@@ -1,7 +1,7 @@
-"""Cartesia's messages of either mode, as segments. None of them has the position of its words in the audio.
+"""Convert Cartesia's messages of either mode to segments. No message has the positions of its words in the audio.
 
-Source: Cartesia API reference 2026-03-01, "Realtime Speech-to-Text (Auto)" and "(Manual)". The docs do not say whether
-word times in the latter count from the beginning of the connection, so they are ignored.
+Source: Cartesia API reference 2026-03-01, "Realtime Speech-to-Text (Auto)" and "(Manual)". The docs do not define where
+    word times of the latter begin to count, so the adapter ignores them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _read(address: ProviderAddress, message: str | bytes) -> _Message:
 
 
 class Turns:
-    """One stream's turns (Auto). Each message has the whole text of its turn."""
+    """The turns of one stream (Auto). Each message has the whole text of its turn."""
 
     idle = True
     """False: the vendor answers no message here."""
@@ -67,7 +67,8 @@ class Turns:
 
 
 class Chunks:
-    """One stream's texts (Manual). Each continues where the previous one ended, inside a word or not, until a flush."""
+    """The texts of one stream (Manual). Each continues where the previous one ended, inside a word or not, until a
+    flush."""
 
     idle = False
     """`finalize` is answered even without speech."""
@@ -87,7 +88,7 @@ class Chunks:
                 self._language = read.language or self._language
                 if read.is_final:
                     self._text = text
-                # A final text says nothing about the audio behind it: only `flush_done` marks the text as complete.
+                # A final text may have audio without text behind it: only `flush_done` marks the text as complete.
                 return Segment(start=min(self._start, upto), end=upto, text=text.strip())
             case "flush_done":
                 start, text = min(self._start, upto), self._text.strip()

@@ -88,8 +88,7 @@ class Rule:
     """Fields that are never sent."""
 
     prefill: bool = False
-    """Whether these models continue an answer that ends the conversation. Others get a text that asks them to
-    continue."""
+    """Whether these models continue an answer that ends the conversation. Others get an instruction to continue."""
 
     def fits(self, model: str) -> bool:
         """Return whether the rule covers a model of that name."""
@@ -98,7 +97,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFacts:
-    """One vendor: its address and its request rules."""
+    """A vendor: its address and its request rules."""
 
     name: str
     title: str
@@ -106,10 +105,10 @@ class ProviderFacts:
     """The adapter's kind."""
 
     base_url: str = ""
-    """The base URL; empty: only the user knows it."""
+    """The base URL; empty: there is no default."""
 
     also: tuple[str, ...] = ()
-    """Its other addresses: other regions, other names."""
+    """Other base URLs of the vendor: other regions, other names."""
 
     yours: bool = False
     """Whether the address is the user's own, so that any address counts as the vendor's."""
@@ -170,7 +169,7 @@ class ProviderFacts:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """All vendors, by name."""
+    """Vendors by name."""
 
     providers: Mapping[str, ProviderFacts] = field(default_factory=lambda: MappingProxyType({}))
 

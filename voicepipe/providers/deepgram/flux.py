@@ -49,11 +49,10 @@ MARGINS: Final = Margins(
 )
 
 FORCED_MS: Final = 400
-"""How long `ForceEndTurn` may stay unanswered while Flux detects no speech: without a turn in progress it is
-ignored."""
+"""Timeout of `ForceEndTurn` while Flux detects no speech: without a turn in progress Flux ignores it."""
 
 FIRST_FORCED_MS: Final = 1_000
-"""The same while nothing is known of the utterance."""
+"""Timeout of `ForceEndTurn` while the utterance has no text."""
 
 READERS: Final[dict[str, Read]] = {
     "eot_threshold": number(0.5, 1.0),
@@ -79,7 +78,7 @@ class FluxOptions:
     """Silence after which Flux ends its turn at any confidence."""
 
     force_end_after_ms: int = 300
-    """How long a flush waits for Flux's own message before its turn is ended. An `Update` comes every 250 ms."""
+    """Wait of a flush for Flux's own message, before the adapter ends the turn. An `Update` comes every 250 ms."""
 
     extra: str = ""
     """A JSON object of strings, added to the query: `{"mip_opt_out": "true"}`."""

@@ -1,7 +1,7 @@
-"""Flux's messages, `/v2/listen`, as segments.
+"""Convert Flux's messages (`/v2/listen`) to segments.
 
-Source: Deepgram API reference, "Turn-based Audio (Flux)" (Connected, TurnInfo, Error), "Understanding the Flux State
-Machine", and Deepgram's own Python client for the times of words, `Warning` and `ForceEndTurn`.
+Sources: Deepgram API reference, "Turn-based Audio (Flux)" (Connected, TurnInfo, Error); "Understanding the Flux State
+    Machine". Deepgram's Python client has the times of words, `Warning` and `ForceEndTurn`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _message = msgspec.json.Decoder(_Message)
 
 
 class Turns:
-    """One stream's turns. Each message has the whole text of its turn, and the position up to which Flux has
+    """The turns of one stream. Each message has the whole text of its turn, and the position up to which Flux has
     transcribed."""
 
     def __init__(self, address: ProviderAddress, rate_hz: int) -> None:

@@ -37,11 +37,11 @@ MARGINS = Margins(
 )
 
 FINALIZE_MS = 400
-"""How long a `Finalize` with little audio left may stay unanswered, since the docs promise no answer then. Unverified:
+"""Timeout of a `Finalize` with little audio left, since the docs promise no answer then. Unverified:
 an answer takes 50 to 300 ms."""
 
 FIRST_FINALIZE_MS = 1_500
-"""The same while nothing is known of the utterance: an empty text is only right without speech."""
+"""Timeout of a `Finalize` while the utterance has no text: an empty text is only right without speech."""
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:

@@ -19,7 +19,7 @@ MANY_LANGUAGES = frozenset({"nova-2", "nova-2-general", "nova-3", "nova-3-genera
 "Multilingual Codeswitching" and "Models & Languages Overview"."""
 
 KEY_TERMS = 50
-"""Our own limit; Deepgram's limit is 500 tokens for all of them, unverified."""
+"""A limit of this adapter; Deepgram's limit is 500 tokens for all of them, unverified."""
 
 
 READERS: Final[dict[str, Read]] = {
@@ -71,6 +71,6 @@ class DeepgramOptions:
             pairs.append(("language", transcription.language or "multi"))
         if transcription.prompt and transcription.model.startswith(
             "nova-3"
-        ):  # older models know `keywords`, single words only
+        ):  # older models take `keywords`, single words only
             pairs += [("keyterm", term) for term in terms(transcription.prompt, KEY_TERMS)]
         return urlencode(query(pairs, self.extra))

@@ -65,7 +65,7 @@ BREAKS: Constant = frozenset(
 """Errors after which a new session may succeed."""
 
 EXPIRED: Constant = "session_time_limit_exceeded"
-"""Not a fault: the session has reached its maximum age."""
+"""Error types of a session at its maximum age, which is no fault."""
 
 
 def _audio(pcm: bytes) -> str:
@@ -148,7 +148,7 @@ _message = msgspec.json.Decoder(_Message)
 
 
 class _Wire:
-    """One stream's messages."""
+    """The messages of one stream."""
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
         self._address = address

@@ -45,11 +45,11 @@ LANGUAGE_CODE_MODELS = frozenset({"eleven_flash_v2_5", "eleven_turbo_v2_5"})
 """Models that take a `language_code`; the others detect it, or speak only one. Source: pipecat's client."""
 
 INACTIVITY_S = 180
-"""How long a context may get no text; longer than the usual 20 s, since tools take time."""
+"""The longest time of a context without text; longer than the usual 20 s, since tools take time."""
 
 PLAN = SharingRules(
     line=SocketRules(
-        # Names no context: a context that was not begun with its settings would be refused. pipecat's client does the
+        # Names no context: the vendor refuses a context whose first message has no settings. pipecat's client does the
         # same.
         keep_alive='{"text":""}',
         keep_alive_ms=10_000,

@@ -26,7 +26,8 @@ _REASONS: dict[str, Reason] = {
     "IMAGE_SAFETY": "content_filter",
     "LANGUAGE": "content_filter",
 }
-"""All others (`STOP`, `OTHER`) mean `stop`. Source: Gemini API reference, `FinishReason`."""
+"""Vendor's finish reason -> the port's. `STOP` and `OTHER` mean `stop`. Source: Gemini API reference,
+`FinishReason`."""
 
 _FAILED_REASONS: Final = frozenset(
     {

@@ -39,7 +39,7 @@ def request_body(
     """Return the request's body as JSON.
 
     Raises:
-        StageRefused: a function's parameters are not JSON, or a parameter that is passed on is not known there.
+        StageRefused: a function's parameters are not JSON, or the API has no such extra parameter.
     """
     fields: dict[str, Any] = {"contents": _contents(request, signatures)}
     if said := system(request.messages):

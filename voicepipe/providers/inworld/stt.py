@@ -44,10 +44,10 @@ KEEP_ALIVE_MS: Constant = 15_000
 """Silence, since it has no other keep-alive."""
 
 KEY_TERMS: Constant = 50
-"""Our own limit on `prompts`, the expected words."""
+"""A limit of this adapter on `prompts`, the expected words."""
 
 NOT_IN_TERMS: Constant = frozenset("#/@|")
-"""Terms with these are refused. Unverified: known from others' clients."""
+"""Terms with these are refused. Unverified: from other clients' code."""
 
 
 def _audio(pcm: bytes) -> str:
@@ -127,7 +127,7 @@ _message = msgspec.json.Decoder(_Message)
 
 
 class _Wire:
-    """One stream's messages."""
+    """The messages of one stream."""
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
         self._address = address

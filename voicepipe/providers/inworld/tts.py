@@ -47,7 +47,7 @@ MOST_CHARACTERS = 1_000
 """Maximum characters in one `send_text`."""
 
 WAV_HEADER_BYTES = 44
-"""Before the audio of a message, from models without `PCM`. Source: pipecat's client."""
+"""The header before the audio of a message, from models without `PCM`. Source: pipecat's client."""
 
 PLAN = SharingRules(
     line=SocketRules(pong_ms=PONG_MS),
@@ -137,7 +137,7 @@ class _Wire:
             "audioConfig": audio,
             "timestampType": "WORD",
             "timestampTransportStrategy": "SYNC",  # word times come with their audio
-            "bufferCharThreshold": MOST_CHARACTERS,  # we flush every text
+            "bufferCharThreshold": MOST_CHARACTERS,  # every text is flushed
         }
         if voice.language:
             settings["language"] = voice.language

@@ -24,8 +24,8 @@ def passed_on(
 
     Args:
         address: the provider's address.
-        request: the question.
-        names: OpenAI's name -> the provider's; None: the same names, and the provider knows them all.
+        request: the LLM request.
+        names: OpenAI's name -> the provider's; None: the same names, and the provider has all of them.
         left_out: names that the provider refuses.
         seen: OpenAI's names of parameters that are handled elsewhere.
 

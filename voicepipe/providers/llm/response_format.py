@@ -22,7 +22,7 @@ class _Schema(msgspec.Struct):
 
 
 class ResponseFormat(msgspec.Struct):
-    """One of three formats."""
+    """A response format, one of three."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: _Schema | None = None

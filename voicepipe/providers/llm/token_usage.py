@@ -1,7 +1,7 @@
 """Parse a vendor's token counts, so that no malformed count can break an answer.
 
 A malformed count (negative, a fraction, beyond `MOST_TOKENS`, not a number) makes the whole usage unknown: the answer
-is kept, and its tokens are estimated from its text.
+remains valid, and its tokens are estimated from its text.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How one stage's adapter reaches the engine."""
+    """The address of the engine for one stage's adapter, with its timeouts."""
 
     stage: wire.Stage
     provider: str
@@ -40,7 +40,7 @@ class Link:
 
 
 class Exchange:
-    """One job at the engine, and the connection that carries it."""
+    """A job at the engine, and the connection that carries it."""
 
     def __init__(self, link: Link) -> None:
         self.closed = False

@@ -37,7 +37,7 @@ LONG: Final = "It lies on the river Seine and has been an important city for mor
 
 
 def say(line: str) -> None:
-    """One line of the report."""
+    """Print a line of the report."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

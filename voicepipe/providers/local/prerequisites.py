@@ -1,4 +1,4 @@
-"""Check what the local engines need of a machine, and report what is missing."""
+"""Check the prerequisites of the local engines on this machine, and name those that are missing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_machine(cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
     """Check that the prebuilt runtimes run here.
 
     Raises:
-        ConfigError: naming what is missing and what to use instead.
+        ConfigError: naming the missing prerequisite and an alternative.
     """
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         here = f"{platform.system()} {platform.machine()}"

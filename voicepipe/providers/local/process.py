@@ -50,10 +50,10 @@ def start_engine(
         async with start_engine(data_dir / "engine.sock", print) as engine: ...
 
     Entering raises:
-        ConfigError: the machine or a package cannot run it, or a model does not load; the text says what to do.
+        ConfigError: the machine or a package cannot run it, or a model does not load; the text names the remedy.
         StageBroken: it does not start in `ready_timeout_ms`.
 
-    Leaving gives the lease back; an engine without other clients then ends. An engine also ends `linger_ms` after its
+    Leaving releases the lease; an engine without other clients then ends. An engine also ends `linger_ms` after its
     last client has died.
     """
     return LocalEngine(socket_path.absolute(), on_progress, stages, linger_ms, ready_timeout_ms)
@@ -74,7 +74,7 @@ class LocalEngine:
         self.pid = 0
         """Process ID of the engine; changes when the engine is restarted."""
         self.ready = False
-        """Whether the engine is known to run."""
+        """Whether the engine runs, as far as this process has checked."""
         self.restarts = 0
         self._on_progress, self._stages = on_progress, stages
         self._linger_ms, self._ready_timeout_ms = linger_ms, ready_timeout_ms

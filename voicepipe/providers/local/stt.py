@@ -80,7 +80,7 @@ class LocalTranscriber:
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """A closed piece of an utterance, and its text once that is known."""
+    """A closed piece of an utterance, and its text once it is transcribed."""
 
     samples: Samples
     text: str | None = None
@@ -113,8 +113,8 @@ class _Flush:
 
 
 class LocalStream:
-    """One session's STT stream. Closed pieces of long speech are decoded while the user goes on speaking, so that a
-    flush never waits for more than one piece."""
+    """The STT stream of one session. Closed pieces of long speech are decoded while the user goes on speaking, so that
+    a flush never waits for more than one piece."""
 
     def __init__(self, link: Link) -> None:
         self.dropped_samples = 0

@@ -76,8 +76,8 @@ class LocalSynthesizer:
 
 
 class LocalSpeech:
-    """One turn's speech. Each piece of text is requested when the earlier audio has been taken, which is soon enough at
-    50 times real time. So a consumer that stops also stops the synthesis."""
+    """The speech of one turn. Each piece of text is requested when the earlier audio has been taken, which is soon
+    enough at 50 times real time. So a consumer that stops also stops the synthesis."""
 
     def __init__(self, link: Link, speed: float) -> None:
         self._link, self._speed, self._session = link, speed, new_session()

@@ -86,7 +86,7 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """All requested stages have finished loading."""
+    """Message: the engine has loaded all requested stages."""
 
     version: int
     pid: int

@@ -6,8 +6,8 @@
             async with connection_pool.lease(source) as context:  # a turn: the WebSocket is open
                 ...
 
-WebSockets are kept alive and replaced as the vendor's `SharingRules` says. Pings detect a dead idle WebSocket, and it
-is replaced. Outside of a lifetime each turn dials for itself, which is correct and slow.
+The pool keeps WebSockets alive and replaces them by the vendor's `SharingRules`. Pings detect a dead idle WebSocket,
+and it is replaced. Outside of a lifetime each turn dials for itself, which is correct and slow.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ LONGEST_PAUSE_S = 30.0
 """Maximum pause between two attempts to dial a vendor that does not answer; the first pause is 1 s."""
 
 TOUCH_S = 60.0
-"""Interval in which an idle HTTP connection is used, so that it stays open: our side keeps it for two minutes, servers
-for a minute or more."""
+"""Interval in which an idle HTTP connection is used, so that it stays open: this client keeps it for two minutes,
+servers for a minute or more."""
 
 LOOK_S = 1.0
 """Interval of checks for WebSockets that were idle too long, and whether a vendor may be dialled again."""
 
 _POOL_SETS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Pools]] = weakref.WeakKeyDictionary()
-"""One pool set for each lifetime that is running in the loop: two servers may run in one. The newest is used."""
+"""The pools of each running lifetime in the event loop: two servers may run in one loop. The newest lifetime is
+used."""
 
 
 @asynccontextmanager
@@ -115,7 +116,7 @@ async def lease(source: Source[B]) -> AsyncIterator[Context[B]]:
 
 
 class _Pools:
-    """All WebSockets of an event loop."""
+    """The WebSockets of an event loop."""
 
     def __init__(self, owned: BackgroundTasks) -> None:
         self._owned = owned
@@ -162,7 +163,7 @@ class _Pool(Generic[B]):
 
     def __init__(self, source: Source[B], owned: BackgroundTasks) -> None:
         self._source, self._owned = source, owned
-        self._sockets: set[MultiplexedSocket[B]] = set()  # bounded: one for each turn, and those kept free for sessions
+        self._sockets: set[MultiplexedSocket[B]] = set()  # bounded: one for each turn, and the idle ones for sessions
         self._n_sessions = 0
         self._changed = asyncio.Event()
         self._n_failed = 0

@@ -21,7 +21,8 @@ from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.telemetry.tracing.port import OUTGOING
 
 KEEP_ALIVE_S = 120
-"""How long an unused connection is kept. Users think for seconds; a new TLS connection costs two round trips."""
+"""The idle time after which an unused connection is closed. Users think for seconds; a new TLS connection costs two
+round trips."""
 
 READ_BYTES = 9_600
 """Maximum size of one read: 200 ms of 24 kHz speech."""
@@ -198,7 +199,7 @@ async def _refusal(address: ProviderAddress, response: aiohttp.ClientResponse) -
     try:
         body = await Answer(address, response).body(limit_bytes=ERROR_BODY_BYTES)
     except StageError:
-        body = b""  # the status says enough
+        body = b""  # the status is enough
     return failures.refused(address, response.status, body, retry_after=response.headers.get("Retry-After"))
 
 

@@ -1,4 +1,5 @@
-"""One WebSocket, many contexts: a vendor's TTS serves turn after turn on one connection, each in its own context.
+"""Share one WebSocket between contexts: a vendor's TTS serves turn after turn on one connection, each in its own
+context.
 
 Turns follow one another on a WebSocket and never share it while both produce audio. A turn that does not read makes the
 vendor wait, and must not make another turn wait. A cancelled context may overlap the next turn: it stays until the
@@ -74,16 +75,16 @@ class Source(Generic[B]):
     plan: SharingRules = field(compare=False)
 
     read: Callable[[str | bytes], Iterable[Note[B]]] = field(compare=False)
-    """May raise StageError for a message that ends the WebSocket's use: an error without a context, or a malformed
-    message."""
+    """Parse a message. It may raise StageError for a message that ends the WebSocket's use: an error without a context,
+    or a malformed message."""
 
 
 class Context(Generic[B]):
-    """One turn's use of a WebSocket."""
+    """The use of a WebSocket by one turn."""
 
     def __init__(self, socket: MultiplexedSocket[B]) -> None:
         self.key = uuid4().hex
-        """Its name at the vendor; for several contexts in one turn, with a dot and a suffix."""
+        """The context's name at the vendor; several contexts of a turn have a dot and a suffix."""
 
         self.cancel: Callable[[], Sequence[str] | None] = lambda: None
         """Called when the turn is left: returns the messages that end open contexts at the vendor; None when none is
@@ -118,7 +119,7 @@ class Context(Generic[B]):
 
     @property
     def up_s(self) -> float | None:
-        """When the WebSocket was open, by the loop's clock; None while it is not."""
+        """The loop time at which the WebSocket was opened; None before that."""
         return self._socket.up_s
 
     @property
@@ -149,10 +150,10 @@ class MultiplexedSocket(Generic[B]):
         """Dials at once; `changed` is called when it is open, free again, or over."""
         self.socket = VendorSocket(source.address, source.path, source.plan.line)
         self.began_s = self.rested_s = clock.loop_s()
-        """When it was dialled, and when it was last used."""
+        """The loop times of dialling and of the last use."""
 
         self.up_s: float | None = None
-        """When it was open."""
+        """The loop time at which it was opened."""
 
         self.settled = asyncio.Event()
         """Set when it is open, or over."""
@@ -179,7 +180,7 @@ class MultiplexedSocket(Generic[B]):
 
     @property
     def is_rested(self) -> bool:
-        """Whether it was idle for so long that the vendor may soon close it."""
+        """Whether its idle time is close to the vendor's limit."""
         return (clock.loop_s() - self.rested_s) * 1_000 >= self._source.plan.idle_ms
 
     def begin(self) -> Context[B]:
@@ -252,7 +253,7 @@ def decoded(address: ProviderAddress, decoder: msgspec.json.Decoder[T], message:
     """Return a message as the type of the vendor's messages.
 
     Raises:
-        StageError: it is none of the vendor's own.
+        StageError: it is no message of the vendor's API.
     """
     if isinstance(message, bytes):
         raise failures.broken(address, f"expected text, got {len(message)} bytes")

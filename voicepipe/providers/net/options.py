@@ -15,7 +15,7 @@ STAGES = frozenset({"stt", "llm", "tts"})
 Read = Callable[[str], Any]
 """Parse a text as the option's value.
 
-Raises: ValueError: its text names what was expected.
+Raises: ValueError: its text names the expected value.
 """
 
 

@@ -1,4 +1,4 @@
-"""Map a vendor's audio positions to ours across audio that was dropped or padded."""
+"""Map a vendor's audio positions to the session's, across audio that was dropped or padded."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class EventTooLong(ValueError):
 
 
 class Event(NamedTuple):
-    """One event: its name (empty when the server gave none) and its data, lines joined by a line feed."""
+    """An event: its name (empty without one) and its data, lines joined by a line feed."""
 
     name: bytes
     data: bytes

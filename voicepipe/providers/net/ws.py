@@ -1,4 +1,4 @@
-"""One WebSocket to a vendor: dialled in the background, written without waiting, kept alive, closed promptly.
+"""A WebSocket to a vendor: dialled in the background, written without waiting, held open by pings, closed promptly.
 
     async with dial(address, "/listen?model=nova-3", line) as socket:
         socket.send_audio(pcm)  # at once, dialled or not
@@ -32,7 +32,7 @@ most.
 """
 
 HANG_UP_S = 0.08
-"""Time limit for the goodbye message; the port allows 100 ms for leaving."""
+"""Time limit for the vendor's closing message; the port allows 100 ms for leaving."""
 
 JOINED_MS = 200
 """Waiting audio is sent in messages of at most this size: thousands of small ones would hold the event loop."""
@@ -174,7 +174,7 @@ class VendorSocket:
         """Return the vendor's next message. May be cancelled without losing a message.
 
         Raises:
-            StageError: as in `connected`; or the vendor left our pings unanswered, or the connection ended.
+            StageError: as in `connected`; or the vendor left pings unanswered, or the connection ended.
         """
         connection = await self.connected()
         try:
@@ -189,7 +189,7 @@ class VendorSocket:
         self._fail(failures.broken(self._address, "the adapter closed the connection"))
 
     async def carry(self) -> None:
-        """Dial, send the queued messages, and close when cancelled. Failures are kept for `receive`."""
+        """Dial, send the queued messages, and close when cancelled. `receive` raises its failures."""
         began_s = clock.loop_s()
         try:
             with ws_failures.Opening(self._address):

@@ -12,7 +12,7 @@ from voicepipe.providers.net import failures
 from voicepipe.providers.net.address import ProviderAddress
 
 LASTING_CODES = frozenset({1002, 1003, 1007, 1008, 1010})
-"""Close codes by which a vendor rejects our message; the same message fails again (RFC 6455, 7.4.1)."""
+"""Close codes by which a vendor rejects a message; the same message fails again (RFC 6455, 7.4.1)."""
 
 
 def unreachable(address: ProviderAddress, error: Exception) -> StageError | None:
@@ -48,7 +48,7 @@ def cut(address: ProviderAddress, error: ConnectionClosed, *, pong_ms: int) -> S
         if error.sent is not None and "ping timeout" in error.sent.reason:
             return failures.broken(address, f"no answer to a ping for {pong_ms} ms")
         why = (
-            (f"the vendor broke the WebSocket protocol ({error.sent.reason})")
+            f"the vendor broke the WebSocket protocol ({error.sent.reason})"
             if error.sent is not None
             else "without a close frame"
         )

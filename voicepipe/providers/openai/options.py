@@ -36,8 +36,8 @@ class OpenAiOptions:
     """Request token counts with `stream_options`; Cohere's OpenAI-compatible API refuses that field."""
 
     max_tokens_field: TokensField = "max_tokens"
-    """The field for the token limit. OpenAI's reasoning models refuse `max_tokens`, most other servers know nothing
-    else."""
+    """The field for the token limit. OpenAI's reasoning models refuse `max_tokens`; most other servers accept only
+        it."""
 
     most_output_tokens: int = 0
     """Maximum `max_tokens` of a request; 0: any. MiniMax's is 2048."""
@@ -101,7 +101,7 @@ class OpenAiOptions:
 
     @classmethod
     def of(cls, spec: Spec, settings: ProviderSettings) -> OpenAiOptions:
-        """Read `settings.options`, with the known facts of the server at `base_url` as defaults.
+        """Read `settings.options`, with the catalog's facts about the server at `base_url` as defaults.
 
         Raises:
             ConfigError: an option is unknown or has a wrong value.

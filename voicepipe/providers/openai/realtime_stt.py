@@ -39,7 +39,7 @@ NO_PROMPT_MODELS: Final = ("gpt-realtime-whisper", "gpt-4o-transcribe-diarize")
 """Prefixes of models that take neither keywords nor a `prompt`."""
 
 KEY_TERMS: Final = 50
-"""Our own limit."""
+"""A limit of this adapter."""
 
 READERS: Final = {
     "stt_server": options.one_of("openai", "speaches", "vllm"),
@@ -56,10 +56,10 @@ class RealtimeOptions:
     """The kind of server: `openai`, or a self-hosted `speaches` or `vllm`."""
 
     stt_noise_reduction: str = "off"
-    """At OpenAI: `near_field` for a headset, `far_field` for a room, or `off`."""
+    """Noise reduction at OpenAI: `near_field` for a headset, `far_field` for a room, or `off`."""
 
     stt_extra: str = ""
-    """At OpenAI: a JSON object, merged into `audio.input.transcription`: `{"delay": "minimal"}`."""
+    """A JSON object for OpenAI, merged into `audio.input.transcription`: `{"delay": "minimal"}`."""
 
     def path(self, transcription: TranscriptionOptions) -> str:
         """Return the path of the WebSocket, below the base address."""

@@ -40,7 +40,7 @@ EXPIRED: Final = "session_expired"
 duration of 60 minutes")."""
 
 ITEMS: Final = 64
-"""Maximum number of items whose texts are kept at once."""
+"""Maximum number of items whose texts are buffered."""
 
 
 def append(pcm: bytes) -> str:
@@ -99,7 +99,7 @@ def failure(address: ProviderAddress, event: bytes) -> StageError:
 
 
 class OpenAiWire:
-    """One stream's events. Items may be reported in another order than that of their commits."""
+    """The events of one stream. Items may be reported in another order than that of their commits."""
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket, rate_hz: int) -> None:
         self._address = address

@@ -31,7 +31,7 @@ RATE_HZ = 16_000
 """The sample rate of Whisper and its successors; a higher one only costs upload time."""
 
 BUFFER_SAMPLES = 120 * RATE_HZ
-"""Maximum audio kept of one utterance: two minutes, 3.8 MB. Vendors take 25 MB."""
+"""Maximum buffered audio of one utterance: two minutes, 3.8 MB. Vendors take 25 MB."""
 
 SHORTEST_SAMPLES = RATE_HZ // 10
 """OpenAI refuses audio of less than 0.1 s; shorter audio is padded with silence."""

@@ -1,7 +1,7 @@
 """Text to speech behind OpenAI's audio speech: OpenAI, Groq, Kokoro-FastAPI, Speaches and similar servers.
 
 One request for each clause. While a clause's audio is passed on, the next one's request is already in progress. Source
-of the wire: OpenAI API reference, "Create speech"; its guide says that `pcm` is 24 kHz, 16 bit, little-endian.
+of the wire: OpenAI API reference, "Create speech"; by its guide `pcm` is 24 kHz, 16 bit, little-endian.
 """
 
 from __future__ import annotations

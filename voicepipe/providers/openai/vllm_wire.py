@@ -29,7 +29,7 @@ WAITING_MS: Final = 30_000
 
 
 class VllmWire:
-    """One stream's events."""
+    """The events of one stream."""
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
         self._address, self._socket = address, socket

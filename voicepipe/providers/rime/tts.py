@@ -141,7 +141,7 @@ class _TurnCodec:
         return ()
 
     def cancel(self) -> Sequence[str] | None:
-        return () if self.owes else None  # the WebSocket's goodbye message does it
+        return () if self.owes else None  # the WebSocket's closing message does it
 
     def decode(self, body: _Message) -> Iterable[TtsEvent]:
         clause = self._clause if body.context is None else int(body.context.rpartition(".")[2])

@@ -31,7 +31,7 @@ Raises: StageError: the vendor refused, stalled or broke.
 async def batch(
     transcribe: Transcribe, transcription: TranscriptionOptions, *, buffer_samples: int
 ) -> AsyncIterator[TranscriptStream]:
-    """Yield one session's STT stream; of one utterance the latest `buffer_samples` are kept."""
+    """Yield one session's STT stream; the latest `buffer_samples` of an utterance are buffered."""
     async with background_tasks() as owned:
         stream = _Utterances(transcribe, transcription, buffer_samples, owned)
         try:
@@ -41,7 +41,7 @@ async def batch(
 
 
 class _Utterances:
-    """One session's STT stream. Each utterance has at most one running request, that of its latest flush."""
+    """The STT stream of one session. Each utterance has at most one running request, that of its latest flush."""
 
     def __init__(
         self, transcribe: Transcribe, transcription: TranscriptionOptions, buffer_samples: int, owned: BackgroundTasks

@@ -13,7 +13,7 @@ from typing import Literal
 from voicepipe.ports.transcriber import Final, Interim, TranscriptEvent
 
 REMEMBERED_COMMITS = 64
-"""Only this number of the latest flushes waits for an answer; the core flushes three times a turn at most."""
+"""Maximum number of flushes that wait for an answer, the latest ones; the core flushes at most three times a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class _Utterance:
 @dataclass(slots=True, eq=False)
 class _Commit:
     utterance: _Utterance | None
-    """None: audio after an utterance's last flush, whose text is not requested."""
+    """The flush; None: audio after an utterance's last flush, whose text is not requested."""
 
     flush: int
     """0: no flush waits for it."""
@@ -90,7 +90,7 @@ class CommitAssembler:
         self._fresh = True
 
     def flush(self, flush: int, *, room: bool = True) -> Final | Literal["commit", "wait"]:
-        """Return the answer if all is known; else commit, or wait for the pending commit.
+        """Return the answer if the text is complete; else commit, or wait for the pending commit.
 
         Without `room` the answer is never returned at once: the calling code has no place for it now.
         """

@@ -29,7 +29,7 @@ UNREAD_TEXTS = 64
 
 
 class Reader(Protocol):
-    """One stream's messages as segments; may keep state."""
+    """Convert the messages of one stream to segments; may hold state."""
 
     @property
     def idle(self) -> bool:
@@ -41,8 +41,8 @@ class Reader(Protocol):
 
         Args:
             message: as received.
-            upto: the latest end of its words, for vendors without positions: where the audio ended at the oldest
-                unanswered request, or what was sent so far.
+            upto: the latest end of its words, for vendors without positions: the end of the audio at the oldest
+                unanswered request, or of the audio sent so far.
 
         Raises:
             StageError: it is an error, or not a message.
@@ -60,14 +60,13 @@ class StreamRules:
     """The message that makes the vendor finalize all received audio; None if it has no such message."""
 
     flush_timeout_ms: int
-    """How long a flush may stay unanswered when some text of its utterance is known, and the vendor need not answer;
-    without such a message, always."""
+    """Timeout of a flush whose utterance has some text, where the vendor need not answer."""
 
     first_flush_timeout_ms: int
-    """The same while nothing is known of the utterance: an empty text is only right without speech."""
+    """Timeout of a flush whose utterance has no text: an empty text is only right without speech."""
 
     hold_ms: int = 0
-    """How long to wait for the vendor's own message before the request is sent."""
+    """Wait for the vendor's own message, before the request is sent."""
 
     lifetime_ms: int | None = None
     """Maximum age of a connection. An older one ends between two utterances, before the vendor cuts it inside one."""
@@ -98,7 +97,7 @@ async def continuous_stream(
 
 
 class _Stream:
-    """One session's STT stream."""
+    """The STT stream of one session."""
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket, rules: StreamRules, reader: Reader) -> None:
         self._address, self._socket, self._rules, self._reader = address, socket, rules, reader
@@ -172,7 +171,7 @@ class _Stream:
             self._socket.send(self._rules.finalize)
 
     def _due_s(self) -> float | None:
-        """Return when to stop waiting. A vendor may be silent for ever, but not while a flush waits for it."""
+        """Return when to stop waiting. A vendor may be silent without limit, except while a flush waits."""
         if not self._segments.waiting:
             return self._end_s()
         requested_s = max(self._flushed_s, self._up_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 TERM_WORDS = 6
-"""Our own limit on the words of a term; a prompt of prose has no terms in it."""
+"""A limit of this adapter on the words of a term; a prompt of prose has no terms in it."""
 
 
 def terms(prompt: str | None, most: int) -> list[str]:

@@ -25,11 +25,11 @@ UNREAD_TEXTS = 64
 
 
 QUIET_S = 2.0
-"""This time after the last audio, a session is between two utterances; inside one, audio comes every 20 ms."""
+"""Time without audio after which a session is between two utterances; inside one, audio comes every 20 ms."""
 
 
 class CommitProtocol(Protocol):
-    """One stream's messages, in both directions; may keep state."""
+    """Convert the messages of one stream, in both directions; may hold state."""
 
     def audio(self, pcm: bytes) -> None:
         """Send more of the segment: 16-bit samples, little-endian."""
@@ -100,7 +100,7 @@ async def manual_commit(
 
 
 class _Stream:
-    """One session's STT stream."""
+    """The STT stream of one session."""
 
     def __init__(
         self, address: ProviderAddress, socket: VendorSocket, wire: CommitProtocol, lifetime_ms: int | None
@@ -175,7 +175,7 @@ class _Stream:
                 await self._texts.put(text)
 
     def _due_s(self) -> float | None:
-        """Return when to stop waiting. A vendor may be silent for ever, but not with an unanswered commit."""
+        """Return when to stop waiting. A vendor may be silent without limit, except with an unanswered commit."""
         if not self._commits.waiting:
             return self._end_s()
         return max(self._requested_s, self._up_s, self._received_s) + self._address.idle_timeout_ms / 1_000

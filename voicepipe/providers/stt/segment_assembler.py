@@ -1,7 +1,7 @@
 """Map a vendor's stream of timed segments to the texts of utterances. Pure: no socket, no clock.
 
 A streaming STT gets all audio of the session and cuts it anywhere; the port requires the text of an utterance, from its
-`begin` on. Both count the same samples, so a word belongs to the utterance in which it was said, whenever its text
+`begin` on. Both count the same samples, so a word belongs to the utterance that has its audio, whenever its text
 arrives. Positions are samples of all pushed audio.
 """
 
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from voicepipe.ports.transcriber import Final, Interim, TranscriptEvent
 
 REMEMBERED_UTTERANCES = 8
-"""Only this number of the latest utterances can still get words."""
+"""Number of the latest utterances that can still get words."""
 
 WAITING_FLUSHES = 64
-"""Only this number of the latest flushes waits for an answer; the core flushes three times a turn at most."""
+"""Maximum number of flushes that wait for an answer, the latest ones; the core flushes at most three times a turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,13 +24,13 @@ class Margins:
     """Tolerances of positions, in samples."""
 
     lead: int
-    """An utterance begins when its speech was detected; its first word was said up to this long before."""
+    """Maximum time between the first word of an utterance and the detection of its speech."""
 
     trailing: int
     """A vendor's own end of speech answers a flush that comes at most this much later: the rest was silence."""
 
     scant: int
-    """With no more than this left to finalize, a vendor may leave the request unanswered."""
+    """Amount of audio up to which a vendor may leave a request for the final text unanswered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class _Utterance:
     finals: list[Segment] = field(default_factory=list)
     interim: str = ""
     interim_at: int = 0
-    """Where the segment of the interim text begins."""
+    """The position at which the segment of the interim text begins."""
 
     reported: str = ""
     """The text returned last, so that no text is returned twice."""
@@ -143,7 +143,7 @@ class SegmentAssembler:
         self._utterances.append(_Utterance(utterance, since))
 
     def flush(self, flush: int, at: int, *, must_request: bool = False) -> Final | None:
-        """Answer if all is known; None: request the final text from the vendor, and pass its answer to `take`.
+        """Answer if the text is complete; None: request the final text from the vendor, and pass its answer to `take`.
 
         With `must_request`, never answer: the calling code has no room for the answer now.
         """
@@ -212,7 +212,9 @@ class SegmentAssembler:
         """Return the flushes that this final segment answers."""
         answered = [its for its in self._requests if self._known_to(its.at)]
         if segment.requested and not answered and self._requests:
-            answered = [self._requests[0]]  # requests are answered in order, whatever stretch the vendor names
+            answered = [
+                self._requests[0]
+            ]  # requests are answered in order, independent of the stretch that the vendor names
         for request in answered:
             self._requests.remove(request)
         return [self._final(its.utterance, its.flush) for its in answered if its.waited_for]
@@ -243,17 +245,17 @@ class SegmentAssembler:
 
     @property
     def resting(self) -> bool:
-        """Whether the words of all begun utterances were requested, and are known."""
+        """Whether the words of all utterances so far were requested and received."""
         return not self.waiting and self._flushed_at >= self._begun_at
 
     @property
     def requested_at(self) -> int | None:
-        """Where the audio ended at the oldest unanswered request to the vendor."""
+        """The end of the audio at the oldest unanswered request to the vendor."""
         return self._requests[0].at if self._requests else None
 
     @property
     def waited_at(self) -> int | None:
-        """Where the audio ended at the oldest waiting flush."""
+        """The end of the audio at the oldest waiting flush."""
         return self._oldest().at if self.waiting else None
 
     @property
@@ -268,7 +270,7 @@ class SegmentAssembler:
         return self._oldest().utterance.text != ""
 
     def give_up(self) -> Final:
-        """Answer the oldest waiting flush with the known text. A late answer of the vendor is still assigned to it."""
+        """Answer the oldest waiting flush with the text so far. A late answer of the vendor is still assigned to it."""
         oldest = self._oldest()
         oldest.waited_for = False
         return self._final(oldest.utterance, oldest.flush)

@@ -24,7 +24,7 @@ _NONE: Samples = np.zeros(0, dtype=np.int16)
 
 
 class NotSpeech(ValueError):
-    """The body cannot be played. The text names what was expected and what came."""
+    """A body that cannot be played. The text names the expected and the received format."""
 
 
 class SoundReader:
@@ -105,7 +105,7 @@ class SoundReader:
             if name == b"data":
                 if not known:
                     raise NotSpeech("expected a wav file with a format before its data, got one without")
-                # Streaming servers cannot know the size and write 0 or the largest number.
+                # Streaming servers do not have the size and write 0 or the largest number.
                 self._left_bytes = size if 0 < size < 0x7FFF0000 else None
                 self._begins_at = at + 8
                 return True

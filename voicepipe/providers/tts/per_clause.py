@@ -17,8 +17,7 @@ from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.tasks import BackgroundTasks, background_tasks
 
 AHEAD = 1
-"""Clauses that are requested ahead. One hides the next request's latency; more would be paid for in vain at an
-interruption."""
+"""Clauses that are requested ahead. One hides the next request's latency; more would be wasted at an interruption."""
 
 MOST_CLAUSES = 1_024
 """Maximum number of waiting clauses. A turn has tens."""
@@ -42,7 +41,7 @@ async def per_clause(address: ProviderAddress, stream: Stream, voice: Voice) -> 
 
 
 class _Clause:
-    """One clause in progress: its request's task fills the queue, and ends it with None or a failure."""
+    """A clause in progress: its request's task fills the queue, and ends it with None or a failure."""
 
     def __init__(self, number: int, text: str) -> None:
         self.number, self.text = number, text
@@ -56,7 +55,7 @@ class _Clause:
 
 
 class _Clauses:
-    """One turn's speech."""
+    """The speech of one turn."""
 
     def __init__(self, address: ProviderAddress, stream: Stream, voice: Voice, owned: BackgroundTasks) -> None:
         self._address, self._stream, self._voice, self._owned = address, stream, voice, owned

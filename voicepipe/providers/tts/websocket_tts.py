@@ -25,7 +25,7 @@ from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import B, Context, Note, SharingRules, Source
 
 PONG_MS = 3_000
-"""How long a TTS may leave a ping unanswered: a dead connection is detected while no turn waits for it."""
+"""Timeout of a ping: a dead connection is detected while no turn waits for it."""
 
 
 def pcm_of(address: ProviderAddress, data: str) -> bytes:
@@ -65,7 +65,7 @@ M = TypeVar("M", contravariant=True)
 
 
 class TurnCodec(Protocol[M]):
-    """One turn at the vendor: makes its messages, parses the answers, and tracks what is open there."""
+    """A turn at the vendor: creates its messages, parses the answers, and tracks its open contexts."""
 
     def say(self, clause: str) -> Sequence[str]:
         """Return the messages that synthesize a clause after the earlier ones, at once."""
@@ -76,7 +76,7 @@ class TurnCodec(Protocol[M]):
         ...
 
     def cancel(self) -> Sequence[str] | None:
-        """Return the messages that end what is open at the vendor; None when nothing is open."""
+        """Return the messages that end the open contexts at the vendor; None without any."""
         ...
 
     def decode(self, body: M) -> Iterable[TtsEvent]:
@@ -151,7 +151,7 @@ class StreamedSynthesizer(Generic[B]):
 
 
 class _Speech(Generic[B]):
-    """One turn's speech."""
+    """The speech of one turn."""
 
     def __init__(
         self, address: ProviderAddress, context: Context[B], codec: TurnCodec[B], reached: Callable[[int], None] | None

@@ -33,7 +33,7 @@ EVENT_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event."""
+    """An event."""
 
     type: str
     data: dict[str, Any]
@@ -89,7 +89,7 @@ def peer_of(stage: Stage, spec: Spec, settings: ProviderSettings) -> ProviderAdd
 
 
 class WyomingLine:
-    """One connection; see `connected`."""
+    """A connection; see `connected`."""
 
     def __init__(self, address: ProviderAddress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._address, self._reader, self._writer = address, reader, writer

@@ -27,13 +27,13 @@ from voicepipe.registry import ProviderSettings, Spec
 RATE_HZ: Final = 16_000
 
 BUFFER_SAMPLES: Final = 120 * RATE_HZ
-"""Maximum audio kept of one utterance: two minutes, 3.8 MB."""
+"""Maximum buffered audio of one utterance: two minutes, 3.8 MB."""
 
 PIECE_SAMPLES: Final = RATE_HZ
 """Audio in one event."""
 
 KEY_TERMS: Final = 50
-"""Our own limit."""
+"""A limit of this adapter."""
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:

@@ -81,7 +81,9 @@ def _serve(socket_path: Path, linger_ms: int) -> NoReturn:
 
     code = 1
     try:
-        socket_path.unlink(missing_ok=True)  # of a killed engine: we hold the lock, so no process listens there
+        socket_path.unlink(
+            missing_ok=True
+        )  # of a killed engine: this process holds the lock, so no process listens there
         asyncio.run(run())
         code = 0
     except Exception:

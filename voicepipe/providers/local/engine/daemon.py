@@ -14,7 +14,7 @@ from voicepipe.providers.local import wire
 from voicepipe.providers.local.engine.worker import Model, Task, Worker
 
 STARTER_WAIT_MS: Final = 15_000
-"""How long a new engine waits for its first client, which may have died while the engine started."""
+"""Wait of a new engine for its first client, which may have died while the engine started."""
 
 STAGE_OF: Final[dict[type[wire.Job], wire.Stage]] = {
     wire.Transcribe: "stt",

@@ -13,7 +13,7 @@ class FairQueue(Generic[T]):
     """Takes items of sessions in turn: the first of each, then the second of each. Safe to use from any thread."""
 
     def __init__(self, *, limit: int, session_limit: int) -> None:
-        """At most `limit` items wait in all, and `session_limit` of one session."""
+        """A queue of at most `limit` items, and `session_limit` of one session."""
         self._limit, self._session_limit = limit, session_limit
         self._waiting: OrderedDict[str, deque[T]] = OrderedDict()
         self._count = 0
@@ -43,7 +43,7 @@ class FairQueue(Generic[T]):
             return item
 
     def discard(self, session: str, item: T) -> None:
-        """Remove an item that is no longer wanted; an item that was taken is not affected."""
+        """Remove a cancelled item; an item that was taken is not affected."""
         with self._changed:
             line = self._waiting.get(session)
             if line is None or item not in line:

@@ -34,7 +34,7 @@ _TAIL_WITHIN_SENTENCE_MS: Final = 90
 
 
 class Hibari:
-    """One voice, one thread; a sentence is one native call of 10 to 50 ms."""
+    """A voice in one thread; a sentence is one native call of 10 to 50 ms."""
 
     lanes = 1
 

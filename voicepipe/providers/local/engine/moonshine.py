@@ -18,7 +18,7 @@ MAX_AUDIO_S: Final = 30
 
 
 class Moonshine:
-    """One decoder; a decode is one native call, which cannot be interrupted (about 25 ms for each second of speech)."""
+    """A decoder; a decode is one native call, which cannot be interrupted (about 25 ms for each second of speech)."""
 
     lanes = 1
 
@@ -26,7 +26,7 @@ class Moonshine:
         transcriber = importlib.import_module("moonshine_voice.transcriber")
         self._api = importlib.import_module("moonshine_voice.moonshine_api")
         path = importlib.import_module("moonshine_voice.utils").get_model_path("tiny-en")
-        # Its own voice detector inserts a "You" before some clips; ours has already found the utterance.
+        # Moonshine's own VAD inserts a "You" before some clips; the session's VAD has already found the utterance.
         self._model = transcriber.Transcriber(path, self._api.ModelArch.TINY, options={"vad_threshold": "0.0"})
         self._decode(np.zeros(wire.STT_RATE_HZ, np.float32))  # the first call is slower
 

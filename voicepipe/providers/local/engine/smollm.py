@@ -30,7 +30,7 @@ is no slower than with 512."""
 
 
 AGAINST_LOOPS: Final = {"dry_multiplier": 0.8, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": 256}
-"""A model this small can repeat one sentence for ever.
+"""Limits on repetition: a model this small can repeat one sentence endlessly.
 
 The "don't repeat yourself" sampler makes only the next word of a repeated sequence less likely, so other answers stay
 as they are. A penalty on each repeated word, tried beside it, changed and lengthened most of them. The figures are
@@ -45,7 +45,7 @@ class SmolLm:
 
     def __init__(self, listener: Path, *, context_tokens: int = CONTEXT_TOKENS) -> None:
         """`listener`: the address of the runtime's own HTTP listener. It cannot be switched off, so it gets a socket in
-        our private folder and a secret key."""
+        the engine's private folder and a secret key."""
         self._context_tokens = context_tokens
         listener.unlink(missing_ok=True)
         runtime = importlib.import_module("xllamacpp")

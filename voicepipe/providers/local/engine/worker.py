@@ -1,4 +1,4 @@
-"""One stage's model and the threads that run it."""
+"""The model of one stage and the threads that run it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SESSION_LIMIT: Final = 6
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A job, the function for its replies, and whether they are still wanted."""
+    """A job, the function for its replies, and whether it was cancelled."""
 
     job: wire.Job
     emit: Callable[[wire.Reply], None]
@@ -61,7 +61,7 @@ class Worker:
         return self._queue.put(task.job.session, task)
 
     def cancel(self, task: Task) -> None:
-        """Cancel a task: its replies are no longer wanted."""
+        """Cancel a task: its replies are dropped."""
         task.cancelled.set()
         self._queue.discard(task.job.session, task)
 
@@ -99,7 +99,7 @@ class Worker:
             try:
                 model.run(task)
             except Exception as error:
-                # Never log the job's text: it is what a user said.
+                # Never log the job's text: it contains the user's speech.
                 log.error("%s: a job failed: %s", self.progress.stage, type(error).__name__)
                 if not task.cancelled.is_set():
                     task.emit(wire.Broken(f"the local model failed: {type(error).__name__}"))
