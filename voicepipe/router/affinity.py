@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 WARM_MS: Final = 300_000
-"""How long a provider keeps an unused prompt: several promise five minutes, some ten."""
+"""Time for which a provider caches an unused prompt: several promise five minutes, some ten."""
 
 LEAST_CACHED_TOKENS: Final = 1_024
 """Most providers do not cache shorter prompts, and do not report this."""
@@ -18,28 +18,28 @@ MOST_SESSIONS: Final = 20_000
 
 @dataclass(slots=True)
 class SessionAffinity:
-    """What is kept of one session."""
+    """The affinity of one session."""
 
     last: str = ""
     """The spec of the model that answered last."""
 
     read_ms: dict[str, float] = field(default_factory=dict)
-    """Spec -> when it was last asked."""
+    """Spec -> time of its last request."""
 
 
 class Affinity:
-    """All sessions. Pure: instants are passed in."""
+    """The affinities of all sessions. Pure: instants are passed in."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, SessionAffinity] = OrderedDict()
         self._unknown = SessionAffinity()
 
     def of(self, session: str) -> SessionAffinity:
-        """Return what is known of a session; nothing for a session without a name."""
+        """Return the affinity of a session; empty for a session without a name."""
         return self._sessions.get(session, self._unknown) if session else self._unknown
 
     def note(self, session: str, requested: tuple[str, ...], spoke: str, n_tokens: float, now_ms: float) -> None:
-        """Record the models that were asked, and the model that answered (empty: none)."""
+        """Record the models that got the request, and the model that answered (empty: none)."""
         if not session:
             return
         known = self._sessions.pop(session, None) or SessionAffinity()

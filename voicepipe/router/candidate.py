@@ -1,4 +1,4 @@
-"""A model that may answer, with its facts known before its first request."""
+"""A model that may answer, with its published facts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Price:
     input_usd: float
     output_usd: float
     cached_usd: float | None = None
-    """For tokens found in the provider's cache; None: the usual price."""
+    """Price of tokens from the provider's cache; None: the usual price."""
 
     cache_write_usd: float | None = None
-    """For tokens written to the cache; None: the usual price."""
+    """Price of tokens written to the cache; None: the usual price."""
 
     def usd(
         self,
@@ -40,12 +40,12 @@ class Price:
 
 
 UNKNOWN_PRICE: Final = Price(0.30, 2.50)
-"""The planning price of a model without a known price: that of a common fast model. Nothing is charged by it."""
+"""The planning price of a model without a known price: that of a common fast model. No cost is recorded with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One model at one provider."""
+    """A model at a provider."""
 
     spec: str
     """`groq/llama-3.3-70b`."""
@@ -56,13 +56,13 @@ class Candidate:
 
     tokens_per_s: float = 100.0
     region: str = ""
-    """Where it runs, as words separated by `-`: `eu-west-1`."""
+    """The region, as words separated by `-`: `eu-west-1`."""
 
     prefills: bool = False
-    """Whether it continues an answer begun by another model, where the request ends with that answer."""
+    """Whether it continues another model's answer, where the request ends with that answer."""
 
     def read_usd(self, input_tokens: float, *, warm: bool) -> float:
-        """Return the cost of asking it, even if it never answers; planned with `UNKNOWN_PRICE` where no price is
+        """Return the cost of a request to it, even without an answer; planned with `UNKNOWN_PRICE` where no price is
         known."""
         price = self.price or UNKNOWN_PRICE
         return price.usd(input_tokens, 0.0, CACHED_SHARE * input_tokens if warm else 0.0)

@@ -1,5 +1,5 @@
-"""A circuit breaker for each model: it opens after too many recent failures, or for the time that the provider asked
-for.
+"""A circuit breaker for each model: it opens after too many recent failures, or for the time that the provider
+requested.
 
 A slow model needs no breaker: the scoreboard moves calls away from it.
 """
@@ -15,11 +15,11 @@ State = Literal["closed", "open", "half_open"]
 
 HALF_LIFE_MS: Final = 20_000
 MOST_FAILURES: Final = 4.0
-"""Failures, each counting half as much after `HALF_LIFE_MS`; above this limit the model is not asked for a while."""
+"""Failures, each counting half as much after `HALF_LIFE_MS`; above this limit the circuit breaker opens."""
 
 OPEN_MS: Final = 15_000
 REFUSED_OPEN_MS: Final = 60_000
-"""After a wrong key or an unknown model: only the operator can change that."""
+"""Time that it stays open after a wrong key or an unknown model, which only the operator can change."""
 
 LONGEST_OPEN_MS: Final = 300_000
 """The longest `Retry-After` that is obeyed: providers that ask for hours are tried again earlier."""
@@ -33,14 +33,14 @@ OPERATOR_STATUSES: Final = frozenset({401, 403, 404})
 
 @dataclass(slots=True)
 class CircuitBreaker:
-    """One model's circuit breaker. Pure: instants are passed in."""
+    """The circuit breaker of one model. Pure: instants are passed in."""
 
     _failures: float = 0.0
     _at_ms: float = 0.0
     _open_until_ms: float = -1.0
     _on_trial: bool = False
     n_opened: int = 0
-    """How often it has opened."""
+    """Number of times that it opened."""
 
     alert: str = ""
     """Why an operator must act, in the provider's words; empty once the model answers."""

@@ -21,13 +21,14 @@ class Health:
     spec: str
     state: State
     retry_in_ms: int
-    """How long the provider is not asked; 0 unless the state is `open`. A single provider is asked all the same."""
+    """Time until the provider gets requests again; 0 unless the state is `open`. A single provider gets them
+        meanwhile."""
 
     n_opened: int
-    """How often it failed so much that its circuit breaker opened."""
+    """Number of times that its circuit breaker opened."""
 
     alert: str
-    """What an operator must resolve, in the provider's words; empty: nothing, or the provider has answered since."""
+    """The provider's error that an operator must resolve; empty: none, or the provider has answered since."""
 
     in_flight: int
     errors: tuple[tuple[str, int], ...]
@@ -45,7 +46,7 @@ class Health:
 
 
 def healths(stats: SharedStats, stage: Literal["stt", "llm", "tts"], now_ms: float) -> tuple[Health, ...]:
-    """Return the health of every provider that was asked or is in a pool, by name."""
+    """Return the health of every provider that got a request or is in a pool, by name."""
     return tuple(_health(stats, stage, spec, now_ms) for spec in sorted(stats.breakers))
 
 

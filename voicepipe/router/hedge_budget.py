@@ -9,10 +9,10 @@ FIRST_WEIGHT: Final = 0.05
 LEAST_WEIGHT, MOST_WEIGHT = 1e-4, 5.0
 
 MEMORY: Final = 0.002
-"""Of the running mean of what was spent: about 500 turns."""
+"""Length of the running mean of the cost: about 500 turns."""
 
 STEP: Final = 0.02
-"""How fast the weight follows; slow enough that hedges of one bad minute don't forbid those of the next."""
+"""Step of the weight; small enough that hedges of one bad minute don't forbid those of the next."""
 
 
 AIM: Final = 0.95
@@ -20,7 +20,7 @@ AIM: Final = 0.95
 
 
 class HedgeBudget:
-    """`weight` is what the loss of one answer in time may cost: the Lagrange multiplier of the cap, found online."""
+    """`weight` is the accepted cost of one late answer: the Lagrange multiplier of the cap, found online."""
 
     def __init__(self, cap_usd: float) -> None:
         self.cap_usd = cap_usd
@@ -30,7 +30,7 @@ class HedgeBudget:
         self._mean = 0.0
 
     def unit_usd(self, turn_usd: float) -> float:
-        """Return the money that a weight of 1 stands for: the cost of a turn; with a free model, the cap of a turn."""
+        """Return the money of a weight of 1: the cost of a turn; with a free model, the cap of a turn."""
         return max(turn_usd, self.cap_usd, 1e-9)
 
     def spent(self, extra_usd: float, turn_usd: float) -> None:

@@ -6,8 +6,9 @@ that starts `t` after `a` leaves `S_a(D) S_b(D - t)` of the turns over the deadl
 
     sum_k weight_k S_a(D_k) S_b(D_k - t)  +  weight x cost_b x S_a(t)
 
-over the deadline and some later deadlines, which stand for calls that hang. Dean and Barroso, "The Tail at Scale" (CACM
-56(2), 2013), hedge at the p95. That would be too late here: their deadline lies far after the p95, ours before it.
+over the deadline and some later deadlines, which represent calls that hang. Dean and Barroso, "The Tail at Scale" (CACM
+56(2), 2013), hedge at the p95. That would be too late here: their deadline lies far after the p95, that of a turn
+before it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LATEST_HEDGE_MS: Final = 2_000
 TIMES_MS: Final = GRID_MS[: LATEST_HEDGE_MS // STEP_MS + 1]
 
 LOYALTY: Final = 0.05
-"""How much better another model must be than the one that answered last: a warm cache is worth that."""
+"""Advantage that another model needs over the one that answered last: the worth of a warm cache."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,27 +35,27 @@ HALF_LIFE_MS: Final = 90_000
 
 PRIOR_SAMPLES: Final = 12.0
 PRIOR_SIGMA: Final = 0.55
-"""Of the lognormal that a published median stands for; measured spreads of healthy providers are about 0.5."""
+"""Spread of the lognormal around a published median; measured spreads of healthy providers are about 0.5."""
 
 PRIOR_TAIL: Final = 0.015
 """Share of the prior's weight that lies beyond all bins: calls hang."""
 
 WARM_FACTOR: Final = 0.8
-"""How much sooner a model answers when its provider has read the session's earlier turns."""
+"""Speed-up of a model whose provider has cached the session's earlier turns."""
 
 MAX_GAPS: Final = 4_096
-"""Gaps between tokens kept for a model: the sketch before the last and the last, each half of it."""
+"""Gaps between tokens stored for a model: the sketch before the last and the last, each half of it."""
 
 GAPS_BETWEEN: Final = 128
 """The p95 of the gaps is computed again after at most this many: computing it takes longer than reading it at every
 answer."""
 
 FIRST_GAP_MS: Final = 50.0
-"""The p95 of gaps before any was seen."""
+"""The p95 of gaps before any was measured."""
 
 
 class Survival:
-    """One model's distribution of times to the first token."""
+    """The distribution of one model's times to the first token."""
 
     def __init__(self, median_ms: float) -> None:
         spread = PRIOR_SIGMA * math.sqrt(2)
@@ -109,7 +109,7 @@ class Survival:
 
 
 class TokenGaps:
-    """One model's gaps between tokens, from its latest `MAX_GAPS` or fewer."""
+    """The gaps between one model's tokens, from its latest `MAX_GAPS` or fewer."""
 
     def __init__(self) -> None:
         self._before, self._last = Sketch(), Sketch()
@@ -136,7 +136,7 @@ class TokenGaps:
 
 
 class LatencyStats:
-    """Every model's times, shared by all that ask them."""
+    """The times of every model, shared by all pools."""
 
     def __init__(self) -> None:
         self._survivals: dict[str, Survival] = {}
@@ -166,7 +166,7 @@ class LatencyStats:
         return self._speeds.setdefault(spec, OutputSpeed())
 
     def quantile_ms(self, candidate: Candidate, q: float, now_ms: float) -> float:
-        """Return when a share `q` of that model's answers have begun, in ms, at most `HORIZON_MS`."""
+        """Return the quantile `q` of the model's time to first token, in ms, at most `HORIZON_MS`."""
         return quantile_ms(self.survival(candidate).curve(now_ms), q)
 
 

@@ -26,7 +26,7 @@ SPEECH_S: Final = 10
 """Audio that any text may have, however short."""
 
 SLOW_S: Final = 15.0
-"""How long audio may keep coming before there must be `min_speech_ms` of it."""
+"""Time within which there must be `min_speech_ms` of audio."""
 
 TRANSCRIPT_CHARS: Final = 4_000
 """The transcript that any utterance may have, however short."""
@@ -36,8 +36,7 @@ TEXTS: Final = 1_000
 
 
 YIELD_EVERY_S: Final = 0.005
-"""How long one provider may keep the event loop busy before other tasks run: one that sends faster than it is read
-would never let them run."""
+"""Time after which other tasks run: a provider that sends faster than its answer is read would block the event loop."""
 
 
 class _LoopYielder:
@@ -64,7 +63,7 @@ class LimitedModel:
         self._inner, self._limits = inner, limits
 
     def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
-        """Ask; raises what the model raises, and `StageError` from the iterator at a limit."""
+        """Start an answer; raises the model's errors, and `StageError` from the iterator at a limit."""
         return self._open(request)
 
     @asynccontextmanager
@@ -78,7 +77,7 @@ class LimitedModel:
 
 
 class _LimitedAnswer:
-    """One answer. Only the time spent waiting for the model counts, not the time of a slow reader."""
+    """An answer within its limits. Only the time spent waiting for the model counts, not the time of a slow reader."""
 
     def __init__(self, events: AsyncIterator[ModelEvent], name: str, limits: ProviderLimits) -> None:
         self._events, self._name, self._limits = events, name, limits
@@ -99,7 +98,7 @@ class _LimitedAnswer:
             async with asyncio.timeout(left_s):
                 event = await anext(self._events)
         except TimeoutError:
-            pass  # `_refuse_slowness` says of what
+            pass  # `_refuse_slowness` names it
         self._refuse_slowness(event, clock.loop_s() - began_s)
         assert event is not None
         self._count(event)
@@ -159,7 +158,7 @@ class LimitedSynthesizer:
         return self._inner.keep_warm(voice)
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
-        """Begin one turn's speech; raises what the synthesizer raises, and `StageError` from the iterator at a
+        """Start one turn's speech; raises the synthesizer's errors, and `StageError` from the iterator at a
         limit."""
         return self._open(voice)
 
@@ -170,14 +169,14 @@ class LimitedSynthesizer:
 
 
 class _LimitedSpeech:
-    """One turn's speech."""
+    """The speech of one turn within its limits."""
 
     def __init__(self, inner: Speech, name: str, limits: ProviderLimits) -> None:
         self._inner, self._events, self._name, self._limits = inner, aiter(inner), name, limits
         self._n_chars = self._n_words = self._n_samples = self._n_silent = 0
         self._window_from_s: float | None = None
         self._window_s = 0.0
-        """How long the synthesizer was waited for since the window began."""
+        """Time spent waiting for the synthesizer since the window began."""
 
         self._window_samples = 0
         self._loop_yielder = _LoopYielder()
@@ -189,7 +188,7 @@ class _LimitedSpeech:
         self._inner.say(clause)
 
     def finish(self) -> None:
-        """No clause follows."""
+        """Declare that no clause follows."""
         self._window_from_s = None
         self._inner.finish()
 
@@ -254,7 +253,7 @@ class LimitedTranscriber:
         self._inner, self._limits = inner, limits
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
-        """Begin one session's stream; raises what the transcriber raises, and `StageError` from the iterator at a
+        """Start one session's stream; raises the transcriber's errors, and `StageError` from the iterator at a
         limit."""
         return self._open(transcription)
 
@@ -265,7 +264,7 @@ class LimitedTranscriber:
 
 
 class _LimitedStream:
-    """One session's stream. Its limits grow with the audio of the running utterance."""
+    """The stream of one session within its limits. These grow with the audio of the running utterance."""
 
     def __init__(self, inner: TranscriptStream, name: str, rate_hz: int, limits: ProviderLimits) -> None:
         self._texts, self._name, self._rate_hz, self._limits = aiter(inner), name, rate_hz, limits

@@ -16,34 +16,34 @@ LATEST_DEADLINE_MS: Final = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterOptions:
-    """How an agent's models share the work; every pool may have its own."""
+    """The routing options of an agent's models; every pool may have its own."""
 
     policy: Schedule = "hedge"
     """`hedge` starts a second model when the first is about to miss the deadline. `race` starts several at once,
     `fallback` one after the other, `single` only one and the next when it fails."""
 
     order: Order = "learned"
-    """Which model is asked first. `learned`: the one that best makes the deadline for its cost, by past results.
+    """The policy that orders the models. `learned`: the one that best makes the deadline for its cost, by past results.
     `given`: as written (quality first). `price`: the cheapest. `ttft`: the fastest first token. `region`: the
     nearest. `sticky`: always the same for a user or session."""
 
     deadline_ms: int = 600
-    """From the question to the first speakable word."""
+    """The deadline from the request to the first speakable word."""
 
     hedge_budget_usd: float = 0.0001
-    """What hedging may cost on average, above the cost of the first model alone."""
+    """The average cost that hedging may add to the cost of the first model alone."""
 
     prefer_first: bool = False
     """Keep a hedge that is ready until the deadline: if the first model makes it, the first model answers."""
 
     race_width: int = 2
-    """With `race`: the number of models started at once."""
+    """The number of models that `race` starts at once."""
 
     fallback_after_ms: int = 2_000
-    """With `fallback`: how long a model may be silent before the next is asked instead."""
+    """The silence of a model after which `fallback` starts the next one."""
 
     attempt_timeout_ms: int = 8_000
-    """A model that has sent nothing speakable by then has failed, whatever else it sends."""
+    """The timeout of a model for its first speakable text; other output does not count."""
 
     continue_broken: bool = True
     """Let another model continue an answer that stalls or breaks, if it is text only; once in a turn."""
@@ -52,7 +52,7 @@ class RouterOptions:
     """The longest answer for speech, in tokens. Unset: the agent's limit."""
 
     region: str = ""
-    """Where this server is, for `region`: words separated by `-`, compared with `providers.NAME.region`."""
+    """The server's region, for the policy `region`: words separated by `-`, compared with `providers.NAME.region`."""
 
     complexity: str = "words"
     """The heuristic that decides whether a question is easy, for `easy_models`: `words`, or an installed one."""
@@ -76,14 +76,14 @@ class RouterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolOptions(RouterOptions):
-    """One `[pools.NAME]`: models that may answer for one another. Options that are not set are taken from
+    """A `[pools.NAME]`: models of which any may answer. Options that are not set are taken from
     `[router]`."""
 
     models: tuple[str, ...] = ()
-    """As `provider/model`, best first. An agent uses all of them with `llm = "pool/NAME"`."""
+    """The models as `provider/model`, best first. An agent uses all of them with `llm = "pool/NAME"`."""
 
     easy_models: tuple[str, ...] = ()
-    """Those of them, or more, that answer questions which look easy; the others answer the rest."""
+    """The models that answer easy questions, of `models` or beside them; the others answer the rest."""
 
     @property
     def specs(self) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ class PoolOptions(RouterOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleOptions:
-    """One `[rules.NAME]`: requests that go to another pool. The first matching rule counts."""
+    """A `[rules.NAME]`: requests that go to another pool. The first matching rule counts."""
 
     when: tuple[str, ...] = ()
     """Conditions on a request's metadata, as `name=value` or `name=one|other`: `language`, `agent`, and any other
@@ -113,13 +113,13 @@ class RuleOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentOptions:
-    """One `[experiments.NAME]`: requests that are split between pools; a session keeps its pool."""
+    """An `[experiments.NAME]`: requests that are split between pools; a session keeps its pool."""
 
     when: tuple[str, ...] = ()
     """The requests that take part, as in a rule. Empty: all."""
 
     split: tuple[str, ...] = ()
-    """As `pool=percent`; the rest to 100 stays in its own pool."""
+    """Shares as `pool=percent`; the rest to 100 stays in its own pool."""
 
     def experiment(self, name: str) -> Experiment:
         """Return the parsed experiment.

@@ -1,4 +1,4 @@
-"""How fast each model writes: from the first piece of an answer to its last, by its provider's own token count."""
+"""Measure how fast each model writes: from the first piece of an answer to its last, by its provider's token count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEAST_MS: Final = 20.0
 
 
 class OutputSpeed:
-    """One model's output speed. An answer weighs as much as it has tokens."""
+    """The output speed of one model. An answer weighs as much as it has tokens."""
 
     def __init__(self) -> None:
         self._n_gaps = self._sum_ms = 0.0
@@ -25,7 +25,7 @@ class OutputSpeed:
 
     @property
     def itl_ms(self) -> float | None:
-        """Return the mean time from one token to the next; None: not known."""
+        """Return the mean time from one token to the next; None: not measured."""
         return self._sum_ms / self._n_gaps if self._n_gaps else None
 
     @property

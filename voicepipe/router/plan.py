@@ -21,7 +21,7 @@ class Later:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One request's schedule, in ms after its beginning."""
+    """The schedule of one request, in ms after its beginning."""
 
     first: Candidate
     later: tuple[Later, ...] = ()
@@ -34,9 +34,8 @@ class Plan:
     """Close the former when the next is started."""
 
     hold_until_ms: float | None = None
-    """Until then models other than `first` only get ready: `first` answers if it can by then. None: the earliest
-    model answers."""
+    """Until this time `first` answers if it can; other models only get ready. None: the earliest model answers."""
 
     deadline_ms: float = 600.0
     attempt_timeout_ms: float = 8_000.0
-    """How long one attempt may stay silent before it has failed."""
+    """Timeout of an attempt without output."""

@@ -1,7 +1,7 @@
-"""Policies for which models may answer, and in what order: each is pure, has one rule, and composes with the others.
+"""Policies that select the models and their order: each is pure, has one rule, and composes with the others.
 
-A policy gets the candidates in the order so far and returns them in its own order. The candidates that it leaves out
-are asked only when all others have failed. Facts of the present moment come as an `Outlook`.
+A policy gets the candidates in the order so far and returns them in its own order. Candidates that it leaves out get
+the request only when all others have failed. Facts of the present moment come as an `Outlook`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from voicepipe.router.candidate import Candidate
 Candidates = tuple[Candidate, ...]
 
 MOST_LOAD: Final = 1.25
-"""How much more than the mean a replica may carry before its sessions overflow to the next. Source: Mirrokni, Thorup,
+"""Load of a replica, relative to the mean, above which its sessions overflow to the next. Source: Mirrokni, Thorup,
 Zadimoghaddam, "Consistent Hashing with Bounded Loads" (2016), whose bound is any factor above 1."""
 
 Order = Literal["learned", "given", "price", "ttft", "region", "sticky"]
@@ -35,7 +35,7 @@ class RoutingQuery:
 
     n_functions: int = 0
     deadline_ms: int | None = None
-    """When the first speakable token is wanted; None: the pool's deadline."""
+    """Deadline of the first speakable token; None: the pool's deadline."""
 
     @property
     def key(self) -> str:
@@ -85,7 +85,8 @@ def by_ttft(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Ca
 
 
 def by_region(region: str) -> Policy:
-    """Return a policy that puts the nearest first: the region with the most leading words in common with ours."""
+    """Return a policy that puts the nearest first: the region with the most leading words in common with the
+    server's."""
 
     def near(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
         return tuple(sorted(candidates, key=lambda each: -_words_shared(each.region, region)))

@@ -106,7 +106,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A plan, and what it was made for."""
+    """A plan, and the request that it was made for."""
 
     plan: Plan
     warm: frozenset[str]
@@ -253,7 +253,7 @@ class Pool:
     # --- learning -----------------------------------------------------------------------------
 
     def learn(self, query: RoutingQuery, decision: Decision, race: Race, now_ms: float, *, n_tokens: float) -> None:
-        """Learn from a race that is decided or abandoned: record how long each model that was asked took."""
+        """Learn from a race that is decided or abandoned: record the time of each model that was started."""
         for each in race.attempts:
             survival = self._stats.latency.survival(each.candidate)
             factor = WARM_FACTOR if each.candidate.spec in decision.warm else 1.0

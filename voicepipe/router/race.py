@@ -1,4 +1,4 @@
-"""One request as it runs, up to its first speakable token: facts in, orders out, `now_ms` passed in.
+"""Decide one request up to its first speakable token: events in, orders out, `now_ms` passed in.
 
 No I/O, no task, no clock: `llm.request` carries the orders out against real providers, `simulation` against drawn
 latencies.
@@ -20,7 +20,7 @@ State = Literal["running", "ready", "spoke", "lost", "failed"]
 
 @dataclass(slots=True)
 class Attempt:
-    """One call to one model."""
+    """A call to one model."""
 
     number: int
     candidate: Candidate
@@ -28,7 +28,7 @@ class Attempt:
     began_ms: float
     state: State = "running"
     first_ms: float | None = None
-    """From its beginning to its first speakable token."""
+    """Time from its start to its first speakable token."""
 
     ended_ms: float | None = None
     timed_out: bool = False
@@ -57,15 +57,15 @@ class Speak:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """No model is left to ask."""
+    """Order: no model is left to start."""
 
 
 Order = Start | Close | Speak | GiveUp
 
 
 class Race:
-    """The race of one request: which models are asked, and which answers. Each method returns the orders that follow
-    from its fact."""
+    """The race of one request: which models start, and which answers. Each method returns the orders that follow from
+    its event."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -115,7 +115,7 @@ class Race:
         return self._start_due(now_ms) + self._start_late(now_ms) + self._time_out(now_ms)
 
     def abandon(self, now_ms: float) -> list[Order]:
-        """Abandon the request: the answer isn't wanted any more."""
+        """Abandon the request: its answer is no longer needed."""
         self.over = True
         return self._close_all_but(None, now_ms)
 

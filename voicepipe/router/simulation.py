@@ -1,4 +1,4 @@
-"""The router against known latencies, in virtual time: the same decisions, races and learning as live, without a
+"""Run the router against given latencies in virtual time: the same decisions, races and learning as live, without a
 provider, a socket or a wait."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from voicepipe.router.race import Attempt, Close, Order, Race, Start
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What one model would do with one question."""
+    """The behaviour of one model in one turn."""
 
     after_ms: float
     """Time to its first speakable token, with a cold cache, or to its failure; infinite: it hangs."""
@@ -28,12 +28,12 @@ class Draw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnTurn:
-    """One question."""
+    """A simulated turn."""
 
     at_ms: float
     session: str
     draws: tuple[Draw, ...]
-    """One for each of the pool's candidates, in their order."""
+    """The behaviour of each candidate of the pool, in their order."""
 
     input_tokens: int = 1_500
     output_tokens: int = 80

@@ -1,4 +1,4 @@
-"""A single provider without alternatives: always asked, and observed for the operator."""
+"""A single provider without alternatives: it gets every request, and its health is observed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SingleTranscriber:
         self._inner, self._observed = inner, _ObservedProvider("stt", inner.name, stats)
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
-        """Begin one session's stream; raises what the transcriber raises."""
+        """Start one session's stream; raises the transcriber's errors."""
         return self._open(transcription)
 
     @asynccontextmanager
@@ -69,7 +69,7 @@ class SingleTranscriber:
 
 
 class _SingleStream:
-    """One session's transcriber stream."""
+    """The transcriber stream of one session."""
 
     def __init__(self, inner: TranscriptStream, observed: _ObservedProvider) -> None:
         self._texts, self._observed = aiter(inner), observed
@@ -97,7 +97,7 @@ class SingleSynthesizer:
         return self._inner.keep_warm(voice)
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
-        """Begin one turn's speech; raises what the synthesizer raises."""
+        """Start one turn's speech; raises the synthesizer's errors."""
         return self._open(voice)
 
     @asynccontextmanager
@@ -107,7 +107,7 @@ class SingleSynthesizer:
 
 
 class _SingleSpeech:
-    """One turn's speech."""
+    """The speech of one turn."""
 
     def __init__(self, inner: Speech, observed: _ObservedProvider) -> None:
         self._sound, self._observed = aiter(inner), observed

@@ -57,7 +57,7 @@ class SpeechOrder:
                 return begin(tuple(Later(each, after_ms) for each in usable[:1]), (*usable[1:], *left), False)
 
     def next_after(self, failed: set[str], session: str, now_ms: float) -> Candidate | None:
-        """Return the candidate that continues in place of those that failed."""
+        """Return the candidate that continues in place of the failed ones."""
         return next((each for each in self.order(session, now_ms) if each.spec not in failed), None)
 
     def served(self, session: str, candidate: Candidate, now_ms: float) -> None:

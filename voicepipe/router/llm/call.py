@@ -1,4 +1,4 @@
-"""One LLM call of a request, live."""
+"""Run one LLM call of a request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LlmCallListener(Protocol):
 
 
 class LlmCall:
-    """One attempt and its answer. `run` it as a task of the request's group."""
+    """An attempt and its answer. `run` it as a task of the request's group."""
 
     def __init__(self, attempt: Attempt, *, joiner: TextJoiner | None = None) -> None:
         self.attempt = attempt
@@ -46,7 +46,7 @@ class LlmCall:
         """Events held while the call may not speak yet: bounded by `MOST_WAITING`, where its task waits."""
 
         self.latest_ms = 0
-        """When its latest event came."""
+        """Time of its latest event."""
 
         self.usage: Usage | None = None
         self.finished: Finished | None = None

@@ -23,7 +23,7 @@ MAX_REQUESTED_POOLS: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routes:
-    """What all routed models of a server share."""
+    """The state that all routed models of a server share."""
 
     pools: Mapping[str, Pool]
     rules: tuple[Rule, ...]
@@ -46,19 +46,19 @@ class RoutedModel:
 
         Args:
             metadata: what rules may read beside a request's own.
-            ruled: False: no rule and no experiment counts, since the client asked for this one by name.
+            ruled: False: no rule and no experiment counts, since the client named this pool or model.
         """
         self.name = first.name
         self._first, self._home, self._routes, self._metadata, self._ruled = first, home, routes, metadata, ruled
         self._requested_pools: OrderedDict[tuple[str, ...], Pool] = OrderedDict()
 
     def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
-        """Ask the models that the plan needs. A failure before the first token is not raised while another model may
+        """Start the models of the plan. A failure before the first token is not raised while another model may
         answer.
 
         Raises:
             StageRefused: the request names a model that does not exist.
-            StageError: from the iterator: no model answered; it is the error of the first that was asked. Or the
+            StageError: from the iterator: no model answered; it is the error of the first model. Or the
                 answering model broke, and no other could continue.
         """
         pool, query, why = self._route(request)
@@ -83,7 +83,7 @@ class RoutedModel:
             raise failures.exceptions[0] from None
 
     async def warm(self, request: ModelRequest) -> None:
-        """Open the connections of the model that would be asked first, and of its hedge. Errors are ignored."""
+        """Open the connections of the first choice, and of its hedge. Errors are ignored."""
         pool, query, _ = self._route(request)
         if pool is None:
             await self._first.warm(request)

@@ -1,4 +1,4 @@
-"""One request as it runs: the race's orders carried out by tasks, and the answer after that."""
+"""Run one request: carry out the race's orders with tasks, then pass on the answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from voicepipe.router.pool import Decision, Pool, SharedStats
 from voicepipe.router.race import Attempt, Close, GiveUp, Order, Race, Speak, Start
 
 LOOK_AGAIN_S: Final = 0.4
-"""How long to wait until a full queue of events is checked again for a stall."""
+"""Interval in which a full queue of events is checked for a stall."""
 
 
 class RoutedAnswer:

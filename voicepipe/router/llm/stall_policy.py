@@ -14,7 +14,7 @@ from voicepipe.router.pool import Pool, SharedStats
 
 LEAST_STALL_MS: Final = 400
 STALL_GAPS: Final = 8
-"""No token for this many times the model's p95 gap, and at least `LEAST_STALL_MS`, is a stall."""
+"""Stall threshold, in multiples of the model's p95 gap between tokens; at least `LEAST_STALL_MS`."""
 
 SPARE_MS: Final = 150
 """Audio that should be left to play when another model's first words are expected: the synthesizer has to speak them
@@ -37,10 +37,10 @@ class StallPolicy:
         return min(healthy, key=lambda each: self._p95_ms(each, now_ms), default=None)
 
     def wait_ms(self, speaker: Candidate, silent_ms: float, now_ms: float) -> float:
-        """Return how long to wait before another model is asked; 0 or less: not at all.
+        """Return the wait before another model gets the request; 0 or less: none does.
 
         Later is better: the model may continue by itself, and a second answer costs money. Where the amount of audio
-        left is unknown (a client that reads), another model is asked as soon as the first has stalled.
+        left is unknown (a client that reads), another model gets the request as soon as the first has stalled.
         """
         left_ms = self.stall_ms(speaker) - silent_ms
         backup = self.backup(speaker, now_ms)

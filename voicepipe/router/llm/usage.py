@@ -10,7 +10,7 @@ from voicepipe.router.candidate import Candidate
 from voicepipe.router.race import Attempt
 
 CHARS_PER_TOKEN: Final = 4
-"""For English text in common vocabularies; the provider of a losing call is never asked for its count."""
+"""Estimate for English text in common vocabularies; the router does not wait for the count of a losing call."""
 
 Tokens = tuple[float, float]
 """(input, output)"""

@@ -10,17 +10,17 @@ import numpy as np
 from voicepipe.ports.transcriber import Samples
 
 MOST_MS = 30_000
-"""Audio that is kept. Full: the oldest is dropped, as in the streams' own buffers, and is counted."""
+"""Maximum of buffered audio. Full: the oldest is dropped, as in the streams' own buffers, and is counted."""
 
 LEAD_MS = 600
-"""Audio kept before an utterance begins: its first word was said before it was detected."""
+"""Audio buffered before an utterance begins: its first word comes before its detection."""
 
 MOST_UTTERANCES = 8
 """Utterances whose texts are pending. Full: the oldest is dropped."""
 
 
 class BufferedUtterance:
-    """One utterance: its audio, and what was requested."""
+    """An utterance: its audio and its requests."""
 
     def __init__(self, number: int, lead: list[Samples]) -> None:
         self.number = number
@@ -43,7 +43,7 @@ class BufferedUtterance:
 
 
 class ReplayBuffer:
-    """One session's utterances, the oldest first."""
+    """The utterances of one session, the oldest first."""
 
     def __init__(self, rate_hz: int, *, leads: bool) -> None:
         """`leads`: audio is pushed between utterances too."""

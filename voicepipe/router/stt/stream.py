@@ -1,4 +1,4 @@
-"""One session's speech-to-text by several transcribers: which listens now, and what the next must get again."""
+"""Transcribe one session with several transcribers: select the current one, and replay audio to the next."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class FailoverStream:
         """Transcribers whose connection grew too old since then: each gets another connection, once."""
 
         self._settled: int | None = None
-        """An utterance that is replayed though its text has come: the user may continue in it. Until its text is
-        requested again, its transcripts are known already."""
+        """An utterance that is replayed after its text was delivered: the user may continue in it. Its transcripts are
+            dropped until its text is requested again."""
 
         self._timeout: asyncio.Timeout | None = None
 

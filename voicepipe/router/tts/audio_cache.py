@@ -1,8 +1,8 @@
 """Clause audio on disk, by key: bounded in bytes, complete or not there.
 
 A file is written under another name and moved, and contains a digest of its content. A file that was cut short or
-changed is removed and never played. Several processes may share the folder; each knows the files that it found and
-made.
+changed is removed and never played. Several processes may share the folder; each process reads the files that it found
+and made.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.storage_log import new_health
 
 MOST_SAMPLES: Final = 15 * RATE_HZ
-"""A longer clause is not kept: it would not be said twice."""
+"""Longest clause that is stored: a longer one is not spoken twice."""
 
 MOST_AGE_S: Final = 7 * 86_400
 """A vendor may change a voice under its name: older audio is made again."""
 
 SEEN: Final = 4_096
-"""Keys of clauses said once that are remembered; when full, the oldest is dropped."""
+"""Number of remembered keys of clauses that were spoken once; when full, the oldest is dropped."""
 
 LEFTOVER_S: Final = 60
 """A temporary file older than this is abandoned."""
@@ -62,16 +62,16 @@ class AudioCache:
     def __init__(self, folder: Path, *, most_bytes: int, health: StorageHealth | None = None) -> None:
         self._health = health if health is not None else new_health()
         self.hits = self.misses = 0
-        """Clauses that were played from here, and those that a synthesizer had to speak."""
+        """Numbers of clauses that were played from the cache, and that a synthesizer spoke."""
 
         self.dropped = 0
-        """Clauses that were not kept since the disk was too slow."""
+        """Clauses that were not stored because the disk was too slow."""
 
         self._folder, self._most_bytes = folder, most_bytes
         self._sizes: OrderedDict[str, int] = OrderedDict()  # key -> bytes; the least recently played first
         self._n_bytes = 0
         self._seen: OrderedDict[str, None] = OrderedDict()
-        # Full means that the disk is slower than the synthesizers: what comes then is not kept, and counted.
+        # Full means that the disk is slower than the synthesizers: further clauses are dropped and counted.
         self._waiting: asyncio.Queue[tuple[str, CachedAudio]] = asyncio.Queue(maxsize=16)
 
     @property
@@ -83,7 +83,7 @@ class AudioCache:
         return key in self._sizes
 
     def was_said(self, key: str) -> bool:
-        """Return whether the key was asked for before: a clause said only once is not worth the disk space or the
+        """Return whether the key was requested before: a clause spoken only once is not worth the disk space or the
         write."""
         said = key in self._seen
         self._seen[key] = None
@@ -118,7 +118,7 @@ class AudioCache:
     # --- the disk -----------------------------------------------------------------------------
 
     async def write_all(self) -> None:
-        """Write what is queued, until cancelled."""
+        """Write the queued clauses, until cancelled."""
         while True:
             key, sound = await self._waiting.get()
             try:

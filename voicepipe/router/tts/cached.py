@@ -1,6 +1,6 @@
-"""A synthesizer that plays from disk what it has said before: openers, and repeated clauses.
+"""A synthesizer that plays repeated clauses from disk, such as openers.
 
-A clause is kept when it was said to its end for the second time. The inner synthesizer speaks every clause that is
+A clause is stored when it was spoken to its end for the second time. The inner synthesizer speaks every clause that is
 not there, or not complete; consecutive clauses go to it together, as one turn of its own.
 """
 
@@ -38,7 +38,7 @@ class CachedSynthesizer:
         self._settings = settings
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
-        """Keep the inner synthesizer warm: the text is not known yet."""
+        """Warm up the inner synthesizer: there is no text yet."""
         return self.inner.keep_warm(voice)
 
     def open(self, voice: Voice) -> AbstractAsyncContextManager[Speech]:
@@ -85,7 +85,7 @@ class _Run:
 
 
 class _CachingSpeech:
-    """One turn's speech."""
+    """The speech of one turn."""
 
     def __init__(self, stored: CachedSynthesizer, voice: Voice, owned: BackgroundTasks) -> None:
         self._stored, self._voice, self._owned = stored, voice, owned
@@ -169,7 +169,7 @@ class _CachingSpeech:
         self._stored.store.hits += 1
         if self._voice.on_event is not None:
             self._voice.on_event(CachedSpeech(self._stored.name, len(run.texts[0])))
-        run.keys.clear()  # it is kept already
+        run.keys.clear()  # it is stored already
         words = stored.words
         for begin in range(0, len(stored.samples), PIECE_SAMPLES):
             await run.sound.put(Spoken(0, stored.samples[begin : begin + PIECE_SAMPLES], words))

@@ -1,4 +1,4 @@
-"""One synthesizer's attempt at a turn, or at the rest of a turn."""
+"""Run one synthesizer's attempt at a turn, or at the rest of a turn."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class SynthesizerCandidate:
     candidate: Candidate
     synthesizer: Synthesizer
     knows_voices: bool
-    """Whether it belongs to the provider whose voices the session names. Others get such a name only if they report
-    that they know it, and use their own voice otherwise."""
+    """Whether it belongs to the provider whose voices the session names. Other providers get such a name only if they
+        report to have it, and use their own voice otherwise."""
 
     def voice(self, requested: Voice) -> Voice:
         """Return the voice settings for this synthesizer."""
@@ -47,7 +47,7 @@ class SynthesizerCallListener(Protocol):
 
 
 class SynthesizerCall:
-    """One attempt. `run` it as a task of the turn's group."""
+    """An attempt. `run` it as a task of the turn's group."""
 
     def __init__(self, speaker: SynthesizerCandidate, voice: Voice, *, clause: int = 0, played_ms: int = 0) -> None:
         """`clause`: the turn's number of the first clause it is given; `played_ms`: how much of that clause was spoken
@@ -63,7 +63,7 @@ class SynthesizerCall:
         """Whether it has ended, complete or not."""
 
         self.n_chars = 0
-        """How much text it was given."""
+        """Amount of text that it was given."""
 
         self.task: asyncio.Task[None] | None = None
         self._voice, self._clause, self._played_ms = speaker.voice(voice), clause, played_ms

@@ -1,4 +1,4 @@
-"""How far the clauses of a turn have been spoken, and what is left of them when a synthesizer breaks. Pure."""
+"""Track how far the clauses of a turn were spoken, and the rest when a synthesizer breaks. Pure."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from voicepipe.ports.synthesizer import RATE_HZ, Spoken, WordTime
 
 CHAR_MS: Final = 80.0
 """Milliseconds of speech for a written character, until a voice has shown its own rate: that of a slow voice, 125
-words a minute with 6 characters a word. With a faster voice a word is said again; with a slower one a word would be
+words a minute with 6 characters a word. With a faster voice a word is repeated; with a slower one a word would be
 lost."""
 
 WORD_MS: Final = 250
-"""A word of which less than this was played is said again: a whole word takes 400 ms at 150 words a minute."""
+"""A word of which less than this was played is repeated: a whole word takes 400 ms at 150 words a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Where another synthesizer continues."""
+    """The position at which another synthesizer continues."""
 
     clause: int
     text: str
-    """What is left of that clause."""
+    """The rest of the clause."""
 
     played_ms: int
-    """How much of that clause's audio there was."""
+    """Duration of the clause's audio so far."""
 
 
 class Progress:
-    """One turn's progress. A word that may have been cut is said again: a repeated word is better than a missing
-    one."""
+    """The progress of one turn. A word that may have been cut is repeated: better twice than missing."""
 
     def __init__(self, speed: float) -> None:
         self.clause = -1
@@ -41,7 +40,7 @@ class Progress:
         self._n_samples = self._n_silent = 0
         self._words: list[WordTime] = []
         self._n_before = self._before_ms = 0
-        """Words of the clause that another synthesizer has said, and how long it took."""
+        """Words of the clause that another synthesizer has spoken, and their duration."""
 
         self._is_audible = False
         self._char_ms = CHAR_MS / speed
@@ -62,7 +61,7 @@ class Progress:
             self._n_silent += len(spoken.samples) if audible is None else audible
 
     def go_on(self, clauses: Sequence[str]) -> Rest | None:
-        """Return what is left of these clauses for another synthesizer to say; None: nothing."""
+        """Return the rest of these clauses for another synthesizer; None: nothing is left."""
         for clause in range(max(0, self.clause), len(clauses)):
             words = clauses[clause].split()
             is_begun = clause == self.clause
@@ -78,13 +77,13 @@ class Progress:
         return self._n_samples * 1_000 // RATE_HZ
 
     def _by_another(self, n_words: int) -> None:
-        """Record that this many words of the clause are said; the next audio comes from another synthesizer, or
+        """Record that this many words of the clause were spoken; the next audio comes from another synthesizer, or
         belongs to another clause."""
         self._n_before, self._before_ms = n_words, self._played_ms
         self._words, self._n_silent, self._is_audible = [], 0, False
 
     def _learn(self, text: str) -> None:
-        """Learn the rate from a clause that was spoken to its end, since the next has begun."""
+        """Learn the rate from a complete clause, at the start of the next."""
         self._whole_chars += len(text)
         self._whole_ms += self._played_ms
         self._char_ms = self._whole_ms / max(1, self._whole_chars)

@@ -1,4 +1,4 @@
-"""One turn's speech by several synthesizers: the race for the first audio, and the fallback when the speaking one
+"""Speak one turn with several synthesizers: the race for the first audio, and the fallback when the speaking one
 breaks."""
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class RoutedSpeech:
             self._watch()
 
     def on_complete(self, call: SynthesizerCall) -> None:
-        """Handle the end of a take; a take that had nothing to say ends the turn too."""
+        """Handle the end of a call; a call without text ends the turn too."""
         if call.over:
             return
         self._drop(call)
@@ -215,7 +215,7 @@ class RoutedSpeech:
     # --- the rest of a turn -------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Let another synthesizer say what is left, from the word that was cut on."""
+        """Let another synthesizer speak the rest, from the word that was cut."""
         rest = self._progress.go_on(self._clauses)
         if rest is None and self._finished:
             self._end()  # it broke behind its last word
@@ -242,7 +242,7 @@ class RoutedSpeech:
         self._watch()
 
     def _watch(self) -> None:
-        """Expect the next audio, where more is certain: there are words that no take has begun to say."""
+        """Expect the next audio, where more is certain: there are words that no call has begun to speak."""
         if self._stall_timer is not None:
             self._stall_timer.cancel()
             self._stall_timer = None
