@@ -23,7 +23,7 @@ class Found:
 
     value: object
     source: str
-    """For error texts: a file's path, `$NAME`, or the command's option."""
+    """The source, for error texts: a file's path, `$NAME`, or the command's option."""
 
     text: bool = False
     """True: the value had no type where it was written (an environment variable, the command line) and is parsed as its
@@ -49,7 +49,7 @@ ONE_OR_MORE: Final = Meta(description="text, or a list of texts", extra={"list":
 """A text, or a list of texts. A list becomes one text with commas: the form used where lists are not possible."""
 
 SECRET: Final = Meta(extra={"secret": True})
-"""Never shown, not even in its own error text."""
+"""A secret: never shown, not even in its own error text."""
 
 MAY_BE_EMPTY: Final = Meta(extra={"empty": True})
 """A text whose empty value differs in meaning from an unset one, in every source."""
@@ -63,7 +63,7 @@ STRATEGY_NAME: Final = Meta(
 PLAIN: Final[dict[object, str]] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 BOOLEANS: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
-"""What texts may say for a boolean beside `true`, `false`, `1` and `0`."""
+"""Texts for a boolean beside `true`, `false`, `1` and `0`."""
 
 
 def convert(found: Found, hint: Any, key: str) -> object:
@@ -89,7 +89,7 @@ def convert(found: Found, hint: Any, key: str) -> object:
 
 
 def expected(hint: Any) -> str:
-    """Describe what a hint accepts."""
+    """Describe the values that a type hint accepts."""
     plain, rule = _taken_apart(hint)
     if get_origin(plain) is Literal:
         return " or ".join(json.dumps(choice) for choice in get_args(plain))
@@ -129,7 +129,8 @@ def _taken_apart(hint: Any) -> tuple[Any, Meta | None]:
 
 
 def _acceptable(value: object, rule: Meta | None) -> bool:
-    """Return whether a converted value also passes what msgspec can't check: NaN, and names known at run time only."""
+    """Return whether a converted value also passes what msgspec can't check: NaN, and names that exist at run time
+    only."""
     if isinstance(value, float) and math.isnan(value):
         return False
     one_of: Callable[[], Collection[object]] | None = rule.extra.get("one_of") if rule and rule.extra else None

@@ -20,7 +20,7 @@ HIDDEN = "(set, hidden)"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One option in force."""
+    """An option in force."""
 
     key: str
     value: str

@@ -143,7 +143,7 @@ def _read(start: Options, at: KeyPath, leaves: Leaves) -> Options:
             changes[name] = convert(whole, hints[name], key)
     try:
         return replace(start, **changes) if changes else start  # type: ignore[type-var]
-    except ConfigError as why:  # an option's own check knows its name, but not always its section
+    except ConfigError as why:  # an option's own check has its name, but not always its section
         text = str(why)
         raise ConfigError(text if text.startswith(f"{at[0]}.") else f"{'.'.join(at)}.{text}") from None
 
@@ -186,7 +186,7 @@ def _start(name: str, vendor: ProviderFacts | None, leaves: Leaves, env: Mapping
     written = leaves.get(("providers", name, "base_url"))
     if written is None or (vendor is not None and vendor.owns(str(written.value))):
         return start
-    # The usual key belongs to the usual address: another address gets it only when the settings say so.
+    # The usual key belongs to the usual address: another address gets it only by an explicit setting.
     return ProviderEntry(kind=start.kind)
 
 

@@ -37,14 +37,14 @@ DEFAULT_AGENT = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordsSettings:
-    """What is stored of a turn, where and how long."""
+    """The store of turn records."""
 
     url: Annotated[str, SECRET] = field(default="", repr=False)
     """Address of a Postgres database for the records of many machines, `postgresql://USER:PASSWORD@HOST/DATABASE`.
     Better set in the environment; needs the extra `postgres`. Empty: a file below `server.data_dir`."""
 
     keep_days: Annotated[int, between(0, 36_500)] = 30
-    """How many days turns are kept. Their statistics, which name no session and no user, stay. 0: for ever."""
+    """Days for which turns are stored. Their statistics, without sessions and users, stay. 0: without limit."""
 
     max_mb: Annotated[int, between(0, 100_000_000)] = 2_000
     """Size limit in MB; the oldest turns are deleted first. 0: no limit."""
@@ -60,7 +60,7 @@ class RecordsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """What is exported to other systems."""
+    """The export to other systems."""
 
     otel: bool = False
     """Send spans and metrics to an OpenTelemetry collector; the `OTEL_*` environment variables hold its address. Needs
@@ -73,12 +73,12 @@ class DashboardSettings:
 
     over_allowed: Annotated[float, between(0.0001, 1)] = 0.05
     """The share of turns that may be over `budget.total_ms`. At exactly this share the error budget burns at rate 1:
-    0.05 promises that 95 of 100 answers are heard in time."""
+    0.05 promises that 95 of 100 turns are in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogSettings:
-    """What is known of LLM vendors by name."""
+    """The catalog of vendors by name."""
 
     file: str = ""
     """A TOML file in the format of the built-in catalog, merged over it: other prices, more vendors, more models."""
@@ -86,7 +86,7 @@ class CatalogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderEntry:
-    """One `[providers.NAME]`: how to reach a provider."""
+    """A `[providers.NAME]`: how to reach a provider."""
 
     kind: str = "openai"
     """The API that the provider speaks: `openai` for every OpenAI-compatible server, another built-in one
@@ -96,7 +96,7 @@ class ProviderEntry:
     """The provider's address, up to and with `/v1`."""
 
     api_key: Annotated[str, SECRET] = field(default="", repr=False)
-    """The provider's key. Better set in the environment: see `api_key_env`."""
+    """The provider's key. Set it in the environment instead, with `api_key_env`."""
 
     api_key_env: str = ""
     """The environment variable that holds the provider's key; if it is named but empty or unset, the server does not
@@ -109,7 +109,7 @@ class ProviderEntry:
     """Timeout for connecting to the provider."""
 
     idle_timeout_ms: Annotated[int, between(1, 600_000)] = 15_000
-    """How long the provider may send nothing before it counts as stalled."""
+    """Time without data after which the provider counts as stalled."""
 
     input_usd_per_million: Annotated[float | None, between(0, 100_000)] = None
     """Price of 1 million LLM input tokens. Unset: the catalog's price, if there is one."""
@@ -125,11 +125,11 @@ class ProviderEntry:
     vendor charges more for what it keeps longer: with the option `cache_ttl = "1h"`, set this."""
 
     tts_usd_per_million_chars: Annotated[float | None, between(0, 100_000)] = None
-    """Price of 1 million characters of TTS. Unset: the vendor's published price, if known."""
+    """Price of 1 million characters of TTS. Unset: the vendor's published price, if there is one."""
 
     stt_usd_per_minute: Annotated[float | None, between(0, 1_000)] = None
-    """Price of 1 minute of STT. Unset: the vendor's published price, if known. Sessions are charged for all audio sent
-    to the STT: an STT that receives the whole session receives the silence too."""
+    """Price of 1 minute of STT. Unset: the vendor's published price, if there is one. Sessions are charged for all
+    audio sent to the STT: an STT that receives the whole session receives the silence too."""
 
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Options that only this kind understands, as a table of names and values."""
@@ -148,7 +148,7 @@ class ProviderEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """One `[agents.NAME]`: an agent. Options that a section leaves out are taken from `[agents.default]`.
+    """An `[agents.NAME]`: an agent. Options that a section leaves out are taken from `[agents.default]`.
 
     Two options are not inherited: the aliases, and the voice by an agent that names another `tts`.
     """
@@ -177,18 +177,18 @@ class AgentSettings:
     """BCP-47, such as `en` or `pt-BR`. Unset: the transcriber detects it."""
 
     end_of_turn: Annotated[str, STRATEGY_NAME] = "adaptive"
-    """How the end of a turn is detected, unless the client sets `turn_detection`. `silence` waits for exactly
+    """The endpoint strategy, unless the client sets `turn_detection`. `silence` waits for exactly
     `silence_ms`. `adaptive` waits at least that, and longer the less finished the user sounds by pitch, words and
     pace: 1.44 times as long without evidence, at most 3.3 times. Any other name is a strategy of an installed
     package."""
 
     silence_ms: Annotated[int, between(20, 10_000)] = 500
-    """How long the user must be silent, at least, before the turn is over, unless the client sets it."""
+    """The least silence of the user before the end of turn, unless the client sets it."""
 
     speculate: bool = True
     """Start the reply during the user's silence and hold it until the turn is over. The answer comes sooner; a user who
-    goes on speaking costs the tokens of an unused reply. Once the session knows how long answers take, the reply
-    starts no sooner than needed to be ready in time, and not at all where it does not pay."""
+    goes on speaking costs the tokens of an unused reply. Once the session has measured its answers, the reply starts
+    just early enough to be ready in time. It does not start where it does not pay."""
 
     speculate_max_starts: Annotated[int, between(0, 10)] = 3
     """Limit of speculative replies per turn."""
@@ -202,20 +202,21 @@ class AgentSettings:
     """
 
     speculate_ms_per_1000_tokens: Annotated[float, between(0, 10_000)] = 50.0
-    """How many ms sooner an answer must be per 1000 wasted tokens, both as expected from the session so far. Otherwise
-    no speculative reply starts. 0: tokens are ignored."""
+    """The ms by which an answer must be sooner per 1000 wasted tokens, both as expected from the session so far.
+    Otherwise no speculative reply starts. 0: tokens are ignored."""
 
     interruption: Literal["confirmed", "immediate"] = "confirmed"
-    """When a client is notified that the user speaks over the agent. `confirmed`: once it is an interruption, so that
-    "mhm" stops nothing. `immediate`: at once, so that the agent stops at every voice, as with hosted services."""
+    """The event by which a client learns that the user speaks over the agent. `confirmed`: once it is an interruption,
+    so that "mhm" stops nothing. `immediate`: at once, so that the agent stops at every voice, as with hosted
+    services."""
 
     filler: str = ""
-    """A short phrase ("One moment.") to say while an answer is expected more than 1.2 s after the user's last word,
+    """A filler ("One moment.") to speak while an answer is expected more than 1.2 s after the user's last word,
     never in two consecutive turns. It is synthesized when a session begins, once for each voice. Empty: none."""
 
     apology: Annotated[str | None, MAY_BE_EMPTY] = None
-    """What to say when a turn has failed. Unset: a sentence in the session's language, if that is English, German,
-    French, Spanish, Italian, Portuguese or Dutch, or not known. Empty: nothing."""
+    """The apology after a failed turn. Unset: a sentence in the session's language (English, German, French, Spanish,
+        Italian, Portuguese, Dutch; English if unknown). Empty: none."""
 
     max_output_tokens: Annotated[int | None, between(1, 1_000_000)] = None
     """Limit of an answer, in tokens. Unset: the provider's own limit."""
@@ -245,7 +246,7 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings of the operator, checked."""
+    """The operator's settings, checked."""
 
     server: ServerSettings = field(default_factory=ServerSettings)
     budget: BudgetLimits = field(default_factory=BudgetLimits)
@@ -305,12 +306,12 @@ class Settings:
         return tuple(dict.fromkeys((*self.agents[agent].specs("llm"), *pools)))
 
     def vendor(self, provider: str) -> ProviderFacts | None:
-        """Return what the catalog knows of a provider; None if it is not known, or is reached at another address."""
+        """Return the catalog's entry of a provider; None without one, or at another address."""
         vendor, entry = self.vendors.provider(provider), self.providers[provider]
         return vendor if vendor is not None and vendor.kind == entry.kind and vendor.owns(entry.base_url) else None
 
     def facts(self, spec: Spec) -> ModelFacts:
-        """Return what is known of a model: the catalog's facts, with the prices of the settings."""
+        """Return the facts about a model: the catalog's, with the prices of the settings."""
         vendor, entry = self.vendor(spec.provider), self.providers[spec.provider]
         facts = vendor.model(spec.model) if vendor is not None else ModelFacts(name=spec.model)
         if entry.input_usd_per_million is not None or entry.output_usd_per_million is not None:
@@ -328,7 +329,7 @@ class Settings:
         return replace(facts, **own) if own else facts
 
     def connection(self, spec: Spec, *, key: str) -> ProviderSettings:
-        """Return how to reach the provider of `spec`, and what is specific to its model.
+        """Return the provider settings for `spec`, with the options of its model.
 
         Raises:
             ConfigError: the environment variable named for the provider's key is not set, or the provider

@@ -105,7 +105,7 @@ def from_environment(environ: Mapping[str, str], written: Leaves) -> Leaves:
 
 
 def _refuse_single_underscore(name: str) -> None:
-    """Refuse a variable of ours without `__` only when it was surely meant as a setting."""
+    """Refuse a variable with the prefix but without `__` only when it surely was meant as a setting."""
     section, _, rest = name.removeprefix(PREFIX).lower().partition("_")
     if section in SECTIONS and rest:
         raise ConfigError(f"${name}: unknown setting; did you mean {PREFIX}{section.upper()}__{rest.upper()}?")

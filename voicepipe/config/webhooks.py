@@ -14,10 +14,10 @@ from voicepipe.telemetry.webhooks.payload import KINDS, Webhook, WebhookKind, re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEntry:
-    """One `[webhooks.NAME]`: a receiver and its events."""
+    """A `[webhooks.NAME]`: a receiver and its events."""
 
     url: Annotated[str, SECRET] = field(default="", repr=False)
-    """Where to send events, `http://` or `https://`; never shown, since many contain a key. Private addresses are
+    """The receiver's address, `http://` or `https://`; never shown, since many contain a key. Private addresses are
     allowed: the operator can reach them anyway. Redirects are not followed."""
 
     events: tuple[str, ...] = KINDS
@@ -38,7 +38,7 @@ class WebhookEntry:
     """The file that holds the secret."""
 
     timeout_ms: Annotated[int, between(100, 60_000)] = 10_000
-    """How long the receiver has to answer, after which the attempt counts as failed."""
+    """Timeout of the receiver's answer, after which the attempt has failed."""
 
     def webhook(self, name: str) -> Webhook:
         """Return the sender's form of this webhook.

@@ -20,7 +20,7 @@ AIM: Final = 0.95
 
 
 class HedgeBudget:
-    """`weight` is the accepted cost of one late answer: the Lagrange multiplier of the cap, found online."""
+    """A cap on the cost of hedging. `weight`, its Lagrange multiplier, is the accepted cost of one late answer."""
 
     def __init__(self, cap_usd: float) -> None:
         self.cap_usd = cap_usd

@@ -57,7 +57,7 @@ class Speak:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Order: no model is left to start."""
+    """Order to fail the request: no model is left to start."""
 
 
 Order = Start | Close | Speak | GiveUp

@@ -5,6 +5,6 @@ secrets, and `realtime` admits a session. `sessions/` holds what runs: the conne
 revocation. `gateway/` has the model endpoints, `api/` those of integrations and operators.
 
 Below the routes: `listening`, `acceptor`, `connections` and `connection_limits` accept connections and bound what
-strangers can hold; `http_protocol`, `bodies`, `form_reader`, `upload` and `decoding` read requests; `headers`,
-`errors`, `streaming` and `websocket_auth_errors` answer them; `tls` loads the certificate.
+unauthenticated clients can hold; `http_protocol`, `bodies`, `form_reader`, `upload` and `decoding` read requests;
+`headers`, `errors`, `streaming` and `websocket_auth_errors` answer them; `tls` loads the certificate.
 """

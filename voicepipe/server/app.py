@@ -39,7 +39,7 @@ REALTIME_PATHS: Final = ("/v1/realtime", "/openai/v1/realtime", "/openai/realtim
 
 def build_app(context: ServerContext) -> web.Application:
     """Return the app; each route exists with and without a trailing slash."""
-    # aiohttp logs all subprotocols that a client offered when it finds none of ours among them, and one holds the key.
+    # aiohttp logs all subprotocols that a client offered when it finds no known one among them, and one holds the key.
     logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
     app = web.Application(middlewares=[read_trace, refuse_in_json, answer_preflight], client_max_size=MAX_BODY_BYTES)
     app[CONTEXT] = context

@@ -1,4 +1,4 @@
-"""Ports for STT and TTS over REST: what the server needs from the wiring."""
+"""Ports for STT and TTS over REST, which the wiring implements."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TranscriptionRoute:
 
 
 class AudioModels(Protocol):
-    """All names that a request may use."""
+    """The STT and TTS that requests may name."""
 
     def speech(self, name: str) -> SpeechRoute | None:
         """Return the TTS route of that name; None: there is none."""
@@ -60,9 +60,9 @@ class AudioModels(Protocol):
         ...
 
     def tts_usd(self, spec: str, n_chars: int) -> float | None:
-        """Return the price of that much text; None: no price is known."""
+        """Return the price of the text; None: unknown."""
         ...
 
     def stt_usd(self, spec: str, duration_s: float) -> float | None:
-        """Return the price of that much audio; None: no price is known."""
+        """Return the price of the audio; None: unknown."""
         ...

@@ -55,11 +55,11 @@ class Principal:
 
     @property
     def sees_all(self) -> bool:
-        """Whether the visitor may see every project: with the scope `operate_all`, and in open mode."""
+        """Whether the principal may read every project: with the scope `operate_all`, and in open mode."""
         return self.holder is None or (self.claims is None and OPERATE_ALL in self.holder.scopes)
 
     def requested_project(self, requested: str | None) -> str | None:
-        """Return the project that the visitor sees, when `?project=` is `requested`; None: all projects.
+        """Return the project that the principal reads, when `?project=` is `requested`; None: all projects.
 
         An empty value counts as absent.
 

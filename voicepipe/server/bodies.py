@@ -43,7 +43,7 @@ WAIT_MS: Final = 1_000
 
 
 class Body:
-    """One body in transit."""
+    """A body in transit."""
 
     def __init__(self) -> None:
         self._began_s = loop_s()
@@ -54,7 +54,7 @@ class Body:
 
     @property
     def rate(self) -> float:
-        """Bytes per second so far, as if one more second had passed: a body that has just begun is not slow yet."""
+        """Bytes per second so far, as if one more second had passed: a body that has just started is not slow yet."""
         return self.n_bytes / (loop_s() - self._began_s + 1)
 
     def grow(self, n_bytes: int) -> None:
@@ -71,7 +71,7 @@ class Body:
 
 
 class Bodies:
-    """All bodies in transit to one server. Belongs to one event loop."""
+    """The bodies in transit to one server. Belongs to one event loop."""
 
     def __init__(self) -> None:
         # bounded: ADDRESS_BODIES per address, and ALL_BYTES bytes in total

@@ -1,4 +1,4 @@
-"""The models that chat completions may request: what the server needs from the wiring."""
+"""Ports for the models of chat completions, which the wiring implements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from voicepipe.ports.model import Model, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRoute:
-    """The route of the questions to one name."""
+    """The route of the requests to one name."""
 
     name: str
     """The requested name: an agent, a pool (`pool/fast`) or a spec."""
@@ -35,7 +35,7 @@ class ChatRoute:
 
 
 class ChatModels(Protocol):
-    """All names that a request may use."""
+    """The models and agents that requests may name."""
 
     def find(self, name: str) -> ChatRoute | None:
         """Return the route of that name; None: there is none."""
@@ -46,5 +46,5 @@ class ChatModels(Protocol):
         ...
 
     def cost_usd(self, spec: str, usage: Usage) -> float | None:
-        """Return the price of an answer of that provider; None: no price is known."""
+        """Return the price of an answer of that provider; None: unknown."""
         ...

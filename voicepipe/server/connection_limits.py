@@ -10,8 +10,8 @@ class ConnectionLimits:
     """Limits of one connection, and of all connections of one address."""
 
     header_ms: int = 10_000
-    """From the connection, or from the first byte of a later request, to the end of the request's headers. This
-    includes the TLS handshake."""
+    """Time limit of a request's headers, from the connection or from the first byte of a later request. It includes the
+        TLS handshake."""
 
     idle_ms: int = 20_000
     """Time from an answer to the next request."""

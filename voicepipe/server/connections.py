@@ -24,15 +24,15 @@ was closed to free a descriptor; no descriptor was free for it; its client did n
 CLOSE_REASONS: Final[tuple[Why, ...]] = ("headers", "address", "descriptors", "refused", "unread")
 
 PROXY_IDLE_S: Final = 3_630
-"""How long a trusted proxy's connection may be idle: longer than proxies keep theirs. So the proxy closes it first and
-never sends a request into a connection that we are closing. aiohttp's own default."""
+"""Idle timeout of a trusted proxy's connection: longer than the proxy's own. So the proxy closes it first and never
+sends a request into a closing connection. aiohttp's own default."""
 
 UNREAD_S: Final = 30
-"""How long a client may read nothing of an answer that waits for it."""
+"""Timeout of a client that reads nothing of its answer."""
 
 
 class Connection:
-    """One accepted connection, from the accept on. Belongs to one event loop."""
+    """An accepted connection, from the accept on. Belongs to one event loop."""
 
     __slots__ = ("_address", "_close", "_connections", "_deadline", "_is_ended", "_is_waiting", "is_open", "trusted")
 
@@ -76,7 +76,7 @@ class Connection:
             self._connections.add(self)
 
     def begin_headers(self) -> None:
-        """Give a request that has begun `header_ms` for its headers, once: more bytes do not extend the deadline."""
+        """Set the deadline for a request's headers, `header_ms` after its first byte: more bytes do not extend it."""
         if self._deadline is None:
             limit_s = self._connections.limits.header_ms / 1_000
             self._deadline = asyncio.get_running_loop().call_later(limit_s, self.close_for, "headers")
@@ -107,7 +107,7 @@ class Connection:
 
 
 class Connections:
-    """All connections that wait for a request, oldest first. Belongs to one event loop."""
+    """The connections that wait for a request, oldest first. Belongs to one event loop."""
 
     def __init__(self, limits: ConnectionLimits, proxies: TrustedProxies) -> None:
         """Begin with none. A trusted proxy has no limit: its clients are counted by their own addresses."""

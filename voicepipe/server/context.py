@@ -44,7 +44,7 @@ NoteTurn = Callable[[TurnRecord], None]
 
 
 Charge = Callable[[float], None]
-"""Takes what a session has cost that no turn bears, in USD; returns at once."""
+"""Records a session's cost outside turns, in USD; returns at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ServerContext:
     turns: TurnStore
 
     tls: ssl.SSLContext | None
-    """None: the port serves plain `http` and `ws`."""
+    """The TLS context; None: the port serves plain `http` and `ws`."""
 
     pages: Path
     """The folder of the pages and their files."""
@@ -91,7 +91,7 @@ class ServerContext:
     """The agents that a user may choose from."""
 
     open_session: Callable[[SessionGrant, NoteTurn, Charge], RunsOnSocket]
-    """May raise Overload or StageError, which are answered with 503 before the upgrade."""
+    """Opens a session. It may raise Overload or StageError, which are answered with 503 before the upgrade."""
 
     cost_usd: Callable[[str, TurnRecord], float]
     """The cost of an agent's turn, at the prices in the settings."""
@@ -110,7 +110,7 @@ class ServerContext:
     """The status of each provider."""
 
     missing: Callable[[], tuple[str, ...]]
-    """What is not ready yet, as text; empty when everything is."""
+    """The parts that are not ready, as text; empty when all are."""
 
     metrics: Metrics = field(default_factory=lambda: Metrics(BudgetLimits(), agents=frozenset(), providers=frozenset()))
 

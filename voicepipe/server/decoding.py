@@ -56,14 +56,14 @@ PASSED_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_
 
 
 class Recording:
-    """One recording that is being decoded. Belongs to one event loop."""
+    """A recording that is being decoded. Belongs to one event loop."""
 
     def __init__(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], turns: asyncio.Semaphore) -> None:
         self._reader, self._writer = streams
         self._turns = turns
         self._most_bytes = 0
         self.read_s = 0.0
-        """How much of it has been decoded."""
+        """Seconds of the recording that were decoded."""
 
     async def begun(self) -> None:
         """Wait for the process.
@@ -152,7 +152,7 @@ class Decoding:
 
     @property
     def is_down(self) -> bool:
-        """Whether the process that forks is known not to run."""
+        """Whether the process that forks has ended."""
         return self._control is None
 
     async def warm(self) -> None:
@@ -218,11 +218,11 @@ class Decoding:
 
     def _kill(self, number: int) -> None:
         if self._control is not None:
-            with suppress(OSError):  # the recording's process then sees its socket's end
+            with suppress(OSError):  # the recording's process then reads its socket's end
                 self._control.send(process.CONTROL.pack(b"k", number))
 
     def _on_ended(self, control: socket.socket) -> None:
-        """Read how recordings' processes have ended. A process that we ended was killed, which is not logged."""
+        """Read how recordings' processes have ended. A process that the server killed is not logged."""
         with suppress(BlockingIOError):
             try:
                 data = control.recv(process.ENDED.size * 64)

@@ -15,7 +15,7 @@ except ImportError:  # no such thing on Windows
     resource = None  # type: ignore[assignment]
 
 RESERVED_SHARE: Final = 4
-"""One in this number of descriptors is reserved: for files, and connections to providers, up to three per session."""
+"""Reserve one of this number of descriptors: for files, and connections to providers, up to three per session."""
 
 RESERVED_MOST: Final = 4_096
 

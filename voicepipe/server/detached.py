@@ -47,4 +47,4 @@ async def _work(handler: Handler, request: web.Request, outcome: Outcome) -> Non
         if not outcome.done():
             outcome.set_result(answer)
     finally:
-        outcome.cancel()  # we were cancelled: cancel the waiting route too
+        outcome.cancel()  # this task was cancelled: cancel the waiting route too

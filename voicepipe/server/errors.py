@@ -55,7 +55,7 @@ class NotFound(VoicepipeError):
 
 
 class TooManyAttempts(AuthError):
-    """This address has sent too many bad credentials and must wait."""
+    """Refusal: the address has sent too many bad credentials and must wait."""
 
     def __init__(self, wait_ms: int) -> None:
         self.wait_s = -(-wait_ms // 1_000)
@@ -120,7 +120,8 @@ def refused(error: Exception) -> web.Response:
 
 
 def _provider_failed(error: StageError) -> web.Response:
-    """Return a provider's refusal in our words. A refusal of *our* key is our fault, so never a 401 for its client."""
+    """Return a provider's refusal as the server's own error. A refused provider key is the operator's fault, never a
+    401 for the client."""
     status, retry_after_ms = 502, None
     if isinstance(error, StageTimeout):
         status = 504
@@ -133,7 +134,7 @@ def _provider_failed(error: StageError) -> web.Response:
 
 
 def veiled(error: StageError) -> StageError:
-    """Return the same failure without the provider's own text, which names our accounts and limits."""
+    """Return the same failure without the provider's own text, which names the operator's accounts and limits."""
     stage, provider, why, retryable = error.stage, "its provider", "it failed", error.retryable
     match error:
         case StageRefused(status=status, retry_after_ms=wait_ms):

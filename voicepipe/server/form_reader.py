@@ -1,7 +1,7 @@
 """Read a form with a file in it as it arrives (multipart/form-data, RFC 7578), with limits of number and size.
 
-A piece costs time in proportion to its bytes, whatever it contains. Libraries that read line by line or part by part
-can be kept busy for seconds by input of only line ends or empty fields.
+A piece costs time in proportion to its bytes, independent of its content. Libraries that read line by line or part by
+part take seconds for input of only line ends or empty fields.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Form:
 
     file: bytearray | None = None
     fields: dict[str, list[str]] = field(default_factory=dict)
-    """All values of each field; `name[]` is stored as `name`."""
+    """The values of each field; `name[]` is stored as `name`."""
 
 
 class FormReader:
@@ -72,7 +72,7 @@ class FormReader:
         """Parse the next bytes.
 
         Raises:
-            ProtocolError: the bytes are no form, or too many; the text names what was expected.
+            ProtocolError: the bytes are no form, or too many; the text names the expected form.
             FileTooLarge: the file has more than `FILE_BYTES`.
         """
         self._tail += piece

@@ -28,7 +28,7 @@ EXPOSED: Final = "Retry-After, X-Request-Id, X-Voicepipe-Route, X-Voicepipe-TTFT
 """Headers that a page's script may read."""
 
 MAX_AGE_S: Final = 600
-"""How long a browser may cache a preflight answer."""
+"""Time for which a browser may cache a preflight answer."""
 
 _NAMES: Final = re.compile(r"[A-Za-z0-9-]{1,64}(\s*,\s*[A-Za-z0-9-]{1,64}){0,63}")
 

@@ -1,7 +1,7 @@
 """aiohttp's protocol of a connection, with additional limits for untrusted clients.
 
-aiohttp closes idle connections. But it gives a request's headers unlimited time, logs a traceback for bytes that are no
-HTTP, and waits for ever for a client that reads no answer.
+aiohttp closes idle connections. But it sets no deadline for a request's headers, nor for a client that reads no answer.
+For bytes that are no HTTP it logs a traceback.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class HttpProtocol(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read the received bytes; once a request's headers have begun, they have a deadline."""
+        """Read the received bytes; the headers of a request have a deadline from their first byte."""
         if not self._connection.is_waiting:
             super().data_received(data)
             return
@@ -99,7 +99,8 @@ class HttpProtocol(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer bytes that could not be read as a request; only our own failures are logged with their traceback."""
+        """Answer bytes that could not be read as a request; only the server's own failures are logged with their
+        traceback."""
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         why = self._why(exc)
@@ -117,7 +118,8 @@ class HttpProtocol(web.RequestHandler):
             super().log_exception(*args, **kw)
 
     def _why(self, exc: BaseException | None) -> str:
-        """Return our own text: the parser's texts quote the request, which may hold a credential."""
+        """Return a text without the request's bytes: the parser's texts quote the request, which may hold a
+        credential."""
         if self._said_tls:
             return "TLS on a port without TLS"
         if isinstance(exc, LineTooLong):

@@ -46,7 +46,7 @@ class ServerSettings:
     `~/.local/share/voicepipe`."""
 
     audio_cache_mb: int = 0
-    """Disk space below `data_dir` for the audio of clauses that were played to their end twice, kept for a week each.
+    """Disk space below `data_dir` for the audio of clauses that were played to their end twice, stored for a week each.
     Played again, such a clause comes from disk at once and costs nothing. 0: none."""
 
     max_sessions: int = 100
@@ -84,7 +84,7 @@ class ServerSettings:
     """Time limit for a client's TLS handshake and the headers of a request."""
 
     idle_ms: int = 20_000
-    """How long a connection may be idle between two requests. Connections of trusted proxies may be idle for an hour.
+    """Idle timeout of a connection between two requests. Connections of trusted proxies may be idle for an hour.
     """
 
     address_connections: int = 100
@@ -92,10 +92,10 @@ class ServerSettings:
     have no such limit."""
 
     ping_ms: int = 20_000
-    """How long a client may send nothing before it is pinged; it has half that time again to answer."""
+    """Time without a message after which the server pings a client; the client has half that time to answer."""
 
     drain_ms: int = 5_000
-    """How long running sessions may go on after the server was asked to stop."""
+    """Time that running sessions have after the server was asked to stop."""
 
     strict_models: bool = False
     """Refuse a `model` that names no agent and no alias (404). Off: such a session gets the default agent."""
@@ -137,13 +137,13 @@ class ServerSettings:
     key with the scope `operate_all`."""
 
     store_unavailable: Unavailable = "admit"
-    """What to do with a client secret that only the store can check, while the store fails: `admit` or `refuse` (503).
+    """Treatment of a client secret that only the store can check, while the store fails: `admit` or `refuse` (503).
     Such a check covers revocation by another process, the number of uses, and its session config. An admitted secret
     may be used once more than it should, or with the agent's own settings."""
 
     talk_page_tokens: TalkPageTokens = "auto"
-    """When the talk page of this machine gets a token automatically: `auto` until there is an API key or a trusted
-    proxy, `always`, or `never`."""
+    """Condition under which the talk page of this machine gets a token automatically: `auto` until there is an API key
+    or a trusted proxy, `always`, or `never`."""
 
     def __post_init__(self) -> None:
         TrustedProxies(self.trusted_proxies)

@@ -156,7 +156,7 @@ async def _talk(session: RunsOnSocket, socket: AiohttpSocket, grant: SessionGran
 async def grant_for(
     principal: Principal, handshake: Handshake, query: Mapping[str, str], context: ServerContext
 ) -> SessionGrant:
-    """Decide what the client gets.
+    """Decide the session that the client gets.
 
     Raises:
         AuthError: 403, when the token does not allow this page, model or agent.

@@ -15,13 +15,13 @@ EVENTS: Final = "text/event-stream"
 
 
 class StreamedResponse:
-    """One streamed answer. Its headers are sent with its first piece, so that an earlier failure has its own status."""
+    """A streamed answer. Its headers are sent with its first piece, so that an earlier failure has its own status."""
 
     def __init__(self, request: web.Request, content_type: str, headers: Callable[[], Mapping[str, str]]) -> None:
         """`headers` is called when the first piece is sent."""
         self._request, self._content_type, self._headers = request, content_type, headers
         self.line: web.StreamResponse | None = None
-        """The answer, once it has begun."""
+        """The answer, once its headers were sent."""
 
     async def send(self, piece: bytes) -> web.StreamResponse:
         """Send a piece.

@@ -58,7 +58,7 @@ def dev_certificate(folder: Path) -> tuple[Path, Path]:
     """Return the certificate and key files in `folder`, made now unless good ones are there.
 
     Valid for this machine's names and addresses. Its issuer, made with it, stands behind it in the same file: a client
-    that is configured to trust the file trusts the server. The issuer's key is not kept.
+    that is configured to trust the file trusts the server. The issuer's key is not stored.
 
     Raises:
         ConfigError: the package trustme is missing.

@@ -1,4 +1,4 @@
-"""Mint client secrets: what a backend may request, and what the secret's holder gets."""
+"""Mint client secrets from a backend's request."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MAX_LIFE_S: Final = 7_200
 
 
 class ExpiresAfter(msgspec.Struct, frozen=True):
-    """When the client secret can no longer start sessions."""
+    """The time from which the client secret starts no more sessions."""
 
     anchor: Literal["created_at"] = "created_at"
     seconds: Annotated[int, msgspec.Meta(ge=MIN_LIFE_S, le=MAX_LIFE_S)] = LIFE_S
 
 
 class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Our own part of the request. An unknown field is refused: a misspelt limit would otherwise be no limit."""
+    """The extension of the request. An unknown field is refused: a misspelt limit would otherwise be no limit."""
 
     subject: Name = ""
     """The customer's name of the user; used by revocation by subject."""
@@ -84,7 +84,7 @@ class TokenIssuer:
     """Return the session that a grant starts with, before the token's own config."""
 
     unpriced: Callable[[str], str | None]
-    """Return the setting that is missing to price an agent; None when all prices are known."""
+    """Return the setting that is missing to price an agent; None: all prices are set."""
 
     _threads: LookupThreads = field(default_factory=LookupThreads, init=False, repr=False)
 
@@ -92,7 +92,7 @@ class TokenIssuer:
         """Mint the requested secret; a session config too large for the token is first stored in the cluster's store.
 
         Raises:
-            ProtocolError: the request cannot be met; `field` names what is wrong.
+            ProtocolError: the request cannot be met; `field` names the wrong field.
         """
         now_s, token = unix_s(), requested.voicepipe or TokenRequest()
         expires_at = now_s + (requested.expires_after or ExpiresAfter()).seconds
@@ -154,7 +154,7 @@ class TokenIssuer:
         return limits.agents
 
     def _check_prices(self, limits: Limits, agents: tuple[str, ...]) -> None:
-        """Check that prices are known if spending is limited."""
+        """Check that all prices are set if spending is limited."""
         missing = next(filter(None, map(self.unpriced, agents)), None) if limits.spend_usd is not None else None
         if missing is not None:
             raise ProtocolError(
@@ -166,7 +166,7 @@ def read_secret_request(body: bytes) -> SecretRequest:
     """Read the request's body; an empty body means the defaults.
 
     Raises:
-        ProtocolError: it is not the expected JSON object; `field` is the dotted path of what is wrong.
+        ProtocolError: it is not the expected JSON object; `field` is the dotted path of the wrong field.
     """
     return read_json(body, SecretRequest) if body.strip() else SecretRequest()
 

@@ -18,7 +18,7 @@ async def read_upload(request: web.Request) -> Form:
     """Read the form.
 
     Raises:
-        ProtocolError: it is not such a form, or has too many fields; `field` names what is missing or too much.
+        ProtocolError: it is not such a form, or has too many fields; `field` names the missing or surplus field.
         HTTPRequestEntityTooLarge: 413: the file is too large.
         HTTPRequestTimeout: 408: the body comes too slowly.
         Overload: 503: too many bodies are in transit.

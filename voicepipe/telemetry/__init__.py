@@ -1,4 +1,4 @@
-"""What happened, and how long it took: records stored, figures counted, notable events logged.
+"""Store records, count metrics, and log notable events.
 
 `record_writer` buffers records between a session that can't wait and a store that may be slow. `store/` keeps them in
 SQLite or Postgres, `rollups/` sums over many of them, and `live_feed` sends them to live readers. `record_json` is a

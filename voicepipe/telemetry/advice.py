@@ -1,4 +1,4 @@
-"""Name the setting that would have made a turn sooner. The core knows what a delay depends on, but no settings."""
+"""Name the setting that would have made a turn faster. The core has the causes of delays, but no settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEPENDS_ON: Final = {setting: depends_on for depends_on, setting in _SETTINGS.i
 
 
 def setting_for(depends_on: str) -> str:
-    """Return the setting that changes what a delay depends on; anything unknown is returned as it is."""
+    """Return the setting for the cause of a delay; an unknown cause is returned unchanged."""
     return _SETTINGS.get(depends_on, depends_on)
 
 

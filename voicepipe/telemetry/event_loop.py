@@ -36,10 +36,10 @@ LONG_CPU_MS: Final = 20
 """From this CPU time on, the time that a hypervisor took is looked up and subtracted."""
 
 STOLEN_EVERY_MS: Final = 100
-"""How often that time is read while nothing is held: it costs about 25 us."""
+"""Interval in which that time is read while the loop does not stall: it costs about 25 us."""
 
 MOST_FRAMES: Final = 12
-"""Of a stack, innermost first: the code that blocks a loop stands at its end."""
+"""Number of stack frames, innermost first: the code that blocks a loop is at the end of the stack."""
 
 OnStall = Callable[[int, int], None]
 """(from_ms, until_ms) on `clock.monotonic_ms`'s scale; returns at once."""
@@ -47,10 +47,10 @@ OnStall = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLoopOptions:
-    """How the event loop is measured."""
+    """Options of the event loop's measurement."""
 
     sample_ms: int = 20
-    """Time between two samples. A shorter hold may be missed, and a hold may have begun earlier by up to this."""
+    """Time between two samples. A shorter stall may be missed, and a stall may have started earlier by up to this."""
 
     report_ms: int = 20
     """Holds of at least this length are reported to listeners."""
@@ -59,7 +59,7 @@ class EventLoopOptions:
     """Holds of at least this length have their stack caught and are logged."""
 
     log_every_ms: int = 10_000
-    """At most one line in this time: a loop that is always blocked would fill the disk."""
+    """The shortest time between two log lines: a loop that is always blocked would fill the disk."""
 
     def __post_init__(self) -> None:
         if min(self.sample_ms, self.report_ms, self.stall_ms, self.log_every_ms) <= 0:
@@ -71,7 +71,7 @@ class Stall:
     """A time in which the loop was blocked."""
 
     from_ms: int
-    """On `clock.monotonic_ms`'s scale; it may have begun up to a sample earlier."""
+    """Start on the scale of `clock.monotonic_ms`; the stall may have started up to a sample earlier."""
 
     stall_ms: int
     stack: tuple[str, ...]
@@ -89,13 +89,12 @@ class EventLoopFigures:
     """The largest delay of due work in the last 10 to 20 s."""
 
     lag_counts: tuple[int, ...]
-    """Since the start: lags up to each of `LAG_EDGES_MS`, each counted in one place, and those after the last."""
+    """Lags since the start, by bucket of `LAG_EDGES_MS`, and those beyond the last edge."""
 
     lag_sum_ms: float
     stall_cpu_counts: tuple[int, ...]
-    """Since the start: holds by the CPU time that the loop's thread used in them, up to each of `CPU_EDGES_MS`, each
-    counted in one place, and those after the last. A machine that gives the thread no CPU makes lags, not these: the
-    time that a hypervisor took meanwhile is subtracted."""
+    """Stalls since the start, by CPU time of the loop's thread in buckets of `CPU_EDGES_MS`, and those beyond the last
+    edge. A machine without free CPU causes lags, not these: the time that a hypervisor took is subtracted."""
 
     stall_cpu_sum_ms: float
     n_stalls: int
@@ -194,7 +193,7 @@ class EventLoopMonitor:
     def end(self) -> None:
         """Stop sampling."""
         self._stopped.set()
-        self._guarding.join()  # it wakes at once, and what it does takes microseconds
+        self._guarding.join()  # it wakes at once, and its work takes microseconds
         gc.callbacks.remove(self._pauses.on_collection)
         if self._timer is not None:
             self._timer.cancel()

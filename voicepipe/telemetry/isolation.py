@@ -1,4 +1,4 @@
-"""Keep errors of observers away from sessions: an observer that fails is logged as our bug, and the session
+"""Keep errors of observers away from sessions: a failing observer is logged as a bug of voicepipe, and the session
 continues."""
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from voicepipe.telemetry.store.port import StoredTurn, turn_plain, veiled_turn
 Kind = Literal["turn", "live"]
 
 RESUMABLE_EVENTS: Final = 500
-"""Events kept for readers that reconnect; closed turns mostly, of about 3 kB each."""
+"""Number of events stored for readers that reconnect; mostly closed turns, of about 3 kB each."""
 
 MOST_WAITING: Final = 1_000
 """The most events that wait for one reader."""
@@ -26,10 +26,10 @@ MOST_WAITING: Final = 1_000
 MOST_READERS: Final = 32
 
 MOST_OF_TOKENS: Final = 16
-"""Of these, the readers with a client secret: pages of users leave half for operators."""
+"""Maximum of readers with a client secret: pages of users leave half for operators."""
 
 MOST_OF_TOKEN: Final = 4
-"""Of these, the readers with the same client secret."""
+"""Maximum of readers with the same client secret."""
 
 FULL_WAIT_MS: Final = 5_000
 """The retry delay for a reader that is refused because all places are taken."""
@@ -37,7 +37,7 @@ FULL_WAIT_MS: Final = 5_000
 
 @dataclass(slots=True)
 class FeedEvent:
-    """One event of the feed."""
+    """An event of the feed."""
 
     id: str
     """The id for a reader that reconnects (`Last-Event-ID`)."""
@@ -60,7 +60,7 @@ class FeedEvent:
 
     @property
     def veiled_data(self) -> bytes:
-        """Return the same for the holder of a client secret: without what providers said."""
+        """Return the same for the holder of a client secret: without providers' error texts."""
         if self._veiled_data is None:
             self._veiled_data = msgspec.json.encode(self._make_veiled())
         return self._veiled_data
@@ -70,7 +70,7 @@ Wants = Callable[[FeedEvent], bool]
 
 
 class Reader:
-    """One reader's events, oldest first."""
+    """The events of one reader, oldest first."""
 
     def __init__(self, wants: Wants, *, has_gap: bool = False, most: int = MOST_WAITING, token: str = "") -> None:
         self._wants, self._most, self.token = wants, most, token
@@ -81,7 +81,7 @@ class Reader:
         self.lost = 0
         """Events that were dropped."""
         self.has_gap = has_gap
-        """Whether the reader reconnected too late: the number of missed events is not known."""
+        """Whether the reader reconnected too late: the number of missed events is unknown."""
 
     def offer(self, event: FeedEvent) -> None:
         """Take an event, if this reader wants it; never waits."""
@@ -143,7 +143,7 @@ class Feed:
             self._publish("live", project, session, make, make)  # marks, verdicts and actions: no provider's words
 
     def delete_session(self, project: str, session: str) -> None:
-        """Delete the events of a session that are kept for readers that reconnect."""
+        """Delete the stored events of a session."""
         recent = [event for event in self._recent if (event.project, event.session) != (project, session)]
         self._recent = deque(recent, maxlen=self._recent.maxlen)
 
@@ -190,7 +190,7 @@ class Feed:
             reader.offer(event)
 
     def _after(self, id: str) -> tuple[list[FeedEvent], bool]:
-        """Return the events known after an event, and whether some are missing."""
+        """Return the stored events after an event, and whether some are missing."""
         if not id:
             return [], False
         epoch, _, number = id.partition("-")

@@ -53,7 +53,7 @@ def logging_to(stream: TextIO | None = None, *, style: Style = "auto", level: in
     Args:
         stream: where the lines go. A thread of its own writes them: a slow terminal delays no session.
         style: `auto` means `human` when the stream is a terminal, else `json`.
-        level: of our own lines; other libraries' appear from WARNING on.
+        level: of voicepipe's own lines; other libraries' appear from WARNING on.
     """
     stream = sys.stderr if stream is None else stream
     human = style == "human" or (style == "auto" and stream.isatty())
@@ -116,7 +116,7 @@ def log_overrun(session: str, turn: str, *, stage: str, owner: str, over_ms: int
 
 
 def log_stuck(session: str, *, user: str, agent: str, so_far: int) -> None:
-    """Log a turn that only the watchdog could end (`NoteStuck`): always a bug of ours.
+    """Log a turn that only the watchdog could end (`NoteStuck`): always a bug in voicepipe.
 
     `user` and `agent` are the states it was found in, `so_far` the number since the server began.
     """
@@ -137,7 +137,7 @@ def log_records_lost(count: int, why: str) -> None:
 
 
 def log_crash(where: str, error: BaseException, *, session: str = "", turn: str = "") -> None:
-    """Log an unexpected error: our bug. The traceback is included, in one line of JSON."""
+    """Log an unexpected error, a bug in voicepipe. The traceback is included, in one line of JSON."""
     ids = (("session", session or _SESSION.get()), ("turn", turn))
     fields = {"where": where} | {name: id_ for name, id_ in ids if id_}
     _LOGGER.error("crashed", exc_info=error, extra={"fields": fields})
@@ -161,7 +161,7 @@ def human_line(record: logging.LogRecord, at: str) -> str:
 
 
 def _on_one_line(value: Value) -> str:
-    """Return the value, quoted where needed: a vendor's text must not break the line or move the terminal's cursor."""
+    """Return the value, quoted where needed: a vendor's text must contain no line break and move no terminal cursor."""
     bare = isinstance(value, str) and value.isprintable() and " " not in value
     return str(value) if bare else json.dumps(value)  # escapes all but ASCII
 
@@ -184,7 +184,7 @@ def _safe(name: str, value: Value) -> Value:
 
 
 class _Lines(logging.Handler):
-    """Formats the line where the event happened, and writes it in a thread."""
+    """Formats an event at once, and writes its line in a thread."""
 
     def __init__(self, stream: TextIO, *, human: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Convert a turn's record to JSON: what the store keeps and the API serves."""
+"""Convert a turn's record to the JSON of the store and the API."""
 
 from __future__ import annotations
 

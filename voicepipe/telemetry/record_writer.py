@@ -20,20 +20,20 @@ from voicepipe.turn.record.values import TurnRecord
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordWriterOptions:
-    """How long records may wait for the store, and how many."""
+    """Limits of the queue of records before the store."""
 
     capacity: int = 2_000
     """The most turns that wait. A quarter of a second of the busiest machine is far fewer."""
 
     flush_ms: int = 250
-    """How long a record waits for others to be written with it. A crash loses this much, and a transaction."""
+    """Time that a record waits for others of its batch. A crash loses this much, and a transaction."""
 
     retry_ms: int = 500
     most_retry_ms: int = 5_000
     """Pause between two tries at a failing store: starts at `retry_ms`, doubles each time, at most this."""
 
     drain_ms: int = 5_000
-    """How long closing may take to write what still waits."""
+    """Time limit of the shutdown for writing the queued records."""
 
     def __post_init__(self) -> None:
         if min(self.capacity, self.flush_ms, self.retry_ms, self.most_retry_ms, self.drain_ms) <= 0:
@@ -49,12 +49,11 @@ Turns = tuple[tuple[tuple[str, str], StoredTurn], ...]
 
 
 class RecordWriter:
-    """Takes records at once and writes them to a store in batches, one transaction each.
+    """Queues records at once and writes them to a store in batches, one transaction each.
 
-    `async with RecordWriter(store) as sink:` owns the one task that writes. What the store does not take now waits, and
-    is tried again, ever more slowly, until it is taken: none is lost while there is room. Only a record that is
-    itself invalid is dropped. Leaving writes what still waits, within `drain_ms`. Use it from the event loop that
-    opened it.
+    `async with RecordWriter(store) as sink:` owns the one task that writes. While the store fails, records wait and are
+    tried again at growing intervals: none is lost while there is room. Only an invalid record is dropped. Leaving
+    writes the queued records, within `drain_ms`. Use it from the event loop that opened it.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class RecordWriter:
         self._store, self._options, self._observers = store, options, tuple(observers)
         self._health = health if health is not None else new_health()
         # Full means that the store is away: a new turn is dropped and counted. A turn that waits already is replaced
-        # by its newer record, which takes no more room. As many again may be those that are being written.
+        # by its newer record, which takes no more room. The batch in progress may have as many again.
         self._waiting: dict[tuple[str, str], StoredTurn] = {}
         self._writing: dict[tuple[str, str], StoredTurn] = {}
         self._records_waiting, self._closing = asyncio.Event(), asyncio.Event()
@@ -170,7 +169,7 @@ class RecordWriter:
                 await self._closing.wait()
 
     async def _write(self) -> bool:
-        """Return whether the store took what was to be written; else the records wait."""
+        """Return whether the store wrote the batch; else the records wait."""
         if not self._writing:
             self._writing, self._waiting = self._waiting, {}
             self._records_waiting.clear()
@@ -189,10 +188,10 @@ class RecordWriter:
         return True
 
     async def _keep(self, turns: Turns) -> None:
-        """Write these records. If one of them is invalid, it is found by halving, and only it is lost.
+        """Write these records. An invalid one is found by halving, and is the only loss.
 
         Raises:
-            _StoreAwayError: the store takes nothing now. What it took before is no more among `_writing`.
+            _StoreAwayError: the store fails now. Records that it wrote before are no longer in `_writing`.
         """
         try:
             await self._store.keep(tuple(turn for _, turn in turns))

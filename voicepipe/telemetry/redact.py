@@ -8,7 +8,7 @@ from typing import Final
 HIDDEN: Final = "***"
 
 _KEYS: Final = r"(?:ek_|sk-|sk_|vp_|whsec_|gsk_|xai-|hf_)"
-"""Prefixes of API keys: ours (`ek_`, `vp_`, `whsec_`) and those of vendors."""
+"""Prefixes of API keys: voicepipe's (`ek_`, `vp_`, `whsec_`) and those of vendors."""
 
 _SECRET_NAME: Final = r"(?:[\w-]{0,40}(?:api[-_]?key|secret|password|passwd|credential|token)|auth|sig(?:nature)?)"
 """Names whose values are secret, in headers, queries, JSON and Python. `tokens` and `max_output_tokens` are not
@@ -40,5 +40,5 @@ def redact(text: str) -> str:
 
 
 def names_secret(name: str) -> bool:
-    """Return whether a field of this name is secret whatever its value looks like."""
+    """Return whether a field of this name is secret, independent of its value."""
     return _NAME.fullmatch(name) is not None

@@ -14,7 +14,7 @@ from voicepipe.telemetry.metrics.catalog import Sample
 
 
 def log_storage(change: Change) -> None:
-    """Log that a store has begun to fail, works again, or has lost data."""
+    """Log that a store started to fail, works again, or has lost data."""
     match change:
         case StoreFailed(store, kind, detail, unlogged):
             log_event(

@@ -1,4 +1,4 @@
-"""One turn's milliseconds as rows, ready to be drawn: when each stage ran, and what the user waited for."""
+"""Lay out one turn's milliseconds as rows: when each stage ran, and its part of the critical path."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One stage: when it ran, and when the user waited for it."""
+    """A stage: when it ran, and when the user waited for it."""
 
     stage: str
     span: Span
@@ -53,11 +53,11 @@ class Row:
     """The parts on the critical path, in time order; during the rest the stage ran hidden."""
 
     held: tuple[Span, ...]
-    """What the user waited for on this stage's account after it had ended: a gate that was still closed."""
+    """Time after the stage's end in which the release gate was still closed."""
 
     duration_ms: int
-    """The stage's time: its span, without the time in which our own event loop was blocked. For the server's stage:
-    that time and its own."""
+    """The stage's time: its span, without the time in which the server's event loop was blocked. For the server's
+    stage: that time and its own."""
 
     limit_ms: int
     verdict: Verdict
@@ -66,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One link of the critical path. The links and the unattributed rest make the total."""
+    """A link of the critical path. The links and the unattributed rest make the total."""
 
     stage: str
     span: Span
@@ -84,7 +84,7 @@ class Waterfall:
     """The end of the total: the first audible sample, or the first text of a reply without audio."""
 
     end_ms: int
-    """Where the last row ends."""
+    """The end of the last row."""
 
     rows: tuple[Row, ...]
     waits: tuple[Wait, ...]
@@ -98,7 +98,7 @@ class Waterfall:
 
 
 def waterfall(record: TurnRecord) -> Waterfall:
-    """Lay a turn out in time. A stage whose mark is missing has no row: it is not known when it ran."""
+    """Lay a turn out in time. A stage whose mark is missing has no row: its time is unknown."""
     marks = dict(record.marks)
     t0_ms = marks.get(attribution.VOICED_LAST, record.marks[0][1] if record.marks else 0)
     waits = tuple(

@@ -52,7 +52,7 @@ class _Utterance:
 @dataclass(slots=True, eq=False)
 class _Commit:
     utterance: _Utterance | None
-    """The flush; None: audio after an utterance's last flush, whose text is not requested."""
+    """The utterance; None: audio after an utterance's last flush, whose text is not requested."""
 
     flush: int
     """0: no flush waits for it."""

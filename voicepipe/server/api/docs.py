@@ -50,7 +50,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One rendered page."""
+    """A rendered page."""
 
     name: str
     title: str
@@ -61,7 +61,7 @@ class Page:
 
 
 class Docs:
-    """All pages of a folder of Markdown files."""
+    """The pages of a folder of Markdown files."""
 
     def __init__(self, pages: Sequence[Page]) -> None:
         self.pages = {page.name: page for page in pages}

@@ -1,4 +1,4 @@
-"""`/healthz`: the process answers. `/readyz`: the process can take a session, or what is missing for that.
+"""Serve `/healthz` (the process answers) and `/readyz` (the process takes sessions, or the reasons why not).
 
 A failing store does not make a server unready: the server takes sessions without it. Another server behind the same
 balancer would have the same store.
@@ -19,9 +19,9 @@ async def healthz(request: web.Request) -> web.Response:
 
 
 async def readyz(request: web.Request) -> web.Response:
-    """Return 200 when sessions are accepted; 503 with what is missing while models load, or while the server stops.
+    """Return 200 when sessions are accepted; 503 with the reasons while models load, or while the server stops.
 
-    `storage` is in the body while stores fail, whatever the status.
+    `storage` is in the body while stores fail, with either status.
     """
     context = request.app[CONTEXT]
     missing = ("the server is stopping",) if context.capacity.closing else context.missing()

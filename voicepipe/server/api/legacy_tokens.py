@@ -43,7 +43,7 @@ def read_older(body: bytes, kind: SessionKind) -> SecretRequest:
     """Read a flat session, which may set its secret's lifetime at `client_secret.expires_after`.
 
     Raises:
-        ProtocolError: it is not the expected JSON object; `field` is the path of what is wrong.
+        ProtocolError: it is not the expected JSON object; `field` is the path of the wrong field.
     """
     try:
         given = msgspec.json.decode(body, type=dict[str, Any]) if body.strip() else {}

@@ -36,8 +36,8 @@ POLICY: Final = (
 )
 
 HSTS_S: Final = 30 * 86_400
-"""How long a browser that used `https` uses only `https` (RFC 6797). Browsers ignore it with a certificate that they do
-not trust, so it is not sent for `tls_dev`."""
+"""Time for which a browser that used `https` uses only `https` (RFC 6797). Browsers ignore it with a certificate that
+they do not trust, so it is not sent for `tls_dev`."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
@@ -85,7 +85,7 @@ async def asset(request: web.Request) -> web.StreamResponse:
 class _Page(web.FileResponse):
     """A file that is sent through the connection's buffer, where a client that does not read is detected.
 
-    The loop's `sendfile` waits for a client for ever, and keeps a thread's and a file's descriptor meanwhile.
+    The loop's `sendfile` waits for a client without limit, and holds a thread's and a file's descriptor meanwhile.
     """
 
     async def _sendfile(self, request: web.BaseRequest, fobj: IO[Any], offset: int, count: int) -> AbstractStreamWriter:

@@ -27,7 +27,7 @@ async def stats(request: web.Request) -> web.Response:
 
 
 async def list_sessions(request: web.Request) -> web.Response:
-    """Return sessions, newest first, a page at a time; with `live=true` those that are open now, all at once."""
+    """Return sessions, newest first, a page at a time; with `live=true` all open sessions at once."""
     context, principal = await _reader(request)
     project, query = principal.requested_project(request.query.get("project")), session_query(request.query)
     if wants_live(request.query):

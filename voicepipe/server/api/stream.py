@@ -64,7 +64,7 @@ def _wants(request: web.Request, principal: Principal) -> Wants:
 
 
 class _Stream:
-    """One client's stream."""
+    """The live stream of one client."""
 
     def __init__(self, request: web.Request, context: ServerContext, principal: Principal, reader: Reader) -> None:
         self._request, self._context, self._reader = request, context, reader
@@ -108,7 +108,7 @@ class _Stream:
         return True
 
     def _pulse(self) -> list[bytes]:
-        """Send what has changed beside turns; the holder of a client secret gets only its own turns."""
+        """Send changes other than turns; the holder of a client secret gets only its own turns."""
         lost = {"events": self._reader.lost, "gap": self._reader.has_gap}
         if not self._is_operator:
             return self._news("dropped", lost) if any(lost.values()) else []

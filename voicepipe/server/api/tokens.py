@@ -31,13 +31,13 @@ TALK_LIFE_S: Final = 3_600
 """Lifetime of the talk page's own token: a page that stays open longer requests another one."""
 
 JWKS_AGE_S: Final = 300
-"""How long a client may cache the public keys: publish a new key that long before it signs."""
+"""Time for which a client may cache the public keys: publish a new key that long before it signs."""
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class Revoked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to revoke: exactly one of both."""
+    """The tokens to revoke: exactly one of both fields."""
 
     token_id: Text | None = None
     subject: Text | None = None
@@ -86,8 +86,8 @@ async def talk_token(request: web.Request) -> web.Response:
 
 
 async def jwks(request: web.Request) -> web.Response:
-    """`GET /.well-known/jwks.json`: the public halves of the keys that sign, for services that verify our tokens (RFC
-    7517).
+    """`GET /.well-known/jwks.json`: the public halves of the keys that sign, for services that verify this server's
+        tokens (RFC 7517).
 
     Empty while generated secrets sign, since those have no public half.
     """
@@ -110,10 +110,10 @@ async def admit_minter(request: web.Request) -> Principal:
 
 
 async def mint_secret(principal: Principal, requested: SecretRequest, context: ServerContext) -> Minted:
-    """Mint the requested secret, in the visitor's project.
+    """Mint the requested secret, in the principal's project.
 
     Raises:
-        ProtocolError: the request cannot be met; `field` names what is wrong.
+        ProtocolError: the request cannot be met; `field` names the wrong field.
     """
     return await context.token_issuer.mint(principal.project, requested)
 

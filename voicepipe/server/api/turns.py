@@ -47,12 +47,12 @@ def _page_json(page: TurnPage, principal: Principal) -> bytes:
 
 
 def visible_turn(turn: StoredTurn, principal: Principal) -> StoredTurn:
-    """Return the turn as the visitor may see it: for the holder of a client secret without providers' error texts."""
+    """Return the turn as the principal may read it: for a client secret without providers' error texts."""
     return turn if principal.claims is None else veiled_turn(turn)
 
 
 def own_prefix(principal: Principal) -> str | None:
-    """Return the prefix of the session IDs that the visitor may see; None: an API key sees all of its project's."""
+    """Return the prefix of the session IDs that the principal may read; None: an API key reads all of its project."""
     return None if principal.claims is None else session_prefix(principal.claims)
 
 

@@ -30,7 +30,7 @@ async def list_webhooks(request: web.Request) -> web.Response:
 
 
 async def list_dead(request: web.Request) -> web.Response:
-    """Return deliveries that were given up, newest first, a page at a time."""
+    """Return dead letters, newest first, a page at a time."""
     context, seen = await _operator(request, "limit", "before", "webhook")
     limit = whole(request.query.get("limit", "50"), "limit")
     if not 1 <= limit <= MOST:
@@ -44,7 +44,7 @@ async def list_dead(request: web.Request) -> web.Response:
 
 
 async def retry_dead(request: web.Request) -> web.Response:
-    """Retry deliveries that were given up: one by `?id=`, those of `?webhook=`, or all: `{"retried": n}`."""
+    """Retry dead letters: one by `?id=`, those of `?webhook=`, or all: `{"retried": n}`."""
     context, seen = await _operator(request, "id", "webhook")
     id_, n_retried = request.query.get("id"), 0
     if context.webhooks.queue is not None:
@@ -56,7 +56,7 @@ async def retry_dead(request: web.Request) -> web.Response:
 
 
 async def _operator(request: web.Request, *known: str) -> tuple[ServerContext, list[Webhook]]:
-    """Return the webhooks that the visitor may see: those of their project, or with `operate_all` all of them."""
+    """Return the webhooks that the principal may read: those of its project, or with `operate_all` all."""
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
     principal.check_scope(OPERATE)

@@ -15,8 +15,8 @@ FULL_WAIT_MS: Final = 1_000
 """`Retry-After` when all places are taken: answers last seconds."""
 
 TOKEN_AT_ONCE: Final = 4
-"""Limit of one client secret: a page sends one request at a time. It bounds how far a spending limit is overrun, since
-an answer's cost is known at its end."""
+"""Limit of one client secret: a page sends one request at a time. It bounds the excess over a spending limit, since an
+answer's cost is counted at its end."""
 
 
 class Places:

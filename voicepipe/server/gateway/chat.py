@@ -48,7 +48,7 @@ async def _read_request(request: web.Request) -> ChatRequest:
 
 
 class _ChatWork:
-    """One question and its answer."""
+    """A chat completion: its request and its answer."""
 
     def __init__(
         self, id_: str, request: web.Request, requested: ChatRequest, question: Question, context: ServerContext

@@ -23,7 +23,7 @@ ModelEvents = AsyncIterator[ModelEvent]
 
 
 class ChatAnswer:
-    """One answer. Nothing is sent before the model's first event, so that a failure keeps its status."""
+    """An answer. Nothing is sent before the model's first event, so that a failure keeps its status."""
 
     def __init__(
         self, request: web.Request, about: Completion, tally: ChatUsage, models: ChatModels, stops: tuple[str, ...]
@@ -36,7 +36,7 @@ class ChatAnswer:
 
     @property
     def line(self) -> web.StreamResponse | None:
-        """A streamed answer that has begun."""
+        """A streamed answer whose headers were sent."""
         return self._out.line
 
     async def whole(self, events: ModelEvents) -> web.Response:

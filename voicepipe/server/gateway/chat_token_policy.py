@@ -1,4 +1,4 @@
-"""Apply a client secret to a chat completion: what it may request, and its session settings and locks."""
+"""Apply a client secret to a chat completion: its allowed models, session settings and locks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_may_request(claims: Claims, route: ChatRoute, handshake: Handshake, co
     """Check a client secret against one route. It may request agents; a bare spec only if its limits name that spec.
 
     Raises:
-        AuthError: 403, naming what is allowed.
+        AuthError: 403, naming the allowed agents and models.
     """
     unpriced = (spec for spec in (*route.specs, *route.reached) if context.chat_models.cost_usd(spec, NOTHING) is None)
     check_may_reach(claims, route.name, route.agent, handshake, unpriced=next(unpriced, None))

@@ -81,7 +81,7 @@ class ChatUsage:
         return TokensUsed(_n_chars(self._request) // CHARS_A_TOKEN, -(-self._n_chars // CHARS_A_TOKEN), 0)
 
     def cost_usd(self, models: ChatModels) -> float | None:
-        """The answer's cost, including failed attempts; None: the price is not known."""
+        """The answer's cost, including failed attempts; None: unknown."""
         used = self.used()
         guessed = Usage(input_tokens=used.input, output_tokens=used.output)
         cost = models.cost_usd(self.spec, self._usage or guessed)
@@ -98,7 +98,7 @@ class ChatUsage:
         return {"X-Voicepipe-Route": self.spec.encode("ascii", "replace").decode()} | ttft
 
     def ours(self, models: ChatModels | None = None) -> JsonObject:
-        """Return the answer's own field; with its cost if `models`, which know the prices, are given."""
+        """Return the answer's own field; with its cost if `models`, which have the prices, are given."""
         fields: JsonObject = {"route": self.spec, "ttft_ms": self.ttft_ms}
         if self._why and not self._to_page:
             fields["why"] = self._why

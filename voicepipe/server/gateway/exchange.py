@@ -58,17 +58,17 @@ class Settled:
     """The outcome of an answer."""
 
     cost_usd: float | None
-    """None: no price is known."""
+    """The cost in USD; None: unknown."""
 
     figures: dict[str, Any]
-    """For the log."""
+    """Further fields of the log event."""
 
     in_vain: bool = False
     """The provider failed: do not count a turn."""
 
 
 class Work(Protocol):
-    """What one kind of request needs to be answered."""
+    """The parts that answer one kind of request."""
 
     @property
     def spec(self) -> str:
@@ -77,7 +77,7 @@ class Work(Protocol):
 
     @property
     def line(self) -> web.StreamResponse | None:
-        """A streamed answer that has begun."""
+        """A streamed answer whose headers were sent."""
         ...
 
     async def answer(self) -> web.StreamResponse:
@@ -94,7 +94,7 @@ class Work(Protocol):
 
 
 class Exchange:
-    """One request of a visitor."""
+    """A principal's request."""
 
     def __init__(self, stage: Stage, id_: str, model: str, principal: Principal, context: ServerContext) -> None:
         """`model` is the requested name; `id_` identifies the answer in the log."""
@@ -165,7 +165,7 @@ class Exchange:
             await self._usage_limits.spend(settled.cost_usd)
 
     def _error_for_client(self, error: Exception) -> Exception:
-        """Return the error as the client may see it; the log has all of it."""
+        """Return the error as the client may read it; the log has its full text."""
         if not isinstance(error, StageError):
             return error
         log_event(

@@ -51,7 +51,7 @@ async def _allowed(request: web.Request) -> tuple[ChatRoute, ...]:
 
 
 def _wire(route: ChatRoute) -> dict[str, Any]:
-    # `created` is part of the shape, but a vendor's release date is not known here.
+    # `created` is part of the shape, but the server has no vendor's release date.
     return {"id": route.name, "object": "model", "created": 0, "owned_by": route.owner}
 
 

@@ -103,7 +103,7 @@ def _voice(route: SpeechRoute, requested: str | None) -> str | None:
 
 
 class _SpeechWork:
-    """One text and its audio."""
+    """A text and its audio."""
 
     def __init__(
         self, id_: str, request: web.Request, requested: SpeechRequest, resolved: _Resolved, context: ServerContext

@@ -26,11 +26,11 @@ def check_may_reach(
         claims: the secret's claims.
         name: of the route.
         agent: the route's agent; None for a bare spec or a pool.
-        shown: the request.
-        unpriced: a spec that may answer and has no known price; None if all prices are known.
+        shown: the request's handshake.
+        unpriced: a spec that may answer without a price; None: all have one.
 
     Raises:
-        AuthError: 403, naming what is allowed.
+        AuthError: 403, naming the allowed agents and models.
     """
     check_token_limits(claims, origin=origin_of(handshake), model=name, agent=agent or "")
     if agent is None and name not in claims.limits.models:
@@ -52,7 +52,7 @@ class TokenSession:
     claims: Claims
 
     def is_locked(self, path: str) -> bool:
-        """Whether the field, or what it is part of, or a part of it, is locked."""
+        """Return whether the field, its parent or one of its parts is locked."""
         return any(
             f"{path}.".startswith(f"{lock.field}.") or f"{lock.field}.".startswith(f"{path}.")
             for lock in self.claims.locks

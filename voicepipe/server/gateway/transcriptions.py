@@ -115,7 +115,7 @@ async def _resolve(
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Raise what is wrong with the file as an error of the request."""
+    """Raise a fault of the file as an error of the request."""
     try:
         yield
     except UnreadableSound as why:
@@ -124,7 +124,7 @@ def _refusing() -> Iterator[None]:
 
 
 class _TranscriptionWork:
-    """One recording and its transcript."""
+    """A recording and its transcript."""
 
     def __init__(
         self,

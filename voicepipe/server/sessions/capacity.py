@@ -13,11 +13,11 @@ FULL_WAIT_MS = 5_000
 """`Retry-After` when all places are taken: sessions last minutes."""
 
 CLOSE_WAIT_MS = 2_000
-"""How long a client has to answer our close frame before its connection is dropped."""
+"""Time for a client to answer the close frame before its connection is dropped."""
 
 
 class Place:
-    """One session's place; the socket is added after the handshake."""
+    """The place of one session; the socket is added after the handshake."""
 
     def __init__(self) -> None:
         self.socket: ClientSocket | None = None

@@ -26,7 +26,7 @@ class _TurnFigures:
 
 
 class OpenSession:
-    """One session: its user, its start, and figures of its closed turns."""
+    """A session: its user, its start, and figures of its closed turns."""
 
     def __init__(self, grant: SessionGrant, *, began_unix_ms: int) -> None:
         self.grant, self.began_unix_ms = grant, began_unix_ms

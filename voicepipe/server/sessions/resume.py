@@ -108,7 +108,7 @@ class Resumptions:
             log_event("resume_refused", peer=peer)
 
     def stop(self) -> None:
-        """End resumption for all sessions: those that wait for a reconnect end."""
+        """End resumption for all sessions: sessions without a connection end."""
         self._stopping = True
         for session, _ in self._running.values():
             session.forbid_resume()
@@ -117,8 +117,8 @@ class Resumptions:
 async def resume(
     request: web.Request, line: web.WebSocketResponse[bool], resumptions: Resumptions, peer: str
 ) -> web.StreamResponse:
-    """Upgrade, and pass the socket to its session if its first event is right: a right secret passes, whatever else
-    connects.
+    """Upgrade, and pass the socket to its session if its first event is right: other connections never prevent a right
+        secret.
 
     `?resume=SESSION_ID` waits among the connections of this session alone, and without waiting when there is no such
     session. `?resume=1` waits among all of its address.

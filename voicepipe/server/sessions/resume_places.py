@@ -17,7 +17,7 @@ MOST_OF_ADDRESS: Final = 64
 """Connections of one address (of one /64 of IPv6) that did not name their session in the URL."""
 
 MOST_OF_SESSION: Final = 4
-"""Connections that named the same session in the URL. Its client needs 1; other clients do not know its ID."""
+"""Connections that named the same session in the URL. Its client needs 1; other clients do not have its ID."""
 
 MOST: Final = 512
 """Connections of all addresses together: some 30 MB. Beyond it the address with the most loses its oldest."""

@@ -15,7 +15,7 @@ from voicepipe.errors import Overload
 from voicepipe.telemetry.log import log_event
 
 LEASE_S: Final = 30
-"""After this time the places of a process that died are free again."""
+"""Time after which the places of a dead process are free again."""
 
 RENEW_S: Final = 10
 """Interval of a process's heartbeat: two failures in a row are tolerated."""
@@ -27,7 +27,7 @@ MACHINE: Final = "machine"
 
 
 class Slots:
-    """One process's view of the shared places. `keep` must run while the process holds any place."""
+    """The shared places, as one process takes them. `keep` must run while the process holds any place."""
 
     def __init__(self, cluster: Cluster, *, max_sessions: int, max_project_sessions: int) -> None:
         """`max_project_sessions`: 0 means that a project may have all."""

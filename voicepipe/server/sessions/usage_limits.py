@@ -47,7 +47,7 @@ class NoUsageMeter:
         """Count no session."""
 
     async def run(self, call: Revocable) -> None:
-        """Never end the session."""
+        """Return at once: the session has no limits that end it."""
 
     async def settle(self) -> None:
         """Do nothing: no cost is pending."""

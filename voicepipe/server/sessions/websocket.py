@@ -19,7 +19,7 @@ MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """A larger message closes the connection with 1009. Clients send up to 15 MiB of audio in one append."""
 
 CLOSE_WAIT_S: Final = 1.0
-"""How long a client has to answer our close frame."""
+"""Time for a client to answer the close frame."""
 
 UNSENT_BYTES: Final = 32 * 1024
 """Output buffer in this process: 0.5 s of speech at 24 kHz in base64."""
@@ -36,7 +36,7 @@ PINGS_PER_S: Final = 10
 
 UNREAD_BYTES: Final = 256 * 1024
 """Receive buffer in the kernel (it takes twice that likewise). By default Linux grows this to megabytes, minutes of
-speech. Then the pings of a client that is read slowly would wait behind them until the client gives up."""
+speech. Then the pings of a client that is read slowly would wait behind the audio until the client disconnects."""
 
 REASON_MAX_BYTES: Final = 123
 """Maximum payload of a close frame (RFC 6455, 5.5)."""
@@ -46,7 +46,7 @@ class _BackpressuredWebSocket(web.WebSocketResponse[bool]):
     """Reports a missing pong only while this side reads. While it does not, the pong may be in the unread input, and
     `UNREAD_LIMIT_S` detects a lost client.
 
-    The socket is not kept by its connection: unread input is freed with the socket.
+    The connection holds no reference to the socket: unread input is freed with the socket.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -121,7 +121,7 @@ class AiohttpSocket:
             except TimeoutError:
                 self.abort()  # a client that does not read
             except ConnectionError:
-                pass  # the connection has broken: what came before can still be read
+                pass  # the connection has broken: earlier messages can still be read
 
     async def send(self, frame: bytes) -> None:
         """Send one frame; waits while the client does not read. On a closed connection the frame is dropped."""

@@ -136,7 +136,7 @@ def read_journal(data: bytes) -> JournalFile:
 
 
 def project_of(first_line: bytes) -> str:
-    """Return the project of the journal that begins with this line; empty when the line has none."""
+    """Return the project in a journal's first line; empty without one."""
     first = next(_decoded([first_line]), {})
     return str(first.get("project", ""))
 

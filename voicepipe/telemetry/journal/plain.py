@@ -76,11 +76,10 @@ def _struck(text: str) -> str:
 def typed(found: Any, kind: Any) -> Any:
     """Return the value of that type (a dataclass, a union, a container, a scalar) from which `plain` made this.
 
-    Fields that this version does not know are skipped; fields that an older version did not write take their
-    defaults.
+    Unknown fields are skipped; fields that an older version did not write take their defaults.
 
     Raises:
-        ValueError: it has another type; the text says what was expected.
+        ValueError: it has another type; the text names the expected type.
     """
     origin, inner = get_origin(kind), get_args(kind)
     if is_dataclass(kind):

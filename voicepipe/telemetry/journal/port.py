@@ -11,7 +11,7 @@ from voicepipe.turn.journal import Opening
 
 
 class Journal(Protocol):
-    """Records what a session does. Every method returns at once, and none raises."""
+    """Records a session's events and commands. Every method returns at once, and none raises."""
 
     def note(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None:
         """Record an event given to the core, and the commands that followed."""

@@ -1,4 +1,4 @@
-"""Pseudonymise transcripts; word lengths, sentence-final cues and repetitions are kept so that replay decides the
+"""Pseudonymise transcripts; word lengths, sentence-final cues and repetitions remain, so that replay decides the
 same."""
 
 from __future__ import annotations
@@ -93,5 +93,5 @@ def _char(char: str, drawn: int) -> str:
 
 
 def length(text: str) -> str:
-    """Return what is left of a text when only its length may be kept."""
+    """Return the placeholder for a text of which only the length may be stored."""
     return f"{len(text)} characters" if text else ""

@@ -1,4 +1,5 @@
-"""One session's journal on disk. All of it runs in the keeper's thread, except for the methods of `SessionJournal`."""
+"""Write one session's journal to disk. All of it runs in the writer's thread, except for the methods of
+`SessionJournal`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from voicepipe.turn.commands import Command
 from voicepipe.turn.events import Event
 
 _AU: Final = (b".snd", 24, 0xFFFF_FFFF, 3, 1)
-"""Sun's audio header: magic, offset of the audio, its length (not known: a file that was cut off is complete), 16-bit
+"""Sun's audio header: magic, offset of the audio, its length (unknown: so a file that was cut off is complete), 16-bit
 PCM, the rate comes between, one channel. Source: Sun's audio_filehdr(5)."""
 
 

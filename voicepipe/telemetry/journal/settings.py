@@ -23,13 +23,13 @@ class JournalSettings:
     """Write the audio of both sides beside it, as `.au` files."""
 
     session_mb: float = 20.0
-    """The size limit of one session's files, in MB; what comes later is missing, and the journal says so."""
+    """The size limit of one session's files, in MB; later events are missing, and the journal has a mark for them."""
 
     total_mb: float = 2_000.0
     """The size limit of all files, in MB: the oldest are deleted."""
 
     keep_days: float = 14.0
-    """How long files are kept, in days."""
+    """Days for which files are stored."""
 
     def __post_init__(self) -> None:
         for name in ("session_mb", "total_mb", "keep_days"):

@@ -97,7 +97,7 @@ class JournalWriter:
         return len(gone)
 
     def _owner(self, stem: str) -> str | None:
-        """Return the project, empty when it is not known any more; None: the file is still being written."""
+        """Return the project, empty when it is no longer known; None: the file is still being written."""
         owner = ""
         with suppress(FileNotFoundError), (self._folder / f"{stem}.jsonl").open("rb") as file:
             owner = format.project_of(file.readline())
@@ -153,7 +153,7 @@ class JournalWriter:
             try:
                 if files.flush():
                     self._health.worked("journals")
-            except OSError as why:  # a full disk: what is on it stays, and is cut off somewhere
+            except OSError as why:  # a full disk: the written part stays, and is cut off somewhere
                 self._failed(why)
                 files.give_up()
                 self._session_files.discard(files)
@@ -199,7 +199,7 @@ class JournalWriter:
             self._failed(why)
             if files is not None:
                 files.give_up()
-        except Exception as why:  # a value that can't be written: a bug of ours
+        except Exception as why:  # a value that can't be written: a bug in voicepipe
             log_event("journal_failed", level=logging.WARNING, why=f"{type(why).__name__}: {why}")
             if files is not None:
                 with suppress(Exception):
@@ -213,7 +213,7 @@ class JournalWriter:
 
 
 class SessionJournal:
-    """One session's journal, as the session sees it."""
+    """The journal of one session, as the session uses it."""
 
     def __init__(self, writer: JournalWriter, files: SessionFiles, stem: str, *, audio: bool) -> None:
         self._writer, self._files, self._stem, self._audio = writer, files, stem, audio
@@ -222,7 +222,7 @@ class SessionJournal:
 
     def note(self, now_ms: int, event: Event, commands: tuple[Command, ...]) -> None:
         """Record an event given to the core, and the commands that followed."""
-        if self._n_lost:  # what came after a gap can't be replayed
+        if self._n_lost:  # events after a gap can't be replayed
             self._n_lost += 1
             return
         if not self._begun:

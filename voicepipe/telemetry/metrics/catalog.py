@@ -1,4 +1,4 @@
-"""Every metric that `/metrics` shows: its name, its kind, its labels, and its meaning. The docs' table repeats it
+"""Declare every metric of `/metrics`: its name, its kind, its labels, and its meaning. The docs' table repeats it
 by hand; `tests/test_operating.py` compares the two."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PREFIX: Final = "voicepipe_"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric. Its name is without `voicepipe_`; a counter's ends with `_total`."""
+    """A metric. Its name is without `voicepipe_`; a counter's ends with `_total`."""
 
     name: str
     kind: Kind
@@ -133,7 +133,7 @@ BY_NAME: Final = {family.name: family for family in FAMILIES}
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of a family of `NOW` that is no histogram."""
+    """A value of a family of `NOW` that is no histogram."""
 
     name: str
     value: float
@@ -148,10 +148,10 @@ LONGEST: Final = 100
 
 
 class Names:
-    """The values of a label, bounded: those that are known beforehand, and a few more as they come.
+    """The values of a label, bounded: the configured ones, and a few more as they come.
 
     Each value makes a time series that Prometheus keeps for weeks, and clients choose some of the names. When all
-    values are taken, every further name is `other` for good.
+    values are taken, every further name is `other`.
     """
 
     def __init__(self, known: frozenset[str] = frozenset(), *, more: int) -> None:

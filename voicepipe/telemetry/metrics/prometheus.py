@@ -61,7 +61,7 @@ class Metrics:
     # --- counting -----------------------------------------------------------------------------
 
     def on_turn_end(self, turn: StoredTurn) -> None:
-        """Count a turn that has ended. Call it once for each: see `EndedTurns`."""
+        """Count a turn that has ended. Call it once for each turn, as `EndedTurns` does."""
         record, agent = turn.record, self._agents.of(turn.agent)
         self._add("turns_total", 1, agent, record.cause, record.outcome or "")
         if record.total_ms is not None:
@@ -106,7 +106,7 @@ class Metrics:
         self._add("speculation_wasted_tokens_total", early.wasted_output_tokens, "output")
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
-        """Add to a counter; also 0, so that a series exists before its first event and `rate` sees that event."""
+        """Add to a counter; also 0, so that a series exists before its first event and `rate` counts that event."""
         counter = self._counters[name]
         (counter.labels(*labels) if labels else counter).inc(amount)
 

@@ -99,7 +99,7 @@ class Figures(Gist, array_like=True):
 
     stages: dict[str, StageFigures] = {}
     providers: dict[str, ProviderFigures] = {}
-    """By `stage provider/model`."""
+    """Calls by `stage provider/model`."""
 
     def add(self, other: Figures) -> None:
         """Add all that `other` counted."""
@@ -148,7 +148,7 @@ def unpacked_gist(data: bytes) -> Gist:
 
 
 def unpacked_by_name(data: bytes, matches: Callable[[str], bool]) -> Iterator[tuple[str, Figures]]:
-    """Return (name, figures) of those that are wanted; the others are not decoded.
+    """Return (name, figures) of the requested names; the others are not decoded.
 
     Raises:
         ValueError, zlib.error: these are no figures.

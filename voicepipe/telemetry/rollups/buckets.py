@@ -31,7 +31,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What has to be read for a range: figures of whole buckets, and single turns of the rest."""
+    """The data to read for a range: figures of whole buckets, and single turns of the rest."""
 
     buckets: tuple[Bucket, ...]
     gaps: tuple[tuple[int, int], ...]

@@ -26,7 +26,7 @@ STAGES: Final = ("stt", "llm", "tts")
 
 
 class Mix(NamedTuple):
-    """All properties that distinguish turns. A property without a value is empty."""
+    """The properties that distinguish turns. A property without a value is empty."""
 
     agent: str
     route: str

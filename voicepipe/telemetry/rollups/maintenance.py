@@ -16,10 +16,10 @@ from voicepipe.telemetry.store.statements import Work, execute, fetch
 from voicepipe.telemetry.store.write import delete_numbers
 
 SETTLE_MS: Final = 30_000
-"""How long after its end a bucket is summed up: most turns that began in it are over then."""
+"""Delay after a bucket's end until it is summed up: most of its turns are over then."""
 
 MINUTES_MS: Final = 2 * DAY_MS
-"""How long figures of single minutes are kept; those of quarters of an hour suffice for what is older."""
+"""Time for which figures of single minutes are stored; older ones are by quarters of an hour."""
 
 _DIMENSION: Final = "project = ? AND level_ms = ? AND dimension = ?"  # as the index has it
 

@@ -94,7 +94,7 @@ class _Sum(ABC):
 
 
 class _Total(_Sum):
-    """All turns together, and by group."""
+    """The figures of all turns together, and by group."""
 
     def __init__(self, query: StatsQuery) -> None:
         super().__init__(query)
@@ -174,7 +174,7 @@ def _figures(project: str, level_ms: int, dimension: str, name: str | None, begi
 
 
 def _plan(project: str, since_ms: int, until_ms: int, top_ms: int) -> Work[ReadPlan]:
-    """Return what has to be read for a range, in the longest buckets that there are."""
+    """Return the data to read for a range, in the longest buckets that exist."""
     ((trimmed_ms, pruned_ms),) = (
         yield from fetch("SELECT trimmed_ms, pruned_ms FROM projects WHERE project = ?", project)
     ) or ((0, 0),)

@@ -119,7 +119,7 @@ class CountedRecord(msgspec.Struct):
         return waited_ms
 
     def _providers(self) -> dict[str, ProviderFigures]:
-        """Return the providers that served the turn, and those that were asked for its answer in vain."""
+        """Return the providers that served the turn, and those whose attempts did not."""
         sooner = self.parts | {span.stage: span.duration_ms for span in self.stages}
         served = {}
         for stage, spec in self.providers.items():

@@ -13,10 +13,10 @@ from voicepipe.telemetry.store.port import StoreError, TurnStore
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retention:
-    """How long turns are kept, and how often that is checked."""
+    """The retention of turns, and the interval of its check."""
 
     keep_days: int | None = None
-    """None: for ever."""
+    """Days; None: without limit."""
 
     most_bytes: int | None = None
     """Size limit of the store; None: no limit."""

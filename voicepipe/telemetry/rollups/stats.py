@@ -12,7 +12,7 @@ TOTAL: Final = "total"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostSum:
-    """USD, as in `TurnCost`. What has no known price counts as 0."""
+    """USD, as in `TurnCost`. A part without a price counts as 0."""
 
     usd: float = 0.0
     """The sum of the others."""
@@ -47,7 +47,7 @@ class SpeculationSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStats:
-    """One stage of all these turns, or the turn latency (`total`). Quantiles are within 1 %."""
+    """A stage of all these turns, or the turn latency (`total`). Quantiles are within 1 %."""
 
     stage: str
     count: int
@@ -61,7 +61,7 @@ class StageStats:
     p95_ms: int
     p99_ms: int
     critical_ms: float
-    """How long users waited for it, on average over `count`. May be more than its p50: a turn's end is also waited
+    """The mean time on the critical path, over `count`. May be more than its p50: a turn's end is also waited
     for when the question has long been sent."""
 
     hidden_ms: float
@@ -73,13 +73,13 @@ class StatsPoint:
     """The turns that began within one step of a series."""
 
     from_ms: int
-    """In ms since 1970 UTC; a multiple of the step."""
+    """Start in ms since 1970 UTC; a multiple of the step."""
 
     turns: int
     over: int
     failed: int
     p50_ms: int | None
-    """Of the turn latency; None: no turn had audible output."""
+    """Quantiles of the turn latency; None: no turn had audible output."""
 
     p95_ms: int | None
     p99_ms: int | None
@@ -105,13 +105,13 @@ class StatsGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderStats:
-    """One model of one stage. Quantiles are of the call that answered."""
+    """A model of one stage. Quantiles are of the call that answered."""
 
     stage: str
     """`stt`, `llm` or `tts`."""
 
     provider: str
-    """As `provider/model`."""
+    """Name as `provider/model`."""
 
     calls: int
     """Turns that it served, and calls of it that lost or failed."""
@@ -160,7 +160,7 @@ class Stats:
 
     providers: tuple[ProviderStats, ...] = ()
     series: tuple[StatsPoint, ...] = ()
-    """In time order; steps without turns are left out."""
+    """The steps in time order; steps without turns are left out."""
 
     groups: tuple[StatsGroup, ...] = ()
     """Most turns first."""

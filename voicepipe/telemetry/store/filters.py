@@ -74,7 +74,7 @@ def _text(project: str, text: str) -> Work[tuple[str, list[object]]]:
 
 
 LIKE: Final = "lower(t.session) LIKE ? ESCAPE '!'"
-"""For `turns t` or `sessions t`."""
+"""Condition that a session's id contains a text, for `turns t` or `sessions t`."""
 
 
 def like_part(text: str) -> str:

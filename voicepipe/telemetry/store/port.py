@@ -53,19 +53,19 @@ class StoredTurn:
 
     agent: str
     started_at_ms: int
-    """When the turn began, in ms since 1970 UTC."""
+    """Start of the turn, in ms since 1970 UTC."""
 
     user: str = ""
     """The user, as the token's issuer named them; empty: none was named."""
 
     language: str = ""
-    """BCP-47; empty: not known."""
+    """BCP-47; empty: unknown."""
 
     route: str = ""
     """The pool whose models might answer; empty: there was no choice."""
 
     arm: str = ""
-    """Of an A/B experiment, `experiment/pool`; empty: it was in none."""
+    """Arm of an A/B experiment, `experiment/pool`; empty: none."""
 
 
 def _check_page(limit: int, before: str | None) -> None:
@@ -167,7 +167,7 @@ class StatsQuery(TurnFilter):
 
 
 EVERYTHING: Final = StatsQuery()
-"""All turns, without series and groups."""
+"""The query for all turns, without series and groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ class SessionQuery:
     agent: str | None = None
     user: str | None = None
     since_ms: int | None = None
-    """Its first turn began at this instant or later, in ms since 1970 UTC."""
+    """Earliest start of the session's first turn, in ms since 1970 UTC."""
 
     until_ms: int | None = None
 
@@ -200,7 +200,7 @@ NEWEST_SESSIONS: Final = SessionQuery()
 
 @dataclass(frozen=True, slots=True)
 class TurnPage:
-    """Some turns, in the requested order."""
+    """A page of turns, in the requested order."""
 
     turns: tuple[StoredTurn, ...]
     next: str | None
@@ -209,17 +209,17 @@ class TurnPage:
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """One session, from its stored turns."""
+    """A session, from its stored turns."""
 
     session: str
     project: str
     agent: str
     user: str
     started_at_ms: int
-    """When its first turn began, in ms since 1970 UTC."""
+    """Start of its first turn, in ms since 1970 UTC."""
 
     last_at_ms: int
-    """When its last turn began."""
+    """Start of its last turn."""
 
     turns: int
     over: int
@@ -234,7 +234,7 @@ class SessionSummary:
 
 @dataclass(frozen=True, slots=True)
 class SessionPage:
-    """Some sessions, newest first."""
+    """A page of sessions, newest first."""
 
     sessions: tuple[SessionSummary, ...]
     next: str | None
@@ -250,7 +250,7 @@ class TurnWriter(Protocol):
 
 
 class TurnStore(TurnWriter, Protocol):
-    """Keeps turns' records. A reader sees one project; turns of other projects do not exist for that reader.
+    """Stores turn records. A reader reads one project; turns of other projects do not exist for that reader.
 
     A `project` of None means all projects: for an operator of all. A turn is then found by its id in any project.
 
@@ -293,7 +293,7 @@ class TurnStore(TurnWriter, Protocol):
     async def maintain_step(self, now_ms: int) -> bool:
         """Sum up one time bucket that is over; return whether there may be more to do.
 
-        Stats are right without it, but slower: what is not summed up yet is read turn by turn. A call takes a few ms;
+        Stats are right without it, but slower: other buckets are read turn by turn. A call takes a few ms;
         several processes may call it at the same time.
         """
         ...
@@ -316,7 +316,7 @@ class TurnStore(TurnWriter, Protocol):
 
 
 def veiled_turn(turn: StoredTurn) -> StoredTurn:
-    """Return the turn as the holder of a client secret may see it (`voicepipe.turn.redaction`)."""
+    """Return the turn as the holder of a client secret may read it (`voicepipe.turn.redaction`)."""
     return replace(turn, record=redacted_record(turn.record))
 
 

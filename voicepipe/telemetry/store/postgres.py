@@ -31,10 +31,11 @@ IsolationLevel: TypeAlias = Literal["read_committed", "repeatable_read"]
 T = TypeVar("T")
 
 CONNECTIONS: Final = 4
-"""One writes, one sums up, and two answer the dashboard: more would only queue at the database's processors."""
+"""Number of connections: one writes, one sums up, and two answer the dashboard; more would only queue at the database's
+processors."""
 
 ANSWER_S: Final = 30.0
-"""How long one statement may take; ours take a few ms. A lost connection is detected by this timeout."""
+"""Timeout of a statement; the store's take a few ms. A lost connection is detected by this timeout."""
 
 CONNECT_S: Final = 10.0
 
@@ -144,7 +145,7 @@ class _Done:
 
 
 async def _done(connection: Connection, work: Work[T], isolation: IsolationLevel, readonly: bool) -> T:
-    step = await asyncio.to_thread(_advance, work, None)  # encodes what is to be written: before anything is locked
+    step = await asyncio.to_thread(_advance, work, None)  # encodes the rows, before anything is locked
     async with connection.transaction(isolation=isolation, readonly=readonly):
         while not isinstance(step, _Done):
             step = await asyncio.to_thread(_advance, work, await _execute(connection, step))

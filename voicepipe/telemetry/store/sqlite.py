@@ -138,7 +138,7 @@ class _Lane:
 
 
 def _is_of_the_record(why: Exception) -> bool:
-    """Return whether a value can't be stored or read, whatever the state of the disk."""
+    """Return whether a value can't be stored or read, independent of the disk."""
     return not isinstance(why, sqlite3.Error) or getattr(why, "sqlite_errorcode", 0) & 0xFF in _REFUSED
 
 

@@ -19,7 +19,7 @@ from voicepipe.telemetry.store.schema import FROM_VERSION_2, VERSION, tables
 from voicepipe.telemetry.store.write import deflated
 
 BUSY_MS: Final = 5_000
-"""How long to wait for another process's transaction; ours take a few ms."""
+"""Wait for another process's transaction; the store's take a few ms."""
 
 _CACHE_KB: Final = 32_768
 """The writer's page cache: with the usual 2 MB it reads five times as much, the indexes' pages over and over."""

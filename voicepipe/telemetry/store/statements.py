@@ -1,7 +1,7 @@
 """Work on a database, independent of the database: generators that yield SQL and receive rows.
 
 The same work runs in SQLite's thread and over a socket to Postgres, so each operation of a store is written once. Its
-SQL is what both understand; values stand in it as `?`.
+SQL is valid for both; values are `?` in it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Row: TypeAlias = Sequence[Any]
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """One statement, whose rows are wanted."""
+    """A statement that returns rows."""
 
     sql: str
     values: Sequence[object] = ()
@@ -25,7 +25,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """One statement, run for each of several rows of values; it returns no rows."""
+    """A statement that is run for each of several rows of values; it returns no rows."""
 
     sql: str
     rows: Sequence[Sequence[object]]

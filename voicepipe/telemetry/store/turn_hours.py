@@ -1,6 +1,6 @@
 """Find the hours in which turns of a kind began, so that a list of rare turns need not scan all others.
 
-A list by agent or outcome has an index. A list by provider or language, say, scans the turns in time order, which is
+A list by agent or outcome has an index. A list by provider or language scans the turns in time order, which is
 quick for frequent ones. For rare ones the figures show which hours to scan.
 """
 

@@ -49,7 +49,7 @@ _MARK: Final = """
 
 
 def keep(turns: Sequence[StoredTurn]) -> Work[None]:
-    """Write turns, new ones and those that replace others."""
+    """Write new turns and newer records of turns."""
     rows = [_row(turn) for turn in turns]
     records = [(deflated(record_json(turn.record)), row[0], row[1]) for turn, row in zip(turns, rows, strict=True)]
     yield from execute(

@@ -26,7 +26,7 @@ from voicepipe import __version__
 from voicepipe.telemetry.log import log_event
 
 CLOSE_S: Final = 3.0
-"""How long the end of the server may wait for a collector that does not answer."""
+"""Time limit of the shutdown for a collector that does not answer."""
 
 
 class SpanQueue(SpanProcessor):
@@ -121,7 +121,7 @@ def _is_exported(variable: str) -> bool:
 
 
 def _resource() -> Resource:
-    """Return the sender: from `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, else our own name."""
+    """Return the sender: from `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, else `voicepipe`."""
     named = Resource.create({SERVICE_VERSION: __version__})
     is_unknown = str(named.attributes.get(SERVICE_NAME, "")).startswith("unknown_service")
     return named.merge(Resource({SERVICE_NAME: "voicepipe"})) if is_unknown else named

@@ -48,7 +48,7 @@ tasks inherit it."""
 
 @dataclass(slots=True)
 class Answered:
-    """Facts about an answer over REST that become known while it is made."""
+    """Facts about an answer over REST that are set while it is made."""
 
     outcome: str = "abandoned"
     provider: str = ""

@@ -1,4 +1,4 @@
-"""Webhooks as their receivers see them: the body, and the signature that proves its sender.
+"""Build webhook requests: the body, and the signature that proves its sender.
 
 Headers, signature and secrets follow the Standard Webhooks specification, version 1 (standardwebhooks.com), so its
 libraries verify them.
@@ -34,10 +34,10 @@ class Webhook:
 
     name: str
     url: str = field(repr=False)
-    """Never shown: it may hold a key."""
+    """The address, never shown: it may hold a key."""
 
     secrets: tuple[bytes, ...] = field(repr=False)
-    """Each signs: while a secret is replaced, both the old and the new one sign."""
+    """The secrets, which all sign: while a secret is replaced, both the old and the new one do."""
 
     kinds: tuple[WebhookKind, ...] = KINDS
     project: str = ""
@@ -61,7 +61,7 @@ class WebhookEvent:
     project: str
     session: str
     at: str
-    """When it happened, ISO 8601 in UTC."""
+    """Time of the event, ISO 8601 in UTC."""
 
     data: dict[str, Any]
 

@@ -24,7 +24,7 @@ MOST_WAITING: Final = 10_000
 """The most deliveries that wait for one webhook: a day of a receiver that is down, at one turn in nine seconds."""
 
 MOST_DEAD: Final = 10_000
-"""The most failed deliveries of one webhook that are kept."""
+"""Maximum of stored dead letters of one webhook."""
 
 BUSY_MS: Final = 5_000
 
@@ -59,7 +59,7 @@ _COLUMNS = "number, webhook, id, kind, project, session, body, made_at_ms, attem
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One event on its way to one webhook."""
+    """A delivery: an event for one webhook."""
 
     number: int
     webhook: str
@@ -76,7 +76,7 @@ class Delivery:
     """The error of the latest attempt."""
 
     dead_at_ms: int | None
-    """When it was given up; None: it waits."""
+    """Time at which it was given up; None: it waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class NewDelivery:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How many deliveries of one webhook are left."""
+    """The number of pending deliveries and of dead letters of one webhook."""
 
     waiting: int = 0
     dead: int = 0

@@ -30,7 +30,8 @@ AT_ONCE: Final = 50
 """Events that are written together; making the JSON of one takes about 0.02 ms of the event loop."""
 
 IDLE_S: Final = 60.0
-"""How often a courier checks by itself: for deliveries that another process has queued, or taken and not settled."""
+"""Interval in which a worker checks by itself: for deliveries that another process has queued, or taken and not
+finished."""
 
 RETRY_S: Final = 1.0
 MOST_RETRY_S: Final = 5.0
@@ -46,7 +47,7 @@ MOST_RETRY_AFTER_S: Final = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """When a failed delivery is tried again: after 5 s, and then 3 times as long each time, up to six hours.
+    """The intervals between attempts: 5 s, then 3 times as long each time, up to six hours.
 
     Twelve attempts take about 23 hours, as in the Standard Webhooks specification's example within a factor of three.
     """
@@ -157,12 +158,13 @@ class Webhooks:
             await self._queue.delete_session(project, session)
 
     def wake(self) -> None:
-        """Check the queue again: a delivery that was given up is to be tried again."""
+        """Check the queue again, after dead letters were queued again."""
         for event in self._news.values():
             event.set()
 
     async def run(self) -> None:
-        """Write and deliver until cancelled. `settle` writes what was offered until then and not written yet."""
+        """Write and deliver until cancelled. `settle` writes the events that were offered before and are not written
+        yet."""
         if self._queue is None:
             return
         connector = aiohttp.TCPConnector(limit=0)  # the couriers are bounded
@@ -227,7 +229,7 @@ class Webhooks:
 
 
 class _DeliveryWorker:
-    """Delivers what is due for one webhook, one at a time."""
+    """Delivers the due events of one webhook, one at a time."""
 
     def __init__(
         self,
@@ -289,7 +291,7 @@ class _DeliveryWorker:
         self._note(why)
 
     async def _attempt(self, due: Delivery) -> tuple[str, int | None]:
-        """Send once; return the error, and the pause that the receiver asks for (None: for ever)."""
+        """Send once; return the error, and the pause that the receiver requests (None: without end)."""
         headers = signed_headers(self._webhook, due.id, due.body, now_s=unix_s())
         timeout = aiohttp.ClientTimeout(total=self._webhook.timeout_ms / 1_000)
         try:
