@@ -216,7 +216,7 @@ class AgentSettings:
 
     apology: Annotated[str | None, MAY_BE_EMPTY] = None
     """The apology after a failed turn. Unset: a sentence in the session's language (English, German, French, Spanish,
-        Italian, Portuguese, Dutch; English if unknown). Empty: none."""
+    Italian, Portuguese, Dutch; English if unknown). Empty: none."""
 
     max_output_tokens: Annotated[int | None, between(1, 1_000_000)] = None
     """Limit of an answer, in tokens. Unset: the provider's own limit."""

@@ -22,7 +22,7 @@ class Health:
     state: State
     retry_in_ms: int
     """Time until the provider gets requests again; 0 unless the state is `open`. A single provider gets them
-        meanwhile."""
+    meanwhile."""
 
     n_opened: int
     """Number of times that its circuit breaker opened."""

@@ -11,7 +11,7 @@ class ConnectionLimits:
 
     header_ms: int = 10_000
     """Time limit of a request's headers, from the connection or from the first byte of a later request. It includes the
-        TLS handshake."""
+    TLS handshake."""
 
     idle_ms: int = 20_000
     """Time from an answer to the next request."""

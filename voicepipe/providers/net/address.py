@@ -13,7 +13,7 @@ from voicepipe.registry import ProviderSettings, Spec, Stage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderAddress:
-    """Where one stage reaches a provider, with its headers and timeouts; `name` is the spec that errors show."""
+    """The address of a provider for one stage, with headers and timeouts; `name` is the spec that errors show."""
 
     stage: Stage
     name: str

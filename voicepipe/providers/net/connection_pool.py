@@ -138,7 +138,7 @@ class _Pools:
             del self._pools[source]
 
     def touching(self, address: ProviderAddress, path: str, more: int) -> None:
-        """Add this number of sessions, possibly negative, to those that may use an address."""
+        """Add this number of sessions, possibly negative, to the sessions that may use an address."""
         n_before, task = self._touching.pop(address, (0, None))
         if task is None:
             task = self._owned.start(self._touch(address, path), name=f"warm-{address.name}")

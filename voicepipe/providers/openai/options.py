@@ -37,7 +37,7 @@ class OpenAiOptions:
 
     max_tokens_field: TokensField = "max_tokens"
     """The field for the token limit. OpenAI's reasoning models refuse `max_tokens`; most other servers accept only
-        it."""
+    it."""
 
     most_output_tokens: int = 0
     """Maximum `max_tokens` of a request; 0: any. MiniMax's is 2048."""

@@ -76,7 +76,7 @@ class FailoverStream:
 
         self._settled: int | None = None
         """An utterance that is replayed after its text was delivered: the user may continue in it. Its transcripts are
-            dropped until its text is requested again."""
+        dropped until its text is requested again."""
 
         self._timeout: asyncio.Timeout | None = None
 

@@ -26,7 +26,7 @@ class SynthesizerCandidate:
     synthesizer: Synthesizer
     knows_voices: bool
     """Whether it belongs to the provider whose voices the session names. Other providers get such a name only if they
-        report to have it, and use their own voice otherwise."""
+    report to have it, and use their own voice otherwise."""
 
     def voice(self, requested: Voice) -> Voice:
         """Return the voice settings for this synthesizer."""

@@ -87,7 +87,7 @@ async def talk_token(request: web.Request) -> web.Response:
 
 async def jwks(request: web.Request) -> web.Response:
     """`GET /.well-known/jwks.json`: the public halves of the keys that sign, for services that verify this server's
-        tokens (RFC 7517).
+    tokens (RFC 7517).
 
     Empty while generated secrets sign, since those have no public half.
     """

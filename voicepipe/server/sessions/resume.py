@@ -118,7 +118,7 @@ async def resume(
     request: web.Request, line: web.WebSocketResponse[bool], resumptions: Resumptions, peer: str
 ) -> web.StreamResponse:
     """Upgrade, and pass the socket to its session if its first event is right: other connections never prevent a right
-        secret.
+    secret.
 
     `?resume=SESSION_ID` waits among the connections of this session alone, and without waiting when there is no such
     session. `?resume=1` waits among all of its address.
