@@ -93,5 +93,5 @@ class SessionClock:
         return monotonic_ms() - self._zero_ms
 
     def since_ms(self, at_ms: int) -> int:
-        """That instant of `monotonic_ms`, in milliseconds since the session began."""
+        """Return an instant of `monotonic_ms` in milliseconds since the session began."""
         return at_ms - self._zero_ms

@@ -1,4 +1,4 @@
-"""How a person installs what an extra of this package brings."""
+"""Name the command that installs an extra of this package."""
 
 from __future__ import annotations
 

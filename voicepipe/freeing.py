@@ -1,4 +1,4 @@
-"""What lets memory go with the work that it was for, and not when the collector's oldest generation runs.
+"""Free memory at the end of its work, before the garbage collector's oldest generation runs.
 
 Two things would keep it: parts that hold the whole that holds them, and exceptions that are held by what their
 traceback holds, which `asyncio.TaskGroup` leaves behind each time it is cancelled or fails.

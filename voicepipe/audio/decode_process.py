@@ -60,7 +60,7 @@ LIBRARIES: Final = ("soundfile", "soxr", "av")
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a recording is refused."""
+    """The refusal of a recording."""
 
     why: str
     too_long: bool

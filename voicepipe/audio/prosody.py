@@ -73,7 +73,7 @@ _WINDOW_CORRELATION: Final[Floats] = _autocorrelation(_WINDOW[None])[0, : _LAGS.
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How speech ended."""
+    """The ending of a stretch of speech."""
 
     pitch_st: float | None
     """Pitch of the last syllable relative to the middle of the range, in semitones: negative when it fell. None: too

@@ -47,7 +47,7 @@ than this.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VadOptions:
-    """What counts as speech and what as silence."""
+    """Thresholds of speech and silence."""
 
     threshold: float = 0.5
     """The VAD model's probability from which a window is speech, 0 to 1. Higher needs louder, clearer speech."""

@@ -1,4 +1,4 @@
-"""What the stage benches share: providers by spec, the local engines while they run, and progress lines."""
+"""Parts of the stage benches: providers by spec, the local engines while they run, and progress lines."""
 
 from __future__ import annotations
 

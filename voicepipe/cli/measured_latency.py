@@ -19,7 +19,7 @@ LATEST: Final = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """How soon one model's output started, and how fast it generated."""
+    """The latency and the speed of one model."""
 
     turns: int
     ttft_p50_ms: int

@@ -35,7 +35,7 @@ _SHORTHANDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What every command has. An option that is not written keeps its default."""
+    """Options of every command. An omitted option has its default."""
 
     command: str
     config: str | None = None
@@ -64,7 +64,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOptions(Options):
-    """Of commands that run a server or its stages."""
+    """Options of commands that run a server or its stages."""
 
     stt: str | None = None
     llm: str | None = None
@@ -150,7 +150,7 @@ class RevokeOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions(Options):
-    """Of each bench of a stage."""
+    """Options of each bench of a stage."""
 
     action: str
     specs: tuple[str, ...]

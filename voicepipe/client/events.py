@@ -96,7 +96,7 @@ class AgentDucked:
 
 @dataclass(frozen=True, slots=True)
 class AgentUnducked:
-    """It was no interruption, `after_ms` later: `acknowledgement`, `echo` or `no_words`."""
+    """The speech was no interruption, `after_ms` later: `acknowledgement`, `echo` or `no_words`."""
 
     item_id: str
     reason: str
@@ -105,7 +105,7 @@ class AgentUnducked:
 
 @dataclass(frozen=True, slots=True)
 class AgentInterrupted:
-    """It was an interruption: `stop_word`, `words`, `sustained` or `client`. Do not play the rest of the item."""
+    """The speech was an interruption: `stop_word`, `words`, `sustained` or `client`. Drop the rest of the item."""
 
     item_id: str
     reason: str

@@ -13,7 +13,7 @@ TRACKED_ITEMS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """How much of one item's audio has been played."""
+    """The played part of one item's audio."""
 
     item_id: str
     played_ms: int

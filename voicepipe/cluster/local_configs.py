@@ -1,4 +1,4 @@
-"""This process's copy of the session configs of client secrets."""
+"""Hold this process's copy of the session configs of client secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This process's copy of the counters: the store's last values, and the counts not yet written to the store."""
+"""Hold this process's copy of the counters: the store's last values, and the counts that are not written yet."""
 
 from __future__ import annotations
 

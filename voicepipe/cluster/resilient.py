@@ -40,7 +40,7 @@ NO_CONFIG: Final = b"{}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResilientOptions:
-    """How long the store may take, and how often it is retried."""
+    """The timeout of the store, and its retries."""
 
     unavailable: Unavailable = "admit"
     answer_ms: int = 1_000

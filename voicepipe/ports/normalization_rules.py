@@ -1,4 +1,4 @@
-"""How symbols, amounts and measures are read, per language, as data: a new language is a new entry."""
+"""Rules for reading symbols, amounts and measures aloud, per language, as data: a new language is a new entry."""
 
 from __future__ import annotations
 

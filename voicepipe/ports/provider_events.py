@@ -37,7 +37,7 @@ class UnusedSpeech:
 
 @dataclass(frozen=True, slots=True)
 class CachedSpeech:
-    """This much text was played from the cache on disk, without a request to the TTS."""
+    """Text was played from the cache on disk, without a request to the TTS."""
 
     provider: str
     n_chars: int

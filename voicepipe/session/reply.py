@@ -30,7 +30,7 @@ LEAD_MS = 20
 
 
 class ReplyOutput(Protocol):
-    """Where a reply's output goes: held until the gate opens, then to the client."""
+    """The output of a reply: held until the gate opens, then to the client."""
 
     def text(self, delta: str) -> None: ...
     def call(self, index: int, arguments: str) -> None: ...

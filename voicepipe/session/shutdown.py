@@ -23,7 +23,7 @@ turn for ever."""
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What the server sends to the client at the end."""
+    """The server's last messages to the client."""
 
     code: str
     """Code of the `error` event that is sent before the close: `limit_reached`, `token_revoked`, `session_expired`."""

@@ -21,7 +21,7 @@ _OPEN_FILES: Final = Path("/proc/self/fd")
 
 
 class NoFaultsHereError(VoicepipeError):
-    """This machine does not support the fault."""
+    """The machine does not support the fault."""
 
 
 @contextmanager

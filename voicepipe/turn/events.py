@@ -273,7 +273,7 @@ class ModelJoined:
 
 @dataclass(frozen=True, slots=True)
 class ModelChosen:
-    """Of several LLMs this one answers, or continues the answer."""
+    """One of several LLMs answers, or continues the answer."""
 
     turn: int
     revision: int
@@ -318,7 +318,7 @@ class SynthesisUnused:
 
 @dataclass(frozen=True, slots=True)
 class CachedSpeechUsed:
-    """This text was played from disk, without the TTS."""
+    """The text was played from disk, without the TTS."""
 
     turn: int
     revision: int
@@ -432,7 +432,7 @@ class FillerSent:
 
 @dataclass(frozen=True, slots=True)
 class PhrasesReady:
-    """These phrases, and no others, can be said at once: their audio is cached."""
+    """The audio of exactly these phrases is cached, so that they can be played at once."""
 
     texts: frozenset[str]
 

@@ -111,7 +111,7 @@ class TranscriptDone:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptFailed:
-    """This item could not be transcribed."""
+    """The item could not be transcribed."""
 
     item_id: str
     why: str

@@ -1,4 +1,4 @@
-"""What providers charge."""
+"""Prices of providers."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ STEP_MS: Final = 100
 
 
 class UsualTimes:
-    """How long each stage takes in this session."""
+    """The durations of the stages in this session."""
 
     def __init__(self, limits: BudgetLimits) -> None:
         self._limits = limits

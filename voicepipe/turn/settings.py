@@ -26,7 +26,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplySettings:
-    """How one reply is made: the session's own settings, with the overrides of `response.create`."""
+    """The settings of one reply: the session's own, with the overrides of `response.create`."""
 
     audible: bool = True
     """False: the reply is text only."""
@@ -52,7 +52,7 @@ class ReplySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSettings:
-    """How the user's turns are detected and answered."""
+    """The detection of the user's turns, and their answers."""
 
     detection: Literal["vad", "none"] = "vad"
     """`none`: the client ends a turn with a commit."""
@@ -131,7 +131,7 @@ class BudgetLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """How long a state may last before the turn moves on or ends with a reason, in ms."""
+    """The longest duration of each state, in ms; then the turn moves on or ends with a reason."""
 
     utterance_ms: int = 120_000
     """Speech without a pause. Then the turn ends as if the user had stopped, so that noise cannot keep a turn open."""

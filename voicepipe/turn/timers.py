@@ -9,7 +9,7 @@ from voicepipe.turn.settings import Deadlines
 
 
 class Due(IntEnum):
-    """What is due when a timer runs out. Of timers that run out at the same time, the first here is handled first."""
+    """The kinds of timers. When several run out at the same time, the first kind here is handled first."""
 
     DOUBT = 1
     """Without a pause in the VAD by then, the STT was wrong about the end of speech."""

@@ -90,7 +90,7 @@ class Utterance:
 
 @dataclass(slots=True)
 class Question:
-    """What the user says in a turn. It outlives the revisions of the reply."""
+    """The user's side of a turn. It outlives the revisions of the reply."""
 
     utterances: list[Utterance] = field(default_factory=list)
     language: str = ""

@@ -67,7 +67,7 @@ class Note(Generic[B]):
 
 @dataclass(frozen=True)
 class Source(Generic[B]):
-    """Where a kind of WebSocket is opened, and the parser of its messages. Two with the same address and path are the
+    """The address of a kind of WebSocket, and the parser of its messages. Two with the same address and path are the
     same."""
 
     address: ProviderAddress

@@ -76,7 +76,7 @@ class SocketRules:
     """Maximum length of a received message."""
 
     pong_ms: int | None = None
-    """How long a ping may stay unanswered; None: for the provider's idle time."""
+    """Timeout of a ping; None: the provider's idle time."""
 
 
 @asynccontextmanager

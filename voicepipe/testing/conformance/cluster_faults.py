@@ -1,4 +1,4 @@
-"""What a cluster promises while its store is in trouble (`voicepipe.cluster.resilient`), whatever store and fault.
+"""The promises of a cluster while its store fails (`voicepipe.cluster.resilient`), for each store and fault.
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 async def test_my_store(promise: FaultPromise) -> None:
@@ -115,7 +115,7 @@ async def a_token_that_was_used_up_stays_so(open_rig: OpenRig) -> None:
 
 
 async def a_token_is_used_up_in_trouble_too(open_rig: OpenRig) -> None:
-    """Of many concurrent requests, the number of sessions of the token succeeds; and the store gets each one once."""
+    """As many concurrent requests succeed as the token has sessions; the store gets each one once."""
     async with bench(open_rig) as its:
         with its.rig.trouble():
             tries = (_use(its.cluster, "double", 2) for _ in range(20))

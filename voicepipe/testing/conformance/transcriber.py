@@ -120,7 +120,7 @@ class TranscriberConformance(LeavesNothing):
     async def test_superseded_flush_gives_way(
         self, transcriber: Transcriber, transcription: TranscriptionOptions, speech: Samples
     ) -> None:
-        """Of two flushes of one utterance the later one is answered, last."""
+        """The later one of two flushes of an utterance is answered, last."""
         async with transcriber.open(transcription) as stream:
             stream.begin(1)
             push(stream, speech)

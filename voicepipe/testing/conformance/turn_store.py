@@ -74,7 +74,7 @@ async def replaces_a_turn_by_its_later_record(open_store: OpenStore) -> None:
 
 
 async def keeps_the_order_within_a_batch(open_store: OpenStore) -> None:
-    """Of two records of one turn in one batch the later is kept."""
+    """The later one of two records of a turn in one batch is stored."""
     async with opened(open_store) as store:
         await store.keep([stored_turn("a", outcome=None), stored_turn("a", outcome="completed")])
         assert await store.get("a", "p") == stored_turn("a", outcome="completed")
@@ -97,7 +97,7 @@ async def pages_through_everything_once(open_store: OpenStore) -> None:
 
 
 async def ends_with_a_full_last_page(open_store: OpenStore) -> None:
-    """When exactly one page of turns is left, there is no further page."""
+    """The last page has no `next`, also when it is full."""
     async with opened(open_store) as store:
         await store.keep([stored_turn("a", 1), stored_turn("b", 2)])
         assert (await store.list("p", TurnQuery(limit=2))).next is None

@@ -1,4 +1,4 @@
-"""What the last word of an utterance says about its end, per language, as data: to add a language is to add an entry.
+"""Word lists that show how complete an utterance is, per language, as data: a new language is a new entry.
 
 A word that may well end a sentence is in no list: waiting for more words that do not come delays every such user.
 """

@@ -124,7 +124,7 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCost:
-    """What one turn cost, in USD. Parts without a known price count as 0."""
+    """The cost of a turn, in USD. Parts without a known price count as 0."""
 
     usd: float = 0.0
     """The sum of the others."""
@@ -153,7 +153,7 @@ class TurnCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionCost:
-    """What a session's turns cost up to a record, in USD."""
+    """The cost of a session's turns up to a record, in USD."""
 
     usd: float = 0.0
     hedge_usd: float = 0.0

@@ -1,0 +1,150 @@
+"""Hold the English of docstrings, pages, errors and metrics to the rules of [Contributing](web/docs/contributing.md).
+
+Only what a program can count is here: how a docstring begins, how long a sentence is, and words that hide the subject.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.test_names import headings
+from voicepipe.telemetry.metrics.catalog import FAMILIES
+
+ROOT: Final = Path(__file__).parents[1]
+SOURCES: Final = sorted((ROOT / "voicepipe").rglob("*.py"))
+PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "web" / "docs").glob("*.md")))
+
+NO_BEGINNING: Final = re.compile(
+    r"(?:What|How|Who|Whom|Whose|Whoever|Where|When|Why|It|They|Its|Their|That|Those|This|These|So|Of|Likewise)\b"
+)
+"""A docstring begins with a verb or a noun; these words need one that stands elsewhere."""
+
+NO_SUBJECT: Final = re.compile(
+    r"\b(?:nobody|somebody|everybody|anybody|whoever|whatever|told|tells?|heard|hears?|asked|ours|we|us)\b",
+    re.IGNORECASE,
+)
+"""Words that stand for a component or an actor of the glossary, or for what it did."""
+
+MOST_WORDS: Final = 35
+"""In a sentence of a page. The rule is 25; code, figures and lists in brackets take the rest."""
+
+
+def docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, first line) of the docstrings of a module, its public classes and its public functions."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            public = isinstance(node, ast.Module) or not node.name.startswith("_")
+            if public and (text := ast.get_docstring(node)):
+                yield node.body[0].lineno, text.splitlines()[0]
+
+
+def error_texts(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of the strings of at least three words that a module raises, or logs as a reason."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Raise(exc=ast.Call() as raised):
+                parts: list[ast.expr] = [raised]
+            case ast.Assign([ast.Name("why")], value) | ast.keyword("why", value):
+                parts = [value]
+            case _:
+                continue
+        for part in parts:
+            for each in ast.walk(part):
+                if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.count(" ") > 1:
+                    yield each.lineno, each.value
+
+
+def sentences(page: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, sentence) of a page's text and of its tables' cells; inline code is one word, a code block none."""
+    page = re.sub(r"```.*?```", lambda block: "\n" * block[0].count("\n"), page, flags=re.DOTALL)
+    paragraph, first = "", 1
+    for number, line in enumerate([*page.splitlines(), ""], 1):
+        text = line.strip()
+        if not text or re.match(r"#|\||[-*] |\d+\. |    ", line.lstrip() if not line.startswith("    ") else line):
+            yield from ((first, each) for each in _split(paragraph))
+            paragraph = ""
+        if text.startswith("|"):
+            yield from ((number, each) for cell in text.split("|") for each in _split(cell))
+        elif text and not text.startswith("#"):
+            first = first if paragraph else number
+            paragraph += f" {re.sub(r'^(?:[-*]|[0-9]+[.]) ', '', text)}"
+
+
+def _split(text: str) -> list[str]:
+    words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "X", text))
+    return re.split(r"(?<=[.!?:;])\s+", words.strip())
+
+
+def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {text}"
+        for path in SOURCES
+        for line, text in docstrings(path.read_text(encoding="utf-8"))
+        if NO_BEGINNING.match(text)
+    ]
+    assert not found, "\n".join([f"{len(found)} docstrings", *found])
+
+
+def test_an_error_names_its_subject() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {text}"
+        for path in SOURCES
+        for line, text in error_texts(path.read_text(encoding="utf-8"))
+        if NO_SUBJECT.search(text)
+    ]
+    assert not found, "\n".join([f"{len(found)} texts", *found])
+
+
+def test_a_metric_and_a_heading_name_their_subject() -> None:
+    helps = [f"{each.name}: {each.help}" for each in FAMILIES if NO_SUBJECT.search(each.help)]
+    titles = [
+        f"{path.name}:{line} {text}"
+        for path in PAGES
+        for line, text in headings(path.read_text(encoding="utf-8"))
+        if NO_SUBJECT.search(text)
+    ]
+    assert not [*helps, *titles], "\n".join([*helps, *titles])
+
+
+def test_sentences_of_the_pages_are_short() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line} {len(text.split())} words: {text}"
+        for path in PAGES
+        for line, text in sentences(path.read_text(encoding="utf-8"))
+        if len(text.split()) > MOST_WORDS
+    ]
+    assert not found, "\n".join([f"{len(found)} sentences", *found])
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ['"""What is kept of a turn."""', 'def f():\n    """How long it lasts."""', 'class C:\n    """Of one session."""'],
+)
+def test_a_docstring_without_verb_or_noun_is_found(planted: str) -> None:
+    assert any(NO_BEGINNING.match(text) for _, text in docstrings(planted))
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "raise ConfigError('url: nobody answers there')",
+        "raise StageError(f'{name} was told to stop', why='')",
+        "why = 'whoever signs must name the key'",
+        "log_event('lost', why='the store was asked too often')",
+    ],
+)
+def test_an_error_without_a_subject_is_found(planted: str) -> None:
+    assert any(NO_SUBJECT.search(text) for _, text in error_texts(planted))
+
+
+def test_a_long_sentence_is_found() -> None:
+    half, long = "word " * 20, "word " * 40
+    page = f"# {long}\n\nShort.\n```\n{long}\n```\n{half}\n{half}\n\n| a | {long} |\n"
+    assert [line for line, text in sentences(page) if len(text.split()) > MOST_WORDS] == [7, 10]
