@@ -1,4 +1,4 @@
-"""No document advises to install a stranger's package: on the package index `voicepipe` is another project's."""
+"""No document advises to install another project's package: the package `voicepipe` on the index is not this one."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from voicepipe.turn.states import diagram
 def vendors() -> str:
     """The table of language model vendors: what the catalog says, and what the fake in the tests refuses."""
     lines = [
-        "| provider | evidence | key | spoken to as | tells cached tokens in | keeps a session by | refuses |",
+        "| provider | evidence | key | kind | reports cached tokens in | keeps a session by | refuses |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, facts in catalog.load().providers.items():
@@ -84,7 +84,7 @@ def price(its: SpeechFacts) -> str:
 def speech() -> str:
     """The table of speech vendors."""
     lines = [
-        "| named | kind | key | streams | turn events | word times | asked for, stopped by | sound | evidence | USD |",
+        "| named | kind | key | streams | turn events | word times | request or stop | sound | evidence | USD |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for its in (*TRANSCRIBERS, *VOICES):

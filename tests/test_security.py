@@ -161,7 +161,7 @@ ATTACKS: Final = (
     ),
     Attack("A system message over locked instructions", "400", f"{CHAT}::test_a_locked_field_can_not_be_changed"),
     Attack(
-        "A provider's words about our account",
+        "A provider's error text about the operator's account",
         "only in the log",
         f"{CHAT}::test_a_page_does_not_get_a_providers_error_text",
     ),
@@ -198,7 +198,7 @@ ATTACKS: Final = (
     Attack("A foreign page on an open server", "403", f"{ENTRY}::test_open_mode_refuses_a_foreign_page"),
     Attack("DNS rebinding on an open server", "403", f"{ENTRY}::test_open_mode_refuses_a_name_that_was_rebound"),
     Attack(
-        "A stranger through a proxy on the same machine",
+        "An unauthenticated client through a proxy on the same machine",
         "403",
         f"{PROXIED}::test_an_open_server_refuses_proxied_requests",
     ),

@@ -123,7 +123,7 @@ base_url = "https://corner.example/v1"
 key_env = ["CORNER_KEY"]
 evidence = "documented"
 source = "its own page"
-cached_tokens = "not told"
+cached_tokens = "not reported"
 affinity = "none"
 """
 
