@@ -24,7 +24,7 @@ class Difference:
     """Number of the command among those of this event, from 0."""
 
     expected: Plain | None
-    """As in the journal; None: no further command."""
+    """The command in the journal; None: no further command."""
 
     got: Plain | None
 
