@@ -1,4 +1,4 @@
-"""How a provider is named, and what its adapter is made from.
+"""Name providers, and hold the parts that their adapters are made from.
 
 A spec is `provider/model`: `groq/llama-3.3-70b`, `local/moonshine-tiny`. The provider's part names
 an entry of the settings or of the built-in list; the rest, slashes and all, is the model's name there.

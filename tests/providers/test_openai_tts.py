@@ -148,7 +148,7 @@ async def test_clauses_without_end_are_refused(synthesizer: Synthesizer) -> None
     async with synthesizer.open(VOICE) as speech:
         for _ in range(1_100):
             speech.say(".")
-        with pytest.raises(StageRefused, match="1024 clauses"):
+        with pytest.raises(StageRefused, match="at most 1024 waiting clauses"):
             await anext(aiter(speech))
 
 

@@ -1,4 +1,4 @@
-"""What the server knows of a vendor with an API of its own: its profile, `VENDOR` in `vendor.py` of its package.
+"""The profile of a vendor with an API of its own: `VENDOR` in `vendor.py` of its package.
 
 Registry, settings, prices and documentation are derived from the profiles (`built_in`). A profile is plain data: its
 adapters are named as text, and imported when they are used.

@@ -114,7 +114,7 @@ function tiles(stats, windows, limit_ms, allowed) {
       `${stats.over} of ${count(stats.measured, "turn")}`,
       stats.over > 0 && (rate ?? 0) > 1,
     ),
-    tile("Error budget burn rate", times(rate), rates.join(" · "), (rate ?? 0) > 1),
+    tile("Budget burn rate", times(rate), rates.join(" · "), (rate ?? 0) > 1),
     tile(
       "Failed",
       String(failed),
