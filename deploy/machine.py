@@ -57,7 +57,7 @@ def cpu_flags(cpuinfo: str) -> set[str]:
 
 
 def glibc_version() -> tuple[int, ...]:
-    """Return the running C library's version, (2, 36) say; empty when it isn't glibc."""
+    """Return the running C library's version, such as (2, 36); empty when it isn't glibc."""
     name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     return tuple(int(part) for part in version.split(".")) if name == "glibc" else ()
 

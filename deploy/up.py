@@ -9,9 +9,9 @@
     python3 deploy/up.py search [-k NAME]    try the properties with new random examples, for SEARCH_MINUTES (10)
 
 Needs Python 3.11 or newer and nothing else, on Linux (x86-64, ARM) or macOS (Apple silicon). The environment is `.venv`
-in this clone, or the folder that UP_VENV names. What is installed is pinned with hashes in deploy/locks; a run that
-finds it installed starts at once. On Debian some system packages may be missing (machine.py): for root they are
-installed, other users are shown the command line.
+in this clone, or the folder that UP_VENV names. All packages are pinned with hashes in deploy/locks; a run that finds
+them installed starts at once. On Debian some system packages may be missing (machine.py): for root they are installed,
+other users are shown the command line.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def say(line: str) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """One thing to install: its name for progress, its arguments for pip, and its inputs."""
+    """A part to install: its name for progress, its arguments for pip, and its inputs."""
 
     name: str
     doing: str
