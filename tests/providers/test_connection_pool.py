@@ -144,7 +144,8 @@ class TestConnectionPool(LeavesNothing):
             await speak_through(source)
             await speak_through(source)
         assert len(vendor.calls) == 2
-        assert all(call.closed.is_set() for call in vendor.calls)
+        for call in vendor.calls:
+            await closed(call)
 
     async def test_turns_at_once_have_a_socket_each(self, vendor: FakeCartesia) -> None:
         """What one does not take holds up no other."""
