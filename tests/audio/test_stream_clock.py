@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.audio.stream_clock import StreamClock
+from voicepipe.audio.history import StreamClock
 
 
 def clock(*arrived: tuple[int, int]) -> StreamClock:

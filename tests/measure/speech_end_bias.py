@@ -20,11 +20,10 @@ from typing import Any, Final
 import numpy as np
 
 from voicepipe.audio import silero
-from voicepipe.audio.energy_gate import EnergyGate
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples
 from voicepipe.audio.speech_events import Edge, SpeechStart, SpeechStop
-from voicepipe.audio.vad_segmenter import VadSegmenter
+from voicepipe.audio.vad_segmenter import EnergyGate, VadSegmenter
 
 RATE_HZ: Final = 24_000
 FRAME_MS: Final = 20

@@ -137,11 +137,11 @@ async def test_reading_goes_on_when_a_slow_client_has_taken_enough() -> None:
     """Past the bound the code that reads the client's events waits, until the queued output is below it."""
     socket, outbox = Slow(), Outbox(lambda outgoing: None, lambda: None)
     outbox.put(OutgoingFrame(bytes(UNTAKEN_BYTES // 2)))
-    await asyncio.wait_for(outbox.calm(), WAIT_S)
+    await asyncio.wait_for(outbox.calm.wait(), WAIT_S)
     outbox.put(OutgoingFrame(bytes(UNTAKEN_BYTES // 2)))
     async with asyncio.TaskGroup() as group:
         sending = group.create_task(outbox.run(a_line(socket, resumable=False)))
-        calm = group.create_task(outbox.calm())
+        calm = group.create_task(outbox.calm.wait())
         for _ in range(10):
             await asyncio.sleep(0)
         assert not calm.done()
@@ -156,7 +156,7 @@ async def test_tiny_frames_count_for_what_they_take() -> None:
     outbox = Outbox(lambda outgoing: None, lambda: None)
     for _ in range(UNTAKEN_BYTES // 256):
         outbox.put(OutgoingFrame(b""))
-    waiting = asyncio.ensure_future(outbox.calm())
+    waiting = asyncio.ensure_future(outbox.calm.wait())
     await asyncio.sleep(0)
     assert not waiting.done()
     waiting.cancel()
@@ -167,7 +167,7 @@ async def test_sound_that_is_dropped_makes_room_for_events() -> None:
     outbox = Outbox(lambda outgoing: None, lambda: None)
     outbox.put(OutgoingFrame(bytes(UNTAKEN_BYTES), 1, 0, 100, 100, True))
     outbox.drop_sound(1)
-    await asyncio.wait_for(outbox.calm(), WAIT_S)
+    await asyncio.wait_for(outbox.calm.wait(), WAIT_S)
 
 
 async def test_a_frame_behind_too_much_closes_the_connection_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from voicepipe.audio import levels
-from voicepipe.audio.ring_buffer import RingBuffer
+from voicepipe.audio.history import RingBuffer
 from voicepipe.audio.silero import RATE_HZ
 
 _PER_MS: Final = RATE_HZ // 1_000

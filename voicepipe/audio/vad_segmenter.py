@@ -12,20 +12,34 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+import webrtcvad  # type: ignore[import-untyped]
+
 from voicepipe.audio import levels, prosody, silero
-from voicepipe.audio.energy_gate import FRAME_SAMPLES, PREROLL_SAMPLES, EnergyGate
+from voicepipe.audio.history import AudioHistory, RingBuffer, StreamClock
 from voicepipe.audio.near_field import NearField
 from voicepipe.audio.resample import Resampler
-from voicepipe.audio.ring_buffer import AudioHistory, RingBuffer
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.audio.silero import CONTEXT_SAMPLES, RATE_HZ, WINDOW_SAMPLES, Silero, SileroState
 from voicepipe.audio.speech_bounds import SpeechBounds
 from voicepipe.audio.speech_events import Edge, Instant, SilenceProgress, SpeechResume, SpeechStart, SpeechStop
-from voicepipe.audio.stream_clock import StreamClock
 from voicepipe.errors import ConfigError
 
+_FRAME_SAMPLES: Final = 320
+"""20 ms: one of the 3 lengths that webrtcvad takes, and the step of the voice activity detector."""
+
+_GATE_MODE: Final = 3
+"""webrtcvad's strictest mode. Mode 2 opens on plain room tone, and found no speech earlier that mode 3 had missed. Of
+117 clips none was missed. Behind the pre-roll no speech was found more than 44 ms later than without any gate."""
+
+_PREROLL_SAMPLES: Final = 5_120
+"""320 ms, 10 windows: audio that the VAD model processes when the gate opens. The gate may open late, and the VAD model
+needs a running start."""
+
+_HANG_FRAMES: Final = 15
+"""300 ms without a voiced frame close the gate."""
+
 _PER_MS: Final = RATE_HZ // 1_000
-_STEP_MS: Final = FRAME_SAMPLES // _PER_MS
+_STEP_MS: Final = _FRAME_SAMPLES // _PER_MS
 _WINDOW_MS: Final = WINDOW_SAMPLES // _PER_MS
 
 _SLICE_MS: Final = 500
@@ -85,6 +99,26 @@ class VadOptions:
         flicker.
         """
         return max(self.threshold - 0.15, 0.01)
+
+
+class EnergyGate:
+    """A cheap gate in front of the VAD model: opens at once on a voiced frame, closes after a while without one."""
+
+    def __init__(self) -> None:
+        self._is_speech = webrtcvad.Vad(_GATE_MODE).is_speech
+        self._unvoiced = 0
+        self.open = False
+
+    def push(self, frame: Samples, *, hold: bool) -> bool:
+        """Process one frame, int16, (320,) at 16 kHz; `hold` forbids closing. Returns whether the gate is open."""
+        if self._is_speech(frame.tobytes(), RATE_HZ):
+            self._unvoiced = 0
+            self.open = True
+        else:
+            self._unvoiced += 1
+            if self._unvoiced >= _HANG_FRAMES and not hold:
+                self.open = False
+        return self.open
 
 
 class VadState(Enum):
@@ -191,7 +225,7 @@ class VadSegmenter:
         slice_samples = max(1, _SLICE_MS * self.rate_hz // 1_000)
         for first in range(0, len(samples), slice_samples):
             self._buffer.append(self._resampler.push(samples[first : first + slice_samples]))
-            while self._buffer.end - self._processed >= FRAME_SAMPLES:
+            while self._buffer.end - self._processed >= _FRAME_SAMPLES:
                 self._process_frame(edges)
         return tuple(edges)
 
@@ -230,7 +264,7 @@ class VadSegmenter:
     def _process_frame(self, edges: list[Edge]) -> None:
         """Pass the next 20 ms of the buffer to the gate, and on to the VAD model when the gate is open."""
         begin = self._processed
-        self._processed += FRAME_SAMPLES
+        self._processed += _FRAME_SAMPLES
         frame = self._buffer.read(begin, self._processed)
         hold = self._probability >= self.options.silence_below
         self._near_field.push(frame, speech=hold)
@@ -247,8 +281,8 @@ class VadSegmenter:
 
     def _classify_windows(self, edges: list[Edge]) -> None:
         """Run the VAD model on every complete window; after the gate was closed, start a little before it opened."""
-        if self._processed - self._classified > PREROLL_SAMPLES:
-            self._classified = self._processed - PREROLL_SAMPLES
+        if self._processed - self._classified > _PREROLL_SAMPLES:
+            self._classified = self._processed - _PREROLL_SAMPLES
             self._silero_state.restart(
                 self._buffer.read(max(self._buffer.start, self._classified - CONTEXT_SAMPLES), self._classified)
             )

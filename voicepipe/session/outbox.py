@@ -71,8 +71,10 @@ class Outbox:
 
         self._untaken_bytes = 0
         self._full = False
-        self._calm = asyncio.Event()
-        self._calm.set()
+        self.calm = asyncio.Event()
+        """Set while the socket has taken enough of everything."""
+
+        self.calm.set()
         self._untaken_ms = 0
         self._filled = asyncio.Event()
         self._room = asyncio.Event()
@@ -102,10 +104,6 @@ class Outbox:
         """Wait until the socket has taken enough audio."""
         await self._room.wait()
 
-    async def calm(self) -> None:
-        """Wait until the socket has taken enough of everything."""
-        await self._calm.wait()
-
     async def run(self, connection: FrameSender) -> None:
         """Send what is queued, in order, until cancelled."""
         while True:
@@ -131,10 +129,10 @@ class Outbox:
             self._room.clear()
         self._untaken_bytes += n_bytes
         if self._untaken_bytes < UNTAKEN_BYTES:
-            self._calm.set()
+            self.calm.set()
             self._full = False
         else:
-            self._calm.clear()
+            self.calm.clear()
 
 
 def _bytes_of(outgoing: OutgoingFrame) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -60,6 +61,25 @@ class _ConnectionClosed(Exception):
     """Raised when the client is gone; ends the session's tasks."""
 
 
+class EventQueue:
+    """The events on their way to the core.
+
+    A session's parts hold this queue and not the session, so that no circle of references outlives the session.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: deque[e.Event] = deque()  # bounded: drained before the outermost `post` returns
+        self.drain: Callable[[], None] | None = None
+        """Handles all that wait. None before the session runs, and when it is over: then events are dropped."""
+
+    def post(self, event: e.Event) -> None:
+        """Have an event handled, before this returns or, if an event is being handled, right after that one."""
+        if self.drain is not None:
+            self.waiting.append(event)
+            if len(self.waiting) == 1:
+                self.drain()
+
+
 class Session:
     """One user's session. `run` it once, with the client's socket."""
 
@@ -77,7 +97,8 @@ class Session:
         self._clock = clock.SessionClock()
         self._config = config
         self._wire = EventRenderer(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
-        post = held_weakly(self.post)  # the parts of a session hold it only weakly
+        self._events = EventQueue()
+        post = self._events.post
         self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full))
         self._pace = Pace()
         believes_short = stages.transcriber.capabilities.short_words
@@ -104,7 +125,6 @@ class Session:
         )
         self._resumption = Resumption(self._wire, self._audio_input, post)
         self._turn_observer = TurnObserver(self._core, is_watched=hooks.is_watched, notify=hooks.publish_live)
-        self._events: deque[e.Event] = deque()  # bounded: drained before the outermost `post` returns
         self._group: asyncio.TaskGroup | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._broken: asyncio.Event = asyncio.Event()
@@ -121,6 +141,7 @@ class Session:
         connection = self._resumption.connection(socket)
         self._pace.is_gone = connection.is_gone
         unsubscribe_stalls = self._hooks.subscribe_stalls(self._note_hold)
+        self._events.drain = self._handle_events
         self._put(self._wire.hello())
         try:
             async with FreeingTaskGroup() as group:
@@ -136,6 +157,7 @@ class Session:
             unsubscribe_stalls()
             self._resumption.end()
             self._audio_input.detach()
+            self._events.drain = None
             if self._journal is not None:
                 self._journal.close()
 
@@ -158,7 +180,7 @@ class Session:
             n_bytes = outbox.n_bytes
             await self._take(raw)
             self._pace.charge_bytes(outbox.n_bytes - n_bytes)
-            await outbox.calm()
+            await outbox.calm.wait()
 
     async def _expire(self) -> None:
         length_s = max(0, self.grant.expires_at - clock.unix_s())
@@ -286,26 +308,27 @@ class Session:
     def post(self, event: e.Event) -> None:
         """Post an event to the core, and carry out its commands, before this returns.
 
-        An event that a command causes waits until the commands before it are done. An error here is a bug: it is
-        logged, and ends this session only.
+        An event that a command causes waits until the commands before it are done.
         """
-        self._events.append(event)
-        if len(self._events) > 1:
-            return
+        self._events.post(event)
+
+    def _handle_events(self) -> None:
+        """Handle all events that wait. An error here is a bug: it is logged, and ends this session only."""
+        events = self._events.waiting
         try:
-            while self._events:
-                event, now_ms = self._events[0], self._clock.now_ms()
+            while events:
+                event, now_ms = events[0], self._clock.now_ms()
                 commands = self._core.handle(event, now_ms)
                 if self._journal is not None:
                     self._journal.note(now_ms, event, commands)
                 self._turn_observer.follow(now_ms)
                 for command in commands:
                     self._do(command)
-                self._events.popleft()
+                events.popleft()
             self._note_end_of_turn()
         except Exception as bug:
             log_crash("session", bug, session=self.grant.session_id)
-            self._events.clear()
+            events.clear()
             self._broken.set()
 
     def _do(self, command: c.Command) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.audio.ring_buffer import AudioHistory, RingBuffer
+from voicepipe.audio.history import AudioHistory, RingBuffer
 
 
 @given(st.lists(st.integers(0, 50), max_size=60))
