@@ -28,7 +28,7 @@ from tests.measure.speech_set import CLEAN, RATE_HZ, Clip, SpeechSet
 from voicepipe.audio import silero
 from voicepipe.errors import VoicepipeError
 from voicepipe.ports.endpointing import strategy_named
-from voicepipe.turn.endpointing.built_in import ADAPTIVE
+from voicepipe.turn.endpointing.strategies import ADAPTIVE
 from voicepipe.turn.settings import TurnSettings
 
 SILENCE_MS: Final = 720

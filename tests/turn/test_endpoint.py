@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.turn.endpointing.adaptive import Adaptive
-from voicepipe.turn.endpointing.held import held
 from voicepipe.turn.endpointing.pauses import Pauses
-from voicepipe.turn.endpointing.silence import Silence
+from voicepipe.turn.endpointing.strategies import Adaptive, Silence, held
 from voicepipe.turn.endpointing.strategy import NOTHING, EndpointStrategy, Evidence
 
 ADAPTIVE = Adaptive(720)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from voicepipe.testing.conformance.endpointing import EndpointStrategyConformance
-from voicepipe.turn.endpointing.adaptive import Adaptive
-from voicepipe.turn.endpointing.silence import Silence
+from voicepipe.turn.endpointing.strategies import Adaptive, Silence
 from voicepipe.turn.endpointing.strategy import Decision, Evidence, StrategyFactory
 
 

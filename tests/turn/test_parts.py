@@ -13,7 +13,7 @@ from tests import docs
 from voicepipe.errors import ConfigError
 from voicepipe.turn import events as e
 from voicepipe.turn.context import TurnContext
-from voicepipe.turn.endpointing.silence import Silence
+from voicepipe.turn.endpointing.strategies import Silence
 from voicepipe.turn.endpointing.strategy import NOTHING
 from voicepipe.turn.playback import Playback
 from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings

@@ -13,8 +13,7 @@ import pytest
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import events as e
 from voicepipe.turn import states
-from voicepipe.turn.endpointing.built_in import BUILT_IN
-from voicepipe.turn.endpointing.silence import Silence
+from voicepipe.turn.endpointing.strategies import BUILT_IN, Silence
 from voicepipe.turn.endpointing.strategy import Decision, Evidence
 from voicepipe.turn.settings import Deadlines, ReplySettings
 from voicepipe.turn.states import Agent, Move, User

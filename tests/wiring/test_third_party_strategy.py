@@ -20,7 +20,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.ports.endpointing import strategies_named, strategy_named, strategy_names
 from voicepipe.testing.conformance.endpointing import EndpointStrategyConformance
 from voicepipe.testing.user import calling
-from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategies import BUILT_IN
 from voicepipe.turn.endpointing.strategy import NOTHING, Decision, Evidence, StrategyFactory
 
 BLOCKS = dict(

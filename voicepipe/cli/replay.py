@@ -22,7 +22,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.ports.endpointing import strategies_named
 from voicepipe.telemetry.journal.format import JournalFile, read_journal
 from voicepipe.telemetry.journal.replay import replay
-from voicepipe.turn.endpointing.built_in import SILENCE
+from voicepipe.turn.endpointing.strategies import SILENCE
 from voicepipe.turn.events import SettingsChanged
 
 SAME, DIFFERENT = 0, 1

@@ -32,7 +32,7 @@ from voicepipe.protocol.session_wire import (
     transcription_object,
     turn_detection_object,
 )
-from voicepipe.turn.endpointing.built_in import ADAPTIVE, SILENCE
+from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE
 from voicepipe.turn.settings import InterruptionMode, ReplySettings, SilenceSetBy, Tool, TurnSettings
 
 DEFAULT_VOICE = "default"

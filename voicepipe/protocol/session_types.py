@@ -23,7 +23,7 @@ from voicepipe.protocol.json_fields import (
     whole,
     wrong_value,
 )
-from voicepipe.turn.endpointing.built_in import SILENCE
+from voicepipe.turn.endpointing.strategies import SILENCE
 from voicepipe.turn.settings import SilenceSetBy, Tool
 
 FormatName = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]

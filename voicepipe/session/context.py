@@ -12,7 +12,7 @@ from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.telemetry.journal.port import Journal, no_journal
 from voicepipe.turn import commands as c
-from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategies import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.journal import Opening
 from voicepipe.turn.notifications import Notification

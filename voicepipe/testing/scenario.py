@@ -12,7 +12,7 @@ from voicepipe.turn.budget_action_settings import BudgetActionSettings
 from voicepipe.turn.commands import BeginUtterance, Command, Duck, FlushTranscript, OpenGate, StartReply
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.conversation_limits import ConversationLimits
-from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategies import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.pricing import PriceList
 from voicepipe.turn.record.values import ModelAttempt

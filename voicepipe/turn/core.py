@@ -12,7 +12,7 @@ from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.budget_actions import BudgetActions
 from voicepipe.turn.commands import Command, DropAudio, WakeAt
 from voicepipe.turn.context import TurnContext
-from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategies import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.idle import Idle
 from voicepipe.turn.interruptions import Interruptions

@@ -71,21 +71,16 @@ class SpeculationStats:
 
     def __init__(self) -> None:
         self.total = Speculation()
+        self.answer_ms: int | None = None
+        """The longest time the current provider takes from the start of a reply to its first audio, in ms; None: not
+        known yet. The longest of its latest answers counts: a later answer is played late, while a start that comes too
+        soon is only perhaps wasted."""
+
         self._accounts: dict[str, _Account] = {}  # bounded by the providers that a pool has
         self._provider = ""
         self._used_tokens = 0
 
     # --- advice -------------------------------------------------------------------------------
-
-    @property
-    def answer_ms(self) -> int | None:
-        """Return the longest time the current provider takes from the start of a reply to its first audio, in ms.
-
-        The longest of its latest answers counts: a later answer is played late, while a start that comes too soon is
-        only perhaps wasted. None: not known yet.
-        """
-        known = self._account().answers_ms
-        return max(known) if len(known) >= _ANSWERS_KNOWN else None
 
     def pays(self, input_tokens: int, limits: SpeculationLimits) -> bool:
         """Return whether to start a reply for which the LLM reads `input_tokens`."""
@@ -102,6 +97,7 @@ class SpeculationStats:
     def llm_requested(self, provider: str) -> None:
         """Record which provider answers: the next reply is expected from it too."""
         self._provider = provider
+        self._see_answers()
 
     def started(self, turn: Turn) -> None:
         """Record that a reply was started before its turn was over."""
@@ -139,6 +135,7 @@ class SpeculationStats:
         ready_ms = turn.marks.get(attribution.FIRST_SOUND if turn.settings.audible else attribution.FIRST_DELTA)
         if ready_ms is not None:
             self._account().answers_ms.append(ready_ms - turn.reply.began_ms)
+            self._see_answers()
         if not turn.reply.guess:
             return
         over_ms = turn.marks.get(attribution.ENDED, now_ms)
@@ -162,6 +159,10 @@ class SpeculationStats:
         self._add(
             turn, wasted_input_tokens=input_tokens, wasted_output_tokens=output_tokens, estimated=0 if reported else 1
         )
+
+    def _see_answers(self) -> None:
+        known = self._account().answers_ms
+        self.answer_ms = max(known) if len(known) >= _ANSWERS_KNOWN else None
 
     def _account(self) -> _Account:
         return self._accounts.setdefault(self._provider, _Account())

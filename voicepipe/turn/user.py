@@ -10,11 +10,9 @@ from voicepipe.turn import transcripts
 from voicepipe.turn.commands import DropAudio, EndUtterance, FlushTranscript
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.conversation import InputAudio, Message
-from voicepipe.turn.endpointing.built_in import BUILT_IN
-from voicepipe.turn.endpointing.held import TRANSCRIBER_SILENCE_MS
 from voicepipe.turn.endpointing.pauses import Pauses
+from voicepipe.turn.endpointing.strategies import BUILT_IN, TRANSCRIBER_SILENCE_MS, SupervisedStrategy
 from voicepipe.turn.endpointing.strategy import Decision, Strategies
-from voicepipe.turn.endpointing.supervisor import SupervisedStrategy
 from voicepipe.turn.record import attribution
 from voicepipe.turn.states import SpeechEnd, Transitions, User
 from voicepipe.turn.timers import Due, Timer

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from voicepipe.protocol.session_types import ADAPTIVE_MIDDLE
-from voicepipe.turn.endpointing.built_in import SILENCE
+from voicepipe.turn.endpointing.strategies import SILENCE
 from voicepipe.turn.journal import Opening
 from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from voicepipe.telemetry.advice import depends_on_for
-from voicepipe.turn.endpointing.built_in import ADAPTIVE, SILENCE
+from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE
 
 Plain = dict[str, Any]
 

@@ -1,0 +1,271 @@
+"""The built-in strategies, and a session's strategy: one that fails is replaced by `silence`, so that no strategy ends
+a session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from voicepipe.turn.commands import NoteStrategyFailure
+from voicepipe.turn.endpointing.strategy import (
+    MAX_WAIT_MS,
+    NOTHING,
+    Decision,
+    EndpointStrategy,
+    Evidence,
+    Strategies,
+)
+
+if TYPE_CHECKING:
+    from voicepipe.turn.context import TurnContext
+
+_T = TypeVar("_T")
+
+_FALLEN_ST: Final = -4.0
+"""Final pitch, in semitones from the middle of the user's range, below which the pitch has fallen: the user sounds
+finished.
+
+A pitch that stays near the middle is held, which is how people keep their turn while they pause (Gravano and
+Hirschberg, Turn-taking cues in task-oriented dialogue, Computer Speech and Language 25, 2011). On the labelled clips
+`held` separates inner pauses of half a second from ends. Its AUC is 0.94 where people look for words and 0.66 where
+they read.
+"""
+
+_RISEN_ST: Final = 4.0
+"""A pitch that rises by this much may be a question's, or an octave error of the measurement: it counts as no evidence.
+"""
+
+UNKNOWN: Final = 0.5
+
+_DRAWN_OUT_MS: Final = 320
+"""Speech that goes on unbroken for this long, two syllables, is held; the longer the last stretch, the more.
+
+At the end of a turn speech creaks or turns to breath, so that little of it is unbroken (voice quality: Gravano and
+Hirschberg, as above). A hesitation lengthens the last syllable. It counts as much as the pitch. With half of each the
+AUCs become 0.65 on natural turns (with the pitch alone 0.53), 0.85 where people look for words (0.83), 0.68 at inserted
+pauses (0.60).
+"""
+
+_OPEN_HOLD: Final = 0.7
+_BEYOND_HOLD: Final = 0.4
+"""Missing words weigh as much as a held pitch, and the two together more than either."""
+
+_START_MS: Final = 80
+_START_HELD_MS: Final = 160
+_START_SHARE: Final = 0.4
+"""Share of the wait after which work on the answer begins at the latest.
+
+Work begins no sooner than after 80 ms, later by up to 160 ms when the speech was held. Of the pauses after held speech
+more are only pauses, and each of them would waste a start.
+"""
+
+TRANSCRIBER_SILENCE_MS: Final = 120
+"""The silence, in ms, that the STT's end-of-speech event counts as before the VAD has detected one: enough to begin
+when the speech gives no evidence.
+"""
+
+_CLOSED_SHARE: Final = 0.2
+"""Complete words shorten the wait by up to this share of it."""
+
+_HOLD_SHARE: Final = 0.5
+"""How much a held ending adds to the wait; cubed, so that only strong evidence adds much. Without evidence the wait
+stays as it was set.
+"""
+
+_PACE_SHARE: Final = 1.25
+"""A user who went on after a pause may pause as long the next time. The wait covers that up to this share of what was
+set: one long thought does not make a slow user.
+"""
+
+_MOST_UNFINISHED: Final = Evidence(final_pitch_st=0.0, unfinished=1.0)
+
+SILENCE: Final = "silence"
+ADAPTIVE: Final = "adaptive"
+
+_STEPS: Final = ("start_ms", "audible_ms", "final_ms")
+
+
+# --- the evidence -----------------------------------------------------------------------------
+
+
+def held(final_pitch_st: float | None, final_voiced_ms: int | None = None) -> float:
+    """Return how much the end of the speech sounds as if more will come: 0 fallen and broken, 1 held, 0.5 unknown."""
+    if final_voiced_ms is None:
+        return _level(final_pitch_st)
+    return (_level(final_pitch_st) + min(1.0, final_voiced_ms / _DRAWN_OUT_MS)) / 2
+
+
+def _level(final_pitch_st: float | None) -> float:
+    """Return how much the pitch stayed level."""
+    if final_pitch_st is None:
+        return UNKNOWN
+    if final_pitch_st < 0:
+        return max(0.0, 1 - final_pitch_st / _FALLEN_ST)
+    return max(UNKNOWN, 1 - (1 - UNKNOWN) * final_pitch_st / _RISEN_ST)
+
+
+def stall(evidence: Evidence) -> float:
+    """Return the same with the evidence of the words: 0 to 1.4."""
+    missing = max(0.0, evidence.unfinished)
+    voice = held(evidence.final_pitch_st, evidence.final_voiced_ms)
+    return min(voice + _OPEN_HOLD * missing, 1 + _BEYOND_HOLD * missing**2)
+
+
+def start_ms(wait_ms: int, evidence: Evidence) -> int:
+    """Return the silence, in ms since the last voiced sample, after which work on the answer begins. Within the wait.
+
+    An answer that is ready before the turn is over is held. Starting earlier than `answer_ms` before the end of the
+    wait therefore saves nothing, and wastes a start each time the user goes on. An unknown `answer_ms` is taken for
+    long.
+    """
+    soonest_ms = min(_START_MS + _START_HELD_MS * stall(evidence) ** 2, _START_SHARE * wait_ms)
+    return round(soonest_ms if evidence.answer_ms is None else max(soonest_ms, wait_ms - evidence.answer_ms))
+
+
+# --- the built-in strategies ------------------------------------------------------------------
+
+
+class Silence:
+    """The strategy `silence`: exactly the silence that was set, whatever the evidence.
+
+    For clients that set `silence_duration_ms`, and wherever another strategy fails.
+    """
+
+    def __init__(self, silence_ms: int) -> None:
+        self.longest_ms = silence_ms
+
+    def decide(self, evidence: Evidence) -> Decision:
+        """Return the silence that was set, and a start within it."""
+        return Decision(start_ms(self.longest_ms, evidence), self.longest_ms)
+
+
+class Adaptive:
+    """The strategy `adaptive`: the less finished the user sounds, the longer the wait, 0.74 to 2.31 of `silence_ms`.
+
+    Other systems decide with one threshold and two waits. Here the wait is one continuous function of what is known:
+    how the speech ended, how the words end, how long this user's pauses are. A little more evidence changes the wait
+    by a little.
+    """
+
+    def __init__(self, silence_ms: int) -> None:
+        self._silence_ms = silence_ms
+        self.longest_ms = self._wait_ms(_MOST_UNFINISHED)
+
+    def decide(self, evidence: Evidence) -> Decision:
+        """Return the wait for this evidence, and a start within it."""
+        wait_ms = self._wait_ms(evidence)
+        return Decision(start_ms(wait_ms, evidence), wait_ms)
+
+    def _wait_ms(self, evidence: Evidence) -> int:
+        pitch_and_words = _HOLD_SHARE * (stall(evidence) ** 3 - UNKNOWN**3)
+        factor = 1 + pitch_and_words + _CLOSED_SHARE * min(0.0, evidence.unfinished)
+        pace = min(_PACE_SHARE * self._silence_ms, evidence.longest_pause_ms)
+        return round(max(factor * self._silence_ms, pace))
+
+
+BUILT_IN: Final[Strategies] = {ADAPTIVE: Adaptive, SILENCE: Silence}
+"""The strategies that need no entry point."""
+
+
+# --- a session's strategy ---------------------------------------------------------------------
+
+
+class _Impossible(Exception):
+    """Raised for a decision that no turn can follow; the text has no words of the user."""
+
+
+class SupervisedStrategy:
+    """The strategy that the session's settings name, made anew when they change."""
+
+    def __init__(self, context: TurnContext, strategies: Strategies) -> None:
+        self._context, self._strategies = context, strategies
+        self._made_for: tuple[str, int] | None = None
+        self._strategy: EndpointStrategy = Silence(context.settings.silence_ms)
+        self._longest_ms = 0
+        self._failed: set[str] = set()
+        """Names of strategies that have failed in this session: they are not tried again."""
+
+    @property
+    def longest_ms(self) -> int:
+        """Return the longest possible wait in ms, whatever the evidence."""
+        self._renew()
+        return self._longest_ms
+
+    def wait_ms(self) -> int:
+        """Return the wait in ms where nothing is known."""
+        return self.decide(NOTHING).audible_ms
+
+    def decide(self, evidence: Evidence) -> Decision:
+        """Return the strategy's decision, or that of `silence` once it has failed."""
+        self._renew()
+        decision = self._attempt(lambda: _checked(self._strategy.decide(evidence), self._longest_ms))
+        return self._strategy.decide(evidence) if decision is None else decision
+
+    def _renew(self) -> None:
+        settings = self._context.settings
+        requested = (settings.end_of_turn, settings.silence_ms)
+        if requested == self._made_for:
+            return
+        self._made_for = requested
+        self._fall_back()
+        if settings.end_of_turn not in self._failed and (made := self._attempt(self._made)) is not None:
+            self._strategy, self._longest_ms = made
+
+    def _made(self) -> tuple[EndpointStrategy, int]:
+        settings = self._context.settings
+        make = self._strategies.get(settings.end_of_turn)
+        if make is None:
+            raise _Impossible("expected the name of an installed strategy")
+        strategy = make(settings.silence_ms)
+        longest_ms = strategy.longest_ms
+        if type(longest_ms) is not int or not 0 <= longest_ms <= MAX_WAIT_MS:
+            raise _Impossible(f"longest_ms: expected whole ms from 0 to {MAX_WAIT_MS}, got {_formatted(longest_ms)}")
+        return strategy, longest_ms
+
+    def _attempt(self, work: Callable[[], _T]) -> _T | None:
+        """Return what the strategy does; None when it fails, after which `silence` is in its place."""
+        try:
+            return work()
+        except Exception as bug:
+            name = self._context.settings.end_of_turn
+            self._failed.add(name)
+            self._context.issue(NoteStrategyFailure(name, _cause(bug)))
+            self._fall_back()
+            return None
+
+    def _fall_back(self) -> None:
+        self._longest_ms = self._context.settings.silence_ms
+        self._strategy = Silence(self._longest_ms)
+
+
+def _checked(decision: object, longest_ms: int) -> Decision:
+    if not isinstance(decision, Decision):
+        raise _Impossible(f"expected a Decision, got {_formatted(decision)}")
+    for name in _STEPS:
+        value = getattr(decision, name)
+        if type(value) is not int and not (name == "final_ms" and value is None):
+            raise _Impossible(f"{name}: expected whole ms, got {_formatted(value)}")
+    if not 0 <= decision.start_ms <= decision.audible_ms <= longest_ms:
+        raise _Impossible(
+            f"expected 0 <= start_ms <= audible_ms <= {longest_ms}, got {decision.start_ms} and {decision.audible_ms}"
+        )
+    if decision.final_ms is not None and decision.final_ms < decision.audible_ms:
+        raise _Impossible(f"final_ms: expected at least audible_ms {decision.audible_ms}, got {decision.final_ms}")
+    return decision
+
+
+def _formatted(value: object) -> str:
+    """Return a number as it is, and of anything else only the type: its text may be the user's."""
+    return repr(value) if isinstance(value, int | float) else type(value).__name__
+
+
+def _cause(bug: Exception) -> str:
+    """Return what to report of a failure: never an exception's text, which may be the user's words."""
+    if isinstance(bug, _Impossible):
+        return str(bug)
+    at = bug.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    where = "" if at is None else f" in {at.tb_frame.f_code.co_filename.rpartition('/')[2]}, line {at.tb_lineno}"
+    return f"{type(bug).__name__}{where}"
