@@ -10,6 +10,7 @@ import pytest
 from voicepipe.auth.claims import Lock
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.field_locks import HIDEABLE, check_locks, check_reply, check_update, visible
+from voicepipe.protocol.ga import session_object
 from voicepipe.protocol.session_config import SessionConfig
 
 SESSION = SessionConfig.start(
@@ -75,9 +76,9 @@ def test_a_reply_with_what_is_not_locked_passes() -> None:
 def test_hidden_field_is_sent_empty_and_stored() -> None:
     locks = tuple(Lock(name, hidden=True) for name in HIDEABLE)
     session = SESSION.merged({"audio": {"input": {"transcription": {"model": "whisper-1", "prompt": "secret"}}}})
-    wire = visible(session, locks).to_wire()
+    wire = session_object(visible(session, locks))
     assert (wire["instructions"], wire["tools"], wire["audio"]["input"]["transcription"]) == ("", [], None)
-    assert session.to_wire()["instructions"] == "Be kind."
+    assert session_object(session)["instructions"] == "Be kind."
     assert visible(session, (Lock("instructions"),)) is session
 
 

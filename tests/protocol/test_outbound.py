@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from voicepipe.audio.g711 import decode_alaw, decode_mulaw
+from voicepipe.protocol.ga import session_object
 from voicepipe.protocol.inbound import Unreadable
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_types import AudioFormat, Transcription
@@ -193,7 +194,7 @@ def test_session_updated_carries_the_whole_session(sent: SentEventsOf) -> None:
     changed = sent.wire.config.merged({"type": "realtime", "instructions": "Be long."})
     (event,) = sent.take(sent.wire.updated(changed))
     assert event["type"] == "session.updated"
-    assert event["session"] == changed.to_wire()
+    assert event["session"] == session_object(changed)
 
 
 def test_every_event_id_is_unique(sent: SentEventsOf) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.extensions import Extensions
+from voicepipe.protocol.ga import session_object
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import AudioFormat, SemanticVad, ServerVad, Transcription
 from voicepipe.testing.strict_events import problems as shape_problems
@@ -21,7 +22,7 @@ NewConfig = Callable[..., SessionConfig]
 
 def shaped(config: SessionConfig) -> list[str]:
     """What a strict reader of `session.updated` finds wrong."""
-    return shape_problems({"type": "session.updated", "event_id": "e", "session": config.to_wire()})
+    return shape_problems({"type": "session.updated", "event_id": "e", "session": session_object(config)})
 
 
 def audio_input(**changes: Any) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def audio_input(**changes: Any) -> dict[str, Any]:
 
 def test_session_carries_every_field_from_the_start(config: SessionConfig) -> None:
     """Section 6: the whole session, nulls included, with both flags of turn_detection at their effective values."""
-    rendered = config.to_wire()
+    rendered = session_object(config)
     assert rendered == {
         "type": "realtime",
         "object": "realtime.session",
@@ -87,7 +88,7 @@ def test_turn_detection_is_replaced_as_a_whole(new_config: NewConfig) -> None:
 def test_turn_detection_null_or_false_turns_off(config: SessionConfig, off: object) -> None:
     """Section 5: pipecat writes `false`; the echo is null for both."""
     merged = config.merged(audio_input(turn_detection=off))
-    assert merged.to_wire()["audio"]["input"]["turn_detection"] is None
+    assert session_object(merged)["audio"]["input"]["turn_detection"] is None
     assert merged.turn_settings().detection == "none"
     assert shaped(merged) == []
 
@@ -112,7 +113,7 @@ def test_agents_language_stands_behind_the_clients(new_config: NewConfig) -> Non
 
 def test_noise_reduction_is_accepted_and_echoed(config: SessionConfig) -> None:
     merged = config.merged(audio_input(noise_reduction={"type": "near_field"}))
-    assert merged.to_wire()["audio"]["input"]["noise_reduction"] == {"type": "near_field"}
+    assert session_object(merged)["audio"]["input"]["noise_reduction"] == {"type": "near_field"}
     assert merged.merged(audio_input(noise_reduction=None)).noise_reduction is None
 
 
@@ -166,7 +167,7 @@ def test_tools_are_replaced_and_echoed_without_extras(config: SessionConfig) -> 
     parameters = {"type": "object", "properties": {"place": {"type": "string", "description": "wo? \u00fc"}}}
     tool = {"type": "function", "name": "get_weather", "description": "d", "parameters": parameters, "meta": 1}
     merged = config.merged({"type": "realtime", "tools": [tool, {"type": "function", "name": "bare"}]})
-    rendered = merged.to_wire()["tools"]
+    rendered = session_object(merged)["tools"]
     assert rendered[0] == {"type": "function", "name": "get_weather", "description": "d", "parameters": parameters}
     assert json.loads(merged.reply_settings().tools[1].parameters_json) == {"type": "object", "properties": {}}
     assert shaped(merged) == []
@@ -179,7 +180,7 @@ def test_tools_are_replaced_and_echoed_without_extras(config: SessionConfig) -> 
 def test_tool_choice_is_echoed(config: SessionConfig, choice: object, held: str) -> None:
     merged = config.merged({"tool_choice": choice})
     assert merged.reply_settings().tool_choice == held
-    assert merged.to_wire()["tool_choice"] == choice
+    assert session_object(merged)["tool_choice"] == choice
     assert shaped(merged) == []
 
 
@@ -189,12 +190,12 @@ def test_tool_choice_is_echoed(config: SessionConfig, choice: object, held: str)
 def test_audio_and_text_together_means_audio(config: SessionConfig, modalities: object, audible: bool) -> None:
     merged = config.merged({"output_modalities": modalities})
     assert merged.reply_settings().audible is audible
-    assert merged.to_wire()["output_modalities"] == (["audio"] if audible else ["text"])
+    assert session_object(merged)["output_modalities"] == (["audio"] if audible else ["text"])
 
 
 def test_max_output_tokens_is_a_number_or_inf(config: SessionConfig) -> None:
     limited = config.merged({"max_output_tokens": 200})
-    assert limited.to_wire()["max_output_tokens"] == 200
+    assert session_object(limited)["max_output_tokens"] == 200
     assert limited.merged({"max_output_tokens": "inf"}).reply_settings().max_output_tokens is None
 
 
@@ -206,7 +207,7 @@ def test_voice_may_be_an_object(config: SessionConfig) -> None:
 
 def test_model_cannot_change(config: SessionConfig) -> None:
     """Section 5: it is accepted, and the echo is the effective one."""
-    assert config.merged({"type": "realtime", "model": "gpt-realtime"}).to_wire()["model"] == "default"
+    assert session_object(config.merged({"type": "realtime", "model": "gpt-realtime"}))["model"] == "default"
 
 
 def test_unknown_and_ignored_fields_are_silent(config: SessionConfig) -> None:
@@ -225,16 +226,16 @@ def test_unknown_and_ignored_fields_are_silent(config: SessionConfig) -> None:
         "never_published": {"a": []},
     }
     merged = config.merged(update)
-    assert merged.to_wire()["tracing"] == "auto"
+    assert session_object(merged)["tracing"] == "auto"
     assert merged.reply_settings().temperature == 0.6
     assert shaped(merged) == []
 
 
 def test_tracing_object_is_echoed(config: SessionConfig) -> None:
     merged = config.merged({"tracing": {"workflow_name": "w", "group_id": "g", "metadata": {"a": 1}}})
-    assert merged.to_wire()["tracing"] == {"workflow_name": "w", "group_id": "g"}
+    assert session_object(merged)["tracing"] == {"workflow_name": "w", "group_id": "g"}
     assert shaped(merged) == []
-    assert merged.merged({"tracing": None}).to_wire()["tracing"] is None
+    assert session_object(merged.merged({"tracing": None}))["tracing"] is None
 
 
 def test_opt_in_is_merged_by_name(config: SessionConfig) -> None:
@@ -262,7 +263,7 @@ def test_wrong_opt_in_names_its_field(config: SessionConfig, wrong: object, fiel
 
 def test_transcription_session_has_no_output(config: SessionConfig) -> None:
     merged = config.merged({"type": "transcription", "audio": {"input": {"transcription": {"model": "m"}}}})
-    rendered = merged.to_wire()
+    rendered = session_object(merged)
     assert rendered["object"] == "realtime.transcription_session"
     assert not {"model", "tools", "output_modalities"} & rendered.keys()
     assert "output" not in rendered["audio"]

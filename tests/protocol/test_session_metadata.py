@@ -8,6 +8,7 @@ from voicepipe.auth.claims import Lock
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.extensions import echo
 from voicepipe.protocol.field_locks import check_locks, check_update
+from voicepipe.protocol.ga import session_object
 from voicepipe.protocol.session_config import SessionConfig
 
 PLAIN = SessionConfig.start(session_id="sess_1", model="default", voice="heart", instructions="", expires_at=9)
@@ -20,14 +21,14 @@ def with_metadata(value: object, session: SessionConfig = PLAIN) -> SessionConfi
 def test_they_reach_the_turns_and_are_echoed() -> None:
     session = with_metadata({"user_tier": "gold", "country": "at"})
     assert session.turn_settings().metadata == (("user_tier", "gold"), ("country", "at"))
-    rendered = echo(session.to_wire(), session.extensions)
+    rendered = echo(session_object(session), session.extensions)
     assert rendered["providerData"]["voicepipe"]["metadata"] == {"user_tier": "gold", "country": "at"}
     assert with_metadata(None, session).turn_settings().metadata == ()
 
 
 def test_metadata_is_not_echoed_without_opt_in() -> None:
     session = PLAIN.merged({"providerData": {"voicepipe": {"resume": True}}})
-    assert "metadata" not in echo(session.to_wire(), session.extensions)["providerData"]["voicepipe"]
+    assert "metadata" not in echo(session_object(session), session.extensions)["providerData"]["voicepipe"]
 
 
 @pytest.mark.parametrize("value", [[], "gold", {"a": 1}, {"a": "b" * 513}, {str(i): "x" for i in range(17)}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from voicepipe.config.settings import AgentSettings
 from voicepipe.ports.endpointing import strategy_named
+from voicepipe.protocol.ga import session_object
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.grant import SessionGrant
 from voicepipe.telemetry.advice import setting_for
@@ -39,7 +40,7 @@ def test_an_agent_waits_while_the_user_sounds_unfinished() -> None:
     """By default; never less than its silence, which is what the client is shown."""
     config = config_of(AgentSettings(), GRANT)
     assert waits(config) == (531, 720, 1_663)
-    detection = config.to_wire()["audio"]["input"]["turn_detection"]
+    detection = session_object(config)["audio"]["input"]["turn_detection"]
     assert (detection["type"], detection["silence_duration_ms"]) == ("server_vad", 500)
 
 

@@ -7,17 +7,18 @@ from dataclasses import replace
 from typing import Final
 
 from voicepipe.protocol.dialect import ResponseView
-from voicepipe.protocol.ga import item_object, usage_object
-from voicepipe.protocol.json_fields import JsonObject
-from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.session_types import FormatName
-from voicepipe.protocol.session_wire import (
+from voicepipe.protocol.ga import (
+    item_object,
     max_tokens,
     noise_reduction_object,
     tool_object,
     transcription_object,
     turn_detection_object,
+    usage_object,
 )
+from voicepipe.protocol.json_fields import JsonObject
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.protocol.session_types import FormatName
 from voicepipe.turn.conversation import InputImage, Item, Message
 
 _NAMES: Final[Mapping[str, str | None]] = {

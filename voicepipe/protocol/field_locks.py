@@ -11,6 +11,7 @@ from voicepipe.auth.claims import Lock
 from voicepipe.auth.token_limits import broken_locks
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.extensions import echo
+from voicepipe.protocol.ga import session_object
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.turn.settings import ReplySettings
@@ -89,7 +90,7 @@ def visible(session: SessionConfig, locks: Locks) -> SessionConfig:
 
 def _whole(session: SessionConfig) -> JsonObject:
     """Return the session including the fields beyond the published ones."""
-    return echo(session.to_wire(), session.extensions)
+    return echo(session_object(session), session.extensions)
 
 
 def _has(session: JsonObject, path: list[str]) -> bool:

@@ -5,12 +5,21 @@ A null is sent only where strict readers allow one; elsewhere the key is left ou
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from voicepipe.protocol.dialect import ResponseView, Usage
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.session_wire import format_object, max_tokens, modalities
+from voicepipe.protocol.session_types import (
+    PCM_HZ,
+    AudioFormat,
+    NoiseReduction,
+    SemanticVad,
+    ServerVad,
+    Transcription,
+    TurnDetection,
+)
 from voicepipe.turn.conversation import (
     FunctionCall,
     FunctionOutput,
@@ -23,6 +32,7 @@ from voicepipe.turn.conversation import (
     OutputText,
     Part,
 )
+from voicepipe.turn.settings import Tool
 
 MAX_IMAGE_URL_CHARS: Final = 65_536
 """A longer image is acknowledged without its `image_url`: some clients close on a frame above 1 MiB."""
@@ -39,7 +49,7 @@ class Ga:
 
     def session(self, config: SessionConfig) -> JsonObject:
         """Return the complete `session` object."""
-        return config.to_wire()
+        return session_object(config)
 
     def item(self, item: Item) -> JsonObject:
         """Return an item of the conversation, without the bytes of its audio."""
@@ -63,6 +73,109 @@ class Ga:
 
 
 GA: Final = Ga()
+
+
+# --- the session ------------------------------------------------------------------------------
+
+
+def session_object(config: SessionConfig) -> JsonObject:
+    """Return the complete `session` object.
+
+    Every key is there, null where nothing is set: clients compute from this echo.
+    """
+    audio_input = {
+        "format": format_object(config.input_format),
+        "transcription": transcription_object(config.transcription),
+        "noise_reduction": noise_reduction_object(config.noise_reduction),
+        "turn_detection": turn_detection_object(config.turn_detection),
+    }
+    if config.kind == "transcription":
+        return _named(config, "realtime.transcription_session", {"audio": {"input": audio_input}})
+    audio_output = {"format": format_object(config.output_format), "voice": config.voice, "speed": config.speed}
+    rendered = {
+        "model": config.model,
+        "output_modalities": modalities(config.audible),
+        "instructions": config.instructions,
+        "audio": {"input": audio_input, "output": audio_output},
+        "tools": [tool_object(tool) for tool in config.tools],
+        "tool_choice": tool_choice_object(config.tool_choice),
+        "max_output_tokens": max_tokens(config.max_output_tokens),
+        "tracing": dict(config.tracing) if isinstance(config.tracing, tuple) else config.tracing,
+        "truncation": "auto",
+        "prompt": None,
+    }
+    return _named(config, "realtime.session", rendered)
+
+
+def _named(config: SessionConfig, kind: str, rendered: JsonObject) -> JsonObject:
+    head = {"type": config.kind, "object": kind, "id": config.session_id}
+    return {**head, **rendered, "include": None, "expires_at": config.expires_at}
+
+
+def modalities(audible: bool) -> list[str]:
+    """Return the modalities of an answer."""
+    return ["audio"] if audible else ["text"]
+
+
+def max_tokens(limit: int | None) -> int | str:
+    """Return a limit as clients read it: a number or `inf`."""
+    return "inf" if limit is None else limit
+
+
+def tool_choice_object(choice: str) -> JsonObject | str:
+    """Return which function must be called: a mode, or an object that names one."""
+    return choice if choice in ("auto", "none", "required") else {"type": "function", "name": choice}
+
+
+def format_object(form: AudioFormat) -> JsonObject:
+    """Return a format; only pcm names its rate."""
+    return {"type": form.name, "rate": PCM_HZ} if form.name == "audio/pcm" else {"type": form.name}
+
+
+def tool_object(tool: Tool) -> JsonObject:
+    """Return a function that the agent may call, without any other fields that the client wrote."""
+    parameters = json.loads(tool.parameters_json)
+    return {"type": "function", "name": tool.name, "description": tool.description, "parameters": parameters}
+
+
+def transcription_object(transcription: Transcription | None) -> JsonObject | None:
+    """Return the client's transcription settings; null when it is off."""
+    if transcription is None:
+        return None
+    given = {"model": transcription.model, "language": transcription.language, "prompt": transcription.prompt}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def noise_reduction_object(kind: NoiseReduction | None) -> JsonObject | None:
+    """Return the client's noise reduction; null when it is off."""
+    return None if kind is None else {"type": kind}
+
+
+def turn_detection_object(detection: TurnDetection | None) -> JsonObject | None:
+    """Return how turns are detected, always with both flags: whether a client cancels by itself depends on an explicit
+    true.
+    """
+    match detection:
+        case None:
+            return None
+        case ServerVad():
+            kind: JsonObject = {
+                "type": "server_vad",
+                "threshold": detection.threshold,
+                "prefix_padding_ms": detection.prefix_padding_ms,
+                "silence_duration_ms": detection.silence_duration_ms,
+                "idle_timeout_ms": detection.idle_timeout_ms,
+            }
+        case SemanticVad():
+            kind = {"type": "semantic_vad", "eagerness": detection.eagerness}
+    return {
+        **kind,
+        "create_response": detection.create_response,
+        "interrupt_response": detection.interrupt_response,
+    }
+
+
+# --- items and usage --------------------------------------------------------------------------
 
 
 def item_object(item: Item, names: dict[str, str]) -> JsonObject:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from voicepipe.protocol.extensions import Extensions
-from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.session_types import (
     ADAPTIVE_MIDDLE,
     DEFAULT_PADDING_MS,
@@ -22,16 +21,6 @@ from voicepipe.protocol.session_types import (
     TurnDetection,
 )
 from voicepipe.protocol.session_update import requested_changes
-from voicepipe.protocol.session_wire import (
-    format_object,
-    max_tokens,
-    modalities,
-    noise_reduction_object,
-    tool_choice_object,
-    tool_object,
-    transcription_object,
-    turn_detection_object,
-)
 from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE
 from voicepipe.turn.settings import InterruptionMode, ReplySettings, SilenceSetBy, Tool, TurnSettings
 
@@ -127,38 +116,6 @@ class SessionConfig:
             found["extensions"] = replace(self.extensions or Extensions(interruption=self.interruption), **changed)
         before = self.listening_only() if found.get("kind", self.kind) != self.kind == "realtime" else self
         return replace(before, **found)
-
-    def to_wire(self) -> JsonObject:
-        """Return the complete `session` object of the published events.
-
-        Every key is there, null where nothing is set: clients compute from this echo.
-        """
-        audio_input = {
-            "format": format_object(self.input_format),
-            "transcription": transcription_object(self.transcription),
-            "noise_reduction": noise_reduction_object(self.noise_reduction),
-            "turn_detection": turn_detection_object(self.turn_detection),
-        }
-        if self.kind == "transcription":
-            return self._named("realtime.transcription_session", {"audio": {"input": audio_input}})
-        audio_output = {"format": format_object(self.output_format), "voice": self.voice, "speed": self.speed}
-        rendered = {
-            "model": self.model,
-            "output_modalities": modalities(self.audible),
-            "instructions": self.instructions,
-            "audio": {"input": audio_input, "output": audio_output},
-            "tools": [tool_object(tool) for tool in self.tools],
-            "tool_choice": tool_choice_object(self.tool_choice),
-            "max_output_tokens": max_tokens(self.max_output_tokens),
-            "tracing": dict(self.tracing) if isinstance(self.tracing, tuple) else self.tracing,
-            "truncation": "auto",
-            "prompt": None,
-        }
-        return self._named("realtime.session", rendered)
-
-    def _named(self, kind: str, rendered: JsonObject) -> JsonObject:
-        head = {"type": self.kind, "object": kind, "id": self.session_id}
-        return {**head, **rendered, "include": None, "expires_at": self.expires_at}
 
     def reply_settings(self) -> ReplySettings:
         """Return the settings of a reply without overrides."""

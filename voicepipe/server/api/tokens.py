@@ -14,6 +14,7 @@ from voicepipe.auth.scopes import REALTIME, TURNS
 from voicepipe.clock import unix_s
 from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
 from voicepipe.errors import ProtocolError
+from voicepipe.protocol.ga import session_object
 from voicepipe.server.authenticate import OPEN_PROJECT, Principal
 from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT, ServerContext
@@ -119,7 +120,7 @@ async def mint_secret(principal: Principal, requested: SecretRequest, context: S
 
 
 def _plain(minted: Minted) -> dict[str, Any]:
-    return {"value": minted.value, "expires_at": minted.expires_at, "session": minted.session.to_wire()}
+    return {"value": minted.value, "expires_at": minted.expires_at, "session": session_object(minted.session)}
 
 
 def _json(body: object) -> web.Response:
