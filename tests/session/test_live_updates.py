@@ -15,12 +15,10 @@ from voicepipe.turn import record_builder
 class Watcher:
     """A subscriber of a scenario's turns, or a client without subscription; it looks after every verb."""
 
-    def __init__(self, scenario: Scenario, *, watches: bool = True) -> None:
-        self.scenario, self.watches = scenario, watches
+    def __init__(self, scenario: Scenario, *, is_watched: bool = True) -> None:
+        self.scenario, self.is_watched = scenario, is_watched
         self.sent: list[a.Notification] = []
-        self._turn_observer = TurnObserver(
-            scenario.driver.core, is_watched=lambda: self.watches, notify=self.sent.append
-        )
+        self._turn_observer = TurnObserver(scenario.driver.core, self, self.sent.append)
 
     def see(self, *verbs: Callable[[], object]) -> None:
         """Let these happen, each looked at."""
@@ -51,17 +49,17 @@ def test_subscriber_gets_each_update_once() -> None:
 
 def test_late_subscriber_gets_the_turn_so_far() -> None:
     """And one who leaves and comes back as well."""
-    watcher = Watcher(Scenario(), watches=False)
+    watcher = Watcher(Scenario(), is_watched=False)
     says, answers, passes = whole_turn(watcher.scenario)
     watcher.see(says)
     assert watcher.sent == []
-    watcher.watches = True
+    watcher.is_watched = True
     watcher.see(answers)
     before = watcher.marks()
-    watcher.watches = False
+    watcher.is_watched = False
     watcher.see(lambda: watcher.scenario.passes(10))
     watcher.sent.clear()
-    watcher.watches = True
+    watcher.is_watched = True
     watcher.see(lambda: watcher.scenario.passes(10))
     assert watcher.marks().items() >= before.items()
     watcher.see(passes)
@@ -82,7 +80,7 @@ def test_ended_turn_gets_no_updates() -> None:
 
 def test_no_record_is_made_without_subscribers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cost of a look is a question."""
-    watcher = Watcher(Scenario(), watches=False)
+    watcher = Watcher(Scenario(), is_watched=False)
     verbs = whole_turn(watcher.scenario)
     for verb in verbs:
         verb()
@@ -96,7 +94,7 @@ def test_subscribers_do_not_change_the_core() -> None:
     """So a journal replays."""
     stories = Scenario(), Scenario()
     for scenario, watches in zip(stories, (True, False), strict=True):
-        watcher = Watcher(scenario, watches=watches)
+        watcher = Watcher(scenario, is_watched=watches)
         watcher.see(*whole_turn(scenario))
     watched, unwatched = (scenario.driver.commands for scenario in stories)
     assert watched == unwatched

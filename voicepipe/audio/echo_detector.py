@@ -104,7 +104,7 @@ class EchoDetector:
 
     def stops(self, now_ms: int) -> None:
         """Drop the audio that would have played after this instant."""
-        self._rest = silence(0)
+        self._rest = self._rest[:0]
         self._ends_ms = min(self._ends_ms, now_ms)
         while self._said and self._said[-1][0] >= now_ms:
             self._said.pop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from voicepipe.ports.model import Model
 from voicepipe.ports.synthesizer import Synthesizer
@@ -50,13 +51,21 @@ def _unwatched(on_stall: OnStall) -> Callable[[], None]:
     return lambda: None
 
 
-def _never_watched() -> bool:
-    """Return False: no marks of running turns are reported."""
-    return False
+class LiveSubscribers(Protocol):
+    """The subscribers outside the session that follow its turns live."""
+
+    is_watched: bool
+    """Whether there are any now."""
+
+
+class NoSubscribers:
+    """No marks of running turns are reported."""
+
+    is_watched = False
 
 
 def _discard(what: Notification) -> None:
-    """Do nothing; never called while `is_watched` returns False."""
+    """Do nothing; never called while there are no subscribers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +96,8 @@ class SessionHooks:
     subscribe_stalls: Callable[[OnStall], Callable[[], None]] = _unwatched
     """Subscribe to delays of the event loop; the returned function ends the subscription."""
 
-    is_watched: Callable[[], bool] = _never_watched
-    """Return whether a subscriber outside the session follows its turns live."""
+    live: LiveSubscribers = field(default_factory=NoSubscribers)
+    """The subscribers outside the session that follow its turns live."""
 
     publish_live: Callable[[Notification], None] = _discard
     """Send a mark, a verdict or an action to the live subscribers."""

@@ -22,7 +22,9 @@ class Preparation:
     def __init__(self, voices: Voices) -> None:
         self._voices = voices
         self._requested = asyncio.Event()
-        self._n_made = 0
+        self.n_made = 0
+        """Changes of voice that were prepared since the latest turn with an LLM request."""
+
         self._was_refused = False
 
     def want(self) -> None:
@@ -33,7 +35,7 @@ class Preparation:
         """Process a turn's record: a turn with an LLM request pays for more preparations."""
         if record.outcome is None or not any(stage == "llm" for stage, _ in record.providers):
             return
-        self._n_made = 0
+        self.n_made = 0
         if self._was_refused:
             self.want()
 
@@ -58,7 +60,7 @@ class Preparation:
         self._requested.clear()
         if not self._voices.lacks():
             return
-        self._was_refused = self._n_made >= MOST_BETWEEN_TURNS
+        self._was_refused = self.n_made >= MOST_BETWEEN_TURNS
         if not self._was_refused:
-            self._n_made += 1
+            self.n_made += 1
             await self._voices.prepare()

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
@@ -37,7 +37,7 @@ from voicepipe.session.session_voice import Voices
 from voicepipe.session.shutdown import GOING_AWAY, INTERNAL_ERROR, Ending, EndingOrders
 from voicepipe.session.socket import ClientSocket
 from voicepipe.session.transcription import SessionTranscription
-from voicepipe.telemetry.isolation import IsolatedJournal, isolated
+from voicepipe.telemetry.isolation import IsolatedJournal
 from voicepipe.telemetry.journal.port import NO_JOURNAL
 from voicepipe.telemetry.log import log_crash
 from voicepipe.telemetry.record_json import record_plain
@@ -55,6 +55,8 @@ UPDATE_EVENTS: Final = 4
 
 LAST_WORD_S = 2.0
 """How long a last event may take to leave before the connection is closed."""
+
+_Report = TypeVar("_Report")
 
 
 class _ConnectionClosed(Exception):
@@ -124,7 +126,7 @@ class Session:
             post=post,
         )
         self._resumption = Resumption(self._wire, self._audio_input, post)
-        self._turn_observer = TurnObserver(self._core, is_watched=hooks.is_watched, notify=hooks.publish_live)
+        self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._broken: asyncio.Event = asyncio.Event()
@@ -321,7 +323,8 @@ class Session:
                 commands = self._core.handle(event, now_ms)
                 if self._journal is not None:
                     self._journal.note(now_ms, event, commands)
-                self._turn_observer.follow(now_ms)
+                if self._hooks.live.is_watched or self._turn_observer.followed:
+                    self._turn_observer.follow(now_ms)
                 for command in commands:
                     self._do(command)
                 events.popleft()
@@ -368,14 +371,11 @@ class Session:
             case c.KeepRecord(record):
                 self._keep(record)
             case c.NoteStuck():
-                with isolated("telemetry"):
-                    self._hooks.note_stuck(command)
+                self._report("telemetry", self._hooks.note_stuck, command)
             case c.NoteStrategyFailure():
-                with isolated("telemetry"):
-                    self._hooks.note_strategy_failure(command)
+                self._report("telemetry", self._hooks.note_strategy_failure, command)
             case c.NoteOverrun():
-                with isolated("telemetry"):
-                    self._hooks.note_overrun(command)
+                self._report("telemetry", self._hooks.note_overrun, command)
 
     def _announce(self, what: a.Notification) -> None:
         frames = self._wire.render(redacted_notification(what) if self.grant.veiled else what)
@@ -386,14 +386,22 @@ class Session:
         self._put(frames)
 
     def _keep(self, record: TurnRecord) -> None:
-        self._preparation.note(record)
-        with isolated("records"):
-            self._hooks.keep_record(record)
+        if self._preparation.n_made:
+            self._preparation.note(record)
+        self._report("records", self._hooks.keep_record, record)
         extensions = self._config.extensions
         if extensions is not None and extensions.turn_events and record.outcome is not None:
-            visible = redacted_record(record) if self.grant.veiled else record
-            with isolated("records"):
-                self._put(self._wire.turn_over(record_plain(visible)))
+            self._report("records", self._send_record, record)
+
+    def _send_record(self, record: TurnRecord) -> None:
+        self._put(self._wire.turn_over(record_plain(redacted_record(record) if self.grant.veiled else record)))
+
+    def _report(self, what: str, take: Callable[[_Report], None], report: _Report) -> None:
+        """Give a report to an observer. One that fails is logged, and the session continues."""
+        try:
+            take(report)
+        except Exception as bug:
+            log_crash(what, bug)
 
     def _put(self, frames: Frames) -> None:
         for frame in frames:

@@ -115,11 +115,8 @@ class Feed:
         self._recent: deque[FeedEvent] = deque(maxlen=recent)  # full: the oldest is forgotten
         self._most_waiting = most_waiting
         self._readers: set[Reader] = set()  # bounded by MOST_READERS: one more is refused
-
-    @property
-    def is_watched(self) -> bool:
-        """Return whether there are readers."""
-        return bool(self._readers)
+        self.is_watched = False
+        """Whether there are readers: an attribute, since each event of each session looks at it."""
 
     @property
     def n_readers(self) -> int:
@@ -162,10 +159,12 @@ class Feed:
         for event in missed:
             reader.offer(event)
         self._readers.add(reader)
+        self.is_watched = True
         try:
             yield reader
         finally:
             self._readers.discard(reader)
+            self.is_watched = bool(self._readers)
             self._dropped += reader.lost
 
     def _check_room(self, token: str) -> None:

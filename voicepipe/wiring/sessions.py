@@ -141,7 +141,7 @@ class Sessions:
             show=partial(visible, locks=grant.locks),
             open_journal=partial(self._journals.open, agent=grant.agent, project=grant.project),
             subscribe_stalls=self._loop.listen,
-            is_watched=lambda: self._feed.is_watched,
+            live=self._feed,
             publish_live=partial(_publish_live, self._feed, grant),
         )
 
