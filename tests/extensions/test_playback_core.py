@@ -201,7 +201,7 @@ def test_report_of_an_unknown_item_is_ignored() -> None:
     other.creates()
     assert other.reports(100) == []  # nothing was sent yet
     assert before.keys() == scenario.driver.records.keys()
-    assert scenario.driver.core.illegal_moves == other.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == other.driver.illegal_moves == []
     assert commands  # the first of the two was cut, and is stored anew
 
 
@@ -239,7 +239,7 @@ def test_a_lying_client_harms_only_its_own_record(
     assert other.outcome == "completed"
     assert other.latency_source == "estimated"
     assert other.played_text == TEXT
-    assert scenario.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == []
 
 
 @settings(max_examples=150, deadline=None)

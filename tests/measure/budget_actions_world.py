@@ -14,7 +14,7 @@ from voicepipe.turn.clauses import ClauseSplitter
 from voicepipe.turn.core import Core
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings, TurnSettings
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import Agent, User, illegal_moves
 
 QUESTION: Final = "What time is it in the capital?"
 QUESTION_MS: Final = 1_500
@@ -91,6 +91,9 @@ class Stage:
         self._replies: dict[tuple[int, int], _Reply] = {}
         self._utterance = self._flush = 0
         self.records: dict[str, TurnRecord] = {}
+        self.illegal_moves: list[str] = []
+        """The core's moves that the transition table does not name; expected empty."""
+
         self.n_calls = 0
         """Number of requests to models."""
 
@@ -104,11 +107,6 @@ class Stage:
             while self._busy() or self._due:
                 self._go_on()
             self._now_ms += BETWEEN_MS
-
-    @property
-    def illegal_moves(self) -> list[str]:
-        """Return the core's moves against its table; expected empty."""
-        return self._core.illegal_moves
 
     # --- the user ---------------------------------------------------------------------------
 
@@ -138,7 +136,9 @@ class Stage:
             self._happen(event)
 
     def _post(self, event: e.Event) -> None:
-        for command in self._core.handle(event, self._now_ms):
+        commands = self._core.handle(event, self._now_ms)
+        self.illegal_moves += illegal_moves(self._core.transitions.moves)
+        for command in commands:
             self._do(command)
 
     def _do(self, command: c.Command) -> None:

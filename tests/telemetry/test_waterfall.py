@@ -10,8 +10,7 @@ from rich.console import Console
 from voicepipe.cli.turn_chart import TurnChart
 from voicepipe.telemetry.waterfall import Span, Wait, waterfall
 from voicepipe.testing.records import MARKS, turn_record
-from voicepipe.turn.record.attribution import DEPENDS_ON
-from voicepipe.turn.record.loop_stalls import with_stalls
+from voicepipe.turn.record.attribution import DEPENDS_ON, with_stalls
 from voicepipe.turn.record.values import ModelAttempt, Speculation, TurnCost, TurnRecord
 
 HELD = (

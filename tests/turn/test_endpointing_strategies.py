@@ -81,7 +81,7 @@ def test_a_user_who_goes_on_after_an_irrevocable_end_begins_another_turn(final_m
         (record.turn, record.outcome, record.reason) for record in scenario.driver.records.values() if record.outcome
     ]
     assert over == ([(1, "abandoned", "turn_detected")] if n_turns == 2 else [])
-    assert scenario.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == []
 
 
 def test_an_irrevocable_end_is_answered_though_its_words_come_late() -> None:

@@ -50,7 +50,7 @@ def test_silence_is_committed_and_answered(answered: Scenario) -> None:
     answered.passes(600)
     record = max(answered.driver.records.values(), key=lambda record: record.turn)
     assert (record.cause, record.outcome) == ("idle", "completed")
-    assert answered.driver.core.illegal_moves == []
+    assert answered.driver.illegal_moves == []
 
 
 def test_the_time_counts_from_the_end_of_the_sound(answered: Scenario) -> None:

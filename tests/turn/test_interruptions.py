@@ -186,7 +186,7 @@ def test_noise_does_not_block_the_agent() -> None:
     scenario.passes(1_500)
     assert scenario.outcomes()[0] == ("completed", "")
     assert scenario.driver.core.user.state is User.SPEAKING
-    assert scenario.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == []
 
 
 def test_noise_without_words_is_put_away() -> None:

@@ -16,10 +16,10 @@ from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.budget_action_settings import BudgetActionSettings
+from voicepipe.turn.context import Due, Timer
 from voicepipe.turn.conversation import InputText, Message
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
 from voicepipe.turn.states import Agent, User
-from voicepipe.turn.timers import Due, Timer
 
 CLAUSE = "One two three four five."
 ALONE = """
@@ -282,7 +282,7 @@ def play(
 def test_no_event_order_makes_an_illegal_move(plot: list[tuple[int, str, int]], core: CoreSettings) -> None:
     """No unlawful move, no second end, no output of a stopped reply; every turn's parts sum to its total."""
     world = play(plot, core)
-    assert world.driver.core.illegal_moves == []
+    assert world.driver.illegal_moves == []
     assert world.driver.core.n_stuck == 0
     for record in world.driver.records.values():
         if record.outcome == "completed" and record.total_ms is not None and record.latency_source != "none":
@@ -307,7 +307,7 @@ def test_every_turn_ends_within_its_deadlines(plot: list[tuple[int, str, int]], 
     assert not driver.core.context.timers.due, "no deadline is left behind"
     assert not driver.core.undecided, "whose the floor is has been said"
     assert driver.core.n_stuck == 0, "a deadline ended it, not the last resort"
-    assert driver.core.illegal_moves == []
+    assert driver.illegal_moves == []
     for record in driver.records.values():
         assert record.outcome is not None
         assert record.outcome == "completed" or record.reason
@@ -324,7 +324,7 @@ def test_leaving_ends_everything_at_once(plot: list[tuple[int, str, int]], core:
     assert len(world.driver.records) == n_turns, "every turn has a record"
     assert all(record.outcome is not None for record in world.driver.records.values())
     assert world.driver.at(world.driver.now_ms + 60_000, e.SpeechStarted(0, 0)) == []
-    assert world.driver.core.illegal_moves == []
+    assert world.driver.illegal_moves == []
 
 
 FILLED_TWICE = [

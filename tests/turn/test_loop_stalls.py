@@ -11,7 +11,7 @@ from voicepipe.testing.attribution import problems
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.testing.scenario import STEP_MS, Scenario
 from voicepipe.turn.commands import NoteOverrun
-from voicepipe.turn.record.loop_stalls import AFTERMATH_MS, MOST, REMEMBERED, with_stalls
+from voicepipe.turn.record.attribution import AFTERMATH_MS, MOST, REMEMBERED, with_stalls
 from voicepipe.turn.record.values import Breach, StageSpan, TurnRecord
 from voicepipe.turn.settings import BudgetLimits
 

@@ -12,10 +12,10 @@ import pytest
 from tests import docs
 from voicepipe.errors import ConfigError
 from voicepipe.turn import events as e
-from voicepipe.turn.context import TurnContext
+from voicepipe.turn.context import Due, Timer, Transitions, TurnContext
 from voicepipe.turn.endpointing.strategies import Silence
 from voicepipe.turn.endpointing.strategy import NOTHING
-from voicepipe.turn.playback import Playback
+from voicepipe.turn.responses import Playback
 from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings
 from voicepipe.turn.states import (
     AGENT_TRANSITIONS,
@@ -23,12 +23,11 @@ from voicepipe.turn.states import (
     Agent,
     OverlapState,
     SpeechEnd,
-    Transitions,
     User,
     diagram,
+    illegal_moves,
     may_follow,
 )
-from voicepipe.turn.timers import Due, Timer
 
 # --- settings -------------------------------------------------------------------------------------
 
@@ -114,12 +113,12 @@ def test_only_an_earlier_deadline_sets_the_alarm_again() -> None:
 # --- the law --------------------------------------------------------------------------------------
 
 
-def test_illegal_move_is_counted() -> None:
+def test_illegal_move_is_found() -> None:
     """And carried out: our bug must not hold up a call."""
     transitions = Transitions()
     transitions.event = e.SpeechPaused
     assert transitions.move(User.QUIET, User.ENDED) is User.ENDED
-    assert transitions.illegal_moves == ["user quiet -> ended by SpeechPaused"]
+    assert illegal_moves(transitions.moves) == ["user quiet -> ended by SpeechPaused"]
     assert may_follow(Agent.IDLE, e.SpeechPaused) == frozenset()
 
 

@@ -14,7 +14,13 @@ from voicepipe.turn.settings import CoreSettings
 
 
 class ThoroughCore(Core):
-    """Runs every pass after every event."""
+    """Runs every pass after every event, whatever the state."""
+
+    def _is_answering(self) -> bool:
+        return True
+
+    def _may_be_idle(self) -> bool:
+        return True
 
     def _follow(self, after: After, now_ms: int) -> None:
         self.transitions.changed = self.context.timers.changed = True

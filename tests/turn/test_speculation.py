@@ -187,7 +187,7 @@ def test_a_turn_that_ends_without_an_early_start_is_answered() -> None:
     scenario.pauses()
     scenario.transcribes()
     assert names(scenario.stops()).count("StartReply") == 1
-    assert scenario.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == []
 
 
 # --- what is used ---------------------------------------------------------------------------------

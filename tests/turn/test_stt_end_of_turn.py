@@ -23,7 +23,7 @@ def test_stt_final_starts_the_reply_before_the_vad_pause() -> None:
     scenario.sound()
     assert scenario.driver.core.agent.state is Agent.READY
     assert "OpenGate" in names(scenario.stops())
-    assert scenario.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == []
 
 
 def test_continued_speech_revokes_the_stt_end() -> None:
@@ -39,7 +39,7 @@ def test_continued_speech_revokes_the_stt_end() -> None:
     scenario.stops()
     assert scenario.driver.core.user.turn is not None
     assert scenario.driver.core.user.turn.question.text == "What time is it?"
-    assert scenario.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == []
 
 
 def test_more_words_start_the_reply_again() -> None:
@@ -50,7 +50,7 @@ def test_more_words_start_the_reply_again() -> None:
     assert names(scenario.ends_it("What time is it?")) == ["StopReply", "StartReply"]
     scenario.pauses()
     scenario.transcribes("What time is it?")
-    assert scenario.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == []
 
 
 def test_its_word_counts_for_nothing_without_leave_to_guess() -> None:
@@ -73,7 +73,7 @@ def test_guesses_are_few() -> None:
     scenario.pauses()
     scenario.transcribes("and so on")
     assert "StartReply" in names(scenario.stops())
-    assert scenario.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == []
 
 
 def test_a_commit_while_in_doubt_counts_as_speech() -> None:
@@ -90,4 +90,4 @@ def test_a_commit_while_in_doubt_counts_as_speech() -> None:
     record = scenario.driver.records["turn_s_0001"]
     assert attribution.VOICED_LAST in dict(record.marks)
     assert record.outcome == "completed"
-    assert scenario.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == []

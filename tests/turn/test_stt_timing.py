@@ -79,7 +79,7 @@ def test_a_late_text_with_other_words_revises_the_turn_while_nothing_is_audible(
         "ResponseStarted",
     ]
     assert (scenario.started()[-1].turn, scenario.started()[-1].revision) == (4, 1)
-    assert scenario.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == []
 
 
 def test_a_text_that_comes_when_the_answer_is_audible_starts_no_second_one() -> None:
@@ -96,7 +96,7 @@ def test_a_text_that_comes_when_the_answer_is_audible_starts_no_second_one() -> 
     texts = [item.text() for item in scenario.driver.core.context.conversation.items]  # type: ignore[union-attr]
     assert texts[-2:] == ["What time is it in Paris?", "It is noon."]
     assert scenario.driver.core.user.state is User.QUIET
-    assert scenario.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == []
 
 
 @pytest.mark.parametrize("ending", ["never", "breaks"])
@@ -135,7 +135,7 @@ def test_continued_speech_extends_the_question() -> None:
     scenario.speaks(2_000)
     assert scenario.driver.core.user.state is User.SPEAKING
     assert len(scenario.started()) == 3
-    assert scenario.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == []
 
 
 def test_each_provider_has_its_own_time() -> None:

@@ -682,7 +682,7 @@ def check_moves(scenario: Scenario, before: Plot, act: Plot, *moves: Move) -> Sc
     n_before = len(scenario.driver.moves)
     act(scenario)
     assert set(moves) <= set(scenario.driver.moves[n_before:])
-    assert scenario.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == []
     return scenario
 
 

@@ -46,7 +46,7 @@ def test_a_turn_goes_from_speech_to_a_reply_that_is_played() -> None:
     assert sum(c.duration_ms for c in record.contributions) == record.total_ms
     assert record.breach is not None
     assert (record.breach.stage, record.breach.over_ms) == ("endpoint", 350)
-    assert not driver.core.illegal_moves
+    assert not driver.illegal_moves
 
 
 def test_speech_again_before_the_turn_is_over_is_the_same_utterance() -> None:
@@ -76,7 +76,7 @@ def test_speech_after_the_end_and_before_sound_revises_the_turn() -> None:
     assert driver.at(3_600, e.ModelTextReceived(1, 0, "stale")) == []
     driver.at(9_000)
     assert driver.records["turn_s_0001"].user_text == "What time is it? In Paris?"
-    assert not driver.core.illegal_moves
+    assert not driver.illegal_moves
 
 
 def test_user_interrupts_a_reply() -> None:
@@ -89,7 +89,7 @@ def test_user_interrupts_a_reply() -> None:
     record = driver.records["turn_s_0001"]
     assert (record.outcome, record.reason, record.played_text) == ("interrupted", "turn_detected", "It is")
     assert driver.core.context.conversation.items[1].text() == "It is"  # type: ignore[union-attr]
-    assert not driver.core.illegal_moves
+    assert not driver.illegal_moves
 
 
 def test_a_running_response_is_cancelled_on_the_wire_when_interrupted() -> None:
@@ -140,7 +140,7 @@ def test_a_transcript_that_never_comes_fails_the_turn() -> None:
     assert driver.core.user.state is User.QUIET
     spoken_turn(driver, 9_000)
     assert driver.core.agent.state is Agent.PREPARING
-    assert not driver.core.illegal_moves
+    assert not driver.illegal_moves
 
 
 def test_a_model_that_never_speaks_fails_the_turn() -> None:

@@ -40,7 +40,7 @@ def test_what_nothing_would_end_is_ended(plot: Callable[[Scenario], None]) -> No
     assert any(isinstance(command, NoteStuck) for command in scenario.driver.commands)
     assert scenario.driver.core.agent.state is Agent.IDLE
     assert scenario.driver.core.user.state is User.QUIET
-    assert scenario.driver.core.illegal_moves == []
+    assert scenario.driver.illegal_moves == []
     assert all(outcome is not None for outcome, _ in scenario.outcomes())
     scenario.says("And now?")
     scenario.answers()

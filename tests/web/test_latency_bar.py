@@ -8,7 +8,7 @@ from typing import Any
 from voicepipe.telemetry.record_json import record_plain
 from voicepipe.telemetry.waterfall import Span, waterfall
 from voicepipe.testing.records import MARKS, turn_record
-from voicepipe.turn.record.loop_stalls import with_stalls
+from voicepipe.turn.record.attribution import with_stalls
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import BudgetLimits
 

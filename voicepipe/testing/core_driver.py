@@ -12,7 +12,7 @@ from voicepipe.turn.events import Event, TimePassed
 from voicepipe.turn.notifications import Notification
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings, TurnSettings
-from voicepipe.turn.states import Agent, Move, User
+from voicepipe.turn.states import Agent, Move, User, illegal_moves
 
 SESSION = "s"
 
@@ -73,6 +73,11 @@ class CoreDriver:
     def user_state(self) -> User:
         """Return the user's state."""
         return self.core.user.state
+
+    @property
+    def illegal_moves(self) -> list[str]:
+        """Return the state changes that the transition table does not name: bugs."""
+        return illegal_moves(self.moves)
 
     @property
     def announced(self) -> list[Notification]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from voicepipe.turn import apology, playback, record_builder, responses
+from voicepipe.turn import apology, record_builder, responses
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import OpenGate, StartReply, StopReply, call_item_id
-from voicepipe.turn.context import TurnContext
+from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item, OutputAudio
-from voicepipe.turn.playback import Playback
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import Outcome, TokenCount
+from voicepipe.turn.responses import Playback
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.speculation import input_tokens_of
-from voicepipe.turn.states import Agent, Transitions
-from voicepipe.turn.timers import Due, Timer
+from voicepipe.turn.states import Agent
 from voicepipe.turn.turn import Turn
 
 REMEMBERED_TURNS = 8
@@ -25,12 +24,15 @@ REMEMBERED_TURNS = 8
 class AgentSide:
     """Run one reply at a time, and close its turn. Out-of-band replies, which join no history, run beside it."""
 
-    def __init__(self, context: TurnContext, transitions: Transitions) -> None:
+    def __init__(self, context: TurnContext) -> None:
         self.state = Agent.IDLE
         self.turn: Turn | None = None
         """The turn whose reply is being generated or played."""
 
-        self._context, self._transitions = context, transitions
+        self._context = context
+        self.has_spoken = False
+        """A reply has begun since the agent was last prompted by the idle timeout."""
+
         self._playback = Playback()
         self._tails: list[Turn] = []
         """Turns whose reply is complete and still playing while the next one is made."""
@@ -104,11 +106,11 @@ class AgentSide:
 
     def start(self, turn: Turn, items: tuple[Item, ...], now_ms: int) -> None:
         """Send the request to the LLM. The reply's output is held until the gate opens."""
-        self._transitions.changed = True
+        self._context.transitions.changed = True
         if turn.settings.in_conversation:
             if self.turn is not None:
                 self._tails.append(self.turn)
-            self.turn = turn
+            self.turn, self.has_spoken = turn, True
             self._move(Agent.PREPARING)
         else:
             self._asides[turn.number] = turn
@@ -125,7 +127,7 @@ class AgentSide:
     def open_gate(self, turn: Turn, now_ms: int) -> None:
         """Release the held output."""
         responses.start_response(self._context, turn)
-        turn.reply.released = self._transitions.changed = True
+        turn.reply.released = self._context.transitions.changed = True
         turn.mark(attribution.GATE_OPENED, now_ms)
         self._context.learned.speculation.output_released(turn, now_ms)
         self._context.timers.output_came(turn.number)
@@ -255,7 +257,7 @@ class AgentSide:
     def revise(self, turn: Turn) -> None:
         """Start the turn's next revision: the user goes on before any audio was played."""
         if self.turn is turn:
-            self._transitions.changed = True
+            self._context.transitions.changed = True
             self._stop(turn)
             responses.end_response(self._context, turn, "cancelled", "turn_detected")
             self._context.learned.speculation.put_away(turn)
@@ -299,10 +301,10 @@ class AgentSide:
         turn = self.remembered(event.item_id)
         if turn is None or not turn.audio.sent_ms:
             return
-        played_ms = playback.believed_ms(turn, event.played_ms)
-        is_news = playback.note_audible(turn, played_ms, event.input_ms, now_ms)
+        played_ms = responses.believed_ms(turn, event.played_ms)
+        is_news = responses.note_audible(turn, played_ms, event.input_ms, now_ms)
         if turn.outcome is None:
-            playback.move_end(turn, played_ms, self._running(), now_ms)
+            responses.move_end(turn, played_ms, self._running(), now_ms)
             self._playback.ends_ms = max(each.audio.plays_until_ms for each in self._running())
             self._await_playback(turn, now_ms)
             return
@@ -358,7 +360,7 @@ class AgentSide:
         Once all output has come the response is over; the turn is over when the output has been played.
         """
         if turn.reply.response_open and turn.reply.finish_reason and turn.reply.voice_done:
-            self._transitions.changed = True
+            self._context.transitions.changed = True
             responses.finish_response(self._context, turn)
             self._context.timers.await_nothing(turn.number)
             record_builder.keep(self._context, turn, now_ms)
@@ -401,7 +403,7 @@ class AgentSide:
         self._context.timers.await_nothing(turn.number)
         self._context.learned.speculation.put_away(turn)
         record_builder.close(self._context, turn, outcome, reason, now_ms)
-        self._transitions.changed = True
+        self._context.transitions.changed = True
         self._ended = [*self._ended[1 - REMEMBERED_TURNS :], turn]
         self._asides.pop(turn.number, None)
         if turn in self._tails:
@@ -428,7 +430,7 @@ class AgentSide:
         turn.mark(attribution.FIRST_AUDIBLE, starts_ms + max(0, audible_ms - (turn.audio.sent_ms - duration_ms)))
 
     def _move(self, to: Agent) -> None:
-        self.state = self._transitions.move(self.state, to)
+        self.state = self._context.transitions.move(self.state, to)
 
 
 def _awaited(turn: Turn) -> str:

@@ -15,11 +15,10 @@ from voicepipe.turn import projection, record_builder, responses
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.apology import APOLOGY, APOLOGY_KEY, words_for
 from voicepipe.turn.commands import SayFiller, ShortenClause
-from voicepipe.turn.context import TurnContext
+from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.record import attribution
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.states import User
-from voicepipe.turn.timers import Due, Timer
 from voicepipe.turn.turn import FILLER, Turn
 from voicepipe.turn.user import UserSide
 

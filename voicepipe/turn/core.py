@@ -1,4 +1,4 @@
-"""The core: events in, commands out. It holds the handlers for the table of `states`, and the gate."""
+"""The core: events in, commands out. It has the handler of each event, the passes after it, and the release gate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from voicepipe.turn import route
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.budget_actions import BudgetActions
 from voicepipe.turn.commands import Command, DropAudio, WakeAt
-from voicepipe.turn.context import TurnContext
+from voicepipe.turn.context import Due, Timer, Transitions, TurnContext
 from voicepipe.turn.endpointing.strategies import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.idle import Idle
@@ -21,8 +21,7 @@ from voicepipe.turn.live_updates import LiveUpdates
 from voicepipe.turn.record import attribution
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.settings import CoreSettings, TurnSettings
-from voicepipe.turn.states import Agent, Transitions, User
-from voicepipe.turn.timers import Due, Timer
+from voicepipe.turn.states import Agent, User
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
 from voicepipe.turn.watchdog import Watchdog
@@ -66,14 +65,11 @@ class Core:
         strategies: Strategies = BUILT_IN,
     ) -> None:
         self.context = TurnContext(session, core or CoreSettings(), settings)
-        self.transitions = Transitions()
-        """The moves of each event, and the moves that the table does not allow."""
-
         self.ignored = 0
         """Number of events of stale revisions."""
 
-        self.user = UserSide(self.context, self.transitions, strategies)
-        self.agent = AgentSide(self.context, self.transitions)
+        self.user = UserSide(self.context, strategies)
+        self.agent = AgentSide(self.context)
         self._answers = Answers(self.context, self.user, self.agent)
         self._interruptions = Interruptions(self.context, self.user, self.agent, self._answers)
         self._idle = Idle(self.context, self.user, self.agent, self._answers)
@@ -89,9 +85,9 @@ class Core:
         self._timer_handlers = self._handlers_of_timers()
 
     @property
-    def illegal_moves(self) -> list[str]:
-        """Return the moves that the table does not name: bugs of ours. Empty, or a test fails."""
-        return self.transitions.illegal_moves
+    def transitions(self) -> Transitions:
+        """Return the moves of the latest event."""
+        return self.context.transitions
 
     @property
     def n_stuck(self) -> int:
@@ -107,7 +103,7 @@ class Core:
         """Handle one event; return the commands that follow from it, in order."""
         if self._over:
             return ()
-        transitions, kind = self.transitions, type(event)
+        transitions, kind = self.context.transitions, type(event)
         transitions.event, transitions.moves = kind, []
         transitions.changed = now_ms >= self.context.timers.nearest_ms  # whatever the late timer is for may happen now
         if (row := self.handlers.get(kind)) is not None:
@@ -121,14 +117,14 @@ class Core:
 
     def _follow(self, after: After, now_ms: int) -> None:
         """Run the passes that the event needs; all of them once it has changed a state machine or a reply."""
-        transitions, timers, actions = self.transitions, self.context.timers, self._actions
+        transitions, timers, actions = self.context.transitions, self.context.timers, self._actions
         if after.answers or transitions.changed or self._interruptions.overlap is not None:
             self._settle(now_ms)
         if self.context.turns.failed and actions.apologise(now_ms):
             self._settle(now_ms)
-        if (after.budget and not actions.over) or transitions.changed or actions.restless:
+        if ((after.budget and not actions.over) or transitions.changed or actions.restless) and self._is_answering():
             actions.follow(now_ms)
-        if after.idle or transitions.changed:
+        if (after.idle or transitions.changed) and self._may_be_idle():
             self._idle.follow(now_ms)
         if (transitions.changed or timers.changed) and timers.unguarded:
             self._watchdog.follow(now_ms)
@@ -136,6 +132,16 @@ class Core:
             self._live_updates.follow(now_ms)
         if timers.changed and (at_ms := timers.wake_ms()) is not None:
             self.context.issue(WakeAt(at_ms))
+
+    def _is_answering(self) -> bool:
+        """Return whether there is an answer for the budget's actions, or a timer of theirs to clear."""
+        due = self.context.timers.due
+        return self.agent.turn is not None or Timer(Due.FILLER) in due or Timer(Due.SHORTEN) in due
+
+    def _may_be_idle(self) -> bool:
+        """Return whether both sides are silent, or the idle timer is set."""
+        silent = self.user.state is User.QUIET and self.agent.state is Agent.IDLE
+        return silent or Timer(Due.IDLE) in self.context.timers.due
 
     # --- the gate -----------------------------------------------------------------------------
 
@@ -207,7 +213,7 @@ class Core:
     def _silence_grew(self, event: e.SilenceGrew, now_ms: int) -> None:
         if self._interruptions.overlap is not None:
             self._interruptions.silence_grew(event, now_ms)
-            self.transitions.changed = True
+            self.context.transitions.changed = True
             return
         self.user.silence_grew(event, now_ms)
         if self._answers.words_known:  # the pause may be long enough now for an early reply

@@ -6,11 +6,10 @@ from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.commands import CommitSilence
-from voicepipe.turn.context import TurnContext
+from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.states import Agent, User
-from voicepipe.turn.timers import Due, Timer
 from voicepipe.turn.user import UserSide
 
 
@@ -19,22 +18,21 @@ class Idle:
 
     def __init__(self, context: TurnContext, user: UserSide, agent: AgentSide, answers: Answers) -> None:
         self._context, self._user, self._agent, self._answers = context, user, agent, answers
-        self._spoke = False
-        """The agent has spoken since its last idle prompt: a user is not prompted before the agent has spoken first."""
 
     def follow(self, now_ms: int) -> None:
-        """Update after an event: set the deadline while both sides are silent, and only then."""
-        if self._agent.state is not Agent.IDLE:
-            self._spoke = True
+        """Update after an event: set the deadline while both sides are silent, and only then.
+
+        A user is not prompted before the agent has spoken first.
+        """
         timers, timeout_ms = self._context.timers, self._context.settings.idle_timeout_ms
-        if timeout_ms is None or not self._spoke or not self._all_silent():
+        if timeout_ms is None or not self._agent.has_spoken or not self._all_silent():
             timers.clear(Timer(Due.IDLE))
         elif Timer(Due.IDLE) not in timers.due:
             timers.set(Timer(Due.IDLE), now_ms + timeout_ms)
 
     def overdue(self) -> None:
         """Commit the silence: the timeout has passed."""
-        self._spoke = False
+        self._agent.has_spoken = False
         self._context.issue(CommitSilence())
 
     def silence_committed(self, event: e.SilenceCommitted, now_ms: int) -> None:

@@ -14,10 +14,9 @@ from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.commands import Duck
-from voicepipe.turn.context import TurnContext
+from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.states import Agent, OverlapState, User
-from voicepipe.turn.timers import Due, Timer
 from voicepipe.turn.turn import Utterance
 from voicepipe.turn.user import UserSide
 

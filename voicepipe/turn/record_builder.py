@@ -8,14 +8,14 @@ from voicepipe.turn.commands import KeepRecord, NoteOverrun
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.cost import turn_cost
 from voicepipe.turn.record import attribution
-from voicepipe.turn.record.loop_stalls import stalled_ms, with_stalls
+from voicepipe.turn.record.attribution import stalled_ms, with_stalls
 from voicepipe.turn.record.values import LatencySource, Outcome, TurnRecord
-from voicepipe.turn.route import stt_actions, whole_route
+from voicepipe.turn.route import ACTIONS
 from voicepipe.turn.turn import Turn
 
 
 def keep(context: TurnContext, turn: Turn, now_ms: int) -> None:
-    """Order the turn's record as it is, and one log entry for each stage over its limit."""
+    """Have the record stored as it is, and one log entry written for each stage over its limit."""
     context.learned.cost_tracker.note(turn)
     record = record_of(context, turn, now_ms)
     context.issue(KeepRecord(record))
@@ -71,11 +71,11 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         agent_text=turn.reply.text,
         played_text=turn.played_text(now_ms),
         spoken_ms=turn.audio.sent_ms,
-        actions=(*turn.reply.actions, *stt_actions(turn)),
+        actions=(*turn.reply.actions, *_stt_actions(turn)),
         projected=tuple(turn.reply.projected.items()),
         filler=turn.filler.words,
         language=turn.question.language or context.settings.language or "",
-        route=whole_route(turn),
+        route=_route(turn),
         attempts=tuple(turn.reply.attempts),
         itl_ms=between_ms,
         tokens_per_s=None if between_ms is None else 1_000 / between_ms,
@@ -86,6 +86,21 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         cost=turn_cost(turn, context.core.prices),
         session_cost=context.learned.cost_tracker.total(),
     )
+
+
+def _stt_actions(turn: Turn) -> tuple[str, ...]:
+    """Return the fallback actions of the STT."""
+    return tuple(ACTIONS[each.role] for utterance in turn.question.utterances for each in utterance.stt_changes)
+
+
+def _route(turn: Turn) -> str:
+    """Return the route: the fallbacks of STT, and why that LLM and TTS."""
+    changes = (
+        f"{each.provider} transcribes: {each.why}"
+        for utterance in turn.question.utterances
+        for each in utterance.stt_changes
+    )
+    return "; ".join([*changes, *turn.reply.route])
 
 
 def _latency_source(turn: Turn) -> LatencySource:

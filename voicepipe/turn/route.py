@@ -57,18 +57,3 @@ def model_attempted(turn: Turn, event: e.ModelAttempted, now_ms: int) -> None:
         each.role == event.attempt.role for each in turn.reply.attempts
     ):
         turn.reply.actions.append(action)
-
-
-def stt_actions(turn: Turn) -> tuple[str, ...]:
-    """Return the fallback actions of the STT."""
-    return tuple(ACTIONS[each.role] for utterance in turn.question.utterances for each in utterance.stt_changes)
-
-
-def whole_route(turn: Turn) -> str:
-    """Return the route: the fallbacks of STT, and why that LLM and TTS."""
-    changes = (
-        f"{each.provider} transcribes: {each.why}"
-        for utterance in turn.question.utterances
-        for each in utterance.stt_changes
-    )
-    return "; ".join([*changes, *turn.reply.route])

@@ -1,12 +1,13 @@
 """The transition table of a turn, as data: which event may move which machine from which state to which.
 
-There are two machines and one gate. `machine` has the handlers; this module lists what they may do, checks each move,
-and draws the table. A move that the table does not name is our bug: it is counted, and fails tests.
+There are two machines and one gate. `core` has the handlers; this module lists what they may do. The table drives
+nothing: tests and `voicepipe replay` check each move against it, and the documentation draws it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -70,8 +71,8 @@ class OverlapState(Enum):
     """The user is silent again; only the words are still to come."""
 
 
-_State = TypeVar("_State", User, Agent)
-_Rows = dict[tuple[_State, type], frozenset[_State]]
+State = TypeVar("State", User, Agent)
+_Rows = dict[tuple[State, type], frozenset[State]]
 
 _TRANSCRIPT = (e.TranscriptFinished, e.TranscriberFailed)
 _OUTPUT = (e.ModelTextReceived, e.CallGrew, e.ModelFinished, e.SoundArrived, e.SynthesisFinished)
@@ -95,8 +96,8 @@ reply before it is out of the way.
 """
 
 
-def _rows(*groups: tuple[_State, tuple[type, ...], _State]) -> _Rows[_State]:
-    table: _Rows[_State] = {}
+def _rows(*groups: tuple[State, tuple[type, ...], State]) -> _Rows[State]:
+    table: _Rows[State] = {}
     for source, events, target in groups:
         for event in events:
             table[source, event] = table.get((source, event), frozenset()) | {target}
@@ -175,27 +176,9 @@ class Move:
         return f"{machine} {self.source.value} -> {self.target.value} by {self.event.__name__}"
 
 
-@dataclass(slots=True)
-class Transitions:
-    """The moves of the latest event, and all moves ever made against the table."""
-
-    event: type = object
-    """The kind of the latest event."""
-
-    moves: list[Move] = field(default_factory=list)
-    illegal_moves: list[str] = field(default_factory=list)
-    changed: bool = False
-    """The latest event has moved a machine, or a reply has begun, become audible, or ended."""
-
-    def move(self, source: _State, target: _State) -> _State:
-        """Go from `source` to `target`; return the machine's state."""
-        if target is not source:
-            move = Move(source, self.event, target)
-            self.moves.append(move)
-            self.changed = True
-            if not move.is_allowed:
-                self.illegal_moves.append(str(move))
-        return target
+def illegal_moves(moves: Iterable[Move]) -> list[str]:
+    """Return the moves that the table does not name: bugs of ours."""
+    return [str(move) for move in moves if not move.is_allowed]
 
 
 def diagram() -> str:
@@ -205,7 +188,7 @@ def diagram() -> str:
     return "\n".join(["stateDiagram-v2", *user, *agent]) + "\n"
 
 
-def _machine(title: str, first: User | Agent, table: _Rows[_State]) -> list[str]:
+def _machine(title: str, first: User | Agent, table: _Rows[State]) -> list[str]:
     causes: dict[tuple[str, str], list[str]] = {}
     for (source, event), targets in table.items():
         for target in sorted(targets, key=lambda state: state.value):

@@ -9,7 +9,7 @@ from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, M
 from voicepipe.turn.endpointing.completeness import same_words
 from voicepipe.turn.events import TranscriberChanged
 from voicepipe.turn.record import attribution
-from voicepipe.turn.record.loop_stalls import Stall
+from voicepipe.turn.record.attribution import Stall
 from voicepipe.turn.record.values import Cause, ModelAttempt, Outcome, Speculation, TokenCount
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.tts_usage import TtsUsage

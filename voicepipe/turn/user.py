@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn import transcripts
-from voicepipe.turn.commands import DropAudio, EndUtterance, FlushTranscript
-from voicepipe.turn.context import TurnContext
+from voicepipe.turn.commands import BeginUtterance, DropAudio, DropUtterance, EndUtterance, FlushTranscript
+from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.endpointing.pauses import Pauses
 from voicepipe.turn.endpointing.strategies import BUILT_IN, TRANSCRIBER_SILENCE_MS, SupervisedStrategy
 from voicepipe.turn.endpointing.strategy import Decision, Strategies
 from voicepipe.turn.record import attribution
-from voicepipe.turn.states import SpeechEnd, Transitions, User
-from voicepipe.turn.timers import Due, Timer
+from voicepipe.turn.states import SpeechEnd, User
 from voicepipe.turn.turn import Turn, Utterance
 
 MIN_COMMIT_MS = 100
@@ -30,21 +30,79 @@ The VAD detects a pause 80 ms after the last voiced sample, or up to 230 ms when
 HOLD_GRACE_MS = 2_000
 """How much later than the required silence a pause ends by the clock alone, should the VAD send nothing either."""
 
+REMEMBERED_UTTERANCES: Final = 8
+"""Number of the latest utterances that still take a late text; an utterance whose text is awaited is always among them.
+"""
+
+
+class Utterances:
+    """Numbers the utterances, and finds one by its number."""
+
+    def __init__(self, context: TurnContext) -> None:
+        self._context = context
+        self._recent: list[Utterance] = []
+        self._stt_took_ms: int | None = None
+        """How long connecting to the STT took, in ms; None: the STT has no permanent connection, or none yet."""
+
+    def begin(self, audio_start_ms: int, *, aside: bool = False) -> Utterance:
+        """Begin a new utterance; the user's audio counts as it from here on. `aside`: the client is not notified of it
+        yet.
+        """
+        item_id = self._context.new_id("item")
+        number = self._context.counts["utterance"] = self._context.counts.get("utterance", 0) + 1
+        utterance = Utterance(number, item_id, audio_start_ms, aside=aside, stt_hidden_ms=self._stt_took_ms)
+        awaited = [u for u in self._recent[: 1 - REMEMBERED_UTTERANCES] if u.committed and u.open]
+        self._recent = [*awaited, *self._recent[1 - REMEMBERED_UTTERANCES :], utterance]
+        self._context.issue(BeginUtterance(number))
+        return utterance
+
+    def drop(self, utterance: Utterance) -> None:
+        """Drop an utterance; a late text of it is ignored too."""
+        self._recent = [u for u in self._recent if u is not utterance]
+        self._context.issue(DropUtterance(utterance.number))
+
+    def find(self, number: int) -> Utterance | None:
+        """Return the utterance of that number, if it is remembered."""
+        return next((u for u in self._recent if u.number == number), None)
+
+    def item_deleted(self, item_id: str) -> None:
+        """Stop writing into an item that the client has deleted."""
+        for utterance in self._recent:
+            if utterance.item_id == item_id:
+                utterance.deleted = utterance.committed
+
+    def stt_connected(self, event: e.TranscriberConnected, now_ms: int) -> None:
+        """Record that the STT is connected: later utterances wait for none of it."""
+        self._stt_took_ms = event.took_ms
+        if self._recent and self._recent[-1].in_progress:
+            self._recent[-1].stt_hidden_ms = event.hidden_ms
+
+    def stt_changed(self, event: e.TranscriberChanged, now_ms: int) -> None:
+        """Record that another STT transcribes an utterance; a change between two utterances needs no record."""
+        utterance = self.find(event.utterance)
+        if utterance is not None and utterance.in_progress:
+            utterance.stt_changes.append(event)
+
+    @property
+    def pending(self) -> bool:
+        """Return whether the transcript of a committed utterance is still to come."""
+        return any(u.committed and not u.known for u in self._recent)
+
 
 class UserSide:
     """Opens and closes utterances, requests their transcripts, and holds the user's state."""
 
-    def __init__(self, context: TurnContext, transitions: Transitions, strategies: Strategies = BUILT_IN) -> None:
+    def __init__(self, context: TurnContext, strategies: Strategies = BUILT_IN) -> None:
         self.state = User.QUIET
         self.turn: Turn | None = None
         """The turn that the user is in, until its reply is audible or dropped."""
 
-        self._context, self._transitions = context, transitions
+        self._context = context
         self._utterance: Utterance | None = None
         self.speech_end = SpeechEnd.DETECTED
         """The sub-state of HOLDING."""
 
-        self.utterances = transcripts.Utterances(context)
+        self.utterances = Utterances(context)
         self._silence_ms = 0
         """How long the latest pause has lasted, in ms."""
 
@@ -204,9 +262,9 @@ class UserSide:
         utterance = self.utterances.find(event.utterance)
         if utterance is None or utterance.done:
             return
-        stable = transcripts.common_words(utterance.interim, event.text)
-        utterance.interim = event.text
-        transcripts.show(self._context, utterance, stable)
+        before, utterance.interim = utterance.interim, event.text
+        if not utterance.aside:
+            transcripts.show(self._context, utterance, transcripts.common_words(before, event.text))
 
     def transcript_finished(self, event: e.TranscriptFinished, now_ms: int) -> None:
         """Store the transcript of an utterance, as of one of its pauses (or of the latest, if the provider ended it
@@ -436,4 +494,4 @@ class UserSide:
         return utterance is self._utterance and (self.manual or self._doubtful or self.state is User.SPEAKING)
 
     def _move(self, to: User) -> None:
-        self.state = self._transitions.move(self.state, to)
+        self.state = self._context.transitions.move(self.state, to)

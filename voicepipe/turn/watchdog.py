@@ -10,10 +10,9 @@ from typing import Final
 
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.commands import NoteStuck
-from voicepipe.turn.context import TurnContext
+from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.states import Agent, User
-from voicepipe.turn.timers import Due, Timer
 from voicepipe.turn.user import UserSide
 
 _TIMEOUT_MS: Final = 15_000

@@ -16,6 +16,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import FunctionOutput
 from voicepipe.turn.record.values import TurnRecord
+from voicepipe.turn.states import illegal_moves
 
 SILENCE_STEP_MS: Final = 20
 REPORT_MS: Final = 100
@@ -113,7 +114,6 @@ class _World:
             at_ms, _, do = heappop(self._queue)
             self._now_ms = max(self._now_ms, at_ms)
             do(self._now_ms)
-        self._done.illegal_moves = self._core.illegal_moves
         return self._done
 
     def _at(self, at_ms: int, do: Callable[[int], None]) -> None:
@@ -122,6 +122,7 @@ class _World:
     def _post(self, event: e.Event, now_ms: int) -> None:
         commands = self._core.handle(event, now_ms)
         self._done.records |= records_of(commands)
+        self._done.illegal_moves += illegal_moves(self._core.transitions.moves)
         for command in commands:
             self._execute(command, now_ms)
 

@@ -11,6 +11,7 @@ from voicepipe.telemetry.journal.format import JournalFile, Plain
 from voicepipe.telemetry.journal.plain import plain
 from voicepipe.turn.commands import Command, KeepRecord
 from voicepipe.turn.record.values import TurnRecord
+from voicepipe.turn.states import illegal_moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,12 @@ def replay(journal: JournalFile) -> Replayed:
         commands = core.handle(line.event, line.now_ms)
         done.n_events, done.last_ms = line.number, line.now_ms
         done.records |= records_of(commands)
+        done.illegal_moves += illegal_moves(core.transitions.moves)
         got = [plain(command, words) for command in commands]
         if (place := _first_parting(line.commands, got)) is not None:
             expected, came = _at(line.commands, place), _at(got, place)
             done.difference = Difference(line.number, line.now_ms, plain(line.event), place, expected, came)
             break
-    done.illegal_moves = core.illegal_moves
     return done
 
 

@@ -132,7 +132,7 @@ class EndpointStrategyConformance:
                 book.at(2_000 + silence_ms, e.SilenceGrew(silence_ms))
             book.at(2_080 + MAX_WAIT_MS + 10_000)
             assert book.core.user.state in (User.ENDED, User.QUIET)
-            assert book.core.illegal_moves == []
+            assert book.illegal_moves == []
             assert [command for command in book.commands if isinstance(command, NoteStrategyFailure)] == []
 
 
