@@ -36,7 +36,6 @@ from voicepipe.testing.fakes.vendor_rules import VENDOR_RULES
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn.settings import BudgetLimits
-from voicepipe.turn.states import diagram
 
 
 def vendors() -> str:
@@ -103,7 +102,6 @@ def contents() -> str:
 GENERATED: docs.Generated = {
     "contents in README": contents,
     "settings": markdown,
-    "states": lambda: f"```mermaid\n{diagram()}```\n",
     "vendors": vendors,
     "speech": speech,
     "apis": apis,

@@ -15,6 +15,7 @@ from voicepipe.bench.counterfactual.world import simulate
 from voicepipe.config.settings import AgentSettings
 from voicepipe.telemetry.journal.format import read_journal
 from voicepipe.testing.journal_check import JournalCheck
+from voicepipe.testing.transitions import illegal_moves
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import TurnSettings
@@ -41,7 +42,7 @@ def test_without_a_change_all_is_as_it_was(name: str) -> None:
     """Each turn has the marks that it had, so what a change moves is due to the change."""
     known = learned(name)
     done = simulate(known)
-    assert done.illegal_moves == []
+    assert illegal_moves(done.moves) == []
     assert {turn: record.marks for turn, record in done.records.items()} == {
         turn: record.marks for turn, record in known.records.items()
     }
@@ -185,7 +186,7 @@ changed_settings = st.fixed_dictionaries(
 def test_any_settings_can_be_tried(name: str, values: dict[str, object]) -> None:
     """The core's law holds in every world, and each recorded turn has its row."""
     known, changes = learned(name), Changes(values)
-    assert simulate(known, changes).illegal_moves == []
+    assert illegal_moves(simulate(known, changes).moves) == []
     answer = what_if(known, changes)
     assert {row.was.turn for row in answer.rows if row.was is not None} == {r.turn for r in known.records.values()}
 

@@ -14,6 +14,7 @@ from voicepipe.bench.replay_report import replay_lines
 from voicepipe.telemetry.advice import depends_on_for
 from voicepipe.telemetry.journal.format import JournalFile, read_journal
 from voicepipe.telemetry.journal.replay import replay
+from voicepipe.testing.transitions import illegal_moves
 from voicepipe.turn import events as e
 from voicepipe.turn.record.values import Breach
 
@@ -31,7 +32,7 @@ def test_the_core_does_it_again(path: Path) -> None:
     replayed = replay(journal_file)
     found = replayed.difference
     assert found is None, "\n".join(replay_lines(journal_file, replayed))
-    assert (replayed.n_events, replayed.illegal_moves, journal_file.lacks) == (len(journal_file.lines), [], "")
+    assert (replayed.n_events, illegal_moves(replayed.moves), journal_file.lacks) == (len(journal_file.lines), [], "")
 
 
 def test_each_plot_is_there() -> None:

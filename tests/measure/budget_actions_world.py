@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
+from voicepipe.testing.transitions import illegal_moves
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn.clauses import ClauseSplitter
 from voicepipe.turn.core import Core
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings, TurnSettings
-from voicepipe.turn.states import Agent, User, illegal_moves
+from voicepipe.turn.states import Agent, User
 
 QUESTION: Final = "What time is it in the capital?"
 QUESTION_MS: Final = 1_500

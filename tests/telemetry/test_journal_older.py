@@ -8,6 +8,7 @@ import pytest
 
 from voicepipe.telemetry.journal.format import read_journal
 from voicepipe.telemetry.journal.replay import replay
+from voicepipe.testing.transitions import illegal_moves
 from voicepipe.turn import events as e
 
 JOURNALS = Path(__file__).parents[1] / "data" / "journals"
@@ -30,7 +31,7 @@ def test_an_older_journal_is_replayed(path: Path) -> None:
     assert b'"adaptive":' in data
     found = replay(read_journal(data))
     assert found.difference is None
-    assert found.illegal_moves == []
+    assert illegal_moves(found.moves) == []
 
 
 def test_a_breach_and_a_silence_named_settings() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests import docs
 from voicepipe.errors import ConfigError
+from voicepipe.testing.transitions import AGENT_TRANSITIONS, USER_TRANSITIONS, illegal_moves, may_follow
 from voicepipe.turn import events as e
 from voicepipe.turn.context import Due, Timer, Transitions, TurnContext
 from voicepipe.turn.endpointing.strategies import Silence
@@ -18,15 +19,10 @@ from voicepipe.turn.endpointing.strategy import NOTHING
 from voicepipe.turn.responses import Playback
 from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings
 from voicepipe.turn.states import (
-    AGENT_TRANSITIONS,
-    USER_TRANSITIONS,
     Agent,
     OverlapState,
     SpeechEnd,
     User,
-    diagram,
-    illegal_moves,
-    may_follow,
 )
 
 # --- settings -------------------------------------------------------------------------------------
@@ -127,20 +123,6 @@ def test_every_state_can_be_left_and_reached() -> None:
     for kind, table in ((User, USER_TRANSITIONS), (Agent, AGENT_TRANSITIONS)):
         assert {source for source, _ in table} == set(kind)
         assert {target for targets in table.values() for target in targets} == set(kind)
-
-
-def test_transition_diagram() -> None:
-    """Each pair of states is one arrow, with the events that lead along it."""
-    lines = diagram().splitlines()
-    assert lines[:3] == ["stateDiagram-v2", "    state user {", "        [*] --> user_quiet"]
-    assert "        user_holding --> user_ended: SilenceGrew, TimePassed" in lines
-    assert "        agent_speaking --> agent_ducked: SpeechStarted" in lines
-    arrows = [line.partition(":")[0] for line in lines if "-->" in line]
-    assert len(arrows) == len(set(arrows))
-    pairs = {
-        (s, t) for table in (USER_TRANSITIONS, AGENT_TRANSITIONS) for (s, _), targets in table.items() for t in targets
-    }
-    assert len(arrows) == len(pairs) + 2
 
 
 def test_the_drawing_for_people_has_every_arrow_of_the_table() -> None:

@@ -13,7 +13,7 @@ from voicepipe.turn.core import Core
 from voicepipe.turn.endpointing.stt_timing import SttTiming
 from voicepipe.turn.settings import TurnSettings
 from voicepipe.turn.states import Agent, User
-from voicepipe.turn.transcripts import REMEMBERED_UTTERANCES
+from voicepipe.turn.user import REMEMBERED_UTTERANCES
 
 
 def transcribed_quickly(scenario: Scenario, times: int = 3) -> None:

@@ -11,8 +11,8 @@ from itertools import product
 import pytest
 
 from voicepipe.testing.scenario import Scenario
+from voicepipe.testing.transitions import AGENT_TRANSITIONS, USER_TRANSITIONS
 from voicepipe.turn import events as e
-from voicepipe.turn import states
 from voicepipe.turn.endpointing.strategies import BUILT_IN, Silence
 from voicepipe.turn.endpointing.strategy import Decision, Evidence
 from voicepipe.turn.settings import Deadlines, ReplySettings
@@ -735,7 +735,7 @@ def prompt() -> Scenario:
 def test_every_transition_is_covered() -> None:
     """A row without a plot is one that can't happen, or one that the tests forgot."""
     covered = {move for scenario in all_scenarios() for move in scenario.driver.moves}
-    table = states.USER_TRANSITIONS.items() | states.AGENT_TRANSITIONS.items()
+    table = USER_TRANSITIONS.items() | AGENT_TRANSITIONS.items()
     rows = {Move(source, event, target) for (source, event), targets in table for target in targets}
     assert {str(row) for row in rows - covered} == set()
     assert {str(move) for move in covered - rows} == set()

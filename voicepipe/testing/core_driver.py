@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from voicepipe.testing.transitions import illegal_moves
 from voicepipe.turn.commands import Command, KeepRecord, Notify, WakeAt
 from voicepipe.turn.core import Core
 from voicepipe.turn.endpointing.strategies import BUILT_IN
@@ -12,7 +13,7 @@ from voicepipe.turn.events import Event, TimePassed
 from voicepipe.turn.notifications import Notification
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings, TurnSettings
-from voicepipe.turn.states import Agent, Move, User, illegal_moves
+from voicepipe.turn.states import Agent, Move, User
 
 SESSION = "s"
 

@@ -16,7 +16,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import FunctionOutput
 from voicepipe.turn.record.values import TurnRecord
-from voicepipe.turn.states import illegal_moves
+from voicepipe.turn.states import Move
 
 SILENCE_STEP_MS: Final = 20
 REPORT_MS: Final = 100
@@ -37,7 +37,8 @@ class Simulated:
     borrowed: set[Key] = field(default_factory=set)
     """Replies that use the times of another one, at least in part."""
 
-    illegal_moves: list[str] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    """The moves of both state machines, in order."""
 
 
 def simulate(learned: Learned, changes: Changes = NO_CHANGES) -> Simulated:
@@ -122,7 +123,7 @@ class _World:
     def _post(self, event: e.Event, now_ms: int) -> None:
         commands = self._core.handle(event, now_ms)
         self._done.records |= records_of(commands)
-        self._done.illegal_moves += illegal_moves(self._core.transitions.moves)
+        self._done.moves += self._core.transitions.moves
         for command in commands:
             self._execute(command, now_ms)
 

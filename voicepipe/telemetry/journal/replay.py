@@ -11,7 +11,7 @@ from voicepipe.telemetry.journal.format import JournalFile, Plain
 from voicepipe.telemetry.journal.plain import plain
 from voicepipe.turn.commands import Command, KeepRecord
 from voicepipe.turn.record.values import TurnRecord
-from voicepipe.turn.states import illegal_moves
+from voicepipe.turn.states import Move
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ class Replayed:
     records: dict[str, TurnRecord] = field(default_factory=dict)
     """The latest record of each turn, as the core makes it now."""
 
-    illegal_moves: list[str] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    """The moves of both state machines, in order."""
 
 
 def replay(journal: JournalFile) -> Replayed:
@@ -54,7 +55,7 @@ def replay(journal: JournalFile) -> Replayed:
         commands = core.handle(line.event, line.now_ms)
         done.n_events, done.last_ms = line.number, line.now_ms
         done.records |= records_of(commands)
-        done.illegal_moves += illegal_moves(core.transitions.moves)
+        done.moves += core.transitions.moves
         got = [plain(command, words) for command in commands]
         if (place := _first_parting(line.commands, got)) is not None:
             expected, came = _at(line.commands, place), _at(got, place)
