@@ -273,7 +273,9 @@ def play(
             if event is not None:
                 world.watch(world.driver.at(now_ms, event))
             if world.driver.core.agent.state is Agent.DUCKED and not late_ms:
-                assert Timer(Due.VERDICT) in world.driver.core.context.timers.due, "a lowered voice has its deadline"
+                assert Timer(Due.INTERRUPTION) in world.driver.core.context.timers.due, (
+                    "a lowered voice has its deadline"
+                )
     return world
 
 

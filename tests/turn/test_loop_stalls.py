@@ -84,8 +84,8 @@ def test_a_hold_right_before_a_mark_is_cut_out_of_its_stage(stage: str) -> None:
     overhead = stages(record)["overhead"]
     assert (overhead.duration_ms, overhead.critical_ms, overhead.hidden_ms, overhead.verdict) == (43, 43, 0, "over")
     assert (
-        parts(record).index(("overhead", "held_1", "released_1"))
-        == parts(record).index((stage, "released_1", mark)) - 1
+        parts(record).index(("overhead", "stall_began_1", "stall_ended_1"))
+        == parts(record).index((stage, "stall_ended_1", mark)) - 1
     )
     assert problems(record) == []
 
@@ -119,10 +119,10 @@ def test_words_that_waited_for_the_loop_delay_the_question() -> None:
     record = held((5_090, 5_290), (5_480, 5_525), marks=tuple(late.items()))
     assert stages(record)["endpoint"].duration_ms == 525 - 200 - 45
     assert [part for part in parts(record) if part[0] in ("endpoint", "overhead")] == [
-        ("endpoint", "voiced_last", "held_1"),
-        ("overhead", "held_1", "released_1"),
-        ("endpoint", "released_1", "held_2"),
-        ("overhead", "held_2", "llm_requested"),
+        ("endpoint", "voiced_last", "stall_began_1"),
+        ("overhead", "stall_began_1", "stall_ended_1"),
+        ("endpoint", "stall_ended_1", "stall_began_2"),
+        ("overhead", "stall_began_2", "llm_requested"),
         ("overhead", "first_sound", "first_sent"),
     ]
     assert problems(record) == []
@@ -131,7 +131,7 @@ def test_words_that_waited_for_the_loop_delay_the_question() -> None:
 def test_a_hold_begins_no_sooner_than_the_turn() -> None:
     """It was held already when the user fell silent."""
     record = held((4_900, 5_500))
-    assert parts(record)[0] == ("overhead", "voiced_last", "released_1")
+    assert parts(record)[0] == ("overhead", "voiced_last", "stall_ended_1")
     assert stages(record)["endpoint"].duration_ms == 25
 
 
@@ -149,9 +149,9 @@ def test_a_gate_that_opened_late_counts_once() -> None:
     """The end of the turn was noticed late; the hold is in the critical path and in no stage that was over."""
     record = held((5_500, 5_620), marks=HIDDEN)
     assert parts(record)[:3] == [
-        ("endpoint", "voiced_last", "held_1"),
-        ("overhead", "held_1", "released_1"),
-        ("endpoint", "released_1", "gate_opened"),
+        ("endpoint", "voiced_last", "stall_began_1"),
+        ("overhead", "stall_began_1", "stall_ended_1"),
+        ("endpoint", "stall_ended_1", "gate_opened"),
     ]
     assert stages(record)["overhead"].duration_ms == 123
     assert problems(record) == []
@@ -169,7 +169,7 @@ def test_longest_stalls_are_retained() -> None:
     """A record stays small on a machine that is always late."""
     stalls = [(5_100 + 10 * i, 5_500 + i) for i in range(30)]
     marks = with_stalls(AT, stalls)
-    retained = [(marks[f"held_{i}"], marks[f"released_{i}"]) for i in range(1, MOST + 1)]
+    retained = [(marks[f"stall_began_{i}"], marks[f"stall_ended_{i}"]) for i in range(1, MOST + 1)]
     assert retained == sorted(stalls, key=lambda stall: stall[0] - stall[1])[:MOST]
     assert len(marks) == len(AT) + 2 * MOST
 
@@ -194,8 +194,8 @@ def test_record_is_unchanged_after_playback() -> None:
     scenario.passes(30_000)
     (record,) = scenario.driver.records.values()
     marks = dict(record.marks)
-    assert [name for name in marks if name.startswith("held")] == ["held_1"]
-    assert marks["released_1"] - marks["held_1"] == 200
+    assert [name for name in marks if name.startswith("stall_began")] == ["stall_began_1"]
+    assert marks["stall_ended_1"] - marks["stall_began_1"] == 200
 
 
 def test_turn_retains_stalls_until_it_is_audible() -> None:
@@ -215,18 +215,18 @@ def test_turn_retains_stalls_until_it_is_audible() -> None:
     scenario.clause("It")
     scenario.leaves()
     (record,) = scenario.driver.records.values()
-    assert dict(record.marks)["released_1"] - dict(record.marks)["held_1"] == 200
+    assert dict(record.marks)["stall_ended_1"] - dict(record.marks)["stall_began_1"] == 200
 
 
 @given(
     gaps=st.lists(st.integers(0, 300), min_size=len(MARKS), max_size=len(MARKS)),
-    command=st.permutations(range(2, 5)),
+    order=st.permutations(range(2, 5)),
     edges=st.lists(st.integers(4_500, 8_500), min_size=2, max_size=12, unique=True),
 )
-def test_the_parts_make_the_total_whatever_was_held(gaps: list[int], command: list[int], edges: list[int]) -> None:
+def test_the_parts_make_the_total_whatever_was_held(gaps: list[int], order: list[int], edges: list[int]) -> None:
     """For any marks and any holds, end to end; no stage is longer than without them."""
     names = [name for name, _ in MARKS]
-    names[2:5] = [names[i] for i in command]
+    names[2:5] = [names[i] for i in order]
     marks = {name: 5_000 + sum(gaps[:i]) for i, name in enumerate(names)}
     at = sorted(edges)
     record = held(*zip(at[::2], at[1::2], strict=False), marks=tuple(marks.items()))

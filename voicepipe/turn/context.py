@@ -69,7 +69,7 @@ class Due(IntEnum):
     UTTERANCE = 14
     """The user has spoken for the longest time allowed: the turn ends."""
 
-    VERDICT = 15
+    INTERRUPTION = 15
     """The agent's volume is restored: nothing has shown that the user interrupts."""
 
     WATCHDOG = 16

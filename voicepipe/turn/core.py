@@ -367,7 +367,7 @@ class Core:
             Due.SHORTEN: lambda timer, now_ms: None,  # as `FILLER`
             Due.TRANSCRIPT: lambda timer, now_ms: user.transcript_overdue(timer.number),
             Due.UTTERANCE: lambda timer, now_ms: user.overdue(now_ms),
-            Due.VERDICT: lambda timer, now_ms: interruptions.verdict_due(now_ms),
+            Due.INTERRUPTION: lambda timer, now_ms: interruptions.interruption_due(now_ms),
             Due.WATCHDOG: lambda timer, now_ms: self._watchdog.overdue(now_ms),
         }
 

@@ -1,7 +1,7 @@
 """Speech over the agent's: duck the agent, decide whether it is an interruption, and stop the agent or go on.
 
 A listener's "mhm" must not stop the agent, and an interruption must, soon. In the first tenths of a second both are
-alike. The agent is therefore ducked at once, and the verdict waits for evidence: words, or speech that lasts.
+alike. The agent is therefore ducked at once, and the decision waits for evidence: words, or speech that lasts.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Interruptions:
     # --- transcriber --------------------------------------------------------------------------
 
     def transcript_grew(self, event: e.TranscriptGrew, now_ms: int) -> None:
-        """Judge the interim text. A backchannel may go on: it is no verdict yet."""
+        """Judge the interim text. A backchannel may go on: it decides nothing yet."""
         overlap = self.overlap
         known = overlap is not None and overlap.paused is not None and overlap.utterance.known
         if overlap is not None and overlap.utterance.number == event.utterance and not known:
@@ -197,7 +197,7 @@ class Interruptions:
 
     # --- time and other events ----------------------------------------------------------------
 
-    def verdict_due(self, now_ms: int) -> None:
+    def interruption_due(self, now_ms: int) -> None:
         """Restore the agent's volume: there was no evidence of an interruption in time. Later evidence still counts."""
         if self.overlap is not None:
             self._unduck(self.overlap, now_ms)
@@ -221,7 +221,7 @@ class Interruptions:
         else:
             overlap.undecided = False
             timers = self._context.timers
-            timers.clear(Timer(Due.VERDICT))
+            timers.clear(Timer(Due.INTERRUPTION))
             timers.set(Timer(Due.OVERLAP), min(timers.due[Timer(Due.OVERLAP)], now_ms + _ECHO_TAIL_MS))
 
     def committed(self, now_ms: int) -> None:
@@ -255,7 +255,7 @@ class Interruptions:
         if not overlap.undecided:
             return
         self._agent.duck()
-        self._context.timers.set(Timer(Due.VERDICT), now_ms + self._context.core.deadlines.interruption_ms)
+        self._context.timers.set(Timer(Due.INTERRUPTION), now_ms + self._context.core.deadlines.interruption_ms)
         if self._context.settings.ducks:
             self._context.notify(a.AgentDucked(playing.id, playing.reply.item_id))
 
@@ -263,7 +263,7 @@ class Interruptions:
         if not overlap.undecided:
             return
         overlap.undecided = False
-        self._context.timers.clear(Timer(Due.VERDICT))
+        self._context.timers.clear(Timer(Due.INTERRUPTION))
         self._agent.unduck()
         if self._context.settings.ducks and (playing := self._agent.playing) is not None:
             after_ms = now_ms - overlap.ducked_ms
@@ -289,4 +289,4 @@ class Interruptions:
 
     def _end(self) -> None:
         self.overlap = None
-        self._context.timers.clear(Timer(Due.VERDICT), Timer(Due.OVERLAP))
+        self._context.timers.clear(Timer(Due.INTERRUPTION), Timer(Due.OVERLAP))

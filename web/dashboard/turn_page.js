@@ -89,8 +89,8 @@ function marks(turn) {
 /** @param {string} mark */
 export function markName(mark) {
   if (MARKS[mark]) return MARKS[mark];
-  if (mark.startsWith("held_")) return "Event loop stalled";
-  return mark.startsWith("released_") ? "Event loop runs again" : mark;
+  if (mark.startsWith("stall_began_")) return "Event loop stalled";
+  return mark.startsWith("stall_ended_") ? "Event loop runs again" : mark;
 }
 
 /** @param {number} value */

@@ -14,7 +14,13 @@ _FIELDS: Final = {
     "ear_connect_hidden_ms": "stt_connect_hidden_ms",
 }
 _COSTS: Final = {"losers_usd": "hedge_usd", "speech_usd": "tts_usd", "hearing_usd": "stt_usd"}
-_MARKS: Final = {"asked": "llm_requested", "heard": "first_audible", "filler_heard": "filler_audible"}
+_MARKS: Final = {
+    "asked": "llm_requested",
+    "heard": "first_audible",
+    "filler_heard": "filler_audible",
+    **{f"held_{i}": f"stall_began_{i}" for i in range(1, 9)},
+    **{f"released_{i}": f"stall_ended_{i}" for i in range(1, 9)},
+}
 
 
 def renamed(record: bytes) -> bytes:

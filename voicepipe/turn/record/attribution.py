@@ -86,18 +86,18 @@ The required silence can be set in several ways; all other owners are transcribe
 
 
 AFTERMATH_MS: Final = 20
-"""How long work piled up during a hold usually takes, in ms: a later mark was not waiting."""
+"""How long work piled up during a stall usually takes, in ms: a later mark was not waiting."""
 
 MOST: Final = 8
-"""Most holds in a record; of more, the longest stay."""
+"""Most stalls in a record; of more, the longest stay."""
 
 REMEMBERED: Final = 64
-"""Maximum number of holds stored for a turn that is not audible yet, before holds that delayed nothing are dropped."""
+"""Most stalls stored for a turn that is not audible yet, before those that delayed nothing are dropped."""
 
 Stall = tuple[int, int]
 """(from, until) in session ms."""
 
-_HELD, _RELEASED = "held_", "released_"
+_BEGAN, _ENDED = "stall_began_", "stall_ended_"
 
 _WAITING: Final[Mapping[str, tuple[str, ...]]] = {
     "llm_ttft": (CONNECTED, FIRST_DELTA),
@@ -181,11 +181,11 @@ def _contributions(marks: Mapping[str, int], path: tuple[_Leg, ...]) -> tuple[Co
 
 def _pieces(marks: Mapping[str, int], stage: str, start: str, end: str) -> Iterator[Contribution]:
     """Yield the pieces of a leg of the path, cut where the event loop was blocked."""
-    for held, released in cuts(marks, stage, start, end):
-        if held != start:
-            yield Contribution(stage, start, held, marks[held] - marks[start])
-        yield Contribution(OVERHEAD, held, released, marks[released] - marks[held])
-        start = released
+    for began, ended in cuts(marks, stage, start, end):
+        if began != start:
+            yield Contribution(stage, start, began, marks[began] - marks[start])
+        yield Contribution(OVERHEAD, began, ended, marks[ended] - marks[began])
+        start = ended
     if start != end:
         yield Contribution(stage, start, end, marks[end] - marks[start])
 
@@ -279,9 +279,9 @@ def limit_of(limits: BudgetLimits, stage: str) -> int:
 
 
 def noted(marks: Mapping[str, int], stalls: list[Stall], stall: Stall) -> list[Stall]:
-    """Return the holds that may have delayed a turn with these marks, plus one more.
+    """Return the stalls that may have delayed a turn with these marks, plus one more.
 
-    A hold cannot delay an answer that is already audible. Of too many holds, the latest stay, and those that delayed
+    A stall cannot delay an answer that is already audible. Of too many stalls, the latest stay, and those that delayed
     the turn.
     """
     if marks.get(FIRST_AUDIBLE, stall[1]) < stall[0]:
@@ -292,46 +292,48 @@ def noted(marks: Mapping[str, int], stalls: list[Stall], stall: Stall) -> list[S
 
 
 def with_stalls(marks: Mapping[str, int], stalls: Iterable[Stall]) -> dict[str, int]:
-    """Return the marks of a turn, plus those of the holds that delayed it: `held_1` and `released_1`, in time order."""
+    """Return the marks of a turn, plus those of the stalls that delayed it, in time order: `stall_began_1` and
+    `stall_ended_1` of the first.
+    """
     named = dict[str, int]()
     for i, (from_ms, until_ms) in enumerate(_longest(marks, stalls), 1):
-        named |= {f"{_HELD}{i}": from_ms, f"{_RELEASED}{i}": until_ms}
+        named |= {f"{_BEGAN}{i}": from_ms, f"{_ENDED}{i}": until_ms}
     return {**marks, **named}
 
 
 def cuts(marks: Mapping[str, int], stage: str, start: str, end: str) -> list[tuple[str, str]]:
     """Return the parts of a stage's span in which the blocked loop delayed it: pairs of marks, in time order.
 
-    Where a hold extends beyond an end of the span, the span's own mark is used.
+    Where a stall extends beyond an end of the span, the span's own mark is used.
     """
     found = []
-    for held, released in _pairs(marks):
-        stall = (marks[held], marks[released])
+    for began, ended in _pairs(marks):
+        stall = (marks[began], marks[ended])
         if _delayed(marks, stage, stall) and min(stall[1], marks[end]) > max(stall[0], marks[start]):
-            first = held if stall[0] > marks[start] else start
-            found.append((first, released if stall[1] < marks[end] else end))
+            first = began if stall[0] > marks[start] else start
+            found.append((first, ended if stall[1] < marks[end] else end))
     return found
 
 
 def stalled_ms(marks: Mapping[str, int], from_ms: int, until_ms: int) -> int:
-    """Return how much of that time the loop was blocked, in ms, by the holds that delayed this turn."""
-    spans = ((marks[held], marks[released]) for held, released in _pairs(marks))
+    """Return how much of that time the loop was blocked, in ms, by the stalls that delayed this turn."""
+    spans = ((marks[began], marks[ended]) for began, ended in _pairs(marks))
     return sum(max(0, min(b, until_ms) - max(a, from_ms)) for a, b in spans)
 
 
 def _longest(marks: Mapping[str, int], stalls: Iterable[Stall]) -> list[Stall]:
-    """Return the longest holds that delayed the turn, in time order."""
+    """Return the longest stalls that delayed the turn, in time order."""
     delaying = [stall for stall in stalls if any(_delayed(marks, stage, stall) for stage in ("endpoint", *_WAITING))]
     return sorted(sorted(delaying, key=lambda stall: stall[0] - stall[1])[:MOST])
 
 
 def _pairs(marks: Mapping[str, int]) -> list[tuple[str, str]]:
     names = (f"{i}" for i in range(1, MOST + 1))
-    return [(_HELD + i, _RELEASED + i) for i in names if _HELD + i in marks]
+    return [(_BEGAN + i, _ENDED + i) for i in names if _BEGAN + i in marks]
 
 
 def _delayed(marks: Mapping[str, int], stage: str, stall: Stall) -> bool:
-    """Return whether an event that the stage waited for came during the hold, or was handled right after it."""
+    """Return whether an event that the stage waited for came during the stall, or was handled right after it."""
     awaited = _WAITING.get(stage) or (_awaited_at_the_end(marks) if stage == "endpoint" else ())
     return any(mark in marks and stall[0] < marks[mark] <= stall[1] + AFTERMATH_MS for mark in awaited)
 
