@@ -24,6 +24,7 @@ from voicepipe.ports.model import (
     TextDelta,
     Usage,
 )
+from voicepipe.ports.provider_events import ModelConnected
 from voicepipe.providers.local import llm, wire
 from voicepipe.providers.local.engine.smollm import SmolLm, shorter
 from voicepipe.providers.local.engine.worker import Task
@@ -83,12 +84,10 @@ async def test_it_answers(model: Model) -> None:
 
 async def test_it_reports_when_the_engine_has_the_request(model: Model) -> None:
     """Before any of the answer is there."""
-    events_seen: list[str] = []
-    question = replace(request(said("user", "Hi."), max_output_tokens=1), reached=lambda: events_seen.append("reached"))
-    async with model.open(question) as events, asyncio.timeout(WAIT_S):
-        events_seen += [type(event).__name__ async for event in events]
-    assert events_seen[0] == "reached"
-    assert events_seen.count("reached") == 1
+    async with asyncio.timeout(WAIT_S):
+        events = await answer(model, request(said("user", "Hi."), max_output_tokens=1))
+    assert events[0] == ModelConnected()
+    assert events.count(ModelConnected()) == 1
 
 
 async def test_it_stops_at_the_limit(model: Model) -> None:

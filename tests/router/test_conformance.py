@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from voicepipe.ports.model import Model, ModelRequest, Routed, TextDelta
+from voicepipe.ports.provider_events import ModelConnected
 from voicepipe.testing.conformance.model import LlmScript, ModelConformance, ScriptedModelConformance
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, promptly
 from voicepipe.testing.fakes.cues import Hold, LlmCue
@@ -39,6 +40,7 @@ class TestAloneInItsPool(ScriptedModelConformance):
         script.cue(LlmCue(hold=Hold(after=1)))
         async with model.open(question) as events:
             received = aiter(events)
+            assert await anext(received) == ModelConnected()
             assert isinstance(await anext(received), Routed)
             assert await anext(received) == TextDelta("Hello")
         async with promptly():

@@ -22,6 +22,7 @@ from voicepipe.ports.model import (
     TextDelta,
     Usage,
 )
+from voicepipe.ports.provider_events import ModelConnected, ModelJoined
 from voicepipe.router.health import healths
 from voicepipe.router.llm.model import RoutedModel
 from voicepipe.router.llm.request import RoutedAnswer
@@ -39,7 +40,7 @@ async def test_everything_of_an_answer_comes_in_order(pool: Any) -> None:
     pooled.vendors[0].llm.usual = LlmCue(tokens=("One", " two"), input_tokens=1_000)
     came = await pooled.request(HI)
     kinds = [type(event) for event in came.events]
-    assert kinds == [Routed, TextDelta, TextDelta, Attempted, Usage, Finished]
+    assert kinds == [ModelConnected, Routed, TextDelta, TextDelta, Attempted, Usage, Finished]
     logged = next(event for event in came.events if isinstance(event, Attempted))
     assert (logged.provider, logged.role, logged.outcome, logged.began_ms) == ("v0/m", "primary", "spoke", 0)
     assert logged.first_ms is not None
@@ -60,9 +61,8 @@ async def test_a_loser_is_closed_and_its_reading_is_paid(pool: Any) -> None:
 async def test_an_additional_model_is_reported_when_it_starts(pool: Any) -> None:
     """Not at the end of the answer, as the calls and their cost are."""
     pooled = await pool(2, policy="race")
-    joined: list[tuple[str, str]] = []
-    async with pooled.model.open(replace(HI, joined=lambda spec, role: joined.append((spec, role)))):
-        assert joined == [("v1/m", "hedge")]
+    async with pooled.model.open(HI) as events:
+        assert await anext(aiter(events)) == ModelJoined("v1/m", "hedge")
 
 
 async def test_an_answer_of_calls_only_wins_too(pool: Any) -> None:
@@ -258,7 +258,9 @@ async def test_a_stalled_speaker_has_as_long_as_there_is_sound(pool: Any) -> Non
     pooled.vendors[0].llm.usual = LlmCue(tokens=WORDS, fault=Stall(10))
     pooled.vendors[1].llm.usual = LlmCue(tokens=(" and", " the", " end."))
     events: list[object] = []
-    async with pooled.model.open(replace(HI, queued_ms=queued_ms)) as answer, asyncio.TaskGroup() as group:
+    async with pooled.model.open(HI) as answer, asyncio.TaskGroup() as group:
+        assert isinstance(answer, RoutedAnswer)
+        answer.follow_playback(queued_ms)
 
         async def listen() -> None:
             events.extend([event async for event in answer])
@@ -267,7 +269,6 @@ async def test_a_stalled_speaker_has_as_long_as_there_is_sound(pool: Any) -> Non
         await soon(looked)
         assert pooled.vendors[1].llm.received == []
         left_ms = 0
-        assert isinstance(answer, RoutedAnswer)
         answer._look()  # its next look is due when the sound was to run out, in a minute
         await pooled.vendors[1].llm.nth(0)
     text = "".join(event.text for event in events if isinstance(event, TextDelta))

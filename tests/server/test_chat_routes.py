@@ -27,11 +27,13 @@ def client_of(server: Any) -> openai.AsyncOpenAI:
 
 
 def only(*healthy: str) -> Any:
-    """A vendor of which these models answer, each with its name."""
+    """A vendor of which these models answer, each with its name, after the others have failed."""
 
     def answer(question: Any) -> LlmCue:
         model = question["model"]
-        return LlmCue(tokens=(model,), input_tokens=10, fault=None if model in healthy else Status(500))
+        if model not in healthy:
+            return LlmCue(fault=Status(500))
+        return LlmCue(tokens=(model,), input_tokens=10, ttft_ms=100)
 
     return answer
 

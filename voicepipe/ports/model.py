@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol, runtime_checkable
+
+from voicepipe.ports.provider_events import ModelConnected, ModelJoined
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +95,6 @@ class ModelRequest:
     deadline_ms: int | None = None
     """How long after `open` the first speakable output is wanted. Only a router reads it; the router's own setting is
     used where that is sooner."""
-
-    queued_ms: Callable[[], int] | None = field(default=None, compare=False, repr=False)
-    """Returns how much audio of this answer is still to be played, in ms. Only a router reads it; None: the answer has
-    no audio."""
-
-    reached: Callable[[], None] | None = field(default=None, compare=False, repr=False)
-    """Called when the request has its connection, reused or new; each of several providers calls it. Providers without
-    connections don't call it."""
-
-    joined: Callable[[str, Literal["hedge", "replacement", "continuation"]], None] | None = field(
-        default=None, compare=False, repr=False
-    )
-    """Called when a router asks another model too: its spec, and the purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +186,18 @@ class Attempted:
     """The cost, also when the output was not used; None: no price is known."""
 
 
-ModelEvent = TextDelta | CallDelta | Usage | Finished | Routed | Attempted
+ModelEvent = TextDelta | CallDelta | Usage | Finished | ModelConnected | ModelJoined | Routed | Attempted
+
+
+@runtime_checkable
+class FollowsPlayback(Protocol):
+    """The events of an answer whose provider looks at its audio: a router continues a stalled answer with another model
+    only when the audio runs out."""
+
+    def follow_playback(self, queued_ms: Callable[[], int]) -> None:
+        """Use `queued_ms`, which returns how much audio of this answer is still to be played, in ms. An answer for
+        which this is not called has no audio."""
+        ...
 
 
 class Model(Protocol):
@@ -207,7 +207,8 @@ class Model(Protocol):
     """The spec from the settings, `groq/llama-3.3-70b`."""
 
     def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
-        """Start a request. The iterator ends after `Finished`; `Usage` may come before or after it.
+        """Start a request. The iterator ends after `Finished`; `Usage` may come before or after it. It may meet
+        `FollowsPlayback`.
 
         A stream that closes without a reason raises, so that a cut answer never counts as complete. Leaving the
         context closes the connection to the provider within 100 ms, also when cancelled.

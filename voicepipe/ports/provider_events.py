@@ -1,10 +1,26 @@
-"""Notes that a provider sends beside its output; the component that opens a stage may subscribe."""
+"""Events that a provider's stream has beside its output. None of them is output: a stream of these alone is silent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConnected:
+    """The LLM request has its connection, reused or new. Each of several providers sends it; providers without
+    connections don't."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelJoined:
+    """A router sent the LLM request to another model too."""
+
+    provider: str
+    """The model's spec."""
+
+    role: Literal["hedge", "replacement", "continuation"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,6 @@ class PromptBuilder:
                 *settings.metadata,
             ),  # later ones win: a token may lock its own
             deadline_ms=command.first_output_ms,
-            queued_ms=lambda: self._queued_ms(command.turn, command.revision),
         )
 
     def is_cold(self) -> bool:
@@ -59,6 +58,7 @@ class PromptBuilder:
         except Exception as bug:
             log_crash(f"llm by {self._model.name}", bug)
 
-    def _queued_ms(self, turn: int, revision: int) -> int:
+    def queued_ms(self, turn: int, revision: int) -> int:
+        """Return how much audio of a reply is still to be played, in ms."""
         running = self._core.agent.find(turn, revision)
         return 0 if running is None else running.audio.queued_ms(self._clock.now_ms())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from voicepipe.audio.samples import Samples
 from voicepipe.ports.model import Model
@@ -148,6 +149,7 @@ class Replies:
             model=CannedModel(command.words) if command.words else self._model,
             synthesizer=self._voices.phrase_synthesizer() if command.words else self._voices.synthesizer,
             output=output,
+            queued_ms=partial(self._prompt_builder.queued_ms, *key),
             post=self._post,
         )
         task = group.create_task(reply.run(), name=f"reply-{command.turn}.{command.revision}")

@@ -10,8 +10,18 @@ from typing import Protocol
 from voicepipe.audio.samples import Samples, first_audible
 from voicepipe.errors import Overload, StageBroken, StageError
 from voicepipe.freeing import FreeingTaskGroup
-from voicepipe.ports.model import Attempted, CallDelta, Finished, Model, ModelRequest, Routed, TextDelta, Usage
-from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
+from voicepipe.ports.model import (
+    Attempted,
+    CallDelta,
+    Finished,
+    FollowsPlayback,
+    Model,
+    ModelRequest,
+    Routed,
+    TextDelta,
+    Usage,
+)
+from voicepipe.ports.provider_events import CachedSpeech, ModelConnected, ModelJoined, ProviderChanged, UnusedSpeech
 from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
 from voicepipe.ports.text_normalizer import NormalizedSpeech, open_normalized
 from voicepipe.protocol.json_fields import MAX_ECHOED_CHARS
@@ -52,8 +62,10 @@ class Reply:
         model: Model,
         synthesizer: Synthesizer,
         output: ReplyOutput,
+        queued_ms: Callable[[], int],
         post: Callable[[e.Event], None],
     ) -> None:
+        """`queued_ms` returns how much audio of this reply is still to be played, in ms."""
         self._turn, self._revision = command.turn, command.revision
         self._audible = command.reply.audible
         self._request = request
@@ -62,7 +74,7 @@ class Reply:
         """The provider whose voice it is: of several, the latest."""
 
         self._model, self._synthesizer = model, synthesizer
-        self._output, self._post = output, post
+        self._output, self._queued_ms, self._post = output, queued_ms, post
         self._clauses = ClauseSplitter()
         self._n_clauses = 0
         self._speech: NormalizedSpeech | None = None
@@ -130,13 +142,9 @@ class Reply:
         self._speech = speech
         self._post(e.ModelRequested(self._turn, self._revision, self._model.name))
         reason: e.FinishReason | None = None
-        key = (self._turn, self._revision)
-        question = replace(
-            self._request,
-            reached=lambda: self._post(e.ModelConnected(*key)),
-            joined=lambda provider, role: self._post(e.ModelJoined(*key, provider, role)),
-        )
-        async with _stage_errors("llm", self._model.name), self._model.open(question) as answer:
+        async with _stage_errors("llm", self._model.name), self._model.open(self._request) as answer:
+            if isinstance(answer, FollowsPlayback):
+                answer.follow_playback(self._queued_ms)
             async for event in answer:
                 match event:
                     case TextDelta(text):
@@ -146,12 +154,10 @@ class Reply:
                     case Usage():
                         if event.is_possible:
                             self._count(event)
-                    case Routed(provider, why):
-                        self._post(e.ModelChosen(self._turn, self._revision, provider, why))
-                    case Attempted():
-                        self._post(e.ModelAttempted(self._turn, self._revision, _attempt(event)))
                     case Finished():
                         reason = event.reason
+                    case _:
+                        self._note_request(event)
                 if self._is_full:
                     reason = "length"
                     break
@@ -196,6 +202,18 @@ class Reply:
             return whole
         self._blank[owner] = whole
         return ""
+
+    def _note_request(self, event: ModelConnected | ModelJoined | Routed | Attempted) -> None:
+        key = (self._turn, self._revision)
+        match event:
+            case ModelConnected():
+                self._post(e.ModelConnected(*key))
+            case ModelJoined(provider, role):
+                self._post(e.ModelJoined(*key, provider, role))
+            case Routed(provider, why):
+                self._post(e.ModelChosen(*key, provider, why))
+            case Attempted():
+                self._post(e.ModelAttempted(*key, _attempt(event)))
 
     def _count(self, usage: Usage) -> None:
         counts = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)

@@ -12,7 +12,7 @@ from voicepipe.ports.model import Model, ModelEvent, ModelRequest
 from voicepipe.providers.anthropic.answer import AnswerReader
 from voicepipe.providers.anthropic.options import AnthropicOptions
 from voicepipe.providers.anthropic.request import request_body
-from voicepipe.providers.llm.event_stream import Streamed
+from voicepipe.providers.llm.event_stream import streamed
 from voicepipe.providers.net import http
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.registry import ProviderSettings, Spec
@@ -60,5 +60,5 @@ class _AnthropicModel:
     @asynccontextmanager
     async def _open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         body = request_body(self._address, request, self._options)
-        async with http.post(self._address, "/messages", json=body, reached=request.reached) as answer:
-            yield Streamed(self._address, answer, AnswerReader(self._address))
+        async with streamed(self._address, "/messages", body, AnswerReader(self._address)) as events:
+            yield events

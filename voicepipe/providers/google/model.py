@@ -14,7 +14,7 @@ from voicepipe.providers.google.answer import AnswerReader
 from voicepipe.providers.google.options import GeminiOptions
 from voicepipe.providers.google.request import request_body
 from voicepipe.providers.google.thought_signatures import ThoughtSignatures
-from voicepipe.providers.llm.event_stream import Streamed
+from voicepipe.providers.llm.event_stream import streamed
 from voicepipe.providers.net import http
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.registry import ProviderSettings, Spec
@@ -55,5 +55,5 @@ class _GeminiModel:
     async def _open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
         body = request_body(self._address, request, self._options, self._signatures)
         path = f"/models/{quote(request.model, safe='')}:streamGenerateContent?alt=sse"
-        async with http.post(self._address, path, json=body, reached=request.reached) as answer:
-            yield Streamed(self._address, answer, AnswerReader(self._address, self._signatures))
+        async with streamed(self._address, path, body, AnswerReader(self._address, self._signatures)) as events:
+            yield events

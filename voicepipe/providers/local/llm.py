@@ -8,6 +8,7 @@ from typing import Final
 
 from voicepipe.errors import StageError
 from voicepipe.ports.model import Finished, Message, Model, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
+from voicepipe.ports.provider_events import ModelConnected
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.connection import Exchange, Link, link, new_session
 from voicepipe.registry import ProviderSettings, Spec
@@ -61,8 +62,6 @@ class LocalModel:
         exchange = Exchange(self._link)
         try:
             await exchange.send(self._job(request))
-            if request.reached is not None:  # at once, or when a broken engine is back
-                request.reached()
             yield self._events(exchange)
         finally:
             exchange.close()
@@ -88,6 +87,7 @@ class LocalModel:
         return wire.Generate(request.session or new_session(), messages, output_tokens, temperature)
 
     async def _events(self, exchange: Exchange) -> AsyncIterator[ModelEvent]:
+        yield ModelConnected()
         while True:
             match await exchange.next():
                 case wire.Reading():

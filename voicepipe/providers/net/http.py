@@ -18,6 +18,7 @@ import aiohttp
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
 from voicepipe.providers.net.address import ProviderAddress
+from voicepipe.tasks import background_tasks
 from voicepipe.telemetry.tracing.port import OUTGOING
 
 KEEP_ALIVE_S = 120
@@ -51,7 +52,7 @@ def _pool() -> aiohttp.ClientSession:
 
 
 def _connections() -> aiohttp.TraceConfig:
-    """Calls each request's `reached` when it has its connection."""
+    """Return a trace that calls the function in a request's context when the request has its connection."""
     trace = aiohttp.TraceConfig()
 
     async def on_connection(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
@@ -121,10 +122,10 @@ async def post(
     json: bytes | None = None,
     form: aiohttp.FormData | None = None,
     headers: Mapping[str, str] | None = None,
-    reached: Callable[[], None] | None = None,
+    on_connected: Callable[[], None] | None = None,
 ) -> AsyncIterator[Answer]:
-    """Send a request to `address`, and yield its answer when its headers have arrived. `reached` is called when there
-    is a connection.
+    """Send a request to `address`, and yield its answer when its headers have arrived. `on_connected` is called when
+    there is a connection.
 
     Leaving early closes the connection at once; an answer that was read to its end leaves it open for the next request.
     Redirects are not followed: they would send the user's words to a host that is not in the settings.
@@ -141,8 +142,85 @@ async def post(
         sent["Content-Type"] = "application/json"
     # aiohttp writes it in pieces, an iteration of the loop for each
     data = form if json is None else io.BytesIO(json)
-    async with _request(address, "POST", path, data=data, headers=sent, reached=reached) as answer:
+    async with _request(address, "POST", path, data=data, headers=sent, on_connected=on_connected) as answer:
         yield answer
+
+
+class Posted:
+    """A request on its way; see `posting`."""
+
+    def __init__(self, address: ProviderAddress) -> None:
+        self._address = address
+        self._is_connected = self._over = False
+        self._answer: Answer | None = None
+        self._failure: Exception | None = None
+        self._changed = asyncio.Event()
+
+    async def connected(self) -> None:
+        """Wait until the request has its connection, reused or new.
+
+        Raises:
+            StageError: it gets none.
+        """
+        while not self._is_connected:
+            await self._wait()
+
+    async def answer(self) -> Answer:
+        """Return the answer when its headers have arrived.
+
+        Raises:
+            StageError: as in `post`.
+        """
+        while self._answer is None:
+            await self._wait()
+        return self._answer
+
+    async def run(self, path: str, json: bytes, headers: Mapping[str, str] | None) -> None:
+        """Send the request, and hold its answer open until cancelled. Failures are kept for `answer`."""
+        try:
+            async with post(
+                self._address, path, json=json, headers=headers, on_connected=self._note_connected
+            ) as answer:
+                self._answer = answer
+                self._changed.set()
+                await asyncio.get_running_loop().create_future()
+        except Exception as failure:
+            self._failure = failure
+            self.leave()
+
+    def leave(self) -> None:
+        """End pending waits; see `posting`."""
+        self._over = True
+        self._changed.set()
+
+    def _note_connected(self) -> None:
+        self._is_connected = True
+        self._changed.set()
+
+    async def _wait(self) -> None:
+        if self._over:
+            raise self._take_failure()
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _take_failure(self) -> Exception:
+        """Return the failure and keep it no longer: its traceback holds the frames that hold this."""
+        failure, self._failure = self._failure, None
+        return failure or failures.broken(self._address, "the request was left")
+
+
+@asynccontextmanager
+async def posting(
+    address: ProviderAddress, path: str, *, json: bytes, headers: Mapping[str, str] | None = None
+) -> AsyncIterator[Posted]:
+    """Send a request as `post` does, and yield it at once, before it has a connection. Leaving closes it."""
+    async with background_tasks() as owned:
+        posted = Posted(address)
+        owned.start(posted.run(path, json, headers), name=f"http-{address.name}")
+        try:
+            yield posted
+        finally:
+            posted.leave()
 
 
 @asynccontextmanager
@@ -160,7 +238,7 @@ async def _request(
     *,
     data: aiohttp.FormData | io.BytesIO | None,
     headers: Mapping[str, str],
-    reached: Callable[[], None] | None = None,
+    on_connected: Callable[[], None] | None = None,
 ) -> AsyncIterator[Answer]:
     with failures.Translated(address):
         response = await _pool().request(
@@ -170,7 +248,7 @@ async def _request(
             headers={**dict(address.headers), **headers},
             timeout=_timeout(address),
             allow_redirects=False,
-            trace_request_ctx=reached,
+            trace_request_ctx=on_connected,
         )
     try:
         if response.status != 200:

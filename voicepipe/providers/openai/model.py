@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from voicepipe.ports.model import Model, ModelEvent, ModelRequest
-from voicepipe.providers.llm.event_stream import Streamed
+from voicepipe.providers.llm.event_stream import streamed
 from voicepipe.providers.net import http, options
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.answer import AnswerReader
@@ -56,8 +56,6 @@ class _OpenAiModel:
         options = self._options
         affinity = {options.session_header: request.session} if options.session_header and request.session else {}
         body = request_body(self._address, request, options)
-        async with http.post(
-            self._address, "/chat/completions", json=body, headers=affinity, reached=request.reached
-        ) as answer:
-            known = call_ids(request.messages, options)
-            yield Streamed(self._address, answer, AnswerReader(self._address, known))
+        reader = AnswerReader(self._address, call_ids(request.messages, options))
+        async with streamed(self._address, "/chat/completions", body, reader, headers=affinity) as events:
+            yield events

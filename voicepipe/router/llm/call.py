@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from voicepipe import clock
 from voicepipe.errors import Overload, StageBroken, StageError, StageRefused
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
+from voicepipe.ports.provider_events import ModelConnected
 from voicepipe.router.llm.continuation import TextJoiner
 from voicepipe.router.llm.usage import summed
 from voicepipe.router.race import Attempt
@@ -25,6 +26,7 @@ Speakable = TextDelta | CallDelta | Finished
 class LlmCallListener(Protocol):
     """Receives the events of LLM calls. Each method returns at once."""
 
+    def on_connected(self, call: LlmCall, event: ModelConnected) -> None: ...
     def on_event(self, call: LlmCall, event: Speakable) -> None: ...
     def on_complete(self, call: LlmCall) -> None: ...
     def on_failure(self, call: LlmCall, failure: StageError) -> None: ...
@@ -85,6 +87,8 @@ class LlmCall:
 
     def _dispatch(self, event: ModelEvent, listener: LlmCallListener) -> None:
         match event:
+            case ModelConnected():
+                listener.on_connected(self, event)
             case Usage() if not event.is_possible:
                 pass  # estimated from the text
             case Usage():

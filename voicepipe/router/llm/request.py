@@ -10,6 +10,7 @@ from typing import Final
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Routed, TextDelta
+from voicepipe.ports.provider_events import ModelConnected, ModelJoined
 from voicepipe.router.health import blame
 from voicepipe.router.llm.call import MOST_WAITING, LlmCall, Speakable
 from voicepipe.router.llm.continuation import TextJoiner, continued, takes_prefill
@@ -40,7 +41,7 @@ class RoutedAnswer:
         self._request, self._query, self._decision, self._why = request, query, decision, why
         self._pool, self._stats, self._models = pool, stats, models
         self._race = Race(decision.plan)
-        self._stall_policy = StallPolicy(pool, stats, request.queued_ms)
+        self._stall_policy = StallPolicy(pool, stats)
         self._calls: list[LlmCall] = []
         self._speaker: LlmCall | None = None
         self._continuation: LlmCall | None = None
@@ -56,6 +57,10 @@ class RoutedAnswer:
         self._group: asyncio.TaskGroup | None = None
         self._race_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
+
+    def follow_playback(self, queued_ms: Callable[[], int]) -> None:
+        """Continue a stalled answer only when its audio runs out: meets `FollowsPlayback`."""
+        self._stall_policy.queued_ms = queued_ms
 
     # --- begin and close ----------------------------------------------------------------------
 
@@ -118,8 +123,8 @@ class RoutedAnswer:
     def _start(self, call: LlmCall, request: ModelRequest) -> None:
         self._calls.append(call)
         self._stats.began(call.attempt)
-        if self._request.joined is not None and call.attempt.role != "primary":
-            self._request.joined(call.spec, call.attempt.role)
+        if call.attempt.role != "primary":
+            self._give(ModelJoined(call.spec, call.attempt.role))
         if self._group is not None:
             running = call.run(self._models(call.spec), request, self)
             call.task = self._group.create_task(running, name=f"llm-{call.spec}")
@@ -160,6 +165,11 @@ class RoutedAnswer:
         self._obey(self._race.time_passed(clock.monotonic_ms()))
 
     # --- events of calls ----------------------------------------------------------------------
+
+    def on_connected(self, call: LlmCall, event: ModelConnected) -> None:
+        """Report that a call has its connection. It counts as no answer, and as no progress."""
+        if not call.over:
+            self._give(event)
 
     def on_event(self, call: LlmCall, event: Speakable) -> None:
         """Handle an event of a call."""

@@ -24,8 +24,10 @@ yet."""
 class StallPolicy:
     """Decides for one answer. Pure: instants are passed in."""
 
-    def __init__(self, pool: Pool, stats: SharedStats, queued_ms: Callable[[], int] | None) -> None:
-        self._pool, self._stats, self._queued_ms = pool, stats, queued_ms
+    def __init__(self, pool: Pool, stats: SharedStats) -> None:
+        self._pool, self._stats = pool, stats
+        self.queued_ms: Callable[[], int] | None = None
+        """Returns how much audio of the answer is still to be played, in ms; None: the answer has no audio."""
 
     def stall_ms(self, speaker: Candidate) -> float:
         """Return how long that model may be silent in its answer."""
@@ -44,9 +46,9 @@ class StallPolicy:
         """
         left_ms = self.stall_ms(speaker) - silent_ms
         backup = self.backup(speaker, now_ms)
-        if left_ms > 0 or self._queued_ms is None or backup is None:
+        if left_ms > 0 or self.queued_ms is None or backup is None:
             return left_ms
-        return self._queued_ms() - self._p95_ms(backup, now_ms) - SPARE_MS
+        return self.queued_ms() - self._p95_ms(backup, now_ms) - SPARE_MS
 
     def _is_healthy(self, candidate: Candidate, now_ms: float) -> bool:
         return self._stats.breaker(candidate).state(now_ms) == "closed"

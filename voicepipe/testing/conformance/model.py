@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -10,6 +11,7 @@ import pytest
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
+from voicepipe.ports.provider_events import ModelConnected
 from voicepipe.testing.conformance.waits import (
     REFUSALS,
     LeavesNothing,
@@ -46,21 +48,38 @@ class LlmScript(Protocol):
 
 
 async def answer(model: Model, request: ModelRequest) -> list[ModelEvent]:
+    """Return the events of one answer, without its connection."""
+    return _but_connection(await events_of(model, request))
+
+
+async def events_of(model: Model, request: ModelRequest) -> list[ModelEvent]:
     """Return all events of one answer."""
     async with model.open(request) as events:
         return [event async for event in events]
 
 
 async def outcome(model: Model, request: ModelRequest) -> tuple[list[ModelEvent], StageError | None]:
-    """Return the events of one answer, and the error that it ended with, if any."""
+    """Return the events of one answer, without its connection, and the error that it ended with, if any."""
     events: list[ModelEvent] = []
     try:
         async with model.open(request) as stream:
             async for event in stream:
                 events.append(event)  # noqa: PERF401  a comprehension would lose what came before the error
     except StageError as error:
-        return events, error
-    return events, None
+        return _but_connection(events), error
+    return _but_connection(events), None
+
+
+def _but_connection(events: list[ModelEvent]) -> list[ModelEvent]:
+    return [event for event in events if not isinstance(event, ModelConnected)]
+
+
+async def first_output(events: AsyncIterator[ModelEvent]) -> ModelEvent:
+    """Return the first event that is the model's output, not about its connection or its choice."""
+    async for event in events:
+        if isinstance(event, TextDelta | CallDelta | Finished):
+            return event
+    raise AssertionError("expected output, got none")
 
 
 def text_of(events: list[ModelEvent]) -> str:
@@ -85,6 +104,12 @@ class ModelConformance(LeavesNothing):
         after = events[[isinstance(event, Finished) for event in events].index(True) + 1 :]
         assert all(isinstance(event, Usage) for event in after)
 
+    async def test_connection_comes_before_output(self, model: Model, question: ModelRequest) -> None:
+        """A model reports its connection before its output, if at all."""
+        kinds = [type(event) for event in await events_of(model, question)]
+        first = next(n for n, kind in enumerate(kinds) if kind in (TextDelta, CallDelta, Finished))
+        assert ModelConnected not in kinds[first:]
+
     async def test_iterator_stays_over(self, model: Model, question: ModelRequest) -> None:
         """Reading after the end yields nothing, and does not wait."""
         async with model.open(question) as events:
@@ -96,7 +121,7 @@ class ModelConformance(LeavesNothing):
     async def test_leaving_early_is_prompt(self, model: Model, question: ModelRequest) -> None:
         """Leaving the context in the middle of an answer is prompt, and the model answers the next request."""
         context = model.open(question)
-        await anext(aiter(await context.__aenter__()))
+        await first_output(await context.__aenter__())
         async with promptly():
             await context.__aexit__(None, None, None)
         assert text_of(await answer(model, question))
@@ -107,9 +132,9 @@ class ModelConformance(LeavesNothing):
 
         async def run() -> None:
             async with model.open(question) as events:
-                async for _ in events:
-                    begun.set()
-                    await asyncio.Event().wait()
+                await first_output(events)
+                begun.set()
+                await asyncio.Event().wait()
 
         await ends_when_cancelled(run(), begun)
 
@@ -132,10 +157,12 @@ class ModelConformance(LeavesNothing):
             await context.__aexit__(None, None, None)
             await context.__aexit__(None, None, None)
 
-    async def test_left_context_gives_no_more(self, model: Model, question: ModelRequest) -> None:
+    @pytest.mark.parametrize("in_answer", [False, True], ids=["at once", "in the answer"])
+    async def test_left_context_gives_no_more(self, model: Model, question: ModelRequest, in_answer: bool) -> None:
         """Reading on after leaving ends or raises a stage error; it does not wait."""
         async with model.open(question) as events:
-            pass
+            if in_answer:
+                await first_output(events)
         async with promptly():
             try:
                 left = [event async for event in events]
@@ -231,7 +258,7 @@ class ScriptedModelConformance(TakesCues, ModelConformance):
         hold = Hold(after=1)
         script.cue(LlmCue(hold=hold))
         async with model.open(question) as events:
-            assert await anext(aiter(events)) == TextDelta("Hello")
+            assert await first_output(events) == TextDelta("Hello")
         async with promptly():
             await (await script.nth(0)).gone.wait()
         assert not hold.release.is_set()
