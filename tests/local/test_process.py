@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from voicepipe.errors import ConfigError, StageBroken
-from voicepipe.ports.synthesizer import Synthesizer, Voice
+from voicepipe.ports.synthesizer import Synthesizer, Voice, audio_of
 from voicepipe.providers.local import prerequisites
 from voicepipe.providers.local.process import LocalEngine, start_engine
 from voicepipe.providers.local.tts import open_synthesizer
@@ -42,7 +42,7 @@ async def samples_said(synthesizer: Synthesizer, text: str = "Hello there.") -> 
     async with synthesizer.open(Voice(model="hibari")) as speech:
         speech.say(text)
         speech.finish()
-        return sum([spoken.samples.size async for spoken in speech])
+        return sum([spoken.samples.size async for spoken in audio_of(speech)])
 
 
 async def said_something(synthesizer: Synthesizer) -> bool:
@@ -115,7 +115,7 @@ async def test_a_killed_engine_breaks_the_turn_and_comes_back(socket_path: Path)
         async with synthesizer.open(Voice(model="hibari")) as speech:
             for _ in range(100):
                 speech.say("This goes on and on and on, for as long as anybody listens.")
-            sound = aiter(speech)
+            sound = audio_of(speech)
             await anext(sound)
             os.kill(killed, signal.SIGKILL)
             with pytest.raises(StageBroken) as broken:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.errors import StageRefused
-from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
+from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice, audio_of
 from voicepipe.ports.transcriber import Final, Samples, TranscriptionOptions
 from voicepipe.providers.local import tts
 from voicepipe.providers.local.engine.hibari import louder
@@ -35,7 +35,7 @@ async def spoken(synthesizer: Synthesizer, *clauses: str, voice: Voice = VOICE) 
         for clause in clauses:
             speech.say(clause)
         speech.finish()
-        return [sound async for sound in speech]
+        return [sound async for sound in audio_of(speech)]
 
 
 def joined(sound: list[Spoken]) -> Samples:
@@ -109,7 +109,7 @@ async def test_too_many_clauses_are_refused(synthesizer: Synthesizer) -> None:
         for _ in range(tts.MAX_CLAUSES + 1):
             speech.say("On and on.")
         with pytest.raises(StageRefused, match="expected 256 waiting clauses at most"):
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
 
 
 @given(st.text(max_size=900))

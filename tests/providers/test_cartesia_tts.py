@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from voicepipe.errors import ConfigError, StageRefused
-from voicepipe.ports.synthesizer import Synthesizer, Voice
+from voicepipe.ports.synthesizer import Synthesizer, Voice, audio_of
 from voicepipe.providers.cartesia import tts
 from voicepipe.providers.net import connection_pool
 from voicepipe.registry import ProviderSettings, Spec
@@ -98,7 +98,7 @@ async def test_silent_context_is_not_gone_on_with(vendor: FakeCartesia, monkeypa
     monkeypatch.setattr(tts, "SILENT_S", -1.0)
     async with voice_at(vendor).open(VOICE) as speech, asyncio.timeout(WAIT_S):
         speech.say("First.")
-        sound, n_samples = aiter(speech), 0
+        sound, n_samples = audio_of(speech), 0
         while n_samples < len(tone("First.")):
             n_samples += len((await anext(sound)).samples)
         with pytest.raises(TimeoutError):
@@ -118,7 +118,7 @@ async def test_cancel_names_the_context(vendor: FakeCartesia) -> None:
     async with connection_pool.lifetime():
         async with voice_at(vendor).open(VOICE) as speech:
             speech.say("A clause of some length.")
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
         call = vendor.calls[0]
         await call.until(lambda: len(call.messages) == 3)
     assert call.messages[-1] == {"context_id": call.messages[0]["context_id"], "cancel": True}
@@ -142,7 +142,7 @@ async def test_error_of_no_context(vendor: FakeCartesia) -> None:
         await vendor.script.nth(0)
         await vendor.calls[0].say(json.dumps({"type": "error", "done": True, "error": "Bad.", "status_code": 400}))
         with pytest.raises(StageRefused, match=r"HTTP 400: refused \(Bad\.\)"):
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
 
 
 async def test_message_that_says_nothing_to_us(vendor: FakeCartesia) -> None:
@@ -155,4 +155,4 @@ async def test_message_that_says_nothing_to_us(vendor: FakeCartesia) -> None:
         context = (await vendor.script.nth(0)).question["context"]
         await vendor.calls[0].say(json.dumps({"type": "phoneme_timestamps", "context_id": context, "done": False}))
         hold.release.set()
-        assert len(sound_of([spoken async for spoken in speech], 0)) == len(tone("Hello."))
+        assert len(sound_of([spoken async for spoken in audio_of(speech)], 0)) == len(tone("Hello."))

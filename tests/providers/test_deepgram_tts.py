@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from voicepipe.errors import ConfigError, StageBroken, StageRefused
-from voicepipe.ports.synthesizer import Synthesizer, Voice
+from voicepipe.ports.synthesizer import Synthesizer, Voice, audio_of
 from voicepipe.providers.built_in import factory
 from voicepipe.providers.deepgram.tts import MOST_FLUSHES, open_synthesizer
 from voicepipe.providers.net import connection_pool
@@ -102,7 +102,7 @@ async def test_limit_is_a_refusal(vendor: FakeAura, make: Make, warning: str) ->
         await vendor.script.nth(0)
         await vendor.calls[0].say(warning)
         with pytest.raises(StageRefused) as raised:
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
     assert (raised.value.status, raised.value.retryable) == (429, True)
 
 
@@ -121,7 +121,7 @@ async def test_message_that_says_nothing_to_us(vendor: FakeAura, make: Make, mes
         await call.say(message)
         speech.say("Hello.")
         speech.finish()
-        spoken_audio = [spoken async for spoken in speech]
+        spoken_audio = [spoken async for spoken in audio_of(speech)]
     assert len(sound_of(spoken_audio, 0))
 
 

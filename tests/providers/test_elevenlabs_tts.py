@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.errors import StageBroken, StageError, StageRefused
-from voicepipe.ports.synthesizer import Synthesizer, Voice
+from voicepipe.ports.synthesizer import Synthesizer, Voice, audio_of
 from voicepipe.providers.elevenlabs import tts
 from voicepipe.providers.net import connection_pool
 from voicepipe.providers.net.address import ProviderAddress
@@ -102,7 +102,7 @@ async def test_cut_turns_stay_below_the_limit_of_a_socket(vendor: FakeElevenLabs
         for _ in range(7):
             async with synthesizer.open(VOICE) as speech:
                 speech.say("A clause of some length.")
-                await anext(aiter(speech))
+                await anext(audio_of(speech))
         assert [call.most_talks for call in vendor.calls][:2] == [5, 2]
 
 
@@ -125,7 +125,7 @@ async def test_turn_that_is_closing_is_not_closed_twice(vendor: FakeElevenLabs) 
         async with voice_at(vendor).open(VOICE) as speech:
             speech.say("A clause of some length.")
             speech.finish()
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
         async with voice_at(vendor).open(VOICE):
             pass
     assert [m.get("close_context") for m in vendor.calls[0].messages].count(True) == 1
@@ -151,7 +151,7 @@ async def test_error(
         await vendor.script.nth(0)
         await vendor.calls[0].say(json.dumps({"message": "Oh no.", "error": error, "code": code}))
         with pytest.raises(kind, match=why) as raised:
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
     assert raised.value.retryable is retryable
 
 
@@ -181,7 +181,7 @@ async def test_message_that_says_nothing_to_us(vendor: FakeElevenLabs) -> None:
         await vendor.script.nth(0)
         await vendor.calls[0].say('{"novelty": 1}')
         hold.release.set()
-        assert len(sound_of([spoken async for spoken in speech], 0)) == len(tone("Hello."))
+        assert len(sound_of([spoken async for spoken in audio_of(speech)], 0)) == len(tone("Hello."))
 
 
 CLAUSES = st.lists(st.text("ab .", min_size=1, max_size=12).filter(str.strip), min_size=1, max_size=5)

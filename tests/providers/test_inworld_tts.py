@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused
-from voicepipe.ports.synthesizer import Synthesizer, Voice
+from voicepipe.ports.synthesizer import Synthesizer, Voice, audio_of
 from voicepipe.providers.built_in import factory
 from voicepipe.providers.inworld.tts import MOST_CHARACTERS, open_synthesizer
 from voicepipe.providers.net import connection_pool
@@ -173,7 +173,7 @@ async def test_error_of_no_context(vendor: FakeInworld, make: Make, message: str
         await vendor.script.nth(0)
         await vendor.calls[0].say(message)
         with pytest.raises(StageError) as raised:
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
     assert raised.value.retryable is retryable
 
 
@@ -190,7 +190,7 @@ async def test_message_that_says_nothing_to_us(vendor: FakeInworld, make: Make, 
         await (await vendor.nth(0)).say(message)
         speech.say("Hello.")
         speech.finish()
-        spoken_audio = [spoken async for spoken in speech]
+        spoken_audio = [spoken async for spoken in audio_of(speech)]
     assert np.array_equal(sound_of(spoken_audio, 0), tone("Hello."))
 
 
@@ -202,7 +202,7 @@ async def test_interrupted_turns_share_a_socket(vendor: FakeInworld, make: Make)
         vendor.script.cue(TtsCue(hold=hold))
         async with synthesizer.open(VOICE) as speech, asyncio.timeout(WAIT_S):
             speech.say("A clause that somebody interrupts.")
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
         async with promptly():
             await (await vendor.script.nth(0)).gone.wait()
             spoken_audio = await speak(synthesizer, VOICE, "Yes?")

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.errors import StageBroken, StageRefused
-from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice
+from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice, audio_of
 from voicepipe.ports.transcriber import Samples
 from voicepipe.providers.built_in import factory
 from voicepipe.providers.net import connection_pool, http
@@ -98,11 +98,11 @@ async def test_next_clause_is_requested_ahead(vendor: FakeVendor, synthesizer: S
         for clause in ("The first clause.", "The second.", "The third.", "The fourth."):
             speech.say(clause)
         speech.finish()
-        await anext(aiter(speech))
+        await anext(audio_of(speech))
         await vendor.tts.nth(AHEAD)
         assert [received.question["input"] for received in vendor.tts.received] == ["The first clause.", "The second."]
         hold.release.set()
-        rest = [spoken async for spoken in speech]
+        rest = [spoken async for spoken in audio_of(speech)]
     assert [spoken.clause for spoken in rest] == sorted(spoken.clause for spoken in rest)
     assert [received.question["input"] for received in vendor.tts.received][2:] == ["The third.", "The fourth."]
     for number, text in enumerate(("The second.", "The third.", "The fourth."), 1):
@@ -122,7 +122,7 @@ async def test_interrupt_cancels_the_request_ahead(vendor: FakeVendor, synthesiz
     async with synthesizer.open(VOICE) as speech:
         speech.say("The first clause.")
         speech.say("The second.")
-        await anext(aiter(speech))
+        await anext(audio_of(speech))
         await vendor.tts.nth(1)
     for received in vendor.tts.received:
         await soon(received.gone)
@@ -134,7 +134,7 @@ async def test_consumer_that_stops_makes_the_vendor_wait(vendor: FakeVendor, syn
     vendor.tts.cue(TtsCue(chunk_bytes=1 << 20))
     async with synthesizer.open(VOICE) as speech:
         speech.say(text)
-        spoken = await anext(aiter(speech))
+        spoken = await anext(audio_of(speech))
         received = await vendor.tts.nth(0)
         for _ in range(8_000):  # turns of the loop in which a reader without bound would have read it all
             await asyncio.sleep(0)
@@ -149,7 +149,7 @@ async def test_clauses_without_end_are_refused(synthesizer: Synthesizer) -> None
         for _ in range(1_100):
             speech.say(".")
         with pytest.raises(StageRefused, match="at most 1024 waiting clauses"):
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
 
 
 # What servers answer

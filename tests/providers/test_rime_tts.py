@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from voicepipe.errors import StageBroken
-from voicepipe.ports.synthesizer import Synthesizer, Voice
+from voicepipe.ports.synthesizer import Synthesizer, Voice, audio_of
 from voicepipe.providers.net import connection_pool
 from voicepipe.providers.rime import tts
 from voicepipe.registry import ProviderSettings, Spec
@@ -88,7 +88,7 @@ async def test_turn_that_is_cut_takes_its_socket_with_it(vendor: FakeRime) -> No
         vendor.script.cue(TtsCue(hold=Hold(after=4_800)))
         async with synthesizer.open(VOICE) as speech:
             speech.say("A clause of some length.")
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
         assert len(vendor.calls) == 1
         async with promptly():
             await vendor.calls[0].closed.wait()
@@ -120,9 +120,9 @@ async def test_sound_without_a_name_is_of_the_clause_that_sounds(vendor: FakeRim
         speech.finish()
         await vendor.script.nth(0)
         await vendor.calls[0].say(json.dumps({"type": "chunk", "data": "AAAA", "contextId": None}))
-        assert len((await anext(aiter(speech))).samples) == 1
+        assert len((await anext(audio_of(speech))).samples) == 1
         hold.release.set()
-        assert len(sound_of([spoken async for spoken in speech], 0)) == len(tone("Hello."))
+        assert len(sound_of([spoken async for spoken in audio_of(speech)], 0)) == len(tone("Hello."))
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ async def test_message_that_breaks(vendor: FakeRime, message: str, why: str) -> 
         await vendor.script.nth(0)
         await vendor.calls[0].say(message)
         with pytest.raises(StageBroken, match=why):
-            await anext(aiter(speech))
+            await anext(audio_of(speech))

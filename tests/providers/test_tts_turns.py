@@ -13,7 +13,7 @@ import pytest
 
 from voicepipe.audio.files import read_sound
 from voicepipe.errors import StageError
-from voicepipe.ports.synthesizer import Synthesizer, Voice
+from voicepipe.ports.synthesizer import Synthesizer, Voice, audio_of
 from voicepipe.providers.built_in import factory
 from voicepipe.providers.net import connection_pool
 from voicepipe.registry import ProviderSettings, Spec
@@ -82,7 +82,7 @@ class TestCancellation(LeavesNothing):
                 speech.say(f"Clause number {n} of some length.")
             speech.finish()
             try:
-                async for _ in speech:
+                async for _ in audio_of(speech):
                     await asyncio.sleep(0)
             except StageError:
                 pytest.fail("a turn met what was left of another")

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from voicepipe.errors import StageRefused
-from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice
+from voicepipe.ports.provider_events import SynthesizerConnected
+from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice, audio_of
 from voicepipe.providers.built_in import factory
 from voicepipe.providers.net import connection_pool
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.synthesizer import (
     ScriptedSynthesizerConformance,
     TtsScript,
+    events_of,
     outcome,
     sound_of,
     speak,
@@ -100,6 +102,13 @@ class TestLiveVoices(LeavesNothing):
         assert len({context.partition(".")[0] for context in contexts}) == 3
         assert [call.most_talks > 0 for call in vendor.calls].count(True) == 1
 
+    async def test_the_connection_is_reported_once_before_any_audio(
+        self, synthesizer: Synthesizer, voice: Voice
+    ) -> None:
+        kinds = [type(event) for event in await events_of(synthesizer, voice, "One.", "Two.")]
+        assert kinds.index(SynthesizerConnected) == 0
+        assert set(kinds[1:]) == {Spoken}
+
     async def test_words_have_times(self, synthesizer: Synthesizer, voice: Voice) -> None:
         """Each clause's words in their order, from the beginning of the clause."""
         clauses = ("It opens at nine,", "and closes late.")
@@ -117,7 +126,7 @@ class TestLiveVoices(LeavesNothing):
         """All clauses before it have been played, and nothing is owed: that is no stall, and it is spoken."""
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
             speech.say("First.")
-            sound, n_samples = aiter(speech), 0
+            sound, n_samples = audio_of(speech), 0
             while n_samples < len(tone("First.")):
                 n_samples += len((await anext(sound)).samples)
             with pytest.raises(TimeoutError):
@@ -136,7 +145,7 @@ class TestLiveVoices(LeavesNothing):
         vendor.script.cue(TtsCue(chunk_bytes=96_000))
         async with synthesizer.open(voice) as speech:
             speech.say("x" * 10_000)  # 400 s of sound, 26 MB as base64: more than loopback's buffers hold
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
             received = await vendor.script.nth(0)
             for _ in range(4_000):  # turns of the loop in which a reader without bound would have read it all
                 await asyncio.sleep(0)
@@ -187,7 +196,7 @@ class TestLiveVoices(LeavesNothing):
         vendor.script.cue(TtsCue(hold=hold))
         async with synthesizer.open(voice) as speech:
             speech.say("A clause of some length.")
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
         hold.release.set()
         await soon((await vendor.script.nth(0)).gone)
         assert np.array_equal(sound_of(await speak(synthesizer, voice, "Yes?"), 0), tone("Yes?"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicepipe.errors import StageBroken
-from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
-from voicepipe.ports.synthesizer import Voice, WordTime
+from voicepipe.ports.provider_events import CachedSpeech
+from voicepipe.ports.synthesizer import Spoken, Voice, WordTime, audio_of
 from voicepipe.router.tts import audio_cache
 from voicepipe.router.tts.audio_cache import MOST_SAMPLES, AudioCache, CachedAudio, decoded, encoded, open_audio_cache
 from voicepipe.router.tts.cached import CachedSynthesizer
-from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance, outcome, sound_of, speak
+from voicepipe.testing.conformance.synthesizer import (
+    ScriptedSynthesizerConformance,
+    events_of,
+    outcome,
+    sound_of,
+    speak,
+)
 from voicepipe.testing.fakes.cues import Cut, TtsCue
 from voicepipe.testing.fakes.ports import FakeSynthesizer, ReceivedClause
 from voicepipe.testing.fakes.script import Script
@@ -83,9 +88,8 @@ async def test_cached_audio_is_reported(inner: FakeSynthesizer, store: AudioCach
     """So cached audio is not charged."""
     stored = CachedSynthesizer(inner, store)
     await learn(stored, "Of course!")
-    provider_events: list[ProviderChanged | UnusedSpeech | CachedSpeech] = []
-    await speak(stored, replace(VOICE, on_event=provider_events.append), "Of course!", "New.")
-    assert provider_events == [CachedSpeech(inner.name, len("Of course!"))]
+    events = await events_of(stored, VOICE, "Of course!", "New.")
+    assert [event for event in events if not isinstance(event, Spoken)] == [CachedSpeech(inner.name, len("Of course!"))]
 
 
 async def test_a_clause_said_once_is_not_cached(inner: FakeSynthesizer, store: AudioCache, tmp_path: Path) -> None:
@@ -113,7 +117,7 @@ async def test_cached_clause_is_played_while_more_may_come(inner: FakeSynthesize
     async with stored.open(VOICE) as speech, asyncio.timeout(WAIT_S):
         speech.say("New.")
         speech.say("Sure.")
-        async for spoken in speech:
+        async for spoken in audio_of(speech):
             if spoken.clause == 1:
                 break
 
@@ -147,7 +151,7 @@ async def test_interrupted_clause_is_not_cached(inner: FakeSynthesizer, store: A
     for _ in range(3):
         async with stored.open(VOICE) as speech, asyncio.timeout(WAIT_S):
             speech.say("A clause of some length that somebody interrupts.")
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
     await store.settled()
     assert store.n_bytes == 0
 

@@ -15,6 +15,7 @@ from voicepipe import clock
 from voicepipe.errors import StageError
 from voicepipe.ports.limits import ProviderLimits
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
+from voicepipe.ports.provider_events import ModelConnected
 from voicepipe.ports.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice, WordTime
 from voicepipe.ports.transcriber import (
     Final,
@@ -26,6 +27,7 @@ from voicepipe.ports.transcriber import (
     TranscriptStream,
 )
 from voicepipe.router.limited import LimitedModel, LimitedSynthesizer, LimitedTranscriber
+from voicepipe.testing.conformance.model import first_output
 from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance, TtsScript
 from voicepipe.testing.conformance.transcriber import ScriptedTranscriberConformance, SttScript
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS
@@ -206,6 +208,21 @@ async def test_a_model_that_falls_silent_is_waited_for_no_longer() -> None:
     with pytest.raises(StageError, match="pieces for 1 s"):
         async with model.open(HI) as answered:
             await anext(answered)
+
+
+async def test_connections_do_not_count_as_output() -> None:
+    """A model that only reports connections is as silent as one that reports nothing."""
+
+    class Connecting(Talker):
+        async def _said(self) -> AsyncIterator[ModelEvent]:
+            while True:
+                await asyncio.sleep(0.01)
+                yield ModelConnected()
+
+    model = LimitedModel(Connecting(iter(())), ProviderLimits(max_quiet_s=1))
+    with pytest.raises(StageError, match="came for 1 s"):
+        async with model.open(HI) as answered:
+            await first_output(answered)
 
 
 async def test_a_slow_reader_is_not_the_models_fault(hands: Hands) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from voicepipe.errors import StageBroken, StageRefused
-from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
-from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice, WordTime
+from voicepipe.ports.provider_events import ProviderChanged, SynthesizerConnected, UnusedSpeech
+from voicepipe.ports.synthesizer import RATE_HZ, Speech, SpeechEvent, Spoken, Synthesizer, Voice, WordTime, audio_of
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
@@ -24,6 +25,7 @@ from voicepipe.testing.conformance.synthesizer import (
     ScriptedSynthesizerConformance,
     SynthesizerConformance,
     TtsScript,
+    events_of,
     outcome,
     sound_of,
     speak,
@@ -31,6 +33,7 @@ from voicepipe.testing.conformance.synthesizer import (
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, LeavesNothing
 from voicepipe.testing.fakes.cues import Cut, Hang, Stall, Status, TtsCue
 from voicepipe.testing.fakes.ports import FakeSynthesizer
+from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.waiting import WAIT_S
 
@@ -56,15 +59,12 @@ def named(*usual: TtsCue | Callable[[str], TtsCue | None] | None) -> list[FakeSy
     return [FakeSynthesizer(cue, name=f"v{i}/voice") for i, cue in enumerate(usual)]
 
 
-def listening() -> tuple[Voice, list[ProviderChanged]]:
-    """Return a voice to speak with, and the list of its provider changes."""
-    provider_events: list[ProviderChanged] = []
+VOICE = Voice(model="any")
 
-    def note(what: ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
-        if isinstance(what, ProviderChanged):
-            provider_events.append(what)
 
-    return Voice(model="any", on_event=note), provider_events
+def split(events: list[SpeechEvent]) -> tuple[list[Spoken], list[ProviderChanged]]:
+    """Return the audio, and the changes of the provider."""
+    return [e for e in events if isinstance(e, Spoken)], [e for e in events if isinstance(e, ProviderChanged)]
 
 
 class TestAlone(ScriptedSynthesizerConformance):
@@ -101,8 +101,7 @@ class TestBesideOneThatRefuses(SynthesizerConformance):
 async def test_another_speaks_for_one_that_refuses() -> None:
     """All of the text is played, and the event names the provider that spoke, and why."""
     first, second = named(TtsCue(fault=Status(503)), TtsCue())
-    voice, provider_events = listening()
-    spoken_audio = await speak(routed(first, second), voice, "One clause,", "two clauses.")
+    spoken_audio, provider_events = split(await events_of(routed(first, second), VOICE, "One clause,", "two clauses."))
     assert np.array_equal(sound_of(spoken_audio, 0), tone("One clause,"))
     assert np.array_equal(sound_of(spoken_audio, 1), tone("two clauses."))
     assert [(each.provider, each.role) for each in provider_events] == [("v1/voice", "replacement")]
@@ -113,21 +112,24 @@ async def test_characters_per_provider_are_reported() -> None:
     """The events suffice to charge each TTS: none for one that failed, unused speech for a late one, the rest for the
     next.
     """
-    provider_events: list[ProviderChanged | UnusedSpeech | CachedSpeech] = []
-    voice = Voice(model="any", on_event=provider_events.append)
+
+    async def reported(synthesizer: Synthesizer, *clauses: str) -> list[ProviderChanged | UnusedSpeech]:
+        events = await events_of(synthesizer, VOICE, *clauses)
+        beside = [event for event in events if not isinstance(event, Spoken)]
+        assert all(isinstance(event, ProviderChanged | UnusedSpeech) for event in beside)
+        return cast("list[ProviderChanged | UnusedSpeech]", beside)
+
     late, soon = named(TtsCue(fault=Hang()), TtsCue())
-    await speak(routed(late, soon, policy="hedge"), voice, "Hello.")
+    provider_events = await reported(routed(late, soon, policy="hedge"), "Hello.")
     assert UnusedSpeech("v0/voice", len("Hello.")) in provider_events
     assert [each.n_chars for each in provider_events if isinstance(each, ProviderChanged)] == [len("Hello.")]
-    provider_events.clear()
-    await speak(routed(*named(TtsCue(fault=Status(503)), TtsCue())), voice, "Hello.")
+    provider_events = await reported(routed(*named(TtsCue(fault=Status(503)), TtsCue())), "Hello.")
     assert [(type(each), each.provider, each.n_chars) for each in provider_events] == [
         (ProviderChanged, "v1/voice", len("Hello."))
     ]
-    provider_events.clear()
     first, second = named(TtsCue(), TtsCue())
     first.script.cue(TtsCue(ms_per_char=round(CHAR_MS)), TtsCue(fault=Cut(after=0)))
-    await speak(routed(first, second), voice, "All is well.", "Bye.")
+    provider_events = await reported(routed(first, second), "All is well.", "Bye.")
     assert [(type(each), each.provider, each.n_chars) for each in provider_events] == [
         (ProviderChanged, "v1/voice", len("Bye."))
     ]
@@ -137,8 +139,9 @@ async def test_another_goes_on_with_the_clause_that_was_not_begun() -> None:
     """What one has said to its end is not said again."""
     first, second = named(TtsCue(), TtsCue())
     first.script.cue(TtsCue(ms_per_char=round(CHAR_MS)), TtsCue(fault=Cut(after=0)))
-    voice, provider_events = listening()
-    spoken_audio = await speak(routed(first, second), voice, "All is well.", "And so on.", "Bye.")
+    spoken_audio, provider_events = split(
+        await events_of(routed(first, second), VOICE, "All is well.", "And so on.", "Bye.")
+    )
     assert second.speeches[0].said == ["And so on.", "Bye."]
     assert np.array_equal(sound_of(spoken_audio, 1), tone("And so on."))
     assert np.array_equal(sound_of(spoken_audio, 2), tone("Bye."))
@@ -197,11 +200,53 @@ async def test_one_that_was_refused_is_left_alone() -> None:
 async def test_the_first_clause_is_hedged() -> None:
     """A second voice is started beside one that is late; the late one is closed."""
     first, second = named(TtsCue(fault=Hang()), TtsCue())
-    voice, provider_events = listening()
-    spoken_audio = await speak(routed(first, second, policy="hedge"), voice, "Hello.")
+    spoken_audio, provider_events = split(await events_of(routed(first, second, policy="hedge"), VOICE, "Hello."))
     assert np.array_equal(sound_of(spoken_audio, 0), tone("Hello."))
     assert first.speeches[0].left.is_set()
     assert [each.role for each in provider_events] == ["hedge"]
+
+
+class Reporting(FakeSynthesizer):
+    """Report a connection before the audio, and between its pieces."""
+
+    @asynccontextmanager
+    async def open(self, voice: Voice) -> AsyncIterator[Any]:
+        async with super().open(voice) as speech:
+            yield Connecting(speech)
+
+
+class Connecting:
+    def __init__(self, speech: Speech) -> None:
+        self.say, self.finish, self._speech = speech.say, speech.finish, speech
+
+    async def __aiter__(self) -> AsyncIterator[SpeechEvent]:
+        yield SynthesizerConnected(0)
+        async for event in self._speech:
+            yield event
+            yield SynthesizerConnected(0)
+
+
+async def test_a_connection_wins_no_race() -> None:
+    """It is passed on, and the first audio decides."""
+    first, second = Reporting(TtsCue(fault=Hang()), name="v0/voice"), FakeSynthesizer(TtsCue(), name="v1/voice")
+    events = await events_of(routed(first, second, policy="race"), VOICE, "Hello.")
+    spoken_audio, provider_events = split(events)
+    assert SynthesizerConnected(0) in events
+    assert np.array_equal(sound_of(spoken_audio, 0), tone("Hello."))
+    assert [(each.provider, each.role) for each in provider_events] == [("v1/voice", "hedge")]
+
+
+async def test_events_come_ahead_of_audio_that_waits() -> None:
+    """All audio of a clause is there before the first of it is read: its events are read first."""
+    synthesizer = Reporting(TtsCue(), name="v0/voice")
+    async with routed(synthesizer).open(VOICE) as speech, asyncio.timeout(WAIT_S):
+        speech.say("Hello.")
+        speech.finish()
+        await synthesizer.script.nth(0)
+        await soon(synthesizer.speeches[0].left)
+        kinds = [type(event) async for event in speech]
+    assert kinds == sorted(kinds, key=lambda kind: kind is Spoken)
+    assert SynthesizerConnected in kinds
 
 
 async def test_a_stall_in_a_sentence_is_detected_before_its_provider_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,9 +263,8 @@ async def test_who_lost_the_race_goes_on_for_one_that_stalls(monkeypatch: pytest
     monkeypatch.setattr("voicepipe.router.tts.speech.STALL_MS", 50)
     first, second = named(TtsCue(fault=Stall(after=4_800)), TtsCue())
     second.script.cue(TtsCue(fault=Hang()), TtsCue())
-    voice, provider_events = listening()
     async with asyncio.timeout(WAIT_S):
-        await speak(routed(first, second, policy="race"), voice, SENTENCE)
+        _, provider_events = split(await events_of(routed(first, second, policy="race"), VOICE, SENTENCE))
     assert [(each.provider, each.role) for each in provider_events] == [("v1/voice", "continuation")]
 
 
@@ -231,7 +275,7 @@ async def test_the_last_voice_may_take_its_time(monkeypatch: pytest.MonkeyPatch)
     async with routed(first, second).open(Voice(model="any")) as speech, asyncio.timeout(WAIT_S):
         speech.say(SENTENCE)
         speech.finish()
-        spoken_audio = [await anext(aiter(speech))]
+        spoken_audio = [await anext(audio_of(speech))]
         rest = asyncio.create_task(_all_of(speech))
         received = await second.script.nth(0)
         await asyncio.sleep(0.05)
@@ -242,16 +286,15 @@ async def test_the_last_voice_may_take_its_time(monkeypatch: pytest.MonkeyPatch)
 
 
 async def _all_of(speech: Any) -> list[Spoken]:
-    return [spoken async for spoken in speech]
+    return [spoken async for spoken in audio_of(speech)]
 
 
 async def test_who_goes_on_may_stall_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stalls before any audio: the next voice speaks, without waiting for the turn's own deadline."""
     monkeypatch.setattr("voicepipe.router.tts.speech.STALL_MS", 50)
     voices = named(TtsCue(fault=Stall(after=4_800)), TtsCue(fault=Hang()), TtsCue())
-    voice, provider_events = listening()
     async with asyncio.timeout(WAIT_S):
-        await speak(routed(*voices), voice, SENTENCE)
+        _, provider_events = split(await events_of(routed(*voices), VOICE, SENTENCE))
     assert [each.provider for each in provider_events] == ["v2/voice"]
 
 
@@ -261,7 +304,7 @@ async def test_waiting_for_words_is_no_stall(monkeypatch: pytest.MonkeyPatch) ->
     first, second = named(TtsCue(), TtsCue())
     async with routed(first, second).open(Voice(model="any")) as speech, asyncio.timeout(WAIT_S):
         speech.say("First.")
-        n_samples, sound = 0, aiter(speech)
+        n_samples, sound = 0, audio_of(speech)
         while n_samples < len(tone("First.")):
             n_samples += len((await anext(sound)).samples)
         await asyncio.sleep(0.02)

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
-from voicepipe.ports.synthesizer import Voice
+from voicepipe.ports.synthesizer import Speech, SpeechEvent, Voice
 from voicepipe.session import phrase_preparation
 from voicepipe.session.phrase_preparation import MOST_BETWEEN_TURNS, Preparation
 from voicepipe.session.phrases import PhraseCache
@@ -173,11 +173,24 @@ class Pool(FakeSynthesizer):
         super().__init__(TtsCue(), name="pool")
         self._events = events
 
-    def open(self, voice: Voice) -> Any:
-        assert voice.on_event is not None
-        for what in self._events:
-            voice.on_event(what)
-        return super().open(voice)
+    @asynccontextmanager
+    async def open(self, voice: Voice) -> AsyncIterator[Any]:
+        async with super().open(voice) as speech:
+            yield Reporting(speech, self._events)
+
+
+class Reporting:
+    """Report these events before the audio."""
+
+    def __init__(self, speech: Speech, events: tuple[SpeechEvent, ...]) -> None:
+        self.say, self.finish = speech.say, speech.finish
+        self._speech, self._events = speech, events
+
+    async def __aiter__(self) -> AsyncIterator[SpeechEvent]:
+        for event in self._events:
+            yield event
+        async for event in self._speech:
+            yield event
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from voicepipe.errors import StageError
 from voicepipe.ports.model import Finished, ModelRequest, TextDelta
-from voicepipe.ports.synthesizer import Voice
+from voicepipe.ports.synthesizer import Voice, audio_of
 from voicepipe.session import phrases
 from voicepipe.session.phrases import CannedModel, PhraseCache, PhraseSynthesizer, clauses_of
 from voicepipe.testing.fakes.cues import Hang, Status, TtsCue
@@ -88,5 +88,5 @@ async def test_canned_text_is_spoken_like_an_answer() -> None:
         for clause in clauses_of("Sorry. That went wrong."):
             speech.say(clause)
         speech.finish()
-        assert [spoken.clause async for spoken in speech] == [0, 1]
+        assert [spoken.clause async for spoken in audio_of(speech)] == [0, 1]
     assert [spoken_request.question for spoken_request in voice.script.received] == ["Sorry.", "That went wrong."]

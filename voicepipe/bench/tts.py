@@ -12,7 +12,7 @@ from voicepipe.audio.samples import first_audible
 from voicepipe.bench.runner import Progress, run_repeated
 from voicepipe.clock import loop_s
 from voicepipe.errors import ConfigError, StageError
-from voicepipe.ports.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
+from voicepipe.ports.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice, audio_of
 from voicepipe.turn.clauses import ClauseSplitter
 
 TEXTS: Final = (
@@ -108,7 +108,7 @@ async def _speak(candidate: TtsCandidate, texts: Sequence[str], n: int) -> Utter
     try:
         async with candidate.synthesizer.open(candidate.voice) as speech:
             _say(speech, text)
-            async for spoken in speech:
+            async for spoken in audio_of(speech):
                 playback.take(spoken, loop_s())
     except StageError as failure:
         error = str(failure)

@@ -14,7 +14,7 @@ from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples, first_audible, silence
 from voicepipe.errors import VoicepipeError
 from voicepipe.ports.model import Model, ModelRequest, Said, Text, TextDelta
-from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice
+from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice, audio_of
 from voicepipe.ports.transcriber import Final as FinalTranscript
 from voicepipe.ports.transcriber import Transcriber, TranscriptionOptions
 from voicepipe.registry import Stage
@@ -83,7 +83,7 @@ async def probe_tts(synthesizer: Synthesizer, voice: Voice) -> Reply:
     async with synthesizer.open(voice) as speech:
         speech.say(CLAUSE)
         speech.finish()
-        async for spoken in speech:
+        async for spoken in audio_of(speech):
             if first_ms is None and first_audible(spoken.samples) is not None:
                 first_ms = clock.monotonic_ms() - began_ms
             pieces.append(spoken.samples)

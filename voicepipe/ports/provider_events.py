@@ -24,6 +24,14 @@ class ModelJoined:
 
 
 @dataclass(frozen=True, slots=True)
+class SynthesizerConnected:
+    """The connection to the TTS is ready. Providers that keep connections between turns send it, once a turn."""
+
+    hidden_ms: int
+    """How much of connecting was over when the turn began, in ms."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProviderChanged:
     """From here on another of several providers serves, not the first choice."""
 
@@ -61,6 +69,3 @@ class CachedSpeech:
 
 TranscriberEventHandler = Callable[[ProviderChanged], None]
 """Handler of an STT's notes. Returns at once."""
-
-SynthesizerEventHandler = Callable[[ProviderChanged | UnusedSpeech | CachedSpeech], None]
-"""Handler of a TTS's notes. Returns at once."""

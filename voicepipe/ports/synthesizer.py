@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from voicepipe.ports.provider_events import SynthesizerEventHandler
+from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, SynthesizerConnected, UnusedSpeech
 from voicepipe.ports.transcriber import Samples
 
 
@@ -24,16 +24,8 @@ class Voice:
     speed: float = 1.0
     language: str | None = None
 
-    reached: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
-    """Called once when a connection kept between turns is ready, with the ms of connecting that had passed when the
-    turn began. Returns at once."""
-
     session: str = field(default="", compare=False)
     """Opaque and stable within a session, which must keep one voice. Only a router reads it."""
-
-    on_event: SynthesizerEventHandler | None = field(default=None, compare=False, repr=False)
-    """Called when a provider other than the first choice speaks, for unused speech, and for text played from the cache.
-    Only a router calls it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +49,9 @@ class Spoken:
     words: tuple[WordTime, ...] = ()
 
 
+SpeechEvent = Spoken | SynthesizerConnected | ProviderChanged | UnusedSpeech | CachedSpeech
+"""Audio, and what a provider or a router reports beside it."""
+
 RATE_HZ = 24_000
 """The sample rate of all synthesized speech inside voicepipe; a provider with another rate resamples in its adapter."""
 
@@ -72,8 +67,8 @@ class Speech(Protocol):
         """End the input: `__aiter__` ends after the audio of the last clause."""
         ...
 
-    def __aiter__(self) -> AsyncIterator[Spoken]:
-        """Yield audio in the order of the clauses, as soon as it arrives.
+    def __aiter__(self) -> AsyncIterator[SpeechEvent]:
+        """Yield audio in the order of the clauses, as soon as it arrives. Other events come ahead of audio that waits.
 
         A consumer that stops iterating makes the provider wait.
 
@@ -105,3 +100,22 @@ class Synthesizer(Protocol):
             StageError: the provider could not be reached or refused.
         """
         ...
+
+
+def audio_of(speech: Speech) -> AsyncIterator[Spoken]:
+    """Return the audio of a turn's speech, without the events beside it. It raises what the speech raises."""
+    return _Audio(speech)
+
+
+class _Audio:
+    # No generator: one would end where a read is cancelled.
+    def __init__(self, speech: Speech) -> None:
+        self._events = aiter(speech)
+
+    def __aiter__(self) -> _Audio:
+        return self
+
+    async def __anext__(self) -> Spoken:
+        while not isinstance(event := await anext(self._events), Spoken):
+            pass
+        return event

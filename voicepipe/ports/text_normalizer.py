@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from difflib import SequenceMatcher
 
 from voicepipe.ports.speech_text import ClauseNormalizer
-from voicepipe.ports.synthesizer import Speech, Spoken, Synthesizer, Voice, WordTime
+from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Synthesizer, Voice, WordTime
 
 
 @asynccontextmanager
@@ -35,7 +35,7 @@ class NormalizedSpeech:
 
         self._n_written = 0
         self._said: list[_Said] = []  # by the synthesizer's own clause numbers; a turn has tens
-        self._sound: AsyncIterator[Spoken] | None = None
+        self._sound: AsyncIterator[SpeechEvent] | None = None
 
     def say(self, clause: str) -> None:
         if spoken := self._normalizer.read(clause):
@@ -51,10 +51,10 @@ class NormalizedSpeech:
         self._sound = aiter(self._speech)
         return self
 
-    async def __anext__(self) -> Spoken:
+    async def __anext__(self) -> SpeechEvent:
         assert self._sound is not None
         spoken = await anext(self._sound)
-        if spoken.clause >= len(self._said):
+        if not isinstance(spoken, Spoken) or spoken.clause >= len(self._said):
             return spoken  # the synthesizer's numbers differ from ours: its audio is still played
         said = self._said[spoken.clause]
         return Spoken(said.clause, spoken.samples, tuple(said.word_times(spoken.words)))

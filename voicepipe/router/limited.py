@@ -17,7 +17,7 @@ from voicepipe.audio.samples import Samples, first_audible
 from voicepipe.errors import StageBroken, StageTimeout
 from voicepipe.ports.limits import ProviderLimits
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta
-from voicepipe.ports.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
+from voicepipe.ports.synthesizer import RATE_HZ, Speech, SpeechEvent, Spoken, Synthesizer, Voice
 from voicepipe.ports.transcriber import Final as FinalText
 from voicepipe.ports.transcriber import Transcriber, TranscriptEvent, TranscriptionOptions, TranscriptStream
 from voicepipe.registry import Stage
@@ -195,14 +195,17 @@ class _LimitedSpeech:
     def __aiter__(self) -> _LimitedSpeech:
         return self
 
-    async def __anext__(self) -> Spoken:
+    async def __anext__(self) -> SpeechEvent:
         await self._loop_yielder.yield_to_loop()
         began_s = clock.loop_s()
-        spoken = await anext(self._events)
-        self._refuse_length(spoken.samples)
-        self._refuse_silence(spoken.samples)
-        self._refuse_slowness(spoken.samples, clock.loop_s() - began_s)
-        return self._with_few_words(spoken)
+        event = await anext(self._events)
+        if not isinstance(event, Spoken):
+            self._window_s += clock.loop_s() - began_s
+            return event
+        self._refuse_length(event.samples)
+        self._refuse_silence(event.samples)
+        self._refuse_slowness(event.samples, clock.loop_s() - began_s)
+        return self._with_few_words(event)
 
     def _refuse_length(self, samples: Samples) -> None:
         self._n_samples += len(samples)

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 from voicepipe import clock
 from voicepipe.errors import StageError
 from voicepipe.ports.model import CallDelta, Model, ModelEvent, ModelRequest, TextDelta, Usage
-from voicepipe.ports.synthesizer import Speech, Spoken, Synthesizer, Voice
+from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Synthesizer, Voice
 from voicepipe.ports.transcriber import Final, Transcriber, TranscriptEvent, TranscriptionOptions, TranscriptStream
 from voicepipe.router.health import blame
 from voicepipe.router.llm.usage import summed
@@ -116,10 +116,11 @@ class _SingleSpeech:
     def __aiter__(self) -> _SingleSpeech:
         return self
 
-    async def __anext__(self) -> Spoken:
-        spoken = await self._observed.next(self._sound)
-        self._observed.succeeded()
-        return spoken
+    async def __anext__(self) -> SpeechEvent:
+        event = await self._observed.next(self._sound)
+        if isinstance(event, Spoken):
+            self._observed.succeeded()
+        return event
 
 
 @asynccontextmanager

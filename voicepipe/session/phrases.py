@@ -6,7 +6,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -15,7 +14,7 @@ from voicepipe.audio.samples import Samples
 from voicepipe.errors import StageBroken
 from voicepipe.ports.model import Finished, ModelEvent, ModelRequest, TextDelta
 from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
-from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
+from voicepipe.ports.synthesizer import RATE_HZ, SpeechEvent, Spoken, Synthesizer, Voice
 from voicepipe.turn.clauses import ClauseSplitter
 
 MOST_SOUNDS: Final = 64
@@ -72,7 +71,7 @@ class PhraseCache:
             if samples is None:
                 bill = _Bill(self.name, len(clause))
                 try:
-                    samples = await self._spoken(voice if paid is None else replace(voice, on_event=bill.note), clause)
+                    samples = await self._spoken(voice, clause, bill)
                 finally:  # a synthesizer that fails, or whose session ends meanwhile, has charged for the request
                     if paid is not None:
                         bill.settle(paid)
@@ -93,11 +92,16 @@ class PhraseCache:
         while len(self._sounds) > MOST_SOUNDS:
             self._sounds.popitem(last=False)
 
-    async def _spoken(self, voice: Voice, clause: str) -> Samples:
+    async def _spoken(self, voice: Voice, clause: str, bill: _Bill) -> Samples:
+        pieces = list[Samples]()
         async with self._synthesizer.open(voice) as speech:
             speech.say(clause)
             speech.finish()
-            pieces = [spoken.samples async for spoken in speech]
+            async for event in speech:
+                if isinstance(event, Spoken):
+                    pieces.append(event.samples)
+                else:
+                    bill.note(event)
         if not pieces:
             raise StageBroken("tts", provider=self.name, why="the TTS sent no audio", retryable=True)
         return np.concatenate(pieces)
@@ -110,8 +114,8 @@ class _Bill:
         self._provider = provider
         self._n_chars = {provider: n_chars}
 
-    def note(self, event: ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
-        """Record a router's event about its synthesizers."""
+    def note(self, event: SpeechEvent) -> None:
+        """Record what a router reports about its synthesizers."""
         match event:
             case ProviderChanged(provider=provider, n_chars=n_chars):
                 self._n_chars[provider] = self._n_chars.get(provider, 0) + n_chars
@@ -185,9 +189,9 @@ class _Recited:
     def finish(self) -> None:
         self._finished.set()
 
-    async def __aiter__(self) -> AsyncIterator[Spoken]:
+    async def __aiter__(self) -> AsyncIterator[SpeechEvent]:
         await self._finished.wait()
         for number, clause in enumerate(self._clauses):
-            if self._voice.on_event is not None and self._book.has(self._voice, clause):
-                self._voice.on_event(CachedSpeech(self._book.name, len(clause)))
+            if self._book.has(self._voice, clause):
+                yield CachedSpeech(self._book.name, len(clause))
             yield Spoken(number, await self._book.make(self._voice, clause))

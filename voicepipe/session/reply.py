@@ -21,7 +21,14 @@ from voicepipe.ports.model import (
     TextDelta,
     Usage,
 )
-from voicepipe.ports.provider_events import CachedSpeech, ModelConnected, ModelJoined, ProviderChanged, UnusedSpeech
+from voicepipe.ports.provider_events import (
+    CachedSpeech,
+    ModelConnected,
+    ModelJoined,
+    ProviderChanged,
+    SynthesizerConnected,
+    UnusedSpeech,
+)
 from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
 from voicepipe.ports.text_normalizer import NormalizedSpeech, open_normalized
 from voicepipe.protocol.json_fields import MAX_ECHOED_CHARS
@@ -113,10 +120,9 @@ class Reply:
             self._speech = self._broke = None  # they hold this reply
 
     async def _think_and_speak(self) -> None:
-        voice = replace(self._voice, on_event=self._note_voice, reached=self._note_reached)
         async with (
             _stage_errors("tts", self._synthesizer.name),
-            open_normalized(self._synthesizer, voice) as speech,
+            open_normalized(self._synthesizer, self._voice) as speech,
             FreeingTaskGroup() as group,
         ):
             group.create_task(self._generate_speech(speech), name=f"think-{self._turn}")
@@ -235,9 +241,12 @@ class Reply:
     async def _speak(self, speech: NormalizedSpeech) -> None:
         """Pass the synthesizer's audio on as it comes."""
         async with _stage_errors("tts", self._synthesizer.name):
-            async for spoken in speech:
-                self._take_sound(spoken)
-                await self._output.room()
+            async for event in speech:
+                if isinstance(event, Spoken):
+                    self._take_sound(event)
+                    await self._output.room()
+                else:
+                    self._note_voice(event)
         self._post(e.SynthesisFinished(self._turn, self._revision))
 
     def _take_sound(self, spoken: Spoken) -> None:
@@ -257,9 +266,11 @@ class Reply:
         self._post(e.SoundArrived(self._turn, self._revision, spoken.clause, duration_ms, audible_after_ms, starts_ms))
         self._output.sound(samples)
 
-    def _note_voice(self, event: ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
+    def _note_voice(self, event: SynthesizerConnected | ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
         key = (self._turn, self._revision)
         match event:
+            case SynthesizerConnected(hidden_ms):
+                self._post(e.SynthesizerConnected(*key, hidden_ms))
             case ProviderChanged(provider, role, why, n_chars):
                 self._speaker = provider
                 self._post(e.SynthesizerChanged(*key, provider, role, why, n_chars))
@@ -267,9 +278,6 @@ class Reply:
                 self._post(e.SynthesisUnused(*key, provider, n_chars))
             case CachedSpeech(provider, n_chars):
                 self._post(e.CachedSpeechUsed(*key, provider, n_chars))
-
-    def _note_reached(self, hidden_ms: int) -> None:
-        self._post(e.SynthesizerConnected(self._turn, self._revision, hidden_ms))
 
     def _note_left_out(self, spoken: Spoken, n_samples: int) -> None:
         """Record how much of a clause's audio is not sent: its words begin earlier by that."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -19,7 +19,8 @@ import pybase64
 from voicepipe import clock
 from voicepipe.audio.samples import PcmJoiner
 from voicepipe.errors import StageError, StageTimeout
-from voicepipe.ports.synthesizer import Speech, Spoken, Voice, WordTime
+from voicepipe.ports.provider_events import SynthesizerConnected
+from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Voice, WordTime
 from voicepipe.providers.net import connection_pool, failures
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import B, Context, Note, SharingRules, Source
@@ -140,7 +141,7 @@ class StreamedSynthesizer(Generic[B]):
         async with connection_pool.lease(self._source(voice)) as context:
             codec = self._wire.begin(context.key, voice)
             context.cancel = codec.cancel
-            speech = _Speech(self._address, context, codec, voice.reached)
+            speech = _Speech(self._address, context, codec)
             try:
                 yield speech
             finally:
@@ -153,12 +154,10 @@ class StreamedSynthesizer(Generic[B]):
 class _Speech(Generic[B]):
     """The speech of one turn."""
 
-    def __init__(
-        self, address: ProviderAddress, context: Context[B], codec: TurnCodec[B], reached: Callable[[int], None] | None
-    ) -> None:
+    def __init__(self, address: ProviderAddress, context: Context[B], codec: TurnCodec[B]) -> None:
         self._address, self._context, self._codec = address, context, codec
-        self._reached = reached
-        self._ready: deque[Spoken] = deque()  # at most the audio of one message of the vendor
+        self._ready: deque[SpeechEvent] = deque()  # at most the audio of one message of the vendor
+        self._is_connected = False
         self._joiner = PcmJoiner()
         self._words: tuple[WordTime, ...] = ()
         self._clause = 0
@@ -185,7 +184,7 @@ class _Speech(Generic[B]):
     def __aiter__(self) -> _Speech[B]:
         return self
 
-    async def __anext__(self) -> Spoken:
+    async def __anext__(self) -> SpeechEvent:
         while not self._ready:
             if self._failure is not None:
                 raise self._failure
@@ -215,7 +214,9 @@ class _Speech(Generic[B]):
         try:
             async with asyncio.timeout_at(self._due_s()) as self._timeout:
                 await self._context.settled()
-                self._report_connected()
+                if not self._is_connected:
+                    self._report_connected()
+                    return
                 self._look_again()
                 body = await self._context.receive()
         except TimeoutError:
@@ -232,10 +233,9 @@ class _Speech(Generic[B]):
             raise failures.broken(self._address, "the answer had no audio")
 
     def _report_connected(self) -> None:
-        hidden_ms, reached = self._context.tts_connect_hidden_ms, self._reached
-        if hidden_ms is not None and reached is not None:
-            self._reached = None
-            reached(hidden_ms)
+        self._is_connected = True
+        if (hidden_ms := self._context.tts_connect_hidden_ms) is not None:
+            self._ready.append(SynthesizerConnected(hidden_ms))
 
     def _take(self, event: TtsEvent) -> None:
         match event:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from voicepipe.ports.provider_events import CachedSpeech
-from voicepipe.ports.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice, WordTime
+from voicepipe.ports.synthesizer import RATE_HZ, Speech, SpeechEvent, Spoken, Synthesizer, Voice, WordTime
 from voicepipe.ports.transcriber import Samples
 from voicepipe.router.tts.audio_cache import MOST_SAMPLES, AudioCache, CachedAudio
 from voicepipe.tasks import BackgroundTasks, background_tasks
@@ -70,7 +70,7 @@ class _Run:
         self.speech: Speech | None = None
         self.is_finished = False
         # Full means that the turn has audio in hand: the synthesizer waits, and so does its vendor.
-        self.sound: asyncio.Queue[Spoken | Exception | None] = asyncio.Queue(maxsize=10)
+        self.sound: asyncio.Queue[SpeechEvent | Exception | None] = asyncio.Queue(maxsize=10)
 
     def say(self, key: str, clause: str) -> None:
         self.keys.append(key)
@@ -90,6 +90,7 @@ class _CachingSpeech:
     def __init__(self, stored: CachedSynthesizer, voice: Voice, owned: BackgroundTasks) -> None:
         self._stored, self._voice, self._owned = stored, voice, owned
         self._runs: deque[_Run] = deque()  # a turn has tens of clauses
+        self._events: deque[SpeechEvent] = deque()  # likewise, and some for each of the synthesizer's runs
         self._last: _Run | None = None
         self._n_said = 0
         self._finished = self._left = False
@@ -129,8 +130,10 @@ class _CachingSpeech:
     def __aiter__(self) -> _CachingSpeech:
         return self
 
-    async def __anext__(self) -> Spoken:
+    async def __anext__(self) -> SpeechEvent:
         while self._failure is None:
+            if self._events and not self._left:
+                return self._events.popleft()
             if self._left or (self._finished and not self._runs):
                 raise StopAsyncIteration
             if not self._runs:
@@ -144,6 +147,8 @@ class _CachingSpeech:
             elif piece is None:
                 self._keep(run, self._recording.end())
                 self._runs.popleft()
+            elif not isinstance(piece, Spoken):
+                return piece
             else:
                 self._keep(run, self._recording.take(piece))
                 return Spoken(run.first + piece.clause, piece.samples, piece.words)
@@ -167,8 +172,7 @@ class _CachingSpeech:
             await self._speak(run)
             return
         self._stored.store.hits += 1
-        if self._voice.on_event is not None:
-            self._voice.on_event(CachedSpeech(self._stored.name, len(run.texts[0])))
+        self._report(CachedSpeech(self._stored.name, len(run.texts[0])))
         run.keys.clear()  # it is stored already
         words = stored.words
         for begin in range(0, len(stored.samples), PIECE_SAMPLES):
@@ -185,12 +189,23 @@ class _CachingSpeech:
                     speech.say(text)
                 if run.is_finished:
                     speech.finish()
-                async for spoken in speech:
-                    await run.sound.put(spoken)
+                async for event in speech:
+                    if isinstance(event, Spoken):
+                        await run.sound.put(event)
+                    else:
+                        self._report(event)
         except Exception as failure:  # passed on to the consumer, as if there were nothing in between
             end = failure
         self._stored.store.misses += len(run.texts)
         await run.sound.put(end)
+
+    def _report(self, event: SpeechEvent) -> None:
+        """Give an event to the consumer, ahead of the audio that waits."""
+        first = self._runs[0].sound
+        if first.empty():
+            first.put_nowait(event)  # the consumer waits here
+        else:
+            self._events.append(event)
 
     def _keep(self, run: _Run, whole: tuple[int, CachedAudio] | None) -> None:
         if whole is None or self._left:

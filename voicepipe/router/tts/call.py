@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from voicepipe.errors import Overload, StageBroken, StageError, StageRefused
-from voicepipe.ports.synthesizer import Speech, Spoken, Synthesizer, Voice
+from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Synthesizer, Voice
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.race import Attempt
 from voicepipe.telemetry.log import log_crash
@@ -39,6 +39,10 @@ class SynthesizerCallListener(Protocol):
     """Receives the events of takes. Each method but `wait_for_room` returns at once."""
 
     def on_audio(self, call: SynthesizerCall, spoken: Spoken) -> None: ...
+    def on_event(self, call: SynthesizerCall, event: SpeechEvent) -> None:
+        """Handle what the synthesizer reports beside its audio."""
+        ...
+
     def on_complete(self, call: SynthesizerCall) -> None: ...
     def on_failure(self, call: SynthesizerCall, failure: StageError) -> None: ...
     async def wait_for_room(self, call: SynthesizerCall) -> None:
@@ -91,9 +95,12 @@ class SynthesizerCall:
         try:
             async with self.speaker.synthesizer.open(self._voice) as speech:
                 self._begin(speech)
-                async for spoken in speech:
-                    listener.on_audio(self, self._placed(spoken))
-                    await listener.wait_for_room(self)
+                async for event in speech:
+                    if isinstance(event, Spoken):
+                        listener.on_audio(self, self._placed(event))
+                        await listener.wait_for_room(self)
+                    else:
+                        listener.on_event(self, event)
             listener.on_complete(self)
         except StageError as failure:
             listener.on_failure(self, failure)

@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final, Literal
 
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
-from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
-from voicepipe.ports.synthesizer import Spoken, Voice
+from voicepipe.ports.provider_events import ProviderChanged, UnusedSpeech
+from voicepipe.ports.synthesizer import SpeechEvent, Spoken, Voice
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import blame
 from voicepipe.router.race import Attempt, Close, GiveUp, Order, Race, Speak, Start
@@ -44,6 +45,7 @@ class RoutedSpeech:
         self._speaker: SynthesizerCall | None = None
         self._failure: StageError | None = None
         self._out: deque[Spoken] = deque()  # bounded: at `MOST_WAITING` the speaking synthesizer waits
+        self._events: deque[SpeechEvent] = deque()  # bounded: some for each synthesizer and cached clause
         self._news, self._room = asyncio.Event(), asyncio.Event()
         self._race_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -69,17 +71,26 @@ class RoutedSpeech:
     def __aiter__(self) -> RoutedSpeech:
         return self
 
-    async def __anext__(self) -> Spoken:
-        while not self._out:
+    async def __anext__(self) -> SpeechEvent:
+        while not (self._out or self._events):
             if self._failure is not None:
                 raise self._failure
             if self._over:
                 raise StopAsyncIteration
             self._news.clear()
             await self._news.wait()
+        if self._events:
+            return self._current(self._events.popleft())
         spoken = self._out.popleft()
         self._room.set()
         return spoken
+
+    def _current(self, event: SpeechEvent) -> SpeechEvent:
+        """Return the event with the text that was handed over while it waited: its consumer did not know of it."""
+        speaker = self._speaker
+        if speaker is None or not isinstance(event, ProviderChanged) or event.provider != speaker.spec:
+            return event
+        return replace(event, n_chars=speaker.n_chars)
 
     def close(self) -> None:
         """End every take: the listener has left."""
@@ -89,6 +100,7 @@ class RoutedSpeech:
         for call in self._calls:
             self._drop(call)
         self._out.clear()
+        self._events.clear()
         self._end()
 
     # --- the race for the first audio ---------------------------------------------------------
@@ -124,21 +136,22 @@ class RoutedSpeech:
             why = f"no audio for {self._speech_order.options.attempt_timeout_ms} ms"
             self._blame(call, StageTimeout("tts", provider=call.spec, why=why, retryable=True))
         elif not (call.over or self._left):
-            self._note(UnusedSpeech(call.spec, call.n_chars))
+            self._report(UnusedSpeech(call.spec, call.n_chars))
         self._drop(call)
 
     def _let_speak(self, call: SynthesizerCall, role: Literal["hedge", "replacement", "continuation"] | None) -> None:
         self._speaker = call
         if role is not None:
             failed = [f"{each.spec}: {each.failure.why}" for each in self._calls if each.failure is not None]
-            self._note(ProviderChanged(call.spec, role, "; ".join(failed) or "first audible", call.n_chars))
+            self._report(ProviderChanged(call.spec, role, "; ".join(failed) or "first audible", call.n_chars))
         while call.waiting:
             self._pass_on(call.waiting.popleft())
         self._learn(call)
 
-    def _note(self, what: ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
-        if self._voice.on_event is not None:
-            self._voice.on_event(what)
+    def _report(self, event: SpeechEvent) -> None:
+        """Give an event to the consumer, ahead of the audio that waits."""
+        self._events.append(event)
+        self._news.set()
 
     @staticmethod
     def _role(attempt: Attempt) -> Literal["hedge", "replacement"] | None:
@@ -185,6 +198,11 @@ class RoutedSpeech:
             self._let_speak(call, "continuation")
         elif call.attempt.state == "running":
             self._obey(self._race.spoke(call.attempt, clock.monotonic_ms()))
+
+    def on_event(self, call: SynthesizerCall, event: SpeechEvent) -> None:
+        """Pass on what a take reports beside its audio. It wins no race, and ends no stall."""
+        if not call.over:
+            self._report(event)
 
     async def wait_for_room(self, call: SynthesizerCall) -> None:
         """Wait until more of the take's audio may be queued."""

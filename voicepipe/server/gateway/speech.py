@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from voicepipe.clock import monotonic_ms
 from voicepipe.errors import ProtocolError, StageBroken
 from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
 from voicepipe.ports.speech_text import ClauseNormalizer
-from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Voice
+from voicepipe.ports.synthesizer import RATE_HZ, SpeechEvent, Spoken, Voice
 from voicepipe.protocol.audio_rest_speech import SpeechRequest, audio_delta, audio_done, read_speech_request
 from voicepipe.protocol.chat_response import failed
 from voicepipe.protocol.json_fields import JsonObject
@@ -133,15 +133,17 @@ class _SpeechWork:
         return self._out.line
 
     async def answer(self) -> web.StreamResponse:
-        voice = replace(self._resolved.voice, on_event=self._on_note)
-        async with self._resolved.route.synthesizer.open(voice) as speech:
+        async with self._resolved.route.synthesizer.open(self._resolved.voice) as speech:
             for clause in self._clauses:
                 speech.say(clause)
             speech.finish()
             writer = await self._off_loop(self._format.open, RATE_HZ)
-            async for spoken in speech:
-                self._note(spoken)
-                await self._send(await self._off_loop(writer.push, spoken.samples))
+            async for event in speech:
+                if isinstance(event, Spoken):
+                    self._note(event)
+                    await self._send(await self._off_loop(writer.push, event.samples))
+                else:
+                    self._note_provider(event)
             if not self._n_samples:
                 raise StageBroken("tts", provider=self.spec, why="the answer had no audio", retryable=True)
             await self._send(await self._off_loop(writer.finish))
@@ -154,8 +156,8 @@ class _SpeechWork:
         assert self.line is not None  # otherwise it is never closed
         return self.line
 
-    def _on_note(self, note: ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
-        match note:
+    def _note_provider(self, event: SpeechEvent) -> None:
+        match event:
             case ProviderChanged(provider):
                 self._spec = provider
             case UnusedSpeech(provider, n_chars):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
-from voicepipe.ports.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice
+from voicepipe.ports.synthesizer import RATE_HZ, Speech, SpeechEvent, Spoken, Synthesizer, Voice, audio_of
 from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.conformance.waits import (
     REFUSALS,
@@ -36,12 +36,17 @@ class TtsScript(Protocol):
 
 async def speak(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> list[Spoken]:
     """Return the audio of one turn."""
+    return [event for event in await events_of(synthesizer, voice, *clauses) if isinstance(event, Spoken)]
+
+
+async def events_of(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> list[SpeechEvent]:
+    """Return all events of one turn."""
     async with synthesizer.open(voice) as speech:
         for clause in clauses:
             speech.say(clause)
         speech.finish()
         async with asyncio.timeout(WAIT_S):
-            return [spoken async for spoken in speech]
+            return [event async for event in speech]
 
 
 async def outcome(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> tuple[list[Spoken], StageError | None]:
@@ -53,7 +58,7 @@ async def outcome(synthesizer: Synthesizer, voice: Voice, *clauses: str) -> tupl
                 speech.say(clause)
             speech.finish()
             async with asyncio.timeout(WAIT_S):
-                async for spoken in speech:
+                async for spoken in audio_of(speech):
                     received.append(spoken)  # noqa: PERF401  a comprehension would lose what came before the error
     except StageError as error:
         return received, error
@@ -94,7 +99,7 @@ class SynthesizerConformance(LeavesNothing):
         """The iterator waits for further clauses, and ends after the end mark."""
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
             speech.say("First.")
-            spoken = aiter(speech)
+            spoken = audio_of(speech)
             assert (await anext(spoken)).clause == 0
             speech.say("Second.")
             speech.finish()
@@ -121,7 +126,7 @@ class SynthesizerConformance(LeavesNothing):
         speech.say("This is a rather long clause that somebody interrupts.")
         speech.say("And one more.")
         async with asyncio.timeout(WAIT_S):
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
         async with promptly():
             await context.__aexit__(None, None, None)
             await context.__aexit__(None, None, None)
@@ -132,7 +137,7 @@ class SynthesizerConformance(LeavesNothing):
         listening = asyncio.Event()
 
         async def listen(speech: Speech) -> int:
-            sound = aiter(speech)
+            sound = audio_of(speech)
             listening.set()
             return len([spoken async for spoken in sound])
 
@@ -150,7 +155,7 @@ class SynthesizerConformance(LeavesNothing):
         async def turn() -> None:
             async with synthesizer.open(voice) as speech:
                 speech.say("This is a rather long clause that somebody interrupts.")
-                async for _ in speech:
+                async for _ in audio_of(speech):
                     begun.set()
 
         await ends_when_cancelled(turn(), begun)
@@ -177,10 +182,10 @@ class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
             speech.say("A clause of some length.")
             speech.finish()
-            first = await anext(aiter(speech))
+            first = await anext(audio_of(speech))
             assert not hold.release.is_set()
             hold.release.set()
-            rest = [spoken async for spoken in speech]
+            rest = [spoken async for spoken in audio_of(speech)]
         assert np.array_equal(sound_of([first, *rest], 0), tone("A clause of some length."))
 
     @pytest.mark.parametrize(("status", "retry_after", "retryable"), REFUSALS)
@@ -235,13 +240,13 @@ class ScriptedSynthesizerConformance(TakesCues, SynthesizerConformance):
             for _ in range(2):
                 async with promptly():
                     with pytest.raises(StageBroken):
-                        await anext(aiter(speech))
+                        await anext(audio_of(speech))
 
     async def test_leaving_is_seen(self, synthesizer: Synthesizer, script: TtsScript, voice: Voice) -> None:
         """The vendor sees the connection close while it still has audio to send."""
         script.cue(TtsCue(hold=Hold(after=4_800)))
         async with synthesizer.open(voice) as speech, asyncio.timeout(WAIT_S):
             speech.say("A clause of some length.")
-            await anext(aiter(speech))
+            await anext(audio_of(speech))
         async with promptly():
             await (await script.nth(0)).gone.wait()
