@@ -315,7 +315,7 @@ async def test_silence_is_no_stall_unless_a_flush_waits(
         await call.until(lambda: call.received_ms == 1_000)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
-                await anext(aiter(stream))
+                await next_text(stream)
         stream.flush(1)
         with pytest.raises(StageTimeout, match="no data for 50 ms"):
             await next_text(stream)

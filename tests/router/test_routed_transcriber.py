@@ -11,7 +11,14 @@ import pytest
 
 from voicepipe.errors import StageBroken, StageExpired
 from voicepipe.ports.provider_events import ProviderChanged
-from voicepipe.ports.transcriber import Final, Samples, Transcriber, TranscriberCapabilities, TranscriptionOptions
+from voicepipe.ports.transcriber import (
+    Final,
+    Samples,
+    Transcriber,
+    TranscriberCapabilities,
+    TranscriptEvent,
+    TranscriptionOptions,
+)
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
@@ -102,12 +109,12 @@ async def test_an_utterance_is_replayed(speech: Samples, streams: bool) -> None:
     """One breaks while the user speaks: the next gets the utterance from its first sample on."""
     each = TranscriberCapabilities(rate_hz=16_000, streams=streams)
     first, second = named(None, SttCue(text="all of it"), capabilities=each)
-    provider_events: list[ProviderChanged] = []
+    provider_events: list[TranscriptEvent] = []
     async with (
-        routed(first, second).open(TranscriptionOptions(model="any", on_event=provider_events.append)) as stream,
+        routed(first, second).open(TranscriptionOptions(model="any")) as stream,
         asyncio.timeout(WAIT_S),
     ):
-        texts = asyncio.ensure_future(final(stream))
+        texts = asyncio.ensure_future(final(stream, beside=provider_events))
         stream.begin(1)
         push(stream, speech)
         await opened(first)
@@ -117,21 +124,19 @@ async def test_an_utterance_is_replayed(speech: Samples, streams: bool) -> None:
         stream.flush(1)
         assert await texts == Final(1, 1, "all of it")
     assert np.array_equal((await second.script.nth(0)).samples, np.concatenate([speech, speech]))
-    assert [(each.provider, each.role, each.why) for each in provider_events] == [
-        ("v1/ear", "continuation", "v0/ear: the test cut it")
-    ]
+    assert provider_events == [ProviderChanged("v1/ear", "continuation", "v0/ear: the test cut it")]
 
 
 async def test_an_expired_connection_is_replaced_by_the_same_transcriber(speech: Samples) -> None:
     """Its vendor ends connections after a while, in mid-utterance too: that is no failure, and no word is lost."""
     transcriber, other = named(None, SttCue(text="heard elsewhere"))
-    provider_events: list[ProviderChanged] = []
+    provider_events: list[TranscriptEvent] = []
     both = routed(transcriber, other)
     async with (
-        both.open(TranscriptionOptions(model="any", on_event=provider_events.append)) as stream,
+        both.open(TranscriptionOptions(model="any")) as stream,
         asyncio.timeout(WAIT_S),
     ):
-        texts = asyncio.ensure_future(final(stream))
+        texts = asyncio.ensure_future(final(stream, beside=provider_events))
         stream.begin(1)
         push(stream, speech)
         await opened(transcriber)
@@ -256,17 +261,17 @@ async def test_all_fail(speech: Samples) -> None:
 async def test_a_session_survives_more_failures_than_it_has_transcribers(speech: Samples) -> None:
     """One that failed long ago may serve again."""
     first, second = named(None, None)
-    provider_events: list[ProviderChanged] = []
-    async with routed(first, second).open(TranscriptionOptions(model="any", on_event=provider_events.append)) as stream:
+    provider_events: list[TranscriptEvent] = []
+    async with routed(first, second).open(TranscriptionOptions(model="any")) as stream:
         # Each but the first utterance is also flushed at the transcriber before, which breaks just then.
         for utterance, (transcriber, n) in enumerate(((first, 0), (second, 0), (first, 2))):
             stream.begin(utterance)
             push(stream, speech)
             stream.flush(1)
             (await transcriber.script.nth(n)).answer(f"text {utterance}")
-            assert (await final(stream)).text == f"text {utterance}"
+            assert (await final(stream, beside=provider_events)).text == f"text {utterance}"
             transcriber.streams[-1].fail(broken(transcriber.name))
-    assert [each.provider for each in provider_events][:2] == ["v1/ear", "v0/ear"]
+    assert [each.provider for each in provider_events if isinstance(each, ProviderChanged)][:2] == ["v1/ear", "v0/ear"]
 
 
 class TestCancellation(LeavesNothing):

@@ -21,7 +21,7 @@ from voicepipe.bench.runner import Progress, run_repeated
 from voicepipe.clock import loop_s
 from voicepipe.errors import StageError
 from voicepipe.ports.transcriber import Final as FinalText
-from voicepipe.ports.transcriber import Transcriber, TranscriptEvent, TranscriptionOptions, TranscriptStream
+from voicepipe.ports.transcriber import Interim, Transcriber, TranscriptEvent, TranscriptionOptions, TranscriptStream
 
 PAUSE_MS: Final = 100
 """Silence behind the last word that is sent before the text is requested."""
@@ -166,13 +166,14 @@ async def _say(stream: TranscriptStream, said: Utterance, *, paced: bool) -> Non
     stream.flush(1)
 
 
-async def _final(texts: AsyncIterator[TranscriptEvent], times: _Times) -> str:
-    async for results in texts:
-        if isinstance(results, FinalText) and results.flush == 1:
-            times.final_s = loop_s()
-            return results.text
-        if times.partial_s is None and results.text:
-            times.partial_s = loop_s()
+async def _final(events: AsyncIterator[TranscriptEvent], times: _Times) -> str:
+    async for event in events:
+        match event:
+            case FinalText(flush=1, text=text):
+                times.final_s = loop_s()
+                return text
+            case Interim() | FinalText() if times.partial_s is None and event.text:
+                times.partial_s = loop_s()
     return ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +20,15 @@ class ModelJoined:
     """The model's spec."""
 
     role: Literal["hedge", "replacement", "continuation"]
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriberConnected:
+    """The connection to the STT is ready. Providers that keep a connection between utterances send it, once a
+    connection."""
+
+    took_ms: int
+    """How long connecting took, in ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,3 @@ class CachedSpeech:
 
     provider: str
     n_chars: int
-
-
-TranscriberEventHandler = Callable[[ProviderChanged], None]
-"""Handler of an STT's notes. Returns at once."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from voicepipe.ports.provider_events import TranscriberEventHandler
+from voicepipe.ports.provider_events import ProviderChanged, TranscriberConnected
 
 Samples = npt.NDArray[np.int16]
 """Mono PCM, int16, (n_samples,)."""
@@ -55,13 +55,6 @@ class TranscriptionOptions:
     temperature: float | None = None
     """Sampling temperature, 0 to 1, for providers that accept it; None is the provider's default."""
 
-    reached: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
-    """Called once when a connection kept between utterances is ready, with the ms that connecting took. Returns at
-    once."""
-
-    on_event: TranscriberEventHandler | None = field(default=None, compare=False, repr=False)
-    """Called when a provider other than the first choice transcribes. Only a router calls it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Interim:
@@ -85,7 +78,8 @@ class Final:
     language: str | None = None
 
 
-TranscriptEvent = Interim | Final
+TranscriptEvent = Interim | Final | TranscriberConnected | ProviderChanged
+"""A text, or what a provider or a router reports beside it."""
 
 
 class TranscriptStream(Protocol):
@@ -107,7 +101,7 @@ class TranscriptStream(Protocol):
         ...
 
     def __aiter__(self) -> AsyncIterator[TranscriptEvent]:
-        """Yield texts as they come, until the context closes.
+        """Yield texts and other events as they come, until the context closes.
 
         Raises:
             StageError: the provider refused, stalled or broke. The stream is over; open another.

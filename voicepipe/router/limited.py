@@ -19,7 +19,7 @@ from voicepipe.ports.limits import ProviderLimits
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta
 from voicepipe.ports.synthesizer import RATE_HZ, Speech, SpeechEvent, Spoken, Synthesizer, Voice
 from voicepipe.ports.transcriber import Final as FinalText
-from voicepipe.ports.transcriber import Transcriber, TranscriptEvent, TranscriptionOptions, TranscriptStream
+from voicepipe.ports.transcriber import Interim, Transcriber, TranscriptEvent, TranscriptionOptions, TranscriptStream
 from voicepipe.registry import Stage
 
 SPEECH_S: Final = 10
@@ -270,16 +270,16 @@ class _LimitedStream:
     """The stream of one session within its limits. These grow with the audio of the running utterance."""
 
     def __init__(self, inner: TranscriptStream, name: str, rate_hz: int, limits: ProviderLimits) -> None:
-        self._texts, self._name, self._rate_hz, self._limits = aiter(inner), name, rate_hz, limits
+        self._events, self._name, self._rate_hz, self._limits = aiter(inner), name, rate_hz, limits
         self._inner, self.flush = inner, inner.flush
         self._n_samples = 0
-        self._n_texts: dict[type, int] = {}  # interim ones, and final ones
+        self._n_events: dict[type, int] = {}  # interim ones, final ones, and others
         self._loop_yielder = _LoopYielder()
 
     def begin(self, utterance: int) -> None:
         """A new utterance starts with the next `push`."""
         self._n_samples = 0
-        self._n_texts.clear()
+        self._n_events.clear()
         self._inner.begin(utterance)
 
     def push(self, samples: Samples) -> None:
@@ -293,21 +293,21 @@ class _LimitedStream:
     async def __anext__(self) -> TranscriptEvent:
         while True:
             await self._loop_yielder.yield_to_loop()
-            text = await anext(self._texts)
-            self._n_texts[type(text)] = self._n_texts.get(type(text), 0) + 1
-            why = self._too_much(text)
+            event = await anext(self._events)
+            self._n_events[type(event)] = self._n_events.get(type(event), 0) + 1
+            why = self._too_much(event)
             if not why:
-                return text
-            if isinstance(text, FinalText):
+                return event
+            if isinstance(event, FinalText):
                 raise _broken("stt", self._name, why)  # an interim transcript that is left out costs nothing
 
-    def _too_much(self, text: TranscriptEvent) -> str:
+    def _too_much(self, event: TranscriptEvent) -> str:
         length_s, limits = self._n_samples / self._rate_hz, self._limits
         most_chars = TRANSCRIPT_CHARS + round(length_s * limits.max_transcript_chars_per_s)
-        if len(text.text) > most_chars:
-            return f"expected at most {most_chars} characters for {length_s:.0f} s of audio, got {len(text.text)}"
+        if isinstance(event, Interim | FinalText) and len(event.text) > most_chars:
+            return f"expected at most {most_chars} characters for {length_s:.0f} s of audio, got {len(event.text)}"
         most_texts = TEXTS + round(length_s * limits.max_texts_per_s)
-        if self._n_texts[type(text)] > most_texts:
+        if self._n_events[type(event)] > most_texts:
             return f"expected at most {most_texts} transcripts of an utterance, got more"
         return ""
 

@@ -72,17 +72,17 @@ class _SingleStream:
     """The transcriber stream of one session."""
 
     def __init__(self, inner: TranscriptStream, observed: _ObservedProvider) -> None:
-        self._texts, self._observed = aiter(inner), observed
+        self._events, self._observed = aiter(inner), observed
         self.begin, self.push, self.flush = inner.begin, inner.push, inner.flush
 
     def __aiter__(self) -> _SingleStream:
         return self
 
     async def __anext__(self) -> TranscriptEvent:
-        text = await self._observed.next(self._texts)
-        if isinstance(text, Final):
+        event = await self._observed.next(self._events)
+        if isinstance(event, Final):
             self._observed.succeeded()
-        return text
+        return event
 
 
 class SingleSynthesizer:

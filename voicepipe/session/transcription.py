@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 from voicepipe.errors import Overload, StageError
 from voicepipe.freeing import FreeingTaskGroup
-from voicepipe.ports.provider_events import ProviderChanged
-from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptionOptions
+from voicepipe.ports.provider_events import ProviderChanged, TranscriberConnected
+from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptEvent, TranscriptionOptions
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
@@ -65,11 +64,12 @@ class SessionTranscription:
         while True:
             try:
                 self._provider = self._transcriber.name
-                async with self._transcriber.open(self._with_callbacks(options)) as stream:
+                async with self._transcriber.open(options) as stream:
                     self._audio_input.attach(stream)
-                    async for result in stream:
-                        pause_s = FIRST_PAUSE_S
-                        self._post(self._event(result))
+                    async for event in stream:
+                        if isinstance(event, Interim | Final):
+                            pause_s = FIRST_PAUSE_S
+                        self._post(self._turn_event(event))
                 why = "ended its stream"
             except (StageError, Overload) as failure:
                 why = failure.why
@@ -81,21 +81,15 @@ class SessionTranscription:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    def _with_callbacks(self, options: TranscriptionOptions) -> TranscriptionOptions:
-        """Return the same settings, with this object's callbacks added."""
-        return replace(options, reached=self._note_reached, on_event=self._note_provider_change)
-
-    def _note_reached(self, took_ms: int) -> None:
-        self._post(e.TranscriberConnected(took_ms, self._audio_input.hidden_ms(took_ms)))
-
-    def _note_provider_change(self, change: ProviderChanged) -> None:
-        self._provider = change.provider
-        self._post(e.TranscriberChanged(self._audio_input.latest_utterance, change.provider, change.role, change.why))
-
-    def _event(self, result: Interim | Final) -> e.Event:
-        match result:
+    def _turn_event(self, event: TranscriptEvent) -> e.Event:
+        match event:
             case Interim(utterance, text):
                 return e.TranscriptGrew(utterance, text)
             case Final(utterance, flush, text, language):
                 given_ms = self._audio_input.take_given_ms()
                 return e.TranscriptFinished(utterance, flush, text, language, self._provider, given_ms)
+            case TranscriberConnected(took_ms):
+                return e.TranscriberConnected(took_ms, self._audio_input.hidden_ms(took_ms))
+            case ProviderChanged(provider, role, why):
+                self._provider = provider
+                return e.TranscriberChanged(self._audio_input.latest_utterance, provider, role, why)

@@ -144,4 +144,4 @@ class _AssemblyAi:
             lifetime_ms=LIFETIME_MS,
         )
         path, turns = f"/ws?{self._options.query(transcription)}", wire.Turns(self._address, RATE_HZ)
-        return continuous_stream(self._address, path, rules, turns, reached=transcription.reached)
+        return continuous_stream(self._address, path, rules, turns)

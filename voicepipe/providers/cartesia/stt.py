@@ -170,4 +170,4 @@ class _Cartesia:
         )
         reader: Reader = wire.Turns(self._address) if self._turns else wire.Chunks(self._address)
         path = self._options.path(transcription, self._turns)
-        return continuous_stream(self._address, path, rules, reader, reached=transcription.reached)
+        return continuous_stream(self._address, path, rules, reader)

@@ -143,4 +143,4 @@ class _Flux:
         )
         reader = wire.Turns(self._address, RATE_HZ)
         path = f"/listen?{self._options.query(transcription)}"
-        return continuous_stream(self._address, path, rules, reader, reached=transcription.reached)
+        return continuous_stream(self._address, path, rules, reader)

@@ -71,7 +71,7 @@ class _Deepgram:
             first_flush_timeout_ms=FIRST_FINALIZE_MS,
         )
         path = f"/listen?{self._options.query(transcription)}"
-        return continuous_stream(self._address, path, rules, _Reader(self._address), reached=transcription.reached)
+        return continuous_stream(self._address, path, rules, _Reader(self._address))
 
 
 class _Reader:

@@ -132,9 +132,7 @@ class _Scribe:
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         path = f"/speech-to-text/realtime?{self._options.query(transcription)}"
-        return manual_commit(
-            self._address, path, LINE, lambda socket: _Wire(self._address, socket), reached=transcription.reached
-        )
+        return manual_commit(self._address, path, LINE, lambda socket: _Wire(self._address, socket))
 
 
 class _Message(msgspec.Struct):

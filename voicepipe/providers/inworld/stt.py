@@ -85,9 +85,7 @@ class _Inworld:
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         line = replace(LINE, greeting=self._greeting(transcription))
-        return manual_commit(
-            self._address, PATH, line, lambda socket: _Wire(self._address, socket), reached=transcription.reached
-        )
+        return manual_commit(self._address, PATH, line, lambda socket: _Wire(self._address, socket))
 
     def _greeting(self, transcription: TranscriptionOptions) -> str:
         config: dict[str, Any] = {

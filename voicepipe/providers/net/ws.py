@@ -80,16 +80,13 @@ class SocketRules:
 
 
 @asynccontextmanager
-async def dial(
-    address: ProviderAddress, path: str, line: SocketRules, *, reached: Callable[[int], None] | None = None
-) -> AsyncIterator[VendorSocket]:
+async def dial(address: ProviderAddress, path: str, line: SocketRules) -> AsyncIterator[VendorSocket]:
     """Yield a WebSocket to `address.base_url + path` at once, and dial in the background: `receive` raises a failure.
 
-    `reached` is called when the connection is open, with the ms that this took. Leaving closes the WebSocket within 100
-    ms, also when cancelled; unsent messages are dropped.
+    Leaving closes the WebSocket within 100 ms, also when cancelled; unsent messages are dropped.
     """
     async with background_tasks() as owned:
-        socket = VendorSocket(address, path, line, reached=reached)
+        socket = VendorSocket(address, path, line)
         owned.start(socket.carry(), name=f"ws-{address.name}")
         try:
             yield socket
@@ -107,10 +104,11 @@ class _Dial(connect):
 class VendorSocket:
     """A WebSocket that may not be open yet, or be slow; see `dial`."""
 
-    def __init__(
-        self, address: ProviderAddress, path: str, line: SocketRules, *, reached: Callable[[int], None] | None = None
-    ) -> None:
-        self._address, self._path, self._line, self._reached = address, path, line, reached
+    def __init__(self, address: ProviderAddress, path: str, line: SocketRules) -> None:
+        self._address, self._path, self._line = address, path, line
+        self.connect_ms = 0
+        """How long connecting took, in ms; 0 until there is a connection."""
+
         self._connection: ClientConnection | None = None
         self._failure: StageError | None = None
         self._settled = asyncio.Event()  # dialled, or failed to
@@ -197,9 +195,8 @@ class VendorSocket:
         except StageError as failure:
             self._fail(failure)
             return
+        self.connect_ms = round(1_000 * (clock.loop_s() - began_s))
         self._settled.set()
-        if self._reached is not None:
-            self._reached(round(1_000 * (clock.loop_s() - began_s)))
         try:
             await self._send_all(connection)
         except ConnectionClosed:

@@ -132,9 +132,7 @@ class _RealtimeTranscriber:
             greeting=self._options.greeting(transcription),
         )
         path = self._options.path(transcription)
-        return manual_commit(
-            self._address, path, line, self._wire, lifetime_ms=LIFETIME_MS[server], reached=transcription.reached
-        )
+        return manual_commit(self._address, path, line, self._wire, lifetime_ms=LIFETIME_MS[server])
 
     def _wire(self, socket: VendorSocket) -> CommitProtocol:
         if self._options.stt_server == "vllm":

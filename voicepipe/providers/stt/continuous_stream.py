@@ -8,13 +8,14 @@ already.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
+from voicepipe.ports.provider_events import TranscriberConnected
 from voicepipe.ports.transcriber import Samples, TranscriptEvent, TranscriptStream
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import SocketRules, VendorSocket, dial
@@ -78,16 +79,10 @@ class StreamRules:
 
 @asynccontextmanager
 async def continuous_stream(
-    address: ProviderAddress,
-    path: str,
-    rules: StreamRules,
-    reader: Reader,
-    *,
-    reached: Callable[[int], None] | None = None,
+    address: ProviderAddress, path: str, rules: StreamRules, reader: Reader
 ) -> AsyncIterator[TranscriptStream]:
-    """Yield one session's STT stream at once, and dial `address.base_url + path` in the background; `reached` as in
-    `dial`."""
-    async with dial(address, path, rules.line, reached=reached) as socket, background_tasks() as owned:
+    """Yield one session's STT stream at once, and dial `address.base_url + path` in the background."""
+    async with dial(address, path, rules.line) as socket, background_tasks() as owned:
         stream = _Stream(address, socket, rules, reader)
         owned.start(stream.run(), name=f"stt-{address.name}")
         try:
@@ -143,6 +138,7 @@ class _Stream:
         """Turn the vendor's messages into texts until the connection fails; the failure is the last item."""
         try:
             await self._socket.connected()
+            await self._texts.put(TranscriberConnected(self._socket.connect_ms))
             self._up_s = clock.loop_s()
             while not self._worn_out():
                 for text in await self._next():

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
+from voicepipe.ports.provider_events import TranscriberConnected
 from voicepipe.ports.transcriber import Final, Samples, TranscriptEvent, TranscriptStream
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import SocketRules, VendorSocket, dial
@@ -83,14 +84,12 @@ async def manual_commit(
     wire: Callable[[VendorSocket], CommitProtocol],
     *,
     lifetime_ms: int | None = None,
-    reached: Callable[[int], None] | None = None,
 ) -> AsyncIterator[TranscriptStream]:
-    """Yield one session's STT stream at once, and dial `address.base_url + path` in the background; `reached` as in
-    `dial`.
+    """Yield one session's STT stream at once, and dial `address.base_url + path` in the background.
 
     A connection older than `lifetime_ms` ends between two utterances, before the vendor cuts it inside one.
     """
-    async with dial(address, path, line, reached=reached) as socket, background_tasks() as owned:
+    async with dial(address, path, line) as socket, background_tasks() as owned:
         stream = _Stream(address, socket, wire(socket), lifetime_ms)
         owned.start(stream.run(), name=f"stt-{address.name}")
         try:
@@ -151,6 +150,7 @@ class _Stream:
         """Turn the vendor's messages into texts until the connection fails; the failure is the last item."""
         try:
             await self._socket.connected()
+            await self._texts.put(TranscriberConnected(self._socket.connect_ms))
             self._up_s = clock.loop_s()
             while not self._worn_out():
                 await self._receive_next()

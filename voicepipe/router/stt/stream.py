@@ -14,6 +14,7 @@ from voicepipe.errors import Overload, StageBroken, StageError, StageExpired, St
 from voicepipe.ports.provider_events import ProviderChanged
 from voicepipe.ports.transcriber import (
     Final,
+    Interim,
     Samples,
     Transcriber,
     TranscriberCapabilities,
@@ -43,7 +44,7 @@ class TranscriberCandidate:
 
     def options(self, requested: TranscriptionOptions) -> TranscriptionOptions:
         """Return the settings for this transcriber."""
-        return replace(requested, model=self.candidate.spec.partition("/")[2], on_event=None)
+        return replace(requested, model=self.candidate.spec.partition("/")[2])
 
 
 class FailoverStream:
@@ -64,7 +65,7 @@ class FailoverStream:
         )
         self._buffer = ReplayBuffer(capabilities.rate_hz, leads=capabilities.streams)
         self._feed: _TranscriberFeed | None = None
-        self._texts: deque[TranscriptEvent] = deque()  # bounded: at `UNREAD_TEXTS` the transcriber waits
+        self._events: deque[TranscriptEvent] = deque()  # bounded: at `UNREAD_TEXTS` the transcriber waits
         self._news, self._room = asyncio.Event(), asyncio.Event()
         self._failure: StageError | None = None
         self._over = False
@@ -109,7 +110,7 @@ class FailoverStream:
         return self
 
     async def __anext__(self) -> TranscriptEvent:
-        while not self._texts:
+        while not self._events:
             if self._failure is not None:
                 raise self._failure
             if self._over:
@@ -117,7 +118,7 @@ class FailoverStream:
             self._news.clear()
             await self._news.wait()
         self._room.set()
-        return self._texts.popleft()
+        return self._events.popleft()
 
     # --- one transcriber after the other ------------------------------------------------------
 
@@ -156,9 +157,9 @@ class FailoverStream:
     def _report_fallback(self, candidate: Candidate, why: str) -> None:
         """Report that a transcriber begins that is not the first choice, or not the same as before."""
         is_first = candidate.spec == next(iter(self._transcribers))
-        if self._transcription.on_event is not None and (why or not is_first):
+        if why or not is_first:
             role: Literal["replacement", "continuation"] = "continuation" if why else "replacement"
-            self._transcription.on_event(ProviderChanged(candidate.spec, role, why or "the first choice is unhealthy"))
+            self._report(ProviderChanged(candidate.spec, role, why or "the first choice is unhealthy"))
 
     async def _listen(self, chosen: TranscriberCandidate) -> None:
         """Give this transcriber all audio whose text is pending, and the audio that follows, until the stream ends.
@@ -177,8 +178,11 @@ class FailoverStream:
                 self._settled = current.number if current is not None and current.is_known else None
                 if self._buffer.waits:
                     self._start_timeout()
-                async for text in stream:
-                    await self._on_text(text, chosen)
+                async for event in stream:
+                    if isinstance(event, Interim | Final):
+                        await self._on_text(event, chosen)
+                    else:
+                        self._report(event)
         except TimeoutError:
             why = f"no transcript for {self._speech_order.options.fallback_after_ms} ms"
             raise StageTimeout("stt", provider=chosen.candidate.spec, why=why, retryable=True) from None
@@ -188,7 +192,11 @@ class FailoverStream:
             why = "the stream ended before its last transcript"
             raise StageBroken("stt", provider=chosen.candidate.spec, why=why, retryable=True)
 
-    async def _on_text(self, text: TranscriptEvent, chosen: TranscriberCandidate) -> None:
+    def _report(self, event: TranscriptEvent) -> None:
+        self._events.append(event)
+        self._news.set()
+
+    async def _on_text(self, text: Interim | Final, chosen: TranscriberCandidate) -> None:
         if text.utterance == self._settled:
             return
         if isinstance(text, Final):
@@ -198,9 +206,8 @@ class FailoverStream:
             self._speech_order.stats.breaker(chosen.candidate).succeeded()
             if not self._buffer.waits and self._timeout is not None:
                 self._timeout.reschedule(None)
-        self._texts.append(text)
-        self._news.set()
-        while len(self._texts) >= UNREAD_TEXTS:
+        self._report(text)
+        while len(self._events) >= UNREAD_TEXTS:
             self._room.clear()
             await self._room.wait()
 

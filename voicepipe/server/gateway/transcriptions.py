@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
@@ -159,8 +159,7 @@ class _TranscriptionWork:
         return self._out.line
 
     async def answer(self) -> web.StreamResponse:
-        stt_request = replace(self._resolved.stt_request, on_event=self._took_over)
-        async with self._resolved.route.transcriber.open(stt_request) as stream:
+        async with self._resolved.route.transcriber.open(self._resolved.stt_request) as stream:
             async for piece in self._transcribed_pieces(stream):
                 if self._requested.stream:
                     await self._out.send(text_delta(f" {piece.text}" if len(self._pieces) > 1 else piece.text))
@@ -175,9 +174,6 @@ class _TranscriptionWork:
     async def fail(self, error: bytes) -> web.StreamResponse:
         return await self._out.end(failed(error))
 
-    def _took_over(self, note: ProviderChanged) -> None:
-        self._spec = note.provider
-
     def settled(self, *, failed: bool) -> Settled:
         if failed and not self._n_answers:
             return Settled(None, {"first_ms": None}, in_vain=True)
@@ -186,11 +182,12 @@ class _TranscriptionWork:
 
     async def _transcribed_pieces(self, stream: TranscriptStream) -> AsyncIterator[TranscriptPiece]:
         """Return the pieces that contain speech."""
-        rate_hz, texts = self._resolved.route.transcriber.capabilities.rate_hz, aiter(stream)
+        rate_hz, events = self._resolved.route.transcriber.capabilities.rate_hz, aiter(stream)
         n_samples = n_pieces = 0
         while (samples := await self._next_piece()) is not None:
             n_pieces += 1
-            final = await _transcribe(stream, texts, n_pieces, samples, PUSH_MS * rate_hz // 1_000)
+            _push(stream, n_pieces, samples, PUSH_MS * rate_hz // 1_000)
+            final = await self._final(events, n_pieces)
             if final is None:
                 raise StageBroken(
                     "stt",
@@ -206,6 +203,16 @@ class _TranscriptionWork:
             if words := final.text.strip():
                 self._pieces.append(TranscriptPiece(start_s, n_samples / rate_hz, words))
                 yield self._pieces[-1]
+
+    async def _final(self, events: AsyncIterator[TranscriptEvent], number: int) -> FinalText | None:
+        """Return the text of a piece; None: the stream is over."""
+        async for event in events:
+            match event:
+                case ProviderChanged(provider):
+                    self._spec = provider
+                case FinalText(utterance=utterance, flush=1) if utterance == number:
+                    return event
+        return None
 
     async def _next_piece(self) -> Samples | None:
         with _refusing():
@@ -226,15 +233,9 @@ class _TranscriptionWork:
         return fields | ({"ignored": list(self._requested.ignored)} if self._requested.ignored else {})
 
 
-async def _transcribe(
-    stream: TranscriptStream, texts: AsyncIterator[TranscriptEvent], number: int, samples: Samples, n_pushed: int
-) -> FinalText | None:
-    """Transcribe one piece as a separate utterance; None: the stream is over."""
+def _push(stream: TranscriptStream, number: int, samples: Samples, n_pushed: int) -> None:
+    """Have one piece transcribed as a separate utterance."""
     stream.begin(number)
     for begin in range(0, len(samples), n_pushed):
         stream.push(samples[begin : begin + n_pushed])
     stream.flush(1)
-    async for transcript in texts:
-        if isinstance(transcript, FinalText) and (transcript.utterance, transcript.flush) == (number, 1):
-            return transcript
-    return None

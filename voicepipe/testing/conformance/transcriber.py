@@ -11,6 +11,7 @@ import pytest
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.ports.transcriber import (
     Final,
+    Interim,
     Samples,
     Transcriber,
     TranscriptEvent,
@@ -52,19 +53,27 @@ class SttScript(Protocol):
     async def nth(self, n: int) -> ReceivedRequest: ...
 
 
-async def final(stream: TranscriptStream) -> Final:
-    """Return the next final text, skipping interim ones."""
+async def final(stream: TranscriptStream, *, beside: list[TranscriptEvent] | None = None) -> Final:
+    """Return the next final text, skipping interim ones; add the events that are no text to `beside`."""
     async with asyncio.timeout(WAIT_S):
-        async for text in stream:
-            if isinstance(text, Final):
-                return text
+        async for event in stream:
+            match event:
+                case Final():
+                    return event
+                case Interim():
+                    pass
+                case _ if beside is not None:
+                    beside.append(event)
     raise AssertionError("the stream ended without a final text")
 
 
-async def next_text(stream: TranscriptStream) -> TranscriptEvent:
-    """Return the next text of any kind."""
+async def next_text(stream: TranscriptStream) -> Interim | Final:
+    """Return the next text of any kind, skipping other events."""
     async with asyncio.timeout(WAIT_S):
-        return await anext(aiter(stream))
+        async for event in stream:
+            if isinstance(event, Interim | Final):
+                return event
+    raise AssertionError("the stream ended without a text")
 
 
 def push(stream: TranscriptStream, samples: Samples, *, piece_samples: int = 320) -> None:
@@ -180,7 +189,7 @@ class TranscriberConformance(LeavesNothing):
         async def listen(stream: TranscriptStream) -> int:
             texts = aiter(stream)
             listening.set()
-            return len([next_text async for next_text in texts])
+            return len([event async for event in texts if isinstance(event, Interim | Final)])
 
         async with asyncio.TaskGroup() as group:
             async with transcriber.open(transcription) as stream:
