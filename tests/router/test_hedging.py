@@ -8,8 +8,7 @@ from statistics import NormalDist
 import pytest
 
 from voicepipe.router.candidate import Candidate, Price
-from voicepipe.router.hedge_budget import HedgeBudget
-from voicepipe.router.hedging import Hedge, Planner
+from voicepipe.router.hedging import Hedge, HedgeBudget, Planner
 from voicepipe.router.latency_stats import LatencyStats
 
 TOKENS = (1_500.0, 80.0)

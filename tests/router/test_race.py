@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.plan import Later, Plan
-from voicepipe.router.race import Attempt, Close, GiveUp, Order, Race, Speak, Start
+from voicepipe.router.race import Attempt, Close, GiveUp, Later, Order, Plan, Race, Speak, Start
 
 A, B, C = (Candidate(spec=f"{name}/m") for name in "abc")
 HEDGED = Plan(first=A, later=(Later(B, 300),), reserve=(C,), deadline_ms=600, attempt_timeout_ms=8_000)

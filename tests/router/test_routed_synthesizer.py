@@ -251,7 +251,7 @@ async def test_events_come_ahead_of_audio_that_waits() -> None:
 
 async def test_a_stall_in_a_sentence_is_detected_before_its_provider_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A speaker that owes sound and sends none is closed, and the rest is said."""
-    monkeypatch.setattr("voicepipe.router.tts.speech.STALL_MS", 50)
+    monkeypatch.setattr("voicepipe.router.tts.synthesizer.STALL_MS", 50)
     first, second = named(TtsCue(fault=Stall(after=4_800)), TtsCue())
     spoken_audio, error = await outcome(routed(first, second), Voice(model="any"), SENTENCE)
     assert error is None
@@ -260,7 +260,7 @@ async def test_a_stall_in_a_sentence_is_detected_before_its_provider_fails(monke
 
 
 async def test_who_lost_the_race_goes_on_for_one_that_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("voicepipe.router.tts.speech.STALL_MS", 50)
+    monkeypatch.setattr("voicepipe.router.tts.synthesizer.STALL_MS", 50)
     first, second = named(TtsCue(fault=Stall(after=4_800)), TtsCue())
     second.script.cue(TtsCue(fault=Hang()), TtsCue())
     async with asyncio.timeout(WAIT_S):
@@ -270,7 +270,7 @@ async def test_who_lost_the_race_goes_on_for_one_that_stalls(monkeypatch: pytest
 
 async def test_the_last_voice_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow answer is better than none."""
-    monkeypatch.setattr("voicepipe.router.tts.speech.STALL_MS", 1)
+    monkeypatch.setattr("voicepipe.router.tts.synthesizer.STALL_MS", 1)
     first, second = named(TtsCue(fault=Cut(after=4_800)), None)
     async with routed(first, second).open(Voice(model="any")) as speech, asyncio.timeout(WAIT_S):
         speech.say(SENTENCE)
@@ -291,7 +291,7 @@ async def _all_of(speech: Any) -> list[Spoken]:
 
 async def test_who_goes_on_may_stall_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stalls before any audio: the next voice speaks, without waiting for the turn's own deadline."""
-    monkeypatch.setattr("voicepipe.router.tts.speech.STALL_MS", 50)
+    monkeypatch.setattr("voicepipe.router.tts.synthesizer.STALL_MS", 50)
     voices = named(TtsCue(fault=Stall(after=4_800)), TtsCue(fault=Hang()), TtsCue())
     async with asyncio.timeout(WAIT_S):
         _, provider_events = split(await events_of(routed(*voices), VOICE, SENTENCE))
@@ -300,7 +300,7 @@ async def test_who_goes_on_may_stall_too(monkeypatch: pytest.MonkeyPatch) -> Non
 
 async def test_waiting_for_words_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
     """A voice that has said all that it was given owes nothing while the model thinks."""
-    monkeypatch.setattr("voicepipe.router.tts.speech.STALL_MS", 1)
+    monkeypatch.setattr("voicepipe.router.tts.synthesizer.STALL_MS", 1)
     first, second = named(TtsCue(), TtsCue())
     async with routed(first, second).open(Voice(model="any")) as speech, asyncio.timeout(WAIT_S):
         speech.say("First.")

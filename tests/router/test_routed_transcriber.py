@@ -24,8 +24,7 @@ from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.speech_order import SpeechOrder
 from voicepipe.router.stt.replay_buffer import MOST_MS, ReplayBuffer
-from voicepipe.router.stt.stream import TranscriberCandidate
-from voicepipe.router.stt.transcriber import RoutedTranscriber
+from voicepipe.router.stt.transcriber import RoutedTranscriber, TranscriberCandidate
 from voicepipe.testing.conformance.transcriber import (
     ScriptedTranscriberConformance,
     SttScript,

@@ -11,7 +11,7 @@ from voicepipe.errors import StageBroken, StageError, StageRefused
 from voicepipe.ports.synthesizer import Synthesizer, Voice
 from voicepipe.ports.transcriber import Transcriber, TranscriptionOptions
 from voicepipe.router.health import Health, healths
-from voicepipe.router.output_speed import OutputSpeed
+from voicepipe.router.latency_stats import OutputSpeed
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.single import SingleSynthesizer, SingleTranscriber
 from voicepipe.testing.conformance.synthesizer import ScriptedSynthesizerConformance, TtsScript, speak

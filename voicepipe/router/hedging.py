@@ -7,12 +7,14 @@ that starts `t` after `a` leaves `S_a(D) S_b(D - t)` of the turns over the deadl
     sum_k weight_k S_a(D_k) S_b(D_k - t)  +  weight x cost_b x S_a(t)
 
 over the deadline and some later deadlines, which represent calls that hang. Dean and Barroso, "The Tail at Scale" (CACM
-56(2), 2013), hedge at the p95. That would be too late here: their deadline lies far after the p95, that of a turn
-before it.
+56(2), 2013), hedge at the p95. That would be too late here: their deadline lies far after the p95, that of a turn before it.
+
+What hedges cost is held to a cap in dollars a turn, by a price on each additional call: the weight.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +31,18 @@ TIMES_MS: Final = GRID_MS[: LATEST_HEDGE_MS // STEP_MS + 1]
 
 LOYALTY: Final = 0.05
 """Advantage that another model needs over the one that answered last: the worth of a warm cache."""
+
+FIRST_WEIGHT: Final = 0.05
+LEAST_WEIGHT, MOST_WEIGHT = 1e-4, 5.0
+
+SPENT_MEMORY: Final = 0.002
+"""Of the running mean of what was spent: about 500 turns."""
+
+STEP: Final = 0.02
+"""How fast the weight follows; slow enough that hedges of one bad minute don't forbid those of the next."""
+
+AIM: Final = 0.95
+"""Share of the cap to aim for: a call in place of a failed one is made at any cost, so it needs some reserve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +129,25 @@ class Planner:
 
     def _row(self, candidate: int, warm: int) -> int:
         return candidate + (len(self.candidates) if warm >> candidate & 1 else 0)
+
+
+class HedgeBudget:
+    """`weight` is what the loss of one answer in time may cost: the Lagrange multiplier of the cap, found online."""
+
+    def __init__(self, cap_usd: float) -> None:
+        self.cap_usd = cap_usd
+        """The mean limit for a turn's cost above that of the first choice alone."""
+
+        self.weight = FIRST_WEIGHT
+        self._mean = 0.0
+
+    def unit_usd(self, turn_usd: float) -> float:
+        """Return the money that a weight of 1 stands for: the cost of a turn; with a free model, the cap of a turn."""
+        return max(turn_usd, self.cap_usd, 1e-9)
+
+    def spent(self, extra_usd: float, turn_usd: float) -> None:
+        """Record a turn's cost above `turn_usd`, the cost of the first choice alone; below 0 if it cost less."""
+        unit = self.unit_usd(turn_usd)
+        self._mean += SPENT_MEMORY * (extra_usd / unit - self._mean)
+        over = max(-1.0, min(self._mean - AIM * self.cap_usd / unit, 1.0))
+        self.weight = max(LEAST_WEIGHT, min(self.weight * math.exp(STEP * over), MOST_WEIGHT))

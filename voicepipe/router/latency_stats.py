@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from voicepipe.quantile import Sketch
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.output_speed import OutputSpeed
 
 Curve = npt.NDArray[np.float64]
 """(n_steps,), the share that is still silent after 0, `STEP_MS`, 2 `STEP_MS`, ..."""
@@ -52,6 +51,12 @@ answer."""
 
 FIRST_GAP_MS: Final = 50.0
 """The p95 of gaps before any was measured."""
+
+SPEED_MEMORY: Final = 0.95
+"""An answer's weight relative to the next one: about 20 answers count."""
+
+LEAST_SPAN_MS: Final = 20.0
+"""A shorter answer shows how it was sent, not how it was written."""
 
 
 class Survival:
@@ -133,6 +138,30 @@ class TokenGaps:
         both.merge(self._before)
         both.merge(self._last)
         self._p95_ms, self._due = both.p95_ms or 0.0, min(both.count, GAPS_BETWEEN)
+
+
+class OutputSpeed:
+    """How fast one model writes: from the first piece of an answer to its last, by its provider's own token count. An
+    answer weighs as much as it has tokens."""
+
+    def __init__(self) -> None:
+        self._n_gaps = self._sum_ms = 0.0
+
+    def note(self, n_tokens: int, span_ms: float) -> None:
+        """Record the number of tokens, and the time from the first to the last."""
+        if n_tokens > 1 and span_ms >= LEAST_SPAN_MS:
+            self._n_gaps = self._n_gaps * SPEED_MEMORY + n_tokens - 1
+            self._sum_ms = self._sum_ms * SPEED_MEMORY + span_ms
+
+    @property
+    def itl_ms(self) -> float | None:
+        """Return the mean time from one token to the next; None: not known."""
+        return self._sum_ms / self._n_gaps if self._n_gaps else None
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Return the tokens per second after the first token."""
+        return 1_000 * self._n_gaps / self._sum_ms if self._n_gaps else None
 
 
 class LatencyStats:

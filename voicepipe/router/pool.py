@@ -10,13 +10,11 @@ from typing import Final
 from voicepipe.router.affinity import Affinity, warm_specs
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.circuit_breaker import CircuitBreaker
-from voicepipe.router.hedge_budget import HedgeBudget
-from voicepipe.router.hedging import Planner
+from voicepipe.router.hedging import HedgeBudget, Planner
 from voicepipe.router.latency_stats import WARM_FACTOR, LatencyStats
 from voicepipe.router.options import RouterOptions
-from voicepipe.router.plan import Later, Plan
 from voicepipe.router.policies import Candidates, Policy, RoutingQuery
-from voicepipe.router.race import Attempt, Race
+from voicepipe.router.race import Attempt, Later, Plan, Race
 
 REBUILD_MS: Final = 1_000
 """Age from which the planner's table is rebuilt after a request."""

@@ -10,12 +10,45 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.plan import Later, Plan, Role
 
 MOST_IN_FLIGHT: Final = 2
 """Calls of a request, beside one replacement; a race over more was configured by name."""
 
 State = Literal["running", "ready", "spoke", "lost", "failed"]
+
+Role = Literal["primary", "hedge", "replacement", "continuation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Start this model too if none has answered by then."""
+
+    candidate: Candidate
+    after_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The schedule of one request, in ms after its beginning: made by the policies and the planner, carried out by the
+    race."""
+
+    first: Candidate
+    later: tuple[Later, ...] = ()
+    """Ordered by time."""
+
+    reserve: tuple[Candidate, ...] = ()
+    """Models that replace a failed one, in that order, and that start at the deadline if none has answered by then."""
+
+    one_at_a_time: bool = False
+    """Close the former when the next is started."""
+
+    hold_until_ms: float | None = None
+    """Until then models other than `first` only get ready: `first` answers if it can by then. None: the earliest
+    model answers."""
+
+    deadline_ms: float = 600.0
+    attempt_timeout_ms: float = 8_000.0
+    """How long one attempt may stay silent before it has failed."""
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ from typing import Final
 
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
-from voicepipe.router.plan import Later, Plan
 from voicepipe.router.policies import Candidates
 from voicepipe.router.pool import SharedStats
+from voicepipe.router.race import Later, Plan
 
 HEDGE_QUANTILE: Final = 0.95
 """The second is started when the first is later than this share of its own answers: 1 more call in 20."""

@@ -15,8 +15,7 @@ from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.single import SingleSynthesizer, SingleTranscriber
 from voicepipe.router.speech_order import SpeechOrder
-from voicepipe.router.stt.stream import TranscriberCandidate
-from voicepipe.router.stt.transcriber import RoutedTranscriber
+from voicepipe.router.stt.transcriber import RoutedTranscriber, TranscriberCandidate
 from voicepipe.router.tts.call import SynthesizerCandidate
 from voicepipe.router.tts.synthesizer import RoutedSynthesizer
 

@@ -13,8 +13,7 @@ from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelR
 from voicepipe.ports.provider_events import ModelConnected, ModelJoined
 from voicepipe.router.health import blame
 from voicepipe.router.llm.call import MOST_WAITING, LlmCall, Speakable
-from voicepipe.router.llm.continuation import TextJoiner, continued, takes_prefill
-from voicepipe.router.llm.stall_policy import StallPolicy
+from voicepipe.router.llm.continuation import StallPolicy, TextJoiner, continued, takes_prefill
 from voicepipe.router.llm.usage import attempted, estimated_tokens, planned_usd
 from voicepipe.router.policies import RoutingQuery
 from voicepipe.router.pool import Decision, Pool, SharedStats

@@ -3,13 +3,51 @@ start."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from voicepipe.ports.transcriber import TranscriberCapabilities, TranscriptionOptions, TranscriptStream
+from voicepipe import clock
+from voicepipe.audio.resample import Resampler
+from voicepipe.errors import Overload, StageBroken, StageError, StageExpired, StageTimeout
+from voicepipe.ports.provider_events import ProviderChanged
+from voicepipe.ports.transcriber import (
+    Final,
+    Interim,
+    Samples,
+    Transcriber,
+    TranscriberCapabilities,
+    TranscriptEvent,
+    TranscriptionOptions,
+    TranscriptStream,
+)
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.health import blame
 from voicepipe.router.speech_order import SpeechOrder
-from voicepipe.router.stt.stream import FailoverStream, TranscriberCandidate
+from voicepipe.router.stt.replay_buffer import BufferedUtterance, ReplayBuffer
 from voicepipe.tasks import background_tasks
+from voicepipe.telemetry.log import log_crash
+
+UNREAD_TEXTS = 64
+"""The most texts that are not yet read. Full: the transcriber is not read until a text is."""
+
+PIECE_MS = 100
+"""The length of the pieces in which an utterance is replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriberCandidate:
+    """A transcriber that may replace others."""
+
+    candidate: Candidate
+    transcriber: Transcriber
+
+    def options(self, requested: TranscriptionOptions) -> TranscriptionOptions:
+        """Return the settings for this transcriber."""
+        return replace(requested, model=self.candidate.spec.partition("/")[2])
 
 
 class RoutedTranscriber:
@@ -53,3 +91,214 @@ def common(several: tuple[TranscriberCapabilities, ...]) -> TranscriberCapabilit
         short_words=all(each.short_words for each in several),
         turn_events=any(each.turn_events for each in several),
     )
+
+
+class FailoverStream:
+    """Meets `TranscriptStream`. `run` it as a task."""
+
+    def __init__(
+        self,
+        transcription: TranscriptionOptions,
+        transcribers: Mapping[str, TranscriberCandidate],
+        speech_order: SpeechOrder,
+        capabilities: TranscriberCapabilities,
+    ) -> None:
+        self._transcription, self._transcribers, self._speech_order, self._capabilities = (
+            transcription,
+            transcribers,
+            speech_order,
+            capabilities,
+        )
+        self._buffer = ReplayBuffer(capabilities.rate_hz, leads=capabilities.streams)
+        self._feed: _TranscriberFeed | None = None
+        self._events: deque[TranscriptEvent] = deque()  # bounded: at `UNREAD_TEXTS` the transcriber waits
+        self._news, self._room = asyncio.Event(), asyncio.Event()
+        self._failure: StageError | None = None
+        self._over = False
+        self._failed: set[str] = set()
+        """Transcribers that have failed since a text came."""
+
+        self._aged: set[str] = set()
+        """Transcribers whose connection grew too old since then: each gets another connection, once."""
+
+        self._settled: int | None = None
+        """An utterance that is replayed though its text has come: the user may continue in it. Until its text is
+        requested again, its transcripts are known already."""
+
+        self._timeout: asyncio.Timeout | None = None
+
+    # --- the session --------------------------------------------------------------------------
+
+    def begin(self, utterance: int) -> None:
+        self._buffer.begin(utterance)
+        self._settled = None
+        if self._feed is not None and (current := self._buffer.current) is not None:
+            self._feed.begin(current)
+
+    def push(self, samples: Samples) -> None:
+        self._buffer.push(samples)
+        if self._feed is not None:
+            self._feed.push(samples)
+
+    def flush(self, flush: int) -> None:
+        self._buffer.flush(flush)
+        self._settled = None
+        if self._feed is not None:
+            self._feed.stream.flush(flush)
+            self._start_timeout()
+
+    def close(self) -> None:
+        """End the relay: the session has left."""
+        self._over = True
+        self._news.set()
+
+    def __aiter__(self) -> FailoverStream:
+        return self
+
+    async def __anext__(self) -> TranscriptEvent:
+        while not self._events:
+            if self._failure is not None:
+                raise self._failure
+            if self._over:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        self._room.set()
+        return self._events.popleft()
+
+    # --- one transcriber after the other ------------------------------------------------------
+
+    async def run(self) -> None:
+        """Run one transcriber after the other until all have failed, or the task is cancelled."""
+        why = ""
+        failure: StageError | None = None
+        while (candidate := self._speech_order.next_after(self._failed, "", clock.monotonic_ms())) is not None:
+            chosen = self._transcribers[candidate.spec]
+            if candidate.spec not in self._aged:
+                self._report_fallback(candidate, why)
+            try:
+                await self._listen(chosen)
+            except StageExpired as aged:
+                failure = aged
+                if candidate.spec not in self._aged:
+                    self._aged.add(candidate.spec)
+                    continue  # with the same: it gets again what waits for its text
+            except StageError as broke:
+                failure = broke
+            except Overload as full:
+                failure = StageBroken("stt", provider=candidate.spec, why=full.why, retryable=True)
+            except Exception as bug:
+                log_crash(f"stt by {candidate.spec}", bug)
+                bad = f"internal error ({type(bug).__name__})"
+                failure = StageBroken("stt", provider=candidate.spec, why=bad, retryable=False)
+            else:
+                break  # it ended by itself, between two utterances: the session opens another
+            self._failed.add(candidate.spec)
+            why = f"{candidate.spec}: {failure.why}"
+            breaker = self._speech_order.stats.breaker(candidate)
+            blame(breaker, candidate.spec, failure, clock.monotonic_ms())
+        self._failure, self._over = failure if failure is not None and candidate is None else None, True
+        self._news.set()
+
+    def _report_fallback(self, candidate: Candidate, why: str) -> None:
+        """Report that a transcriber begins that is not the first choice, or not the same as before."""
+        is_first = candidate.spec == next(iter(self._transcribers))
+        if why or not is_first:
+            role: Literal["replacement", "continuation"] = "continuation" if why else "replacement"
+            self._report(ProviderChanged(candidate.spec, role, why or "the first choice is unhealthy"))
+
+    async def _listen(self, chosen: TranscriberCandidate) -> None:
+        """Give this transcriber all audio whose text is pending, and the audio that follows, until the stream ends.
+
+        Raises:
+            StageError: the transcriber failed, or is too late with a text that another might have.
+        """
+        try:
+            async with (
+                asyncio.timeout(None) as self._timeout,
+                chosen.transcriber.open(chosen.options(self._transcription)) as stream,
+            ):
+                self._feed = _TranscriberFeed(stream, chosen.transcriber.capabilities, self._capabilities)
+                self._feed.catch_up(self._buffer)
+                current = self._buffer.current
+                self._settled = current.number if current is not None and current.is_known else None
+                if self._buffer.waits:
+                    self._start_timeout()
+                async for event in stream:
+                    if isinstance(event, Interim | Final):
+                        await self._on_text(event, chosen)
+                    else:
+                        self._report(event)
+        except TimeoutError:
+            why = f"no transcript for {self._speech_order.options.fallback_after_ms} ms"
+            raise StageTimeout("stt", provider=chosen.candidate.spec, why=why, retryable=True) from None
+        finally:
+            self._feed = self._timeout = None
+        if self._buffer.waits:
+            why = "the stream ended before its last transcript"
+            raise StageBroken("stt", provider=chosen.candidate.spec, why=why, retryable=True)
+
+    def _report(self, event: TranscriptEvent) -> None:
+        self._events.append(event)
+        self._news.set()
+
+    async def _on_text(self, text: Interim | Final, chosen: TranscriberCandidate) -> None:
+        if text.utterance == self._settled:
+            return
+        if isinstance(text, Final):
+            self._failed.clear()
+            self._aged.clear()
+            self._buffer.answered(text.utterance, text.flush)
+            self._speech_order.stats.breaker(chosen.candidate).succeeded()
+            if not self._buffer.waits and self._timeout is not None:
+                self._timeout.reschedule(None)
+        self._report(text)
+        while len(self._events) >= UNREAD_TEXTS:
+            self._room.clear()
+            await self._room.wait()
+
+    def _start_timeout(self) -> None:
+        """Start the timeout for a text, where another transcriber might have it sooner."""
+        if self._timeout is None or len(self._transcribers) < 2 or self._timeout.expired():
+            return
+        after_s = self._speech_order.options.fallback_after_ms / 1_000
+        if self._timeout.when() is None:
+            self._timeout.reschedule(clock.loop_s() + after_s)
+
+
+class _TranscriberFeed:
+    """The stream to one transcriber: which audio it gets, at its own rate, and when."""
+
+    def __init__(self, stream: TranscriptStream, its: TranscriberCapabilities, ours: TranscriberCapabilities) -> None:
+        self.stream = stream
+        self._its, self._ours = its, ours
+        self._resampler = Resampler(ours.rate_hz, its.rate_hz)
+        self._in_utterance = False
+
+    def begin(self, utterance: BufferedUtterance) -> None:
+        """Begin an utterance. A transcriber that gets only utterances also gets the audio just before."""
+        self.stream.begin(utterance.number)
+        self._in_utterance = True
+        if self._ours.streams and not self._its.streams:
+            self._resampler = Resampler(self._ours.rate_hz, self._its.rate_hz)
+            self.push(utterance.lead_sound)
+
+    def push(self, samples: Samples) -> None:
+        """Pass on more of the user's audio, if this transcriber gets it."""
+        if self._its.streams or self._in_utterance:
+            resampled = self._resampler.push(samples) if self._its.rate_hz != self._ours.rate_hz else samples
+            if len(resampled):
+                self.stream.push(resampled)
+
+    def catch_up(self, buffer: ReplayBuffer) -> None:
+        """Replay the audio that came before this transcriber was open."""
+        n_piece = PIECE_MS * self._ours.rate_hz // 1_000
+        for utterance in buffer:
+            if self._its.streams:
+                self.push(utterance.lead_sound)
+            self.begin(utterance)
+            sound = utterance.sound
+            for at in range(0, len(sound), n_piece):
+                self.push(sound[at : at + n_piece])
+            if utterance.flush is not None:
+                self.stream.flush(utterance.flush)
