@@ -301,7 +301,7 @@ async def test_a_slow_listener_makes_the_provider_wait_and_loses_nothing(pool: A
         await anext(logged)
         for _ in range(50):
             await asyncio.sleep(0)
-        assert len(answer._out) <= 300
+        assert len(answer._events) <= 300
         text = "".join([event.text async for event in logged if isinstance(event, TextDelta)])
     assert text == "".join(many)
 

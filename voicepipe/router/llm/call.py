@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from dataclasses import replace
 from typing import Final, Protocol
 
 from voicepipe import clock
-from voicepipe.errors import Overload, StageBroken, StageError, StageRefused
+from voicepipe.errors import StageBroken, StageError
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
 from voicepipe.ports.provider_events import ModelConnected
 from voicepipe.router.llm.continuation import TextJoiner
 from voicepipe.router.llm.usage import summed
 from voicepipe.router.race import Attempt
-from voicepipe.telemetry.log import log_crash
+from voicepipe.router.race_runner import RacingCall
 
 MOST_WAITING: Final = 256
 """Events of one answer that are not yet taken. Full: the provider is not read until an event is taken."""
@@ -35,26 +33,19 @@ class LlmCallListener(Protocol):
         ...
 
 
-class LlmCall:
+class LlmCall(RacingCall[Speakable]):
     """An attempt and its answer. `run` it as a task of the request's group."""
 
     def __init__(self, attempt: Attempt, *, joiner: TextJoiner | None = None) -> None:
-        self.attempt = attempt
-        self.spec = attempt.candidate.spec
+        super().__init__("llm", attempt)
         self.joiner = joiner
         """Joins this answer to the one that it continues."""
-
-        self.waiting: deque[Speakable] = deque()
-        """Events held while the call may not speak yet: bounded by `MOST_WAITING`, where its task waits."""
 
         self.latest_ms = 0
         """Time of its latest event."""
 
         self.usage: Usage | None = None
         self.finished: Finished | None = None
-        self.failure: StageError | None = None
-        self.over = False
-        self.task: asyncio.Task[None] | None = None
 
     @property
     def span_ms(self) -> float:
@@ -64,26 +55,19 @@ class LlmCall:
     async def run(self, model: Model, request: ModelRequest, listener: LlmCallListener) -> None:
         """Ask the model, and pass its events to the listener until the answer ends or breaks. Cancel the task to
         close it."""
-        try:
-            name = self.spec.partition("/")[2]
-            addressed = request if request.model == name else replace(request, model=name)
-            async with model.open(addressed) as events:
-                async for event in events:
-                    self._dispatch(event, listener)
-                    await listener.wait_for_room(self)
-            if self.finished is None:
-                raise StageBroken(
-                    "llm", provider=self.spec, why="the answer ended without a finish reason", retryable=True
-                )
-            listener.on_complete(self)
-        except StageError as failure:
+        if (failure := await self.failure_of(self._pass_answer(model, request, listener))) is not None:
             listener.on_failure(self, failure)
-        except Overload as full:
-            listener.on_failure(self, self._refused(full))
-        except Exception as bug:
-            log_crash(f"llm by {self.spec}", bug)
-            why = f"internal error ({type(bug).__name__})"
-            listener.on_failure(self, StageBroken("llm", provider=self.spec, why=why, retryable=False))
+
+    async def _pass_answer(self, model: Model, request: ModelRequest, listener: LlmCallListener) -> None:
+        name = self.spec.partition("/")[2]
+        addressed = request if request.model == name else replace(request, model=name)
+        async with model.open(addressed) as events:
+            async for event in events:
+                self._dispatch(event, listener)
+                await listener.wait_for_room(self)
+        if self.finished is None:
+            raise StageBroken("llm", provider=self.spec, why="the answer ended without a finish reason", retryable=True)
+        listener.on_complete(self)
 
     def _dispatch(self, event: ModelEvent, listener: LlmCallListener) -> None:
         match event:
@@ -101,6 +85,3 @@ class LlmCall:
                 listener.on_event(self, event)
             case _:
                 pass  # a nested router reports its own attempts
-
-    def _refused(self, full: Overload) -> StageRefused:
-        return StageRefused("llm", provider=self.spec, why=full.why, retryable=True, retry_after_ms=full.retry_after_ms)

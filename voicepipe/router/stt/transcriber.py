@@ -4,8 +4,7 @@ start."""
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -26,6 +25,7 @@ from voicepipe.ports.transcriber import (
 )
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import blame
+from voicepipe.router.race_runner import EventQueue
 from voicepipe.router.speech_order import SpeechOrder
 from voicepipe.router.stt.replay_buffer import BufferedUtterance, ReplayBuffer
 from voicepipe.tasks import background_tasks
@@ -111,10 +111,7 @@ class FailoverStream:
         )
         self._buffer = ReplayBuffer(capabilities.rate_hz, leads=capabilities.streams)
         self._feed: _TranscriberFeed | None = None
-        self._events: deque[TranscriptEvent] = deque()  # bounded: at `UNREAD_TEXTS` the transcriber waits
-        self._news, self._room = asyncio.Event(), asyncio.Event()
-        self._failure: StageError | None = None
-        self._over = False
+        self._events: EventQueue[TranscriptEvent] = EventQueue(UNREAD_TEXTS)
         self._failed: set[str] = set()
         """Transcribers that have failed since a text came."""
 
@@ -149,22 +146,13 @@ class FailoverStream:
 
     def close(self) -> None:
         """End the relay: the session has left."""
-        self._over = True
-        self._news.set()
+        self._events.end()
 
     def __aiter__(self) -> FailoverStream:
         return self
 
-    async def __anext__(self) -> TranscriptEvent:
-        while not self._events:
-            if self._failure is not None:
-                raise self._failure
-            if self._over:
-                raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        self._room.set()
-        return self._events.popleft()
+    def __anext__(self) -> Awaitable[TranscriptEvent]:
+        return self._events.next()
 
     # --- one transcriber after the other ------------------------------------------------------
 
@@ -197,15 +185,14 @@ class FailoverStream:
             why = f"{candidate.spec}: {failure.why}"
             breaker = self._speech_order.stats.breaker(candidate)
             blame(breaker, candidate.spec, failure, clock.monotonic_ms())
-        self._failure, self._over = failure if failure is not None and candidate is None else None, True
-        self._news.set()
+        self._events.end(failure if candidate is None else None)
 
     def _report_fallback(self, candidate: Candidate, why: str) -> None:
         """Report that a transcriber begins that is not the first choice, or not the same as before."""
         is_first = candidate.spec == next(iter(self._transcribers))
         if why or not is_first:
             role: Literal["replacement", "continuation"] = "continuation" if why else "replacement"
-            self._report(ProviderChanged(candidate.spec, role, why or "the first choice is unhealthy"))
+            self._events.put(ProviderChanged(candidate.spec, role, why or "the first choice is unhealthy"))
 
     async def _listen(self, chosen: TranscriberCandidate) -> None:
         """Give this transcriber all audio whose text is pending, and the audio that follows, until the stream ends.
@@ -228,7 +215,7 @@ class FailoverStream:
                     if isinstance(event, Interim | Final):
                         await self._on_text(event, chosen)
                     else:
-                        self._report(event)
+                        self._events.put(event)
         except TimeoutError:
             why = f"no transcript for {self._speech_order.options.fallback_after_ms} ms"
             raise StageTimeout("stt", provider=chosen.candidate.spec, why=why, retryable=True) from None
@@ -237,10 +224,6 @@ class FailoverStream:
         if self._buffer.waits:
             why = "the stream ended before its last transcript"
             raise StageBroken("stt", provider=chosen.candidate.spec, why=why, retryable=True)
-
-    def _report(self, event: TranscriptEvent) -> None:
-        self._events.append(event)
-        self._news.set()
 
     async def _on_text(self, text: Interim | Final, chosen: TranscriberCandidate) -> None:
         if text.utterance == self._settled:
@@ -252,10 +235,9 @@ class FailoverStream:
             self._speech_order.stats.breaker(chosen.candidate).succeeded()
             if not self._buffer.waits and self._timeout is not None:
                 self._timeout.reschedule(None)
-        self._report(text)
-        while len(self._events) >= UNREAD_TEXTS:
-            self._room.clear()
-            await self._room.wait()
+        self._events.put(text)
+        while self._events.lacks_room():
+            await self._events.taken()
 
     def _start_timeout(self) -> None:
         """Start the timeout for a text, where another transcriber might have it sooner."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from voicepipe.errors import Overload, StageBroken, StageError, StageRefused
+from voicepipe.errors import StageError
 from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Synthesizer, Voice
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.race import Attempt
-from voicepipe.telemetry.log import log_crash
+from voicepipe.router.race_runner import RacingCall
 
 MOST_WAITING: Final = 32
 """Pieces of audio that are not yet taken. Full: the synthesizer is not read until a piece is taken."""
@@ -50,26 +48,19 @@ class SynthesizerCallListener(Protocol):
         ...
 
 
-class SynthesizerCall:
+class SynthesizerCall(RacingCall[Spoken]):
     """An attempt. `run` it as a task of the turn's group."""
 
-    def __init__(self, speaker: SynthesizerCandidate, voice: Voice, *, clause: int = 0, played_ms: int = 0) -> None:
+    def __init__(
+        self, attempt: Attempt, speaker: SynthesizerCandidate, voice: Voice, *, clause: int = 0, played_ms: int = 0
+    ) -> None:
         """`clause`: the turn's number of the first clause it is given; `played_ms`: how much of that clause was spoken
         before."""
+        super().__init__("tts", attempt)
         self.speaker = speaker
-        self.spec = speaker.candidate.spec
-        self.attempt: Attempt | None = None
-        self.waiting: deque[Spoken] = deque()
-        """Audio held while it may not speak yet: bounded by `MOST_WAITING`, where its task waits."""
-
-        self.failure: StageError | None = None
-        self.over = False
-        """Whether it has ended, complete or not."""
-
         self.n_chars = 0
         """Amount of text that it was given."""
 
-        self.task: asyncio.Task[None] | None = None
         self._voice, self._clause, self._played_ms = speaker.voice(voice), clause, played_ms
         self._unsaid: list[str] = []  # bounded: a turn's clauses, until the synthesizer is open
         self._finished = False
@@ -92,26 +83,19 @@ class SynthesizerCall:
 
     async def run(self, listener: SynthesizerCallListener) -> None:
         """Speak, and pass the audio to the listener. Cancel the task to close it."""
-        try:
-            async with self.speaker.synthesizer.open(self._voice) as speech:
-                self._begin(speech)
-                async for event in speech:
-                    if isinstance(event, Spoken):
-                        listener.on_audio(self, self._placed(event))
-                        await listener.wait_for_room(self)
-                    else:
-                        listener.on_event(self, event)
-            listener.on_complete(self)
-        except StageError as failure:
+        if (failure := await self.failure_of(self._pass_speech(listener))) is not None:
             listener.on_failure(self, failure)
-        except Overload as full:
-            why, after_ms = full.why, full.retry_after_ms
-            refused = StageRefused("tts", provider=self.spec, why=why, retryable=True, retry_after_ms=after_ms)
-            listener.on_failure(self, refused)
-        except Exception as bug:
-            log_crash(f"tts by {self.spec}", bug)
-            why = f"internal error ({type(bug).__name__})"
-            listener.on_failure(self, StageBroken("tts", provider=self.spec, why=why, retryable=False))
+
+    async def _pass_speech(self, listener: SynthesizerCallListener) -> None:
+        async with self.speaker.synthesizer.open(self._voice) as speech:
+            self._begin(speech)
+            async for event in speech:
+                if isinstance(event, Spoken):
+                    listener.on_audio(self, self._placed(event))
+                    await listener.wait_for_room(self)
+                else:
+                    listener.on_event(self, event)
+        listener.on_complete(self)
 
     def _begin(self, speech: Speech) -> None:
         self._speech = speech

@@ -4,19 +4,18 @@ word."""
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final
 
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
 from voicepipe.ports.provider_events import ProviderChanged, UnusedSpeech
 from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Voice
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.health import blame
-from voicepipe.router.race import Attempt, Close, GiveUp, Order, Race, Speak, Start
+from voicepipe.router.race import Attempt
+from voicepipe.router.race_runner import EventQueue, RaceRunner
 from voicepipe.router.speech_order import SpeechOrder
 from voicepipe.router.tts.call import MOST_WAITING, SynthesizerCall, SynthesizerCandidate
 from voicepipe.router.tts.progress import Progress
@@ -77,17 +76,13 @@ class RoutedSpeech:
         owned: BackgroundTasks,
     ) -> None:
         self._voice, self._speakers, self._speech_order, self._owned = voice, speakers, speech_order, owned
-        self._race = Race(speech_order.plan(voice.session, clock.monotonic_ms()))
+        plan = speech_order.plan(voice.session, clock.monotonic_ms())
+        self._runner: RaceRunner[SynthesizerCall] = RaceRunner(plan, speech_order.stats, self, silence="no sound")
         self._progress = Progress(voice.speed)
         self._clauses: list[str] = []  # bounded: one turn's
-        self._finished = self._over = self._left = False
-        self._calls: list[SynthesizerCall] = []
+        self._finished = self._over = False
         self._speaker: SynthesizerCall | None = None
-        self._failure: StageError | None = None
-        self._out: deque[Spoken] = deque()  # bounded: at `MOST_WAITING` the speaking synthesizer waits
-        self._events: deque[SpeechEvent] = deque()  # bounded: some for each synthesizer and cached clause
-        self._news, self._room = asyncio.Event(), asyncio.Event()
-        self._race_timer: asyncio.TimerHandle | None = None
+        self._events: EventQueue[SpeechEvent] = EventQueue(MOST_WAITING)
         self._stall_timer: asyncio.TimerHandle | None = None
 
     # --- the turn -----------------------------------------------------------------------------
@@ -97,7 +92,7 @@ class RoutedSpeech:
         for call in self._living():
             call.say((clause,))
         if len(self._clauses) == 1:
-            self._obey(self._race.begin(clock.monotonic_ms()))
+            self._runner.begin()
         self._watch()
 
     def finish(self) -> None:
@@ -112,18 +107,7 @@ class RoutedSpeech:
         return self
 
     async def __anext__(self) -> SpeechEvent:
-        while not (self._out or self._events):
-            if self._failure is not None:
-                raise self._failure
-            if self._over:
-                raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        if self._events:
-            return self._current(self._events.popleft())
-        spoken = self._out.popleft()
-        self._room.set()
-        return spoken
+        return self._current(await self._events.next())
 
     def _current(self, event: SpeechEvent) -> SpeechEvent:
         """Return the event with the text that was handed over while it waited: its consumer did not know of it."""
@@ -134,95 +118,51 @@ class RoutedSpeech:
 
     def close(self) -> None:
         """End every take: the listener has left."""
-        self._left = True
-        if self._clauses and not self._race.over:
-            self._obey(self._race.abandon(clock.monotonic_ms()))
-        for call in self._calls:
-            self._drop(call)
-        self._out.clear()
-        self._events.clear()
+        self._runner.close()
         self._end()
+        self._events.drop()
 
     # --- the race for the first audio ---------------------------------------------------------
 
-    def _obey(self, orders: list[Order]) -> None:
-        for order in orders:
-            match order:
-                case Start(attempt):
-                    self._start(attempt)
-                case Close(attempt):
-                    self._close(self._call_of(attempt))
-                case Speak(attempt):
-                    self._let_speak(self._call_of(attempt), self._role(attempt))
-                case GiveUp():
-                    self._fail(next(call.failure for call in reversed(self._calls) if call.failure is not None))
-        self._arm()
+    def start(self, attempt: Attempt) -> None:
+        """Let the synthesizer of an attempt say all clauses so far, and those that follow."""
+        self._run(SynthesizerCall(attempt, self._speakers[attempt.candidate.spec], self._voice), self._clauses)
 
-    def _start(self, attempt: Attempt) -> None:
-        call = SynthesizerCall(self._speakers[attempt.candidate.spec], self._voice)
-        call.attempt = attempt
-        self._speech_order.stats.began(attempt)
-        self._run(call)
-
-    def _run(self, call: SynthesizerCall, *, say: tuple[str, ...] | None = None) -> None:
-        self._calls.append(call)
-        call.say(self._clauses if say is None else say)
+    def _run(self, call: SynthesizerCall, clauses: Sequence[str]) -> None:
+        self._runner.add(call)
+        call.say(clauses)
         if self._finished:
             call.finish()
         call.task = self._owned.start(call.run(self), name=f"tts-{call.spec}")
 
-    def _close(self, call: SynthesizerCall) -> None:
-        if call.attempt is not None and call.attempt.timed_out:
-            why = f"no audio for {self._speech_order.options.attempt_timeout_ms} ms"
-            self._blame(call, StageTimeout("tts", provider=call.spec, why=why, retryable=True))
-        elif not (call.over or self._left):
-            self._report(UnusedSpeech(call.spec, call.n_chars))
-        self._drop(call)
+    def unused(self, call: SynthesizerCall) -> None:
+        """Report the text of a synthesizer that has lost: its provider charges for it."""
+        self._events.put_ahead(UnusedSpeech(call.spec, call.n_chars))
 
-    def _let_speak(self, call: SynthesizerCall, role: Literal["hedge", "replacement", "continuation"] | None) -> None:
+    def let_speak(self, call: SynthesizerCall) -> None:
+        """Pass on the audio of the synthesizer that has won, or continues."""
         self._speaker = call
-        if role is not None:
-            failed = [f"{each.spec}: {each.failure.why}" for each in self._calls if each.failure is not None]
-            self._report(ProviderChanged(call.spec, role, "; ".join(failed) or "first audible", call.n_chars))
+        if call.attempt.role != "primary":
+            why = "; ".join(self._runner.whys()) or "first audible"
+            self._events.put_ahead(ProviderChanged(call.spec, call.attempt.role, why, call.n_chars))
         while call.waiting:
             self._pass_on(call.waiting.popleft())
         self._learn(call)
 
-    def _report(self, event: SpeechEvent) -> None:
-        """Give an event to the consumer, ahead of the audio that waits."""
-        self._events.append(event)
-        self._news.set()
-
-    @staticmethod
-    def _role(attempt: Attempt) -> Literal["hedge", "replacement"] | None:
-        match attempt.role:
-            case "hedge" | "replacement" as role:
-                return role
-            case _:
-                return None
+    def give_up(self) -> None:
+        """Fail with the error of the synthesizer that was started last."""
+        self._end(self._runner.failures()[-1])
 
     def _learn(self, speaker: SynthesizerCall) -> None:
         """Record how soon each take sent audio, and which synthesizer the session uses now."""
         now_ms = clock.monotonic_ms()
         self._speech_order.served(self._voice.session, speaker.speaker.candidate, now_ms)
-        for each in self._race.attempts:
+        for each in self._runner.race.attempts:
             survival = self._speech_order.stats.latency.survival(each.candidate)
             if each.first_ms is not None:
                 survival.spoke(each.first_ms, now_ms)
             elif each.state == "lost" or each.timed_out:
                 survival.was_silent((each.ended_ms or now_ms) - each.began_ms, now_ms)
-
-    def _arm(self) -> None:
-        if self._race_timer is not None:
-            self._race_timer.cancel()
-            self._race_timer = None
-        wake_ms = self._race.wake_ms()
-        if wake_ms is not None and not self._over:
-            delay_s = max(0.0, wake_ms - clock.monotonic_ms()) / 1_000
-            self._race_timer = asyncio.get_running_loop().call_later(delay_s, self._time_passed)
-
-    def _time_passed(self) -> None:
-        self._obey(self._race.time_passed(clock.monotonic_ms()))
 
     # --- events of takes ----------------------------------------------------------------------
 
@@ -234,28 +174,27 @@ class RoutedSpeech:
             self._pass_on(spoken)
             return
         call.waiting.append(spoken)
-        if call.attempt is None:
-            self._let_speak(call, "continuation")
-        elif call.attempt.state == "running":
-            self._obey(self._race.spoke(call.attempt, clock.monotonic_ms()))
+        if call.attempt.role == "continuation":
+            self.let_speak(call)
+        else:
+            self._runner.spoke(call)
 
     def on_event(self, call: SynthesizerCall, event: SpeechEvent) -> None:
         """Pass on what a take reports beside its audio. It wins no race, and ends no stall."""
         if not call.over:
-            self._report(event)
+            self._events.put_ahead(event)
 
     async def wait_for_room(self, call: SynthesizerCall) -> None:
         """Wait until more of the take's audio may be queued."""
-        while len(self._out) >= MOST_WAITING or len(call.waiting) >= MOST_WAITING:
-            self._room.clear()
-            await self._room.wait()
+        while self._events.lacks_room(len(call.waiting)):
+            await self._events.taken()
             self._watch()
 
     def on_complete(self, call: SynthesizerCall) -> None:
         """Handle the end of a take; a take that had nothing to say ends the turn too."""
         if call.over:
             return
-        self._drop(call)
+        self._runner.end(call)
         if call is self._speaker or self._speaker is None or self._speaker.over:
             self._end()
 
@@ -263,12 +202,12 @@ class RoutedSpeech:
         """Handle a take that refused, stalled or broke."""
         if call.over:
             return
-        self._blame(call, failure)
-        self._drop(call)
-        if call is self._speaker or call.attempt is None:
+        self._runner.blame(call, failure)
+        self._runner.end(call)
+        if call is self._speaker or call.attempt.role == "continuation":
             self._go_on()
-        elif not self._race.over:
-            self._obey(self._race.failed(call.attempt, clock.monotonic_ms()))
+        else:
+            self._runner.failed(call)
 
     # --- the rest of a turn -------------------------------------------------------------------
 
@@ -278,25 +217,27 @@ class RoutedSpeech:
         if rest is None and self._finished:
             self._end()  # it broke behind its last word
             return
-        candidate = self._next_after(call.spec for call in self._calls if call.failure is not None)
+        candidate = self._next_after(self._failed())
         if candidate is None:
-            self._fail(next(call.failure for call in reversed(self._calls) if call.failure is not None))
+            self.give_up()
             return
         clause = len(self._clauses) if rest is None else rest.clause
         say = () if rest is None else (rest.text, *self._clauses[clause + 1 :])
-        call = SynthesizerCall(
-            self._speakers[candidate.spec], self._voice, clause=clause, played_ms=rest.played_ms if rest else 0
-        )
-        self._run(call, say=say)
+        attempt = Attempt(len(self._runner.calls), candidate, "continuation", clock.monotonic_ms())
+        played_ms = rest.played_ms if rest else 0
+        speaker = self._speakers[candidate.spec]
+        self._run(SynthesizerCall(attempt, speaker, self._voice, clause=clause, played_ms=played_ms), say)
         self._watch()
 
-    def _next_after(self, failed: Iterable[str]) -> Candidate | None:
-        return self._speech_order.next_after(set(failed), self._voice.session, clock.monotonic_ms())
+    def _failed(self) -> set[str]:
+        return {call.spec for call in self._runner.calls if call.failure is not None}
+
+    def _next_after(self, failed: set[str]) -> Candidate | None:
+        return self._speech_order.next_after(failed, self._voice.session, clock.monotonic_ms())
 
     def _pass_on(self, spoken: Spoken) -> None:
         self._progress.note(spoken, self._clauses)
-        self._out.append(spoken)
-        self._news.set()
+        self._events.put(spoken)
         self._watch()
 
     def _watch(self) -> None:
@@ -305,7 +246,7 @@ class RoutedSpeech:
             self._stall_timer.cancel()
             self._stall_timer = None
         owed = self._finished or self._progress.clause < len(self._clauses) - 1
-        if self._speaker is None or self._over or not owed or len(self._out) >= MOST_WAITING:
+        if self._speaker is None or self._over or not owed or self._events.lacks_room():
             return
         self._stall_timer = asyncio.get_running_loop().call_later(STALL_MS / 1_000, self._stalled)
 
@@ -313,42 +254,19 @@ class RoutedSpeech:
         speaker = next(iter(self._living()), None)
         if speaker is None:
             return
-        failed = (call.spec for call in self._calls if call.failure is not None)
-        if self._next_after((speaker.spec, *failed)) is not None:  # the last one may take its time: no other is sooner
+        # The last one may take its time: no other is sooner.
+        if self._next_after({speaker.spec} | self._failed()) is not None:
             why = f"no audio for {STALL_MS} ms in its speech"
             self.on_failure(speaker, StageTimeout("tts", provider=speaker.spec, why=why, retryable=True))
 
     # --- ends ---------------------------------------------------------------------------------
 
     def _living(self) -> list[SynthesizerCall]:
-        return [call for call in self._calls if not call.over]
+        return [call for call in self._runner.calls if not call.over]
 
-    def _call_of(self, attempt: Attempt) -> SynthesizerCall:
-        return next(call for call in self._calls if call.attempt is attempt)
-
-    def _blame(self, call: SynthesizerCall, failure: StageError) -> None:
-        call.failure = failure
-        breaker = self._speech_order.stats.breaker(call.speaker.candidate)
-        blame(breaker, call.spec, failure, clock.monotonic_ms())
-
-    def _drop(self, call: SynthesizerCall) -> None:
-        if call.over:
-            return
-        call.over = True
-        call.waiting.clear()
-        if call.attempt is not None:
-            self._speech_order.stats.ended(call.attempt)
-        if call.task is not None and call.task is not asyncio.current_task():
-            call.task.cancel()
-
-    def _fail(self, failure: StageError) -> None:
-        self._failure = failure
-        self._end()
-
-    def _end(self) -> None:
+    def _end(self, failure: StageError | None = None) -> None:
         self._over = True
-        for timer in (self._race_timer, self._stall_timer):
-            if timer is not None:
-                timer.cancel()
-        self._news.set()
-        self._room.set()
+        self._runner.stop()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+        self._events.end(failure)

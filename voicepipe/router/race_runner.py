@@ -1,0 +1,250 @@
+"""Run a race of calls to providers: their tasks, the timer, and the queue between the calls and their consumer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from voicepipe import clock
+from voicepipe.errors import Overload, StageBroken, StageError, StageRefused, StageTimeout
+from voicepipe.router.health import blame
+from voicepipe.router.pool import SharedStats
+from voicepipe.router.race import Attempt, Close, GiveUp, Order, Plan, Race, Speak, Start
+from voicepipe.telemetry.log import log_crash
+
+RacingStage = Literal["llm", "tts"]
+
+
+E = TypeVar("E")
+
+
+class RacingCall(Generic[E]):
+    """One call of a race, or one that continues for its winner."""
+
+    def __init__(self, stage: RacingStage, attempt: Attempt) -> None:
+        self.stage, self.attempt, self.spec = stage, attempt, attempt.candidate.spec
+        self.failure: StageError | None = None
+        self.over = False
+        """Whether it has ended, complete or not."""
+
+        self.task: asyncio.Task[None] | None = None
+        self.waiting: deque[E] = deque()
+        """Output held while the call may not speak yet: bounded by its listener, for which its task waits."""
+
+    async def failure_of(self, work: Awaitable[None]) -> StageError | None:
+        """Wait for the work of this call; return why it failed, as an error of its stage, or None."""
+        try:
+            await work
+        except StageError as failure:
+            return failure
+        except Overload as full:
+            why, after_ms = full.why, full.retry_after_ms
+            return StageRefused(self.stage, provider=self.spec, why=why, retryable=True, retry_after_ms=after_ms)
+        except Exception as bug:
+            log_crash(f"{self.stage} by {self.spec}", bug)
+            why = f"internal error ({type(bug).__name__})"
+            return StageBroken(self.stage, provider=self.spec, why=why, retryable=False)
+        return None
+
+
+C = TypeVar("C", bound=RacingCall[Any])
+HostedCall = TypeVar("HostedCall", bound=RacingCall[Any], contravariant=True)
+
+
+class RaceHost(Protocol[HostedCall]):
+    """Makes a race's calls, and uses its winner. Each method returns at once."""
+
+    def start(self, attempt: Attempt) -> None:
+        """Start a call for this attempt: `RaceRunner.add` it."""
+        ...
+
+    def let_speak(self, call: HostedCall) -> None:
+        """Release this call's output: it has won."""
+        ...
+
+    def unused(self, call: HostedCall) -> None:
+        """Handle a call that is closed before it failed: another one has won."""
+        ...
+
+    def give_up(self) -> None:
+        """Handle that every call has failed, and none is left to start."""
+        ...
+
+
+class RaceRunner(Generic[C]):
+    """Carries out the orders of one race."""
+
+    def __init__(self, plan: Plan, stats: SharedStats, host: RaceHost[C], *, silence: str) -> None:
+        """`silence`: what an attempt that times out did not send, for an operator."""
+        self.race = Race(plan)
+        self.calls: list[C] = []
+        """In the order of their attempts; calls that continue come last."""
+
+        self._plan, self._stats, self._host, self._silence = plan, stats, host, silence
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def begin(self) -> None:
+        """Start the first calls."""
+        self._obey(self.race.begin(clock.monotonic_ms()))
+
+    def spoke(self, call: C) -> None:
+        """Handle output of a call that has not won yet; only its first output matters."""
+        if call.attempt.state == "running":
+            self._obey(self.race.spoke(call.attempt, clock.monotonic_ms()))
+
+    def failed(self, call: C) -> None:
+        """Go on without a call that has failed."""
+        self._obey(self.race.failed(call.attempt, clock.monotonic_ms()))
+
+    def stop(self) -> None:
+        """Start nothing more by the clock, and report no unused call: the stream is over."""
+        self._stopped = True
+        self._cancel_timer()
+
+    def close(self) -> None:
+        """End every call: the consumer has left."""
+        self.stop()
+        if self.race.attempts and not self.race.over:
+            self._obey(self.race.abandon(clock.monotonic_ms()))
+        for call in self.calls:
+            self.end(call)
+
+    # --- calls --------------------------------------------------------------------------------
+
+    def add(self, call: C) -> None:
+        """Count a call as in flight; its host starts its task."""
+        self.calls.append(call)
+        self._stats.began(call.attempt)
+
+    def free(self, call: C) -> None:
+        """Count a call as ended."""
+        if not call.over:
+            call.over = True
+            self._stats.ended(call.attempt)
+
+    def end(self, call: C) -> None:
+        """End a call: drop the output that it holds, and cancel its task unless it is the running one."""
+        self.free(call)
+        call.waiting.clear()
+        if call.task is not None and call.task is not asyncio.current_task():
+            call.task.cancel()
+
+    def blame(self, call: C, failure: StageError) -> None:
+        """Record and log why a call failed."""
+        call.failure = failure
+        blame(self._stats.breaker(call.attempt.candidate), call.spec, failure, clock.monotonic_ms())
+
+    def failures(self) -> list[StageError]:
+        """Return the failures of all calls, in the order of their starts."""
+        return [call.failure for call in self.calls if call.failure is not None]
+
+    def whys(self) -> list[str]:
+        """Return why calls failed, for an operator."""
+        return [f"{call.spec}: {call.failure.why}" for call in self.calls if call.failure is not None]
+
+    # --- the race -----------------------------------------------------------------------------
+
+    def _obey(self, orders: list[Order]) -> None:
+        for order in orders:
+            match order:
+                case Start(attempt):
+                    self._host.start(attempt)
+                case Close(attempt):
+                    self._close_call(self.calls[attempt.number])
+                case Speak(attempt):
+                    self._host.let_speak(self.calls[attempt.number])
+                case GiveUp():
+                    self._host.give_up()
+        self._set_timer()
+
+    def _close_call(self, call: C) -> None:
+        if call.attempt.timed_out:
+            why = f"{self._silence} came for {self._plan.attempt_timeout_ms:.0f} ms"
+            self.blame(call, StageTimeout(call.stage, provider=call.spec, why=why, retryable=True))
+        elif not (call.over or self._stopped):
+            self._host.unused(call)
+        self.end(call)
+
+    def _set_timer(self) -> None:
+        self._cancel_timer()
+        wake_ms = self.race.wake_ms()
+        if wake_ms is not None and not self._stopped:
+            delay_s = max(0.0, wake_ms - clock.monotonic_ms()) / 1_000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._time_passed)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_passed(self) -> None:
+        self._obey(self.race.time_passed(clock.monotonic_ms()))
+
+
+class EventQueue(Generic[E]):
+    """The events of a routed stream between its calls and its consumer."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: from this number of waiting events on, the provider waits."""
+        self._most = most
+        self._events: deque[E] = deque()  # bounded by `most`, and some reports for each call
+        self._ahead: deque[E] = deque()  # bounded likewise: reports
+        self._failure: StageError | None = None
+        self._over = False
+        self._news, self._taken = asyncio.Event(), asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def lacks_room(self, held: int = 0) -> bool:
+        """Return whether the provider has to wait; `held`: its events that are not in this queue yet."""
+        return max(len(self._events), held) >= self._most
+
+    def put(self, event: E) -> None:
+        """Add an event."""
+        self._events.append(event)
+        self._news.set()
+
+    def put_ahead(self, event: E) -> None:
+        """Add an event ahead of all that were added with `put`."""
+        self._ahead.append(event)
+        self._news.set()
+
+    def end(self, failure: StageError | None = None) -> None:
+        """End the stream after the events that wait, with the failure if there is one."""
+        self._over, self._failure = True, failure
+        self._news.set()
+        self._taken.set()
+
+    def drop(self) -> None:
+        """Drop all events and end the stream: the consumer has left."""
+        self._events.clear()
+        self._ahead.clear()
+        self.end(self._failure)
+
+    async def taken(self) -> None:
+        """Wait until the consumer takes an event."""
+        self._taken.clear()
+        await self._taken.wait()
+
+    async def next(self) -> E:
+        """Return the next event for the consumer.
+
+        Raises:
+            StageError: the stream has ended with it.
+            StopAsyncIteration: the stream has ended.
+        """
+        while not (self._ahead or self._events):
+            if self._failure is not None:
+                raise self._failure
+            if self._over:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        if self._ahead:
+            return self._ahead.popleft()
+        self._taken.set()
+        return self._events.popleft()
