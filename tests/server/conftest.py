@@ -33,9 +33,8 @@ from voicepipe.server.context import AgentChoice, ServerContext
 from voicepipe.server.gateway.capacity import Places
 from voicepipe.server.listening import listening
 from voicepipe.server.options import ServerSettings
-from voicepipe.server.sessions.capacity import SessionCapacity
-from voicepipe.server.sessions.revocations import RevocableSessions
-from voicepipe.server.sessions.slots import Slots
+from voicepipe.server.revocations import watch_revocations
+from voicepipe.server.sessions.live_sessions import LiveSessions
 from voicepipe.server.tls import tls_context
 from voicepipe.server.token_issuer import TokenIssuer
 from voicepipe.session.grant import SessionGrant
@@ -244,7 +243,6 @@ def serve(tmp_path: Path) -> Serve:
         *,
         on_loopback: bool = True,
         burst: int = 10,
-        cost_usd: float = 0.0,
         unpriced: str | None = None,
         key_files: tuple[Path, ...] = (),
         webhooks: Sequence[Webhook] = (),
@@ -290,11 +288,9 @@ def serve(tmp_path: Path) -> Serve:
                 allowed_origins=settings.allowed_origins,
                 talk_page_tokens=settings.talk_page_tokens,
             ),
-            capacity=SessionCapacity(settings.max_sessions),
-            slots=Slots(
+            live_sessions=LiveSessions(
                 cluster, max_sessions=settings.max_sessions, max_project_sessions=settings.max_project_sessions
             ),
-            revocable=RevocableSessions(cluster),
             token_issuer=TokenIssuer(
                 key_store=key_store,
                 cluster=cluster,
@@ -316,7 +312,6 @@ def serve(tmp_path: Path) -> Serve:
             agent_named=agent_named,
             agent_choices=lambda: (AgentChoice("default", ("heart",)), AgentChoice("support", None)),
             open_session=open_session,
-            cost_usd=lambda agent, record: cost_usd,
             chat_models=NoModels(),
             chat_places=Places("chats", settings.max_chats, settings.max_project_chats),
             audio_models=NoSound(),
@@ -327,7 +322,7 @@ def serve(tmp_path: Path) -> Serve:
         )
         try:
             async with listening(context) as base, aiohttp.ClientSession() as http, asyncio.TaskGroup() as group:
-                watch = group.create_task(context.revocable.watch())
+                watch = group.create_task(watch_revocations(cluster, context.registries))
                 yield Server(context, api_keys, base, http, grants, sessions, talks, missing, broken)
                 watch.cancel()
         finally:

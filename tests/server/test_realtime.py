@@ -103,7 +103,7 @@ async def test_a_full_server_says_so_before_the_upgrade_and_has_room_again(serve
             assert (status, error["type"], error["code"]) == (503, "server_error", "server_overloaded")
             assert error["message"] == "Too many sessions on this server (limit 1)."
             gate.go.set()
-        assert await server.context.capacity.left(5_000)
+        assert await server.context.live_sessions.left(5_000)
         async with server.connect():
             pass
 
@@ -114,7 +114,7 @@ async def test_a_provider_that_refuses_at_the_start_is_answered_before_the_upgra
         status, error = await server.refused()
         assert (status, error["code"]) == (503, "server_overloaded")
         assert "llm by groq/x: unknown model" in error["message"]
-        assert len(server.context.capacity) == 0
+        assert len(server.context.live_sessions) == 0
 
 
 async def test_a_frame_over_16_mib_closes_with_1009(serve: Any) -> None:
@@ -128,7 +128,7 @@ async def test_a_frame_over_16_mib_closes_with_1009(serve: Any) -> None:
             await send_and_listen(f"{server.base.replace('http', 'ws')}/v1/realtime")
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1009
-        assert await server.context.capacity.left(5_000)
+        assert await server.context.live_sessions.left(5_000)
 
 
 async def test_a_frame_of_16_mib_is_read_and_so_are_fragments_and_binary(serve: Any) -> None:
@@ -161,7 +161,7 @@ async def test_a_message_without_end_is_stopped_at_16_mib(serve: Any, fragments:
         writer.writelines([piece, *[more] * 16] if fragments else [head])
         assert await asyncio.wait_for(reader.readexactly(4), WAIT_S) == b"\x88\x02" + (1009).to_bytes(2)
         writer.transport.abort()
-        assert await server.context.capacity.left(5_000)
+        assert await server.context.live_sessions.left(5_000)
 
 
 async def test_text_that_is_no_utf8_reaches_the_session_and_the_line_lives(serve: Any) -> None:
@@ -207,7 +207,7 @@ async def test_a_client_that_stops_reading_makes_the_session_wait(serve: Any) ->
         with deaf_client(server.base) as client:
             await asyncio.get_running_loop().sock_sendall(client, HANDSHAKE)
             assert await asyncio.wait_for(sent_bytes, WAIT_S) < 512 * 1024
-        assert await server.context.capacity.left(5_000)
+        assert await server.context.live_sessions.left(5_000)
 
 
 HANDSHAKE = (
@@ -237,7 +237,7 @@ async def test_a_session_that_crashes_closes_with_1011(serve: Any) -> None:
         async with server.connect() as line:
             message = await line.receive(timeout=5)
             assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1011)
-        assert await server.context.capacity.left(5_000)
+        assert await server.context.live_sessions.left(5_000)
 
 
 async def test_a_session_may_close_with_its_own_words(serve: Any) -> None:
@@ -256,7 +256,7 @@ async def test_a_session_may_close_with_its_own_words(serve: Any) -> None:
 async def test_stopping_gives_sessions_time_then_says_goodbye(serve: Any) -> None:
     async with serve(drain_ms=0) as server:
         line = await server.connect()
-        await server.context.capacity.empty(0)
+        await server.context.live_sessions.drain(0)
         message = await line.receive(timeout=5)
         assert (message.data, message.extra) == (1001, "The server is stopping.")
         status, error = await server.refused()
@@ -269,7 +269,7 @@ async def test_stopping_waits_for_a_session_that_ends_by_itself(serve: Any, gate
         server.talks.append(gate)
         line = await server.connect()
         async with asyncio.TaskGroup() as group:
-            group.create_task(server.context.capacity.empty(10_000))
+            group.create_task(server.context.live_sessions.drain(10_000))
             gate.go.set()
             message = await line.receive(timeout=5)
         assert message.data == 1000
@@ -281,7 +281,7 @@ async def test_stopping_drops_a_line_whose_session_does_not_end(serve: Any, gate
         server.talks.append(gate)
         line = await server.connect()
         await gate.began.wait()
-        emptied = asyncio.ensure_future(server.context.capacity.empty(0))
+        emptied = asyncio.ensure_future(server.context.live_sessions.drain(0))
         assert (await line.receive(timeout=5)).data == 1001
         await asyncio.wait_for(emptied, WAIT_S)
         gate.go.set()

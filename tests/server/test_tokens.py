@@ -18,6 +18,7 @@ from voicepipe.cluster.port import counter
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import eventually
+from voicepipe.turn.record.values import TurnCost
 
 EVERYTHING: dict[str, Any] = {
     "subject": "customer-4711",
@@ -201,11 +202,13 @@ async def counted(server: Any, token: str, turns: int) -> None:
 
 
 async def test_spending_ends_the_call(serve: Any) -> None:
-    async with serve(cost_usd=0.2) as server:
+    """A turn costs what its record says."""
+    async with serve() as server:
         token = server.forge(limits={"spend_usd": 0.5})
         async with server.connect(headers=bearer(token)) as line:
             for name in ("t1", "t2", "t3"):
-                server.sessions[0].note_turn(replace(turn_record(), id=name))
+                cost = TurnCost(usd=0.2, answer_usd=0.15, hedge_usd=0.05)
+                server.sessions[0].note_turn(replace(turn_record(), id=name, cost=cost))
             closed = await line.receive(timeout=10)
             assert (closed.data, closed.extra) == (1008, "spend limit of this client secret reached: 0.5 USD")
         assert (await server.refused(headers=bearer(token)))[1]["code"] == "limit_reached"

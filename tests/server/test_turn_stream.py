@@ -216,7 +216,7 @@ async def test_the_server_stops_while_a_client_reads(serve: Any, monkeypatch: An
     monkeypatch.setattr(stream, "PULSE_S", 0.01)
     async with serve() as server, reading(server) as events:
         await events.next("sessions")
-        server.context.capacity.closing = True
+        server.context.live_sessions.closing = True
         try:
             await events.next("turn")
         except EOFError:

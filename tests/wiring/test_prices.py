@@ -7,19 +7,12 @@ from pathlib import Path
 import pytest
 
 from voicepipe.config import Settings, load
-from voicepipe.testing.records import turn_record
-from voicepipe.turn.record.values import TurnCost
 from voicepipe.wiring.prices import Prices
 
 
 def settings(folder: Path, text: str) -> Settings:
     (folder / "voicepipe.toml").write_text(text)
     return load(environ={"HOME": "/h"}, folder=folder)
-
-
-def test_a_turn_costs_what_its_record_says(tmp_path: Path) -> None:
-    record = turn_record(cost=TurnCost(usd=0.25, answer_usd=0.2, hedge_usd=0.05))
-    assert Prices(settings(tmp_path, "")).cost_usd("default", record) == 0.25
 
 
 def test_what_has_no_price_is_named(tmp_path: Path) -> None:

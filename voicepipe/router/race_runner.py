@@ -162,7 +162,7 @@ class RaceRunner(Generic[C]):
 
     def _close_call(self, call: C) -> None:
         if call.attempt.timed_out:
-            why = f"{self._silence} came for {self._plan.attempt_timeout_ms:.0f} ms"
+            why = f"{self._silence} for {self._plan.attempt_timeout_ms:.0f} ms"
             self.blame(call, StageTimeout(call.stage, provider=call.spec, why=why, retryable=True))
         elif not (call.over or self._stopped):
             self._host.unused(call)

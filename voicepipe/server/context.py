@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from aiohttp import web
 
@@ -19,14 +18,11 @@ from voicepipe.server.chat_ports import ChatModels
 from voicepipe.server.gateway.capacity import Places
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.reference_figures import ReferenceFigures
-from voicepipe.server.sessions.capacity import SessionCapacity
-from voicepipe.server.sessions.live_sessions import OpenSessions
-from voicepipe.server.sessions.resume import Resumable, Resumptions
-from voicepipe.server.sessions.revocations import Revocable, RevocableSessions
-from voicepipe.server.sessions.slots import Slots
+from voicepipe.server.revocations import EndsRevoked
+from voicepipe.server.sessions.live_sessions import LiveSessions, RunsOnSocket
+from voicepipe.server.sessions.resume import Resumptions
 from voicepipe.server.token_issuer import TokenIssuer
 from voicepipe.session.grant import SessionGrant
-from voicepipe.session.socket import ClientSocket
 from voicepipe.storage import StorageHealth
 from voicepipe.telemetry.event_loop import EventLoopMonitor
 from voicepipe.telemetry.live_feed import Feed
@@ -56,23 +52,13 @@ class AgentChoice:
     """The voices that the agent can use; None where any name is allowed."""
 
 
-class RunsOnSocket(Revocable, Resumable, Protocol):
-    """A session, as the server uses it."""
-
-    async def run(self, socket: ClientSocket) -> None:
-        """Run until either side closes the connection. The calling code closes the rest of the connection."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerContext:
     """The parts that the routes use."""
 
     options: ServerSettings
     authenticator: Authenticator
-    capacity: SessionCapacity
-    slots: Slots
-    revocable: RevocableSessions
+    live_sessions: LiveSessions
     token_issuer: TokenIssuer
     key_store: KeyStore
     cluster: Cluster
@@ -92,9 +78,6 @@ class ServerContext:
 
     open_session: Callable[[SessionGrant, NoteTurn, Charge], RunsOnSocket]
     """Opens a session. It may raise Overload or StageError, which are answered with 503 before the upgrade."""
-
-    cost_usd: Callable[[str, TurnRecord], float]
-    """The cost of an agent's turn, at the prices in the settings."""
 
     chat_models: ChatModels
     """The models that chat completions may use."""
@@ -123,7 +106,6 @@ class ServerContext:
     """The event loop's lag; None: it is not measured."""
 
     resumptions: Resumptions = field(default_factory=Resumptions)
-    open_sessions: OpenSessions = field(default_factory=OpenSessions)
     feed: Feed = field(default_factory=Feed)
     webhooks: Webhooks = field(default_factory=Webhooks)
 
@@ -137,6 +119,11 @@ class ServerContext:
     """Delete the journal of a project's session, by project and ID; may wait for a disk: for a worker thread."""
 
     reference_figures: ReferenceFigures = field(default_factory=ReferenceFigures)
+
+    @property
+    def registries(self) -> tuple[EndsRevoked, ...]:
+        """All that runs here and may run with a client secret."""
+        return self.live_sessions, self.chat_places, self.audio_places
 
 
 CONTEXT: web.AppKey[ServerContext] = web.AppKey("context", ServerContext)

@@ -50,8 +50,7 @@ async def listening(context: ServerContext) -> AsyncIterator[str]:
                 yield _address(port, context)
             finally:
                 acceptor.stop()
-                context.resumptions.stop()
-                await context.capacity.empty(context.options.drain_ms)
+                await context.live_sessions.drain(context.options.drain_ms)
         finally:
             await runner.cleanup()
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import re
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -22,15 +21,15 @@ from voicepipe.auth.tokens import session_prefix
 from voicepipe.clock import monotonic_ms, unix_ms, unix_s
 from voicepipe.errors import AuthError, Overload, StageError
 from voicepipe.server.authenticate import Principal
-from voicepipe.server.context import CONTEXT, Charge, NoteTurn, RunsOnSocket, ServerContext
+from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.errors import NotFound, refusal
-from voicepipe.server.sessions.live_sessions import OpenSession, iso
+from voicepipe.server.sessions.live_sessions import LiveSession, RunsOnSocket, iso
 from voicepipe.server.sessions.resume import resume
-from voicepipe.server.sessions.usage_limits import NoUsageMeter, UsageMeter
+from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.websocket import AiohttpSocket, upgrade
+from voicepipe.server.usage_limits import UsageLimits
 from voicepipe.session.grant import Dialect, SessionGrant
 from voicepipe.telemetry.log import log_crash, log_event, working_for
-from voicepipe.turn.record.values import TurnRecord
 
 STARTING_WAIT_MS = 2_000
 """`Retry-After` while models load."""
@@ -53,19 +52,15 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     handshake = context.authenticator.handshake(request)
     check_ready(context)
     grant = await grant_for(principal, handshake, request.query, context)
-    context.capacity.check()
-    meter = _meter(principal, grant, context)
-    await meter.check_token_limits()
+    live = LiveSession(grant, SessionUsage(UsageLimits(principal.claims, context.cluster)))
     line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
     if not line.can_prepare(request):
+        await context.live_sessions.check(live)
         return _upgrade_required()
-    with context.capacity.place() as place:
-        async with context.slots.slot(grant.session_id, grant.project), _admitted(meter, grant, context) as session:
-            with _traced(grant, context), working_for(grant.session_id):
-                await line.prepare(request)
-                socket = place.socket = AiohttpSocket(line, request.transport)
-                with context.resumptions.running(grant.session_id, session, place):
-                    await _run(session, meter, socket, grant)
+    async with _admitted(live, context) as session:
+        await line.prepare(request)
+        live.socket = socket = AiohttpSocket(line, request.transport)
+        await _run(session, live, socket)
     return line
 
 
@@ -74,7 +69,7 @@ async def _resume(request: web.Request, context: ServerContext) -> web.StreamRes
     line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
     if not line.can_prepare(request):
         return _upgrade_required()
-    return await resume(request, line, context.resumptions, handshake.peer)
+    return await resume(request, line, context.live_sessions, context.resumptions, handshake.peer)
 
 
 def _upgrade_required() -> web.Response:
@@ -83,63 +78,39 @@ def _upgrade_required() -> web.Response:
     return answer
 
 
-def _meter(principal: Principal, grant: SessionGrant, context: ServerContext) -> UsageMeter | NoUsageMeter:
-    if principal.claims is None:
-        return NoUsageMeter()
-    return UsageMeter(principal.claims, context.cluster, functools.partial(context.cost_usd, grant.agent))
-
-
 @asynccontextmanager
-async def _admitted(
-    meter: UsageMeter | NoUsageMeter, grant: SessionGrant, context: ServerContext
-) -> AsyncIterator[RunsOnSocket]:
-    """Yield the session. While the block runs, a token's session is found by revocations and held to the token's
-    limits."""
-    listed = OpenSession(grant, began_unix_ms=unix_ms())
-
-    def note_turn(record: TurnRecord) -> None:
-        meter.note(record)
-        listed.note(record)
-
-    session = _opened(context, grant, note_turn, meter.charge)
-    with context.revocable.running(session, meter.claims):
-        if meter.claims is not None:
+async def _admitted(live: LiveSession, context: ServerContext) -> AsyncIterator[RunsOnSocket]:
+    """Yield the session. While the block runs it has its places, is listed, and is held to its client secret."""
+    grant, limits = live.grant, live.usage.limits
+    async with context.live_sessions.place(live):
+        session = live.session = _opened(context, live)
+        if limits.claims is not None:
             # Check again: any later revocation finds the session.
-            await context.authenticator.check_not_revoked(meter.claims)
-        await meter.use_up_session()
+            await context.authenticator.check_not_revoked(limits.claims)
+        await limits.take_session()
+        began_ms, live.admitted = monotonic_ms(), True
         try:
-            with _listed(listed, context):
+            with _traced(grant, context), working_for(grant.session_id):
                 yield session
         finally:
-            await meter.settle()
-
-
-@contextmanager
-def _listed(session: OpenSession, context: ServerContext) -> Iterator[None]:
-    """List the session among the open ones, and send webhooks at its end."""
-    began_ms = monotonic_ms()
-    with context.open_sessions.running(session):
-        try:
-            yield
-        finally:
-            lasted_ms, grant = monotonic_ms() - began_ms, session.grant
-            ended = {"ended_at": iso(unix_ms()), "lasted_ms": lasted_ms}
-            context.webhooks.notify("session.ended", grant.project, grant.session_id, lambda: session.plain() | ended)
+            live.admitted = False
+            ended = {"ended_at": iso(unix_ms()), "lasted_ms": monotonic_ms() - began_ms}
+            context.webhooks.notify("session.ended", grant.project, grant.session_id, lambda: live.plain() | ended)
+            await live.usage.settle()
 
 
 def _traced(grant: SessionGrant, context: ServerContext) -> AbstractContextManager[None]:
     return context.tracing.session(grant.session_id, project=grant.project, agent=grant.agent, model=grant.model)
 
 
-async def _run(
-    session: RunsOnSocket, meter: UsageMeter | NoUsageMeter, socket: AiohttpSocket, grant: SessionGrant
-) -> None:
+async def _run(session: RunsOnSocket, live: LiveSession, socket: AiohttpSocket) -> None:
+    grant = live.grant
     log_event("session_opened", session=grant.session_id, project=grant.project, agent=grant.agent)
     began_ms = monotonic_ms()
     async with asyncio.TaskGroup() as group:
-        metering = group.create_task(meter.run(session), name="meter")
+        usage = group.create_task(live.usage.run(session), name="usage")
         await _talk(session, socket, grant)
-        metering.cancel()
+        usage.cancel()
     log_event("session_closed", session=grant.session_id, lasted_ms=monotonic_ms() - began_ms)
 
 
@@ -253,9 +224,10 @@ def check_ready(context: ServerContext) -> None:
         raise Overload(f"The server is starting: {'; '.join(missing)}.", retry_after_ms=STARTING_WAIT_MS)
 
 
-def _opened(context: ServerContext, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> RunsOnSocket:
+def _opened(context: ServerContext, live: LiveSession) -> RunsOnSocket:
+    grant = live.grant
     try:
-        return context.open_session(grant, note_turn, charge)
+        return context.open_session(grant, live.note, live.usage.charge)
     except StageError as error:
         why = "" if grant.veiled else f": {error}"
         raise Overload(f"A provider of agent {grant.agent!r} can't be used now{why or '.'}") from error

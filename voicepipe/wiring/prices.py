@@ -6,7 +6,6 @@ from voicepipe.config.settings import Settings
 from voicepipe.providers.built_in import published_usd
 from voicepipe.registry import Spec
 from voicepipe.turn.pricing import PriceList, Tariff
-from voicepipe.turn.record.values import TurnRecord
 from voicepipe.wiring.stages import LOCAL
 
 
@@ -64,12 +63,6 @@ class Prices:
         voices = {str(spec): tts_usd_per_million_of(self._settings, spec) for spec in its.specs("tts")}
         transcribers = {str(spec): stt_usd_per_minute_of(self._settings, spec) for spec in its.specs("stt")}
         return PriceList(models=tariffs, voices=_known(voices), transcribers=_known(transcribers))
-
-    @staticmethod
-    def cost_usd(agent: str, record: TurnRecord) -> float:
-        """Return the cost of one turn of an agent, at the prices when its session began; a missing price counts as
-        0."""
-        return record.cost.usd
 
 
 def _known(prices: dict[str, float | None]) -> dict[str, float]:

@@ -28,9 +28,8 @@ from voicepipe.server.context import ServerContext
 from voicepipe.server.gateway.capacity import Places
 from voicepipe.server.listening import listening
 from voicepipe.server.reference_figures import ReferenceFigures
-from voicepipe.server.sessions.capacity import SessionCapacity
-from voicepipe.server.sessions.revocations import RevocableSessions
-from voicepipe.server.sessions.slots import Slots
+from voicepipe.server.revocations import watch_revocations
+from voicepipe.server.sessions.live_sessions import LiveSessions
 from voicepipe.server.tls import tls_context
 from voicepipe.storage import StorageHealth, advice, kind_of
 from voicepipe.telemetry.ended_turns import EndedTurns
@@ -45,7 +44,6 @@ from voicepipe.wiring.audio import Audio
 from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.engine import LocalModels
 from voicepipe.wiring.metrics import Counts, log_turn, metrics_of
-from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.sessions import Sessions
 from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.startup_checks import check_models
@@ -157,8 +155,8 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
             tasks = (
                 group.create_task(models.run(), name="local-engine"),
                 group.create_task(_warm(models, sessions), name="warm-up"),
-                group.create_task(context.revocable.watch(), name="revocations"),
-                group.create_task(context.slots.keep(), name="slots"),
+                group.create_task(watch_revocations(cluster, context.registries), name="revocations"),
+                group.create_task(context.live_sessions.slots.keep(), name="slots"),
                 group.create_task(check_models(settings), name="startup-checks"),
                 group.create_task(maintain(turns, retention_of(settings.records)), name="records"),
             )
@@ -219,13 +217,12 @@ def _context(
         allowed_origins=options.allowed_origins,
         talk_page_tokens=options.talk_page_tokens,
     )
-    places = {"max_sessions": options.max_sessions, "max_project_sessions": options.max_project_sessions}
     return ServerContext(
         options=options,
         authenticator=authenticator,
-        capacity=SessionCapacity(options.max_sessions),
-        slots=Slots(cluster, **places),
-        revocable=RevocableSessions(cluster),
+        live_sessions=LiveSessions(
+            cluster, max_sessions=options.max_sessions, max_project_sessions=options.max_project_sessions
+        ),
         token_issuer=token_issuer(settings, cluster, files.key_store),
         key_store=files.key_store,
         cluster=cluster,
@@ -235,7 +232,6 @@ def _context(
         agent_named=settings.agent_named,
         agent_choices=sessions.agent_choices,
         open_session=sessions.open,
-        cost_usd=Prices(settings).cost_usd,
         chat_models=chat,
         chat_places=Places("chat completions", options.max_chats, options.max_project_chats),
         audio_models=audio,

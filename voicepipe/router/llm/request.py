@@ -38,7 +38,7 @@ class RoutedAnswer:
     ) -> None:
         self._request, self._query, self._decision, self._why = request, query, decision, why
         self._pool, self._stats, self._models = pool, stats, models
-        self._runner: RaceRunner[LlmCall] = RaceRunner(decision.plan, stats, self, silence="nothing speakable")
+        self._runner: RaceRunner[LlmCall] = RaceRunner(decision.plan, stats, self, silence="no speakable text")
         self._stall_policy = StallPolicy(pool, stats)
         self._speaker: LlmCall | None = None
         self._continuation: LlmCall | None = None

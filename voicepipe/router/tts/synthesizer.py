@@ -77,7 +77,7 @@ class RoutedSpeech:
     ) -> None:
         self._voice, self._speakers, self._speech_order, self._owned = voice, speakers, speech_order, owned
         plan = speech_order.plan(voice.session, clock.monotonic_ms())
-        self._runner: RaceRunner[SynthesizerCall] = RaceRunner(plan, speech_order.stats, self, silence="no sound")
+        self._runner: RaceRunner[SynthesizerCall] = RaceRunner(plan, speech_order.stats, self, silence="no audio")
         self._progress = Progress(voice.speed)
         self._clauses: list[str] = []  # bounded: one turn's
         self._finished = self._over = False

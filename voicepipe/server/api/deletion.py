@@ -22,7 +22,7 @@ async def delete_session_data(request: web.Request) -> web.Response:
     """Delete a session's turns, its journal, and pending webhook deliveries of it: `{"deleted": true, "turns": n}`."""
     context, project = await _operator(request)
     session = request.match_info["id"]
-    running = context.open_sessions.find(session)
+    running = context.live_sessions.find(session)
     if running is not None and running.grant.project == project:
         return refusal(409, f"Session {session[:64]!r}: {STILL_OPEN}", code="session_open", param="id")
     n_turns = await _delete_session(context, project, session)
@@ -34,7 +34,7 @@ async def delete_user_data(request: web.Request) -> web.Response:
     """Delete the turns of all sessions of a user, and all other stored data of these sessions."""
     context, project = await _operator(request)
     user = request.match_info["user"]
-    running = [each for each in context.open_sessions.of(project) if each.grant.identity == user]
+    running = [each for each in context.live_sessions.of(project) if each.grant.identity == user]
     if running:
         return refusal(409, f"A session of this user is open. {STILL_OPEN}", code="session_open", param="user")
     n_turns = 0

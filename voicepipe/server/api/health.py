@@ -24,8 +24,8 @@ async def readyz(request: web.Request) -> web.Response:
     `storage` is in the body while stores fail, with either status.
     """
     context = request.app[CONTEXT]
-    missing = ("the server is stopping",) if context.capacity.closing else context.missing()
-    status = {"status": "starting" if not context.capacity.closing else "stopping", "missing": missing}
+    missing = ("the server is stopping",) if context.live_sessions.closing else context.missing()
+    status = {"status": "starting" if not context.live_sessions.closing else "stopping", "missing": missing}
     storage = failing_stores_plain(context.storage)
     body = (status if missing else {"status": "ready", "missing": []}) | ({"storage": storage} if storage else {})
     headers = {"Retry-After": "2"} if missing else {}

@@ -41,10 +41,10 @@ async def metrics(request: web.Request) -> web.Response:
 
 def _of_server(context: ServerContext) -> Iterator[Sample]:
     yield Sample("build_info", 1, (__version__,))
-    yield Sample("ready", not context.capacity.closing and not context.missing())
-    yield Sample("sessions", len(context.capacity))
-    yield Sample("sessions_limit", context.capacity.max_sessions)
-    yield Sample("sessions_opened_total", context.capacity.n_accepted)
+    yield Sample("ready", not context.live_sessions.closing and not context.missing())
+    yield Sample("sessions", len(context.live_sessions))
+    yield Sample("sessions_limit", context.live_sessions.max_sessions)
+    yield Sample("sessions_opened_total", context.live_sessions.n_accepted)
     for kind, places in (("chat", context.chat_places), ("audio", context.audio_places)):
         yield Sample("http_requests_running", len(places), (kind,))
         yield Sample("http_requests_limit", places.most, (kind,))

@@ -52,7 +52,7 @@ async def _reader(request: web.Request) -> tuple[ServerContext, Principal]:
 def _live(context: ServerContext, project: str | None, query: SessionQuery) -> list[dict[str, object]]:
     return [
         each.plain() | {"live": True}
-        for each in context.open_sessions.of(project)
+        for each in context.live_sessions.of(project)
         if (query.agent or each.grant.agent) == each.grant.agent
         and (query.user or each.grant.identity) == each.grant.identity
         and (query.text or "").lower() in each.grant.session_id.lower()
@@ -73,5 +73,5 @@ def _plain(summary: SessionSummary, context: ServerContext) -> dict[str, object]
         "failed": summary.failed,
         "slowest_ms": summary.slowest_ms,
         "cost_usd": summary.cost_usd,
-        "live": context.open_sessions.find(summary.session) is not None,
+        "live": context.live_sessions.find(summary.session) is not None,
     }

@@ -78,7 +78,7 @@ class _Stream:
     async def run(self) -> web.StreamResponse:
         """Send until the server stops, or the credential is no longer valid."""
         await self._send(b"retry: 1000\n\n")
-        while not self._context.capacity.closing and await self._may_go_on():
+        while not self._context.live_sessions.closing and await self._may_go_on():
             await self._send(b"".join(self._pulse()))
             event = await self._reader.next(PULSE_S)
             while event is not None:
@@ -112,7 +112,7 @@ class _Stream:
         lost = {"events": self._reader.lost, "gap": self._reader.has_gap}
         if not self._is_operator:
             return self._news("dropped", lost) if any(lost.values()) else []
-        events = self._news("sessions", {"open": len(self._context.open_sessions.of(self._project))})
+        events = self._news("sessions", {"open": len(self._context.live_sessions.of(self._project))})
         storage = failing_stores_plain(self._context.storage)
         if storage or "storage" in self._sent:
             events += self._news("storage", {"failing_stores": storage})

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
+from voicepipe.cluster.revocation import Revocation
 from voicepipe.errors import Overload
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.errors import TooManyRequests
+from voicepipe.server.revocations import REVOKED, Revocable
 
 FULL_WAIT_MS: Final = 1_000
 """`Retry-After` when all places are taken: answers last seconds."""
@@ -17,6 +19,29 @@ FULL_WAIT_MS: Final = 1_000
 TOKEN_AT_ONCE: Final = 4
 """Limit of one client secret: a page sends one request at a time. It bounds the excess over a spending limit, since an
 answer's cost is counted at its end."""
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """One request's place."""
+
+    principal: Principal
+    call: Revocable | None = None
+    """The running answer; None before and after."""
+
+    @contextmanager
+    def revocable(self, call: Revocable) -> Iterator[None]:
+        """End this answer when its client secret is revoked, while the block runs."""
+        self.call = call
+        try:
+            yield
+        finally:
+            self.call = None
+
+    @property
+    def token(self) -> tuple[str, str]:
+        """The client secret's project and ID; the ID of an API key is empty."""
+        return _token(self.principal)
 
 
 class Places:
@@ -31,13 +56,11 @@ class Places:
             most_of_project: number of places that a project may have; 0 means all.
         """
         self._what, self.most, self._most_of_project = what, most, most_of_project or most
-        # bounded: by `most`, since finished requests are removed
-        self._projects: Counter[str] = Counter()
-        self._tokens: Counter[tuple[str, str]] = Counter()
+        self._taken: set[Place] = set()  # bounded: by `most`
 
     def __len__(self) -> int:
         """Number of places in use."""
-        return self._projects.total()
+        return len(self._taken)
 
     def check(self, principal: Principal) -> None:
         """Check that a place is free now, before a long body is read.
@@ -46,34 +69,38 @@ class Places:
             Overload: all are taken.
             TooManyRequests: the project, or the client secret, has no more.
         """
-        token = _token(principal)
         if len(self) >= self.most:
             raise Overload(f"Too many concurrent {self._what} (limit {self.most}).", retry_after_ms=FULL_WAIT_MS)
-        if self._projects[principal.project] >= self._most_of_project:
+        if sum(each.principal.project == principal.project for each in self._taken) >= self._most_of_project:
             raise TooManyRequests(
                 f"Too many concurrent {self._what} of project {principal.project!r} (limit {self._most_of_project})."
             )
-        if token[1] and self._tokens[token] >= TOKEN_AT_ONCE:
+        token = _token(principal)
+        if token[1] and sum(each.token == token for each in self._taken) >= TOKEN_AT_ONCE:
             raise TooManyRequests(f"Too many concurrent {self._what} of this client secret (limit {TOKEN_AT_ONCE}).")
 
     @contextmanager
-    def place(self, principal: Principal) -> Iterator[None]:
+    def place(self, principal: Principal) -> Iterator[Place]:
         """Take a place while the block runs.
 
         Raises:
             Overload, TooManyRequests: as in `check`.
         """
         self.check(principal)
-        token = _token(principal)
-        self._projects[principal.project] += 1
-        self._tokens[token] += 1
+        place = Place(principal)
+        self._taken.add(place)
         try:
-            yield
+            yield place
         finally:
-            self._projects -= Counter({principal.project: 1})  # in place, and without counts that are down to 0
-            self._tokens -= Counter({token: 1})
+            self._taken.discard(place)
+
+    def end_revoked(self, revocation: Revocation) -> None:
+        """End the answers whose client secret is revoked."""
+        for place in self._taken:
+            claims = place.principal.claims
+            if place.call is not None and claims is not None and revocation.covers(claims):
+                place.call.end_now(REVOKED)
 
 
 def _token(principal: Principal) -> tuple[str, str]:
-    """The client secret's ID; empty for an API key."""
     return principal.project, principal.claims.token_id if principal.claims is not None else ""

@@ -11,10 +11,10 @@ from aiohttp import web
 
 from voicepipe.clock import loop_s, monotonic_ms
 from voicepipe.errors import AuthError, StageError, StageTimeout
-from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import ServerContext
 from voicepipe.server.errors import refused, veiled
-from voicepipe.server.gateway.usage_limits import UsageLimits
+from voicepipe.server.gateway.capacity import Place
+from voicepipe.server.usage_limits import UsageLimits, micro_usd
 from voicepipe.session.shutdown import Ending
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.tracing.port import Answered
@@ -96,11 +96,11 @@ class Work(Protocol):
 class Exchange:
     """A principal's request."""
 
-    def __init__(self, stage: Stage, id_: str, model: str, principal: Principal, context: ServerContext) -> None:
+    def __init__(self, stage: Stage, id_: str, model: str, place: Place, context: ServerContext) -> None:
         """`model` is the requested name; `id_` identifies the answer in the log."""
         self._kind, self._id, self._model = KINDS[stage], id_, model
-        self._principal, self._context = principal, context
-        claims = principal.claims
+        self._place, self._principal, self._context = place, place.principal, context
+        claims = self._principal.claims
         self._usage_limits = UsageLimits(claims, context.cluster)
         length_s = context.options.max_session_s
         self._call = RestCall(stage, min(length_s, (claims and claims.limits.session_seconds) or length_s))
@@ -137,7 +137,7 @@ class Exchange:
         claims = self._principal.claims
         try:
             async with self._call.limit:
-                with self._context.revocable.running(self._call, claims):
+                with self._place.revocable(self._call):
                     if claims is not None:
                         # Check again: any later revocation finds this request.
                         await self._context.authenticator.check_not_revoked(claims)
@@ -160,9 +160,9 @@ class Exchange:
             **settled.figures,
         )
         if settled.in_vain:
-            await self._usage_limits.return_turn()
+            await self._usage_limits.settle("turns", -1)  # no provider answered
         if settled.cost_usd:
-            await self._usage_limits.spend(settled.cost_usd)
+            await self._usage_limits.settle("spend", micro_usd(settled.cost_usd))
 
     def _error_for_client(self, error: Exception) -> Exception:
         """Return the error as the client may read it; the log has its full text."""

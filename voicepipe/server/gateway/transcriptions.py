@@ -63,7 +63,7 @@ async def transcriptions(request: web.Request) -> web.StreamResponse:
     await decoding.warm()
     upload = await read_upload(request)
     assert upload.file is not None
-    with context.audio_places.place(principal):  # only now: a client that uploads slowly must not block others
+    with context.audio_places.place(principal) as place:  # only now: a client that uploads slowly must not block others
         requested = read_transcription_fields(upload.fields)
         resolved = await _resolve(request, principal, requested, context)
         id_ = f"transcription-{secrets.token_hex(16)}"
@@ -71,7 +71,7 @@ async def transcriptions(request: web.Request) -> web.StreamResponse:
         with _refusing():
             async with decoding.opened(upload.file, rate_hz, longest_s=LONGEST_S) as recording:
                 work = _TranscriptionWork(id_, request, requested, resolved, recording, context)
-                return await Exchange("stt", id_, requested.model, principal, context).run(work)
+                return await Exchange("stt", id_, requested.model, place, context).run(work)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,48 @@
-"""The sessions that are open now in this process, with the counts of their turns so far."""
+"""The sessions that run in this process: their places, their list, and how they end when the server stops."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from voicepipe.clock import unix_ms
+from voicepipe.cluster.port import Cluster
+from voicepipe.cluster.revocation import Revocation
+from voicepipe.errors import Overload
+from voicepipe.protocol.extensions import Resume
+from voicepipe.server.revocations import REVOKED, Revocable
+from voicepipe.server.sessions.session_usage import SessionUsage
+from voicepipe.server.sessions.slots import FULL_WAIT_MS, Slots
 from voicepipe.session.grant import SessionGrant
+from voicepipe.session.socket import ClientSocket
 from voicepipe.turn.record.values import TurnRecord
+
+CLOSE_WAIT_MS: Final = 2_000
+"""How long a client has to answer our close frame before its connection is dropped."""
 
 TURNS_KNOWN: Final = 64
 """Turns whose records may still be renewed."""
+
+
+class RunsOnSocket(Revocable, Protocol):
+    """A session, as the server uses it."""
+
+    async def run(self, socket: ClientSocket) -> None:
+        """Run until either side closes the connection. The calling code closes the rest of the connection."""
+        ...
+
+    async def resume(self, resume_request: Resume, socket: ClientSocket) -> bool:
+        """Continue with this socket and return when done with it; False: refused."""
+        ...
+
+    def forbid_resume(self) -> None:
+        """End resumption: a connection that is down ends the session, now or when it breaks."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +54,21 @@ class _TurnFigures:
     total_ms: int | None
 
 
-class OpenSession:
-    """A session: its user, its start, and figures of its closed turns."""
+class LiveSession:
+    """One session: its user, its start, its connection, its usage, and figures of its closed turns."""
 
-    def __init__(self, grant: SessionGrant, *, began_unix_ms: int) -> None:
-        self.grant, self.began_unix_ms = grant, began_unix_ms
+    def __init__(self, grant: SessionGrant, usage: SessionUsage) -> None:
+        self.grant, self.usage, self.began_unix_ms = grant, usage, unix_ms()
+
+        self.session: RunsOnSocket | None = None
+        """None until it is made."""
+
+        self.socket: ClientSocket | None = None
+        """The latest connection; None before the handshake."""
+
+        self.admitted = False
+        """Whether nothing can refuse the session any more. From then to its end it is listed, and may be resumed."""
+
         self.turns = self.over = self.failed = 0
         self.slowest_ms: int | None = None
         self.cost_usd = 0.0
@@ -37,6 +76,7 @@ class OpenSession:
 
     def note(self, record: TurnRecord) -> None:
         """Count a turn's record, new or renewed; a turn whose reply is still playing is not counted yet."""
+        self.usage.note(record)
         if record.outcome is None:
             return
         before = self._known.pop(record.id, None)
@@ -68,29 +108,106 @@ class OpenSession:
         }
 
 
-class OpenSessions:
-    """Belongs to one event loop."""
+class LiveSessions:
+    """The sessions of this process, one entry each, from the check of the capacity to the end. Belongs to one event
+    loop."""
 
-    def __init__(self) -> None:
-        self._open: dict[str, OpenSession] = {}  # bounded: the limit of sessions
+    def __init__(self, cluster: Cluster, *, max_sessions: int, max_project_sessions: int) -> None:
+        """`max_project_sessions`: 0 means that a project may have all."""
+        self.max_sessions = max_sessions
+        self.slots = Slots(cluster, max_sessions=max_sessions, max_project_sessions=max_project_sessions)
+        self.n_accepted = 0
+        """Number of sessions accepted so far."""
+        # Full: the next session is refused, never queued: a user who waits in silence hangs up.
+        self._sessions: dict[str, LiveSession] = {}
+        self._all_left = asyncio.Event()
+        self._all_left.set()
+        self.closing = False
 
-    @contextmanager
-    def running(self, session: OpenSession) -> Iterator[None]:
-        """List the session while the block runs."""
-        self._open[session.grant.session_id] = session
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    async def check(self, live: LiveSession) -> None:
+        """Check that the session could start now; nothing is taken.
+
+        Raises:
+            Overload: all places are taken, or the server is stopping.
+            AuthError: 401 or 403: nothing is left of its client secret.
+        """
+        self._check_capacity()
+        await live.usage.limits.check()
+
+    @asynccontextmanager
+    async def place(self, live: LiveSession) -> AsyncIterator[None]:
+        """Take a place in this process and a shared one while the block runs.
+
+        Raises:
+            AuthError, Overload: as in `check`; the machine or the project has no more, or the shared store cannot be
+                reached.
+        """
+        self._check_capacity()
+        session_id = live.grant.session_id
+        self._sessions[session_id] = live
+        self._all_left.clear()
         try:
-            yield
+            await live.usage.limits.check()
+            async with self.slots.slot(session_id, live.grant.project):
+                self.n_accepted += 1
+                yield
         finally:
-            del self._open[session.grant.session_id]
+            del self._sessions[session_id]
+            if not self._sessions:
+                self._all_left.set()
 
-    def find(self, session_id: str) -> OpenSession | None:
-        """Return the session of that ID, if it is open."""
-        return self._open.get(session_id)
+    def find(self, session_id: str) -> LiveSession | None:
+        """Return the session of that ID, if it is listed."""
+        found = self._sessions.get(session_id)
+        return found if found is not None and found.admitted else None
 
-    def of(self, project: str | None) -> list[OpenSession]:
+    def of(self, project: str | None) -> list[LiveSession]:
         """Return the sessions of a project, or of all projects, newest first."""
-        its = (each for each in self._open.values() if project is None or each.grant.project == project)
+        its = (each for each in self._sessions.values() if each.admitted and project in (None, each.grant.project))
         return sorted(its, key=lambda each: each.began_unix_ms, reverse=True)
+
+    def end_revoked(self, revocation: Revocation) -> None:
+        """End the sessions whose client secret is revoked."""
+        for live in self._sessions.values():
+            claims = live.usage.limits.claims
+            if live.session is not None and claims is not None and revocation.covers(claims):
+                live.session.end_now(REVOKED)
+
+    async def drain(self, within_ms: int) -> None:
+        """Refuse new sessions and end resumption; wait `within_ms` for the running sessions to end, then close them,
+        then drop their connections."""
+        self.closing = True
+        for live in self._sessions.values():
+            if live.session is not None:
+                live.session.forbid_resume()
+        if await self.left(within_ms):
+            return
+        sockets = [live.socket for live in self._sessions.values() if live.socket is not None]
+        async with asyncio.TaskGroup() as group:
+            for socket in sockets:
+                group.create_task(socket.close(1001, "The server is stopping."), name="close-session")
+        if not await self.left(CLOSE_WAIT_MS):
+            for live in self._sessions.values():
+                if live.socket is not None:
+                    live.socket.abort()
+
+    async def left(self, within_ms: int) -> bool:
+        """Wait at most `within_ms` until no session is left; return whether that is so."""
+        try:
+            async with asyncio.timeout(within_ms / 1_000):
+                await self._all_left.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _check_capacity(self) -> None:
+        if self.closing:
+            raise Overload("The server is stopping.", retry_after_ms=FULL_WAIT_MS)
+        if len(self._sessions) >= self.max_sessions:
+            raise Overload(f"All {self.max_sessions} sessions of this server are taken.", retry_after_ms=FULL_WAIT_MS)
 
 
 def iso(unix_ms: int) -> str:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -19,12 +17,11 @@ from voicepipe.auth.rate_limit import FailedAttempts
 from voicepipe.clock import monotonic_ms
 from voicepipe.errors import Overload
 from voicepipe.protocol.extensions import Resume, read_resume
-from voicepipe.server.sessions.capacity import Place
+from voicepipe.server.sessions.live_sessions import LiveSession, LiveSessions
 from voicepipe.server.sessions.resume_places import Group, ResumePlaces, of_address, of_session
 from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.session.resumption import Password
 from voicepipe.session.shutdown import NOT_AUTHORISED
-from voicepipe.session.socket import ClientSocket
 from voicepipe.telemetry.log import log_event
 
 FIRST_EVENT_S: Final = 5.0
@@ -39,65 +36,24 @@ REFUSED: Final = (
 )
 
 
-class Resumable(Protocol):
-    """A session, as far as its connection can be replaced."""
-
-    async def resume(self, resume_request: Resume, socket: ClientSocket) -> bool:
-        """Continue with this socket and return when done with it; False: refused."""
-        ...
-
-    def forbid_resume(self) -> None:
-        """End resumption: a connection that is down ends the session, now or when it breaks."""
-        ...
-
-
 class Resumptions:
-    """The sessions of this process whose clients may reconnect. Belongs to one event loop."""
+    """The connections that want to continue a session. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        # Bounded: the limit of sessions.
-        self._running: dict[str, tuple[Resumable, Place]] = {}
         self.waiting = ResumePlaces()
         self._refused = FailedAttempts()
         self._dummy_secret = Password()
-        self._stopping = False
 
-    @contextmanager
-    def running(self, session_id: str, session: Resumable, place: Place) -> Iterator[None]:
-        """Register the session while the block runs."""
-        self._running[session_id] = (session, place)
-        try:
-            yield
-        finally:
-            del self._running[session_id]
-
-    def has(self, session_id: str) -> bool:
-        """Return whether the session runs here."""
-        return session_id in self._running
-
-    def check_open(self) -> None:
-        """Check that sessions can still be resumed.
-
-        Raises:
-            Overload: the server is stopping.
-        """
-        if self._stopping:
-            raise Overload("The server is stopping.")
-
-    async def resume(self, resume_request: Resume | None, socket: AiohttpSocket) -> bool:
+    async def resume(self, live: LiveSession | None, resume_request: Resume | None, socket: AiohttpSocket) -> bool:
         """Pass the socket to its session and return when the session is done with it; False: no session accepts it."""
-        session, place = (
-            self._running.get(resume_request.session_id, (None, None)) if resume_request is not None else (None, None)
-        )
-        if resume_request is not None and session is not None and place is not None:
-            before, place.socket = place.socket, socket
-            if await session.resume(resume_request, socket):
-                return True
-            place.socket = before
-        else:
-            self._dummy_secret.matches(
-                resume_request.secret if resume_request is not None else ""
-            )  # takes as long as a wrong secret
+        if live is None or live.session is None or resume_request is None:
+            # Takes as long as a wrong secret.
+            self._dummy_secret.matches(resume_request.secret if resume_request is not None else "")
+            return False
+        before, live.socket = live.socket, socket
+        if await live.session.resume(resume_request, socket):
+            return True
+        live.socket = before
         return False
 
     def note_refusal(self, peer: str) -> None:
@@ -107,31 +63,35 @@ class Resumptions:
             self._refused.failed(peer, now_ms)
             log_event("resume_refused", peer=peer)
 
-    def stop(self) -> None:
-        """End resumption for all sessions: sessions without a connection end."""
-        self._stopping = True
-        for session, _ in self._running.values():
-            session.forbid_resume()
-
 
 async def resume(
-    request: web.Request, line: web.WebSocketResponse[bool], resumptions: Resumptions, peer: str
+    request: web.Request,
+    line: web.WebSocketResponse[bool],
+    sessions: LiveSessions,
+    resumptions: Resumptions,
+    peer: str,
 ) -> web.StreamResponse:
     """Upgrade, and pass the socket to its session if its first event is right: other connections never prevent a right
     secret.
 
     `?resume=SESSION_ID` waits among the connections of this session alone, and without waiting when there is no such
     session. `?resume=1` waits among all of its address.
+
+    Raises:
+        Overload: the server is stopping.
     """
-    resumptions.check_open()
+    if sessions.closing:
+        raise Overload("The server is stopping.")
     named = request.query["resume"]
     await line.prepare(request)
     socket = AiohttpSocket(line, request.transport)
+    is_here = sessions.find(named) is not None
     resume_request = None
-    if resumptions.has(named) or not named.startswith(SESSION_PREFIX):
-        group = of_session(named) if resumptions.has(named) else of_address(peer)
+    if is_here or not named.startswith(SESSION_PREFIX):
+        group = of_session(named) if is_here else of_address(peer)
         resume_request = await _first_event(socket, resumptions, group)
-    if await resumptions.resume(resume_request, socket):
+    live = sessions.find(resume_request.session_id) if resume_request is not None else None
+    if await resumptions.resume(live, resume_request, socket):
         await socket.close(1000, "")
         return line
     resumptions.note_refusal(peer)

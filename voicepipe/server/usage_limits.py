@@ -1,0 +1,116 @@
+"""Count what is used of a client secret, by its sessions and its REST requests alike, and hold it to its limits."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, Literal
+
+from voicepipe.auth.claims import Claims, Limits
+from voicepipe.auth.token_limits import Usage, limit_reached
+from voicepipe.auth.tokens import LIFE_MAX_S
+from voicepipe.clock import unix_s
+from voicepipe.cluster.port import Cluster, Tally, counter
+from voicepipe.errors import AuthError, Overload
+from voicepipe.telemetry.log import log_event
+
+Countable = Literal["turns", "spend"]
+"""What is counted while a session runs; `spend` in whole micro-USD."""
+
+MICRO: Final = 1_000_000
+"""Money is counted in whole millionths of a USD: a sum of floats depends on its order."""
+
+
+class UsageLimits:
+    """The limits of one client secret in all processes. API keys and open mode have no claims, and no limits."""
+
+    def __init__(self, claims: Claims | None, cluster: Cluster) -> None:
+        self.claims, self._cluster = claims, cluster
+        self._limits = claims.limits if claims is not None else Limits()
+
+    def limits(self, what: Countable) -> bool:
+        """Return whether there is a limit, so that this must be counted."""
+        return (self._limits.turns if what == "turns" else self._limits.spend_usd) is not None
+
+    async def check(self) -> None:
+        """Check that another session may start.
+
+        Raises:
+            AuthError: 401: no session is left. 403: no turn, or no money, is left.
+        """
+        most = self._limits.max_sessions
+        if most is not None and (await self._count("sessions", 0)).total >= most:
+            raise self._used_up()
+        self._check(await self.reached())
+
+    async def take_session(self) -> None:
+        """Count a session against those that the secret may start; of several that want the last one, one gets it.
+
+        Raises:
+            AuthError: 401: none is left.
+        """
+        if self.claims is None:
+            return
+        now_s, until_s = unix_s(), self.claims.expires_at_s
+        name, limit = counter(self.claims, "sessions"), self._limits.max_sessions
+        if not (await self._cluster.count(name, 1, limit=limit, until_s=until_s, now_s=now_s)).counted:
+            raise self._used_up()
+
+    async def take_turn(self) -> None:
+        """Take 1 turn before a provider is called: of several requests that want the last turn, one gets it.
+
+        Raises:
+            AuthError: 403: no turn, or no money, is left.
+        """
+        self._check(limit_reached(self._limits, Usage(spend_usd=await self._spent_usd())))
+        most = self._limits.turns
+        if most is not None and not (await self._count("turns", 1, most)).counted:
+            self._check(limit_reached(self._limits, Usage(turns=most)))
+
+    async def reached(self) -> str | None:
+        """Return which limit of turns or money is reached, as text; None while none is."""
+        turns = (await self._count("turns", 0)).total if self.limits("turns") else 0
+        return limit_reached(self._limits, Usage(turns=turns, spend_usd=await self._spent_usd()))
+
+    async def add(self, what: Countable, amount: int) -> None:
+        """Count an amount that has been used; a negative amount gives back.
+
+        Raises:
+            Overload: the shared store is busy: nothing was counted.
+        """
+        if self.limits(what):
+            await self._count(what, amount)
+
+    async def settle(self, what: Countable, amount: int) -> None:
+        """Count the amount of something that has ended; an amount that can't be counted is logged and lost."""
+        try:
+            await self.add(what, amount)
+        except Overload as busy:
+            project = self.claims.project if self.claims is not None else ""
+            log_event("usage_lost", level=logging.ERROR, project=project, what=what, amount=amount, why=busy.why)
+
+    async def _spent_usd(self) -> float:
+        return (await self._count("spend", 0)).total / MICRO if self.limits("spend") else 0.0
+
+    async def _count(self, what: str, amount: int, limit: int | None = None) -> Tally:
+        assert self.claims is not None
+        now_s = unix_s()
+        # Sessions outlive their tokens, but not by this long.
+        until_s = now_s + LIFE_MAX_S
+        return await self._cluster.count(counter(self.claims, what), amount, limit=limit, until_s=until_s, now_s=now_s)
+
+    def _used_up(self) -> AuthError:
+        return AuthError(
+            f"This client secret has started the {self._limits.max_sessions} sessions that it is good for. Let your "
+            "backend mint another one.",
+            code="token_used_up",
+        )
+
+    def _check(self, reached: str | None) -> None:
+        if reached is not None:
+            why = f"{reached[0].upper()}{reached[1:]}. Let your backend mint another one."
+            raise AuthError(why, code="limit_reached", status=403)
+
+
+def micro_usd(usd: float) -> int:
+    """Return an amount of money as it is counted."""
+    return round(usd * MICRO)
