@@ -14,32 +14,40 @@ from voicepipe.turn.turn import Turn
 
 
 @dataclass(slots=True)
-class _Watched:
+class _Followed:
     turn: Turn
     sent: TurnRecord | None = None
     marks: tuple[tuple[str, int], ...] = ()
 
 
-class LiveUpdates:
-    """Follow the turns that begin while the session watches its turns, each until it has an outcome."""
+class FollowedTurns:
+    """The turns that one subscriber follows, each until it has an outcome."""
 
     def __init__(self, context: TurnContext) -> None:
         self._context = context
-        self.watched: list[_Watched] = []  # bounded: turns that run; each ends by a deadline
+        self._followed: dict[str, _Followed] = {}  # bounded: turns that run; each ends by a deadline
 
-    def follow(self, now_ms: int) -> None:
-        """Send what the latest event has changed. A session that does not watch its turns costs nothing."""
-        if self._context.settings.watched:
-            self.watched += [_Watched(turn) for turn in self._context.turns.begun]
-        self._context.turns.begun.clear()
-        sent = [Notify(what) for each in self.watched for what in self._news_of(each, now_ms)]
-        commands = self._context.commands
-        # Before the record that ends a turn: the client has seen all of the turn by then.
-        place = next((i for i, command in enumerate(commands) if isinstance(command, KeepRecord)), len(commands))
-        commands[place:place] = sent
-        self.watched = [each for each in self.watched if each.turn.outcome is None]
+    def __len__(self) -> int:
+        return len(self._followed)
 
-    def _news_of(self, each: _Watched, now_ms: int) -> list[a.Notification]:
+    def follow(self, turn: Turn) -> None:
+        """Follow a turn from now on, if it is not followed yet. Its next news are all of it so far."""
+        if turn.id not in self._followed:
+            self._followed[turn.id] = _Followed(turn)
+
+    def clear(self) -> None:
+        """Follow no turn any more."""
+        self._followed.clear()
+
+    def news(self, now_ms: int) -> list[a.Notification]:
+        """Return what the latest event has changed."""
+        found = [what for each in self._followed.values() for what in self._news_of(each, now_ms)]
+        for each in tuple(self._followed.values()):
+            if each.turn.outcome is not None:
+                del self._followed[each.turn.id]
+        return found
+
+    def _news_of(self, each: _Followed, now_ms: int) -> list[a.Notification]:
         marks = tuple(each.turn.marks.items())
         if marks == each.marks and each.turn.outcome is None:
             return []
@@ -47,6 +55,25 @@ class LiveUpdates:
         found = news(each.sent, now)
         each.marks, each.sent = marks, now
         return found
+
+
+class LiveUpdates:
+    """Follow the turns that begin while the session's client watches its turns."""
+
+    def __init__(self, context: TurnContext) -> None:
+        self._context = context
+        self.followed = FollowedTurns(context)
+
+    def follow(self, now_ms: int) -> None:
+        """Send what the latest event has changed. A session that does not watch its turns costs nothing."""
+        if self._context.settings.watched:
+            for turn in self._context.turns.begun:
+                self.followed.follow(turn)
+        self._context.turns.begun.clear()
+        commands = self._context.commands
+        # Before the record that ends a turn: the client has seen all of the turn by then.
+        place = next((i for i, command in enumerate(commands) if isinstance(command, KeepRecord)), len(commands))
+        commands[place:place] = [Notify(what) for what in self.followed.news(now_ms)]
 
 
 def news(before: TurnRecord | None, now: TurnRecord) -> list[a.Notification]:
