@@ -14,11 +14,12 @@ from voicepipe.providers.net import http
 from voicepipe.providers.openai.model import open_model
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.router.build import build_pool
-from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.candidate import Candidate
 from voicepipe.router.llm.model import RoutedModel, Routes
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.turn.pricing import Price
 
 HI = ModelRequest(model="any", messages=(Said("user", (Text("Hi"),)),))
 

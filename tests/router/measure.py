@@ -41,13 +41,14 @@ from voicepipe.providers.net import http
 from voicepipe.providers.openai.model import open_model
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.router.build import build_pool
-from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.candidate import Candidate
 from voicepipe.router.latency_stats import WARM_FACTOR
 from voicepipe.router.llm.model import RoutedModel, Routes
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.testing.fakes.cues import Hang, LlmCue, Status
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.turn.pricing import Price
 
 MEDIANS_MS = (250.0, 320.0, 280.0)
 PRICES = (Price(0.30, 2.50, 0.03), Price(0.25, 2.00, 0.025), Price(0.28, 0.42, 0.028))
@@ -111,7 +112,7 @@ def cue_of(world: World, vendor: int) -> Callable[[dict[str, Any]], LlmCue]:
 
 
 async def live(world: World, policy: dict[str, object], at_once: int) -> Came:
-    alone_usd = PRICES[0].usd(INPUT_TOKENS, len(WORDS), CACHED_TOKENS)
+    alone_usd = PRICES[0].cost_usd(INPUT_TOKENS, len(WORDS), CACHED_TOKENS)
     options = RouterOptions(hedge_budget_usd=CAP_SHARE * alone_usd, deadline_ms=DEADLINE_MS, **policy)  # type: ignore[arg-type]
     came, sessions = Came(), iter(range(len(world.at_s) // TURNS_PER_SESSION))
     async with AsyncExitStack() as stack:

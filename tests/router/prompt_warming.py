@@ -14,8 +14,9 @@ import sys
 from collections.abc import Iterator
 
 from voicepipe.providers.catalog import load
-from voicepipe.providers.catalog.facts import MILLION, ModelFacts
+from voicepipe.providers.catalog.facts import ModelFacts
 from voicepipe.router.latency_stats import WARM_FACTOR
+from voicepipe.turn.pricing import MILLION
 
 N_TURNS = 8
 WRITTEN_TOKENS = 80

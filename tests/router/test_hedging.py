@@ -7,9 +7,10 @@ from statistics import NormalDist
 
 import pytest
 
-from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.candidate import Candidate
 from voicepipe.router.hedging import Hedge, HedgeBudget, Planner
 from voicepipe.router.latency_stats import LatencyStats
+from voicepipe.turn.pricing import Price
 
 TOKENS = (1_500.0, 80.0)
 

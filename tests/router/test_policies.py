@@ -13,10 +13,11 @@ from voicepipe.errors import ConfigError
 from voicepipe.router import policies
 from voicepipe.router.affinity import LEAST_CACHED_TOKENS, WARM_MS, Affinity, warm_specs
 from voicepipe.router.build import policy_of
-from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.candidate import Candidate
 from voicepipe.router.complexity import judge, looks_easy
 from voicepipe.router.options import PoolOptions, RouterOptions
 from voicepipe.router.policies import Candidates, Experiment, RoutingQuery
+from voicepipe.turn.pricing import Price
 
 DEAR = Candidate(spec="dear/m", price=Price(3.0, 15.0), region="us-east-1")
 CHEAP = Candidate(spec="cheap/m", price=Price(0.1, 0.4), region="eu-central-1")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from voicepipe.ports.model import Usage
-from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.candidate import Candidate
 from voicepipe.router.llm.usage import attempted, summed
 from voicepipe.router.race import Attempt
+from voicepipe.turn.pricing import Price
 
 PRICE = Price(1.0, 10.0, 0.1, 1.25)
 
@@ -20,7 +21,7 @@ def test_tokens_from_and_for_the_cache_have_their_own_prices() -> None:
 
 
 def test_without_prices_of_their_own_they_cost_what_others_do() -> None:
-    assert Price(1.0, 10.0).usd(1_000, 0, 300, 600) == pytest.approx(1_000 / 1e6)
+    assert Price(1.0, 10.0).cost_usd(1_000, 0, 300, 600) == pytest.approx(1_000 / 1e6)
 
 
 def test_counts_that_come_in_parts_are_one() -> None:

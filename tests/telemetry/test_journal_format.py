@@ -20,7 +20,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn.conversation import FunctionCall, FunctionOutput, InputImage, InputText, Message, OutputText
 from voicepipe.turn.endpointing.completeness import unfinished
 from voicepipe.turn.journal import Entry, Opening
-from voicepipe.turn.pricing import PriceList, Tariff
+from voicepipe.turn.pricing import Price, PriceList
 from voicepipe.turn.settings import CoreSettings, ReplySettings, Tool, TurnSettings
 
 WORDS = "Please call my neighbour Aloysius at 55501234."
@@ -76,7 +76,7 @@ def test_an_event_comes_back_as_it_was(event: e.Event) -> None:
 
 def test_settings_come_back_as_they_were() -> None:
     """Prices too."""
-    core = CoreSettings(prices=PriceList(models={"a/b": Tariff(1.0, 2.0, None)}))
+    core = CoreSettings(prices=PriceList(models={"a/b": Price(1.0, 2.0, None)}))
     assert typed(msgspec.json.decode(msgspec.json.encode(plain(core))), CoreSettings) == core
 
 

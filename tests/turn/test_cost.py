@@ -10,12 +10,12 @@ from voicepipe.testing.scenario import Role, Scenario
 from voicepipe.turn import events as e
 from voicepipe.turn.budget_action_settings import BudgetActionSettings
 from voicepipe.turn.cost import OPEN_TURNS, CostTracker
-from voicepipe.turn.pricing import PriceList, Tariff
+from voicepipe.turn.pricing import Price, PriceList
 from voicepipe.turn.record.values import ModelAttempt, TurnRecord
 from voicepipe.turn.turn import Turn
 
 PRICES = PriceList(
-    models={"fake/llm": Tariff(1.0, 10.0, 0.1)},
+    models={"fake/llm": Price(1.0, 10.0, 0.1)},
     voices={"fake/tts": 20.0, "b/tts": 100.0},
     transcribers={"fake/stt": 0.6},
 )
@@ -56,7 +56,7 @@ def test_the_answer_and_the_voice_are_paid() -> None:
 
 def test_what_is_put_into_the_cache_is_paid_as_its_provider_charges() -> None:
     """And counted on the record, among what was read."""
-    scenario = Scenario(prices=PriceList(models={"fake/llm": Tariff(1.0, 10.0, 0.1, 1.25)}))
+    scenario = Scenario(prices=PriceList(models={"fake/llm": Price(1.0, 10.0, 0.1, 1.25)}))
     an_answer(scenario, counts=(1_000, 100, 400, 500))
     assert latest(scenario).tokens.cache_write == 500
     assert latest(scenario).cost.answer_usd == pytest.approx((100 + 400 * 0.1 + 500 * 1.25 + 100 * 10) / 1e6)

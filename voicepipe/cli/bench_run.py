@@ -12,11 +12,11 @@ from typing import Any
 
 from voicepipe.cli.options import BenchOptions
 from voicepipe.config import Settings
+from voicepipe.config.settings import LOCAL
 from voicepipe.errors import ConfigError
 from voicepipe.providers.net import connection_pool, http
 from voicepipe.registry import Spec, Stage
 from voicepipe.wiring.engine import LocalModels
-from voicepipe.wiring.model_routing import LOCAL
 from voicepipe.wiring.stages import Stages
 
 

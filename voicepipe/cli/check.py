@@ -13,7 +13,7 @@ from voicepipe.audio.samples import Samples, silence
 from voicepipe.cli.options import CheckOptions
 from voicepipe.cli.probe import Probe, Reply, probe, probe_llm, probe_stt, probe_tts
 from voicepipe.config import Row, Settings, effective, load
-from voicepipe.config.settings import STAGES
+from voicepipe.config.settings import LOCAL, STAGES
 from voicepipe.errors import ConfigError, VoicepipeError
 from voicepipe.ports.synthesizer import Voice
 from voicepipe.ports.transcriber import TranscriptionOptions
@@ -133,7 +133,7 @@ async def _stages(settings: Settings, agents: list[str], say: Callable[[str], No
             models.loaded.set()
 
     def get(stage: Stage, spec: Spec, key: str) -> Any:
-        if why_not and settings.providers[spec.provider].kind == "local":
+        if why_not and settings.providers[spec.provider].kind == LOCAL:
             raise ConfigError(why_not)
         return stages.get(stage, spec, key=key)
 
@@ -145,7 +145,7 @@ async def _stages(settings: Settings, agents: list[str], say: Callable[[str], No
 
 
 def _is_local(settings: Settings, agent: str, stage: Stage) -> bool:
-    return any(settings.providers[spec.provider].kind == "local" for spec in settings.agents[agent].specs(stage))
+    return any(settings.providers[spec.provider].kind == LOCAL for spec in settings.agents[agent].specs(stage))
 
 
 def _say(text: str) -> None:

@@ -18,9 +18,14 @@ from voicepipe.cli.probe import ANSWER_TOKENS, PROBE_TIMEOUT_S, QUESTION, Probe,
 from voicepipe.cli.provider_status import key_of, unhealthy_models
 from voicepipe.cli.providers_speech import SpeechLine
 from voicepipe.config import Settings, load
+from voicepipe.config.settings import LOCAL
 from voicepipe.errors import ConfigError, StageError, VoicepipeError
 from voicepipe.providers.catalog import ModelFacts
 from voicepipe.registry import Spec
+from voicepipe.turn.pricing import estimated_tokens
+
+FRAMING_TOKENS: Final = 10
+"""Tokens that the framing of a question takes, about."""
 
 FAILED: Final = 1
 
@@ -199,13 +204,12 @@ async def _probed(
 
 def _is_probed(settings: Settings, line: Line, named: set[str]) -> bool:
     probed = line.key == "set" or (line.key == "not needed" and (line.in_use or line.provider in named))
-    return probed and settings.providers[line.provider].kind != "local"
+    return probed and settings.providers[line.provider].kind != LOCAL
 
 
 def _bill(probed: list[Line], probed_speech: list[SpeechLine]) -> str:
     """Return what the probes will cost, as far as prices are known."""
-    # an English token is about 4 characters, and the framing of a question takes about 10 tokens
-    n_read = len(QUESTION) // 4 + 10
+    n_read = int(estimated_tokens(len(QUESTION))) + FRAMING_TOKENS
     llms = [line.facts.cost_usd(input_tokens=n_read, output_tokens=ANSWER_TOKENS) for line in probed]
     costs = [*llms, *map(providers_speech.cost_usd, probed_speech)]
     n_stt = sum(line.stage == "stt" for line in probed_speech)

@@ -13,11 +13,13 @@ from voicepipe.audio.samples import Samples
 from voicepipe.cli.probe import CLAUSE, Probe, Reply, probe, probe_stt, probe_tts
 from voicepipe.cli.provider_status import key_of
 from voicepipe.config import Settings
+from voicepipe.config.settings import LOCAL
 from voicepipe.ports.synthesizer import RATE_HZ, Voice
 from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.providers.built_in import TRANSCRIBERS, VOICES, key_env_of
 from voicepipe.providers.vendor import SpeechFacts
 from voicepipe.registry import Spec
+from voicepipe.turn.pricing import tts_usd
 
 HEAD: Final = ("STT or TTS", "", "key", "reached", "USD", "evidence")
 
@@ -123,14 +125,14 @@ def plain(line: SpeechLine) -> dict[str, object]:
 def is_probed(settings: Settings, line: SpeechLine, named: set[str]) -> bool:
     """Return whether a probe asks it: its key is set, or it needs none and is in use or named. Never a local one."""
     probed = line.key == "set" or (line.key == "not needed" and (line.in_use or line.provider in named))
-    return probed and settings.providers[line.provider].kind != "local"
+    return probed and settings.providers[line.provider].kind != LOCAL
 
 
 def cost_usd(line: SpeechLine) -> float | None:
     """Return what a probe of it costs; None when its price is not known."""
     if line.usd is None:
         return None
-    return line.usd * len(CLAUSE) / 1_000_000 if line.stage == "tts" else line.usd * len(_clip()) / RATE_HZ / 60
+    return tts_usd(len(CLAUSE), line.usd) if line.stage == "tts" else line.usd * len(_clip()) / RATE_HZ / 60
 
 
 async def probed(settings: Settings, line: SpeechLine) -> SpeechLine:

@@ -16,11 +16,12 @@ from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError
 from voicepipe.registry import Spec
 from voicepipe.router.build import build_pool
-from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.policies import Candidates
 from voicepipe.router.pool import USUAL_TOKENS, SharedStats
 from voicepipe.router.simulation import Draw, DrawnTurn, SimulatedResult, simulate_turns
+from voicepipe.turn.pricing import Price
 from voicepipe.wiring.model_routing import candidate_of
 
 FIRST_TURNS: Final = 5_000

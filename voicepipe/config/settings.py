@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from voicepipe.auth.origin import is_loopback
 from voicepipe.config.convert import (
@@ -33,6 +33,9 @@ from voicepipe.turn.settings import BudgetLimits, Deadlines
 STAGES: tuple[Stage, ...] = ("stt", "llm", "tts")
 
 DEFAULT_AGENT = "default"
+
+LOCAL: Final = "local"
+"""The kind whose engines run on this machine, in their own process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

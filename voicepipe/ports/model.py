@@ -97,6 +97,20 @@ class ModelRequest:
     used where that is sooner."""
 
 
+def text_chars(request: ModelRequest) -> int:
+    """Return the length of a request's text. Its images are left out: their cost cannot be estimated from text."""
+    total = sum(len(each.name) + len(each.description) + len(each.parameters_json) for each in request.functions)
+    for message in request.messages:
+        match message:
+            case Said(parts=parts):
+                total += sum(len(part.text) for part in parts if isinstance(part, Text))
+            case Called(name=name, arguments=arguments):
+                total += len(name) + len(arguments)
+            case Returned(output=output):
+                total += len(output)
+    return total
+
+
 @dataclass(frozen=True, slots=True)
 class TextDelta:
     """More of the answer, never empty. Reasoning is not part of it."""

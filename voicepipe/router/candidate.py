@@ -5,38 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-MILLION: Final = 1_000_000
+from voicepipe.turn.pricing import Price
 
 CACHED_SHARE: Final = 0.8
 """Share of the prompt that a provider finds in its cache after reading the session's earlier turns. On stable prompts
 60 to 90 % are published."""
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """US dollars for a million tokens."""
-
-    input_usd: float
-    output_usd: float
-    cached_usd: float | None = None
-    """Price of tokens from the provider's cache; None: the usual price."""
-
-    cache_write_usd: float | None = None
-    """Price of tokens written to the cache; None: the usual price."""
-
-    def usd(
-        self,
-        input_tokens: float,
-        output_tokens: float,
-        cached_tokens: float = 0.0,
-        cache_write_tokens: float = 0.0,
-    ) -> float:
-        """Return the cost of these tokens; those read from and written to the cache are among `input_tokens`."""
-        cached_usd = self.input_usd if self.cached_usd is None else self.cached_usd
-        write_usd = self.input_usd if self.cache_write_usd is None else self.cache_write_usd
-        usd = (input_tokens - cached_tokens - cache_write_tokens) * self.input_usd
-        usd += cached_tokens * cached_usd + cache_write_tokens * write_usd
-        return (usd + output_tokens * self.output_usd) / MILLION
 
 
 UNKNOWN_PRICE: Final = Price(0.30, 2.50)
@@ -65,9 +38,9 @@ class Candidate:
         """Return the cost of a request to it, even without an answer; planned with `UNKNOWN_PRICE` where no price is
         known."""
         price = self.price or UNKNOWN_PRICE
-        return price.usd(input_tokens, 0.0, CACHED_SHARE * input_tokens if warm else 0.0)
+        return price.cost_usd(input_tokens, 0.0, CACHED_SHARE * input_tokens if warm else 0.0)
 
     def answer_usd(self, input_tokens: float, output_tokens: float, *, warm: bool) -> float:
         """Return the cost of an answer of it, planned likewise."""
         price = self.price or UNKNOWN_PRICE
-        return self.read_usd(input_tokens, warm=warm) + price.usd(0.0, output_tokens)
+        return self.read_usd(input_tokens, warm=warm) + price.cost_usd(0.0, output_tokens)

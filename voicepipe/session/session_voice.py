@@ -15,7 +15,7 @@ from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
 from voicepipe.turn.apology import phrases_of
 from voicepipe.turn.context import TurnContext
-from voicepipe.turn.pricing import MILLION
+from voicepipe.turn.pricing import tts_usd
 from voicepipe.turn.settings import ReplySettings
 
 Charge = Callable[[float, bool], None]
@@ -108,5 +108,5 @@ class Voices:
         self.report_ready()
 
     def _pay(self, provider: str, n_chars: int, *, by_client: bool) -> None:
-        usd = n_chars * self._context.core.prices.voices.get(provider, 0.0) / MILLION
+        usd = tts_usd(n_chars, self._context.core.prices.voices.get(provider, 0.0))
         self._charge(usd, by_client)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from voicepipe.turn.pricing import MILLION, PriceList
+from voicepipe.turn.pricing import PriceList, tts_usd
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import SessionCost, TokenCount, TurnCost
 from voicepipe.turn.speculation import tokens_of
@@ -22,41 +22,44 @@ OPEN_TURNS: Final = 32
 def turn_cost(turn: Turn, prices: PriceList) -> TurnCost:
     """Return what a turn has cost so far, as far as prices are known."""
     provider = turn.account.providers.get("llm", "")
-    tariff = prices.models.get(provider)
+    price = prices.models.get(provider)
     answer_tokens = _answer_tokens(turn)
     wasted = turn.account.speculation
     answer_usd = speculation_usd = 0.0
-    if tariff is not None:
+    if price is not None:
         cache = (answer_tokens.cached, answer_tokens.cache_write)
-        answer_usd = tariff.cost_usd(answer_tokens.input, answer_tokens.output, *cache)
-        speculation_usd = tariff.cost_usd(wasted.wasted_input_tokens, wasted.wasted_output_tokens)
-    tts_usd = _sum_usd(turn.account.tts_usage.played, prices.voices) / MILLION
-    stt_usd = _sum_usd(turn.account.stt_ms, prices.transcribers) / MINUTE_MS
+        answer_usd = price.cost_usd(answer_tokens.input, answer_tokens.output, *cache)
+        speculation_usd = price.cost_usd(wasted.wasted_input_tokens, wasted.wasted_output_tokens)
+    played_usd = _tts_usd(turn.account.tts_usage.played, prices.voices)
+    stt_usd = _stt_usd(turn.account.stt_ms, prices.transcribers)
     unused_calls = [call.cost_usd for call in turn.reply.attempts if call.outcome != "spoke"]
-    hedge_usd = (
-        sum(usd or 0.0 for usd in unused_calls) + _sum_usd(turn.account.tts_usage.unused, prices.voices) / MILLION
-    )
+    unused_usd = _tts_usd(turn.account.tts_usage.unused, prices.voices)
+    hedge_usd = sum(usd or 0.0 for usd in unused_calls) + unused_usd
     unknown = (
-        (bool(provider) and tariff is None)
+        (bool(provider) and price is None)
         or not _priced(turn.account.tts_usage.played, prices.voices)
         or not _priced(turn.account.tts_usage.unused, prices.voices)
         or not _priced(turn.account.stt_ms, prices.transcribers)
         or any(usd is None for usd in unused_calls)
     )
     return TurnCost(
-        usd=answer_usd + hedge_usd + speculation_usd + tts_usd + stt_usd,
+        usd=answer_usd + hedge_usd + speculation_usd + played_usd + stt_usd,
         answer_usd=answer_usd,
         hedge_usd=hedge_usd,
         speculation_usd=speculation_usd,
-        tts_usd=tts_usd,
+        tts_usd=played_usd,
         stt_usd=stt_usd,
         whole=not unknown,
         estimated=bool(provider) and not turn.reply.tokens.input + turn.reply.tokens.output,
     )
 
 
-def _sum_usd(used: Mapping[str, int], prices: Mapping[str, float]) -> float:
-    return sum(max(0, amount) * prices.get(provider, 0.0) for provider, amount in used.items())
+def _tts_usd(n_chars: Mapping[str, int], prices: Mapping[str, float]) -> float:
+    return sum(tts_usd(max(0, n), prices.get(provider, 0.0)) for provider, n in n_chars.items())
+
+
+def _stt_usd(duration_ms: Mapping[str, int], prices: Mapping[str, float]) -> float:
+    return sum(max(0, ms) * prices.get(provider, 0.0) for provider, ms in duration_ms.items()) / MINUTE_MS
 
 
 def _priced(used: Mapping[str, int], prices: Mapping[str, float]) -> bool:

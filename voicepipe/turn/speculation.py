@@ -13,15 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from voicepipe.turn.conversation import FunctionCall, FunctionOutput, Item
+from voicepipe.turn.pricing import estimated_tokens
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import Speculation
 from voicepipe.turn.settings import ReplySettings, SpeculationLimits
 
 if TYPE_CHECKING:
     from voicepipe.turn.turn import Turn
-
-_TOKEN_CHARS: Final = 4
-"""Characters per token, about, in English prose with the vocabularies of today's LLMs."""
 
 _MEMORY: Final = 0.9
 """The weight of a bet relative to the next one: about 10 of them count."""
@@ -180,7 +178,7 @@ def _sum(so_far: Speculation, more: dict[str, int]) -> Speculation:
 
 def tokens_of(*texts: str) -> int:
     """Return about how many tokens these texts are."""
-    return sum(len(text) for text in texts) // _TOKEN_CHARS
+    return int(estimated_tokens(sum(map(len, texts))))
 
 
 def input_tokens_of(reply: ReplySettings, items: Iterable[Item]) -> int:

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from voicepipe.config.settings import Settings
 from voicepipe.registry import Spec, Stage
 from voicepipe.server.audio_ports import SpeechRoute, TranscriptionRoute
+from voicepipe.turn.pricing import tts_usd
 from voicepipe.wiring.prices import stt_usd_per_minute_of, tts_usd_per_million_of
 from voicepipe.wiring.stages import Stages
-
-MILLION = 1_000_000
 
 
 class Audio:
@@ -99,7 +98,7 @@ def speech_cost_usd(settings: Settings, spec: Spec, n_chars: int) -> float | Non
     known.
     """
     price = tts_usd_per_million_of(settings, spec)
-    return None if price is None else price * n_chars / MILLION
+    return None if price is None else tts_usd(n_chars, price)
 
 
 def transcription_usd(settings: Settings, spec: Spec, duration_s: float) -> float | None:

@@ -9,7 +9,7 @@ from voicepipe.config.settings import Settings
 from voicepipe.ports.model import Model, Usage
 from voicepipe.registry import Spec
 from voicepipe.server.chat_ports import ChatRoute
-from voicepipe.wiring.model_routing import LOCAL
+from voicepipe.wiring.prices import price_of
 from voicepipe.wiring.stages import Stages
 
 KEY = "server.chat_models"
@@ -73,11 +73,6 @@ def answer_usd(settings: Settings, spec: Spec, usage: Usage) -> float | None:
     """Return the cost of an answer at the prices of the settings and the catalog; None: no price is known. Local models
     are free.
     """
-    if settings.providers[spec.provider].kind == LOCAL:
-        return 0.0
-    return settings.facts(spec).cost_usd(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cached_tokens=usage.cached_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-    )
+    price = price_of(settings, spec)
+    tokens = (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
+    return None if price is None else price.cost_usd(*tokens)

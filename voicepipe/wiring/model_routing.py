@@ -11,14 +11,12 @@ from voicepipe.config.settings import Settings
 from voicepipe.ports.model import Model
 from voicepipe.registry import Spec
 from voicepipe.router.build import build_pool
-from voicepipe.router.candidate import Candidate, Price
+from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import Health, healths
 from voicepipe.router.llm.model import RoutedModel, Routes
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import Pool, SharedStats
-
-LOCAL: Final = "local"
-"""The kind whose engines run on this machine, in their own process."""
+from voicepipe.wiring.prices import price_of
 
 UNKNOWN_TTFT_MS: Final = 400.0
 UNKNOWN_TOKENS_PER_S: Final = 100.0
@@ -107,19 +105,13 @@ class Router:
 
 def candidate_of(settings: Settings, spec: Spec) -> Candidate:
     """Return what is known of a model before its first request, from the settings and the catalog."""
-    facts, entry = settings.facts(spec), settings.providers[spec.provider]
-    price = None
-    if entry.kind == LOCAL:
-        price = Price(0.0, 0.0)
-    elif facts.input_usd_per_million is not None and facts.output_usd_per_million is not None:
-        cache = (facts.cached_usd_per_million, facts.cache_write_usd_per_million)
-        price = Price(facts.input_usd_per_million, facts.output_usd_per_million, *cache)
+    facts = settings.facts(spec)
     vendor = settings.vendor(spec.provider)
     return Candidate(
         spec=str(spec),
         prefills=vendor is not None and vendor.prefills(spec.model),
-        price=price,
+        price=price_of(settings, spec),
         ttft_p50_ms=float(facts.ttft_p50_ms or UNKNOWN_TTFT_MS),
         tokens_per_s=float(facts.tokens_per_s or UNKNOWN_TOKENS_PER_S),
-        region=entry.region,
+        region=settings.providers[spec.provider].region,
     )

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from voicepipe.config.settings import Settings
+from collections.abc import Mapping
+from typing import TypeVar
+
+from voicepipe.config.settings import LOCAL, Settings
 from voicepipe.providers.built_in import published_usd
 from voicepipe.registry import Spec
-from voicepipe.turn.pricing import PriceList, Tariff
-from voicepipe.wiring.stages import LOCAL
+from voicepipe.turn.pricing import Price, PriceList
+
+P = TypeVar("P")
+
+
+def price_of(settings: Settings, spec: Spec) -> Price | None:
+    """Return the price of an LLM by the settings and the catalog; None: not known. Local models are free."""
+    return Price(0.0, 0.0) if settings.providers[spec.provider].kind == LOCAL else settings.facts(spec).price
 
 
 def tts_usd_per_million_of(settings: Settings, spec: Spec) -> float | None:
@@ -51,19 +60,12 @@ class Prices:
 
     def of_agent(self, agent: str) -> PriceList:
         """Return the prices of the providers of an agent's sessions, as far as they are known."""
-        tariffs = {}
-        for spec in self._settings.llm_specs(agent):
-            facts = self._settings.facts(spec)
-            if self._settings.providers[spec.provider].kind == LOCAL:
-                tariffs[str(spec)] = Tariff(0.0, 0.0)
-            elif facts.input_usd_per_million is not None and facts.output_usd_per_million is not None:
-                cache = (facts.cached_usd_per_million, facts.cache_write_usd_per_million)
-                tariffs[str(spec)] = Tariff(facts.input_usd_per_million, facts.output_usd_per_million, *cache)
+        models = {str(spec): price_of(self._settings, spec) for spec in self._settings.llm_specs(agent)}
         its = self._settings.agents[agent]
         voices = {str(spec): tts_usd_per_million_of(self._settings, spec) for spec in its.specs("tts")}
         transcribers = {str(spec): stt_usd_per_minute_of(self._settings, spec) for spec in its.specs("stt")}
-        return PriceList(models=tariffs, voices=_known(voices), transcribers=_known(transcribers))
+        return PriceList(models=_known(models), voices=_known(voices), transcribers=_known(transcribers))
 
 
-def _known(prices: dict[str, float | None]) -> dict[str, float]:
-    return {spec: usd for spec, usd in prices.items() if usd is not None}
+def _known(prices: Mapping[str, P | None]) -> dict[str, P]:
+    return {spec: price for spec, price in prices.items() if price is not None}

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from voicepipe import clock
-from voicepipe.config.settings import AgentSettings, Settings
+from voicepipe.config.settings import LOCAL, AgentSettings, Settings
 from voicepipe.ports.model import Model, ModelRequest, Said, Text
 from voicepipe.protocol.extension_events import ExtensionNotification, event_of
 from voicepipe.protocol.field_locks import check_reply, check_update, visible
@@ -31,7 +31,7 @@ from voicepipe.turn.notifications import ActionTaken, Notification, StageJudged,
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings, SpeculationLimits
 from voicepipe.wiring.prices import Prices
-from voicepipe.wiring.stages import LOCAL, Stages
+from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.store import route_parser
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from voicepipe.config.settings import STAGES, Settings
+from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.config.speech_vendors import for_stage
 from voicepipe.ports.endpointing import strategies_named
 from voicepipe.ports.synthesizer import Synthesizer
@@ -20,7 +20,6 @@ from voicepipe.router.tts.audio_cache import AudioCache
 from voicepipe.router.tts.cached import CachedSynthesizer
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.session import SessionStages
-from voicepipe.wiring.model_routing import LOCAL as LOCAL
 from voicepipe.wiring.model_routing import Router
 from voicepipe.wiring.speech_routing import SpeechRouting
 

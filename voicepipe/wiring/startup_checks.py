@@ -14,13 +14,9 @@ from voicepipe.errors import VoicepipeError
 from voicepipe.providers.llm import list_models
 from voicepipe.registry import Spec
 from voicepipe.telemetry.log import log_event
+from voicepipe.turn.pricing import estimated_tokens
 
 LIST_TIMEOUT_S: Final = 20.0
-
-CHARS_A_TOKEN: Final = 4
-"""About right for English. Other languages need more tokens for the same text, so the check warns too often rather than
-too seldom.
-"""
 
 WORTH_CACHING_TOKENS: Final = 500
 """A shorter prompt is processed quickly, cached or not."""
@@ -48,7 +44,8 @@ def never_cached(settings: Settings) -> Iterator[tuple[str, Spec, int, int]]:
     cached.
     """
     for name, agent in settings.agents.items():
-        tokens = len(agent.instructions) // CHARS_A_TOKEN
+        # Other languages than English need more tokens: the check warns too often rather than too seldom.
+        tokens = int(estimated_tokens(len(agent.instructions)))
         for spec in settings.llm_specs(name):
             least = settings.facts(spec).cache_min_tokens or 0
             if WORTH_CACHING_TOKENS <= tokens < least:

@@ -13,8 +13,7 @@ import msgspec
 
 from voicepipe.providers.vendor import Evidence
 from voicepipe.registry import Spec
-
-MILLION: Final = 1_000_000
+from voicepipe.turn.pricing import Price
 
 _DATED: Final = re.compile(r"-(20\d{6}|20\d\d-\d\d-\d\d|latest)$")
 """Suffix of a name that pins a model's date: `claude-haiku-4-5-20251001`, `gpt-5-mini-2025-08-07`."""
@@ -52,6 +51,14 @@ class ModelFacts:
     figures_source: str = ""
     """Source of `ttft_p50_ms` and `tokens_per_s`."""
 
+    @property
+    def price(self) -> Price | None:
+        """The price, if those of input and output are known."""
+        if self.input_usd_per_million is None or self.output_usd_per_million is None:
+            return None
+        cache = (self.cached_usd_per_million, self.cache_write_usd_per_million)
+        return Price(self.input_usd_per_million, self.output_usd_per_million, *cache)
+
     def cost_usd(
         self, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
     ) -> float | None:
@@ -63,15 +70,8 @@ class ModelFacts:
             cached_tokens: number of `input_tokens` that came from the cache.
             cache_write_tokens: number of `input_tokens` that were written to the cache.
         """
-        fresh, written = self.input_usd_per_million, self.output_usd_per_million
-        if fresh is None or written is None:
-            return None
-        cached = fresh if self.cached_usd_per_million is None else self.cached_usd_per_million
-        cache_write = fresh if self.cache_write_usd_per_million is None else self.cache_write_usd_per_million
-        from_cache = min(cached_tokens, input_tokens)
-        for_cache = min(cache_write_tokens, input_tokens - from_cache)
-        read = (input_tokens - from_cache - for_cache) * fresh + from_cache * cached + for_cache * cache_write
-        return (read + output_tokens * written) / MILLION
+        tokens = (input_tokens, output_tokens, cached_tokens, cache_write_tokens)
+        return None if self.price is None else self.price.cost_usd(*tokens)
 
 
 @dataclass(frozen=True, slots=True)

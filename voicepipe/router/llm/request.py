@@ -12,7 +12,7 @@ from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelR
 from voicepipe.ports.provider_events import ModelConnected, ModelJoined
 from voicepipe.router.llm.call import MOST_WAITING, LlmCall, Speakable
 from voicepipe.router.llm.continuation import StallPolicy, TextJoiner, continued, takes_prefill
-from voicepipe.router.llm.usage import attempted, estimated_tokens, planned_usd
+from voicepipe.router.llm.usage import attempted, planned_usd, tokens_of
 from voicepipe.router.policies import RoutingQuery
 from voicepipe.router.pool import Decision, Pool, SharedStats
 from voicepipe.router.race import Attempt
@@ -218,7 +218,7 @@ class RoutedAnswer:
     def _account(self) -> None:
         """Report the cost of each call."""
         speaker = self._speaker
-        tokens = estimated_tokens(self._request, self._text, speaker.usage if speaker else None)
+        tokens = tokens_of(self._request, self._text, speaker.usage if speaker else None)
         usd = 0.0
         for call in self._runner.calls:
             warm = call.spec in self._decision.warm
@@ -236,7 +236,7 @@ class RoutedAnswer:
     def _learn(self, now_ms: int) -> None:
         if self._runner.race.over and not self._learned:
             self._learned = True
-            n_tokens, _ = estimated_tokens(self._request, "", None)
+            n_tokens, _ = tokens_of(self._request, "", None)
             self._pool.learn(self._query, self._decision, self._runner.race, now_ms, n_tokens=n_tokens)
 
     # --- after the first token ----------------------------------------------------------------

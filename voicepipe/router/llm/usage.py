@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from voicepipe.errors import StageError
-from voicepipe.ports.model import Attempted, ModelRequest, Said, Text, Usage
+from voicepipe.ports.model import Attempted, ModelRequest, Usage, text_chars
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.race import Attempt
-
-CHARS_PER_TOKEN: Final = 4
-"""Estimate for English text in common vocabularies; the router does not wait for the count of a losing call."""
+from voicepipe.turn.pricing import estimated_tokens
 
 Tokens = tuple[float, float]
 """(input, output)"""
 
 
-def estimated_tokens(request: ModelRequest, text: str, usage: Usage | None) -> Tokens:
-    """Return the tokens of a request and its answer: the provider's count, else an estimate from the characters."""
+def tokens_of(request: ModelRequest, text: str, usage: Usage | None) -> Tokens:
+    """Return the tokens of a request and its answer: the provider's count, else an estimate. The provider of a losing
+    call is never asked for its count."""
     if usage is not None and usage.input_tokens:
         return float(usage.input_tokens), float(usage.output_tokens)
-    said = (part.text for m in request.messages if isinstance(m, Said) for part in m.parts if isinstance(part, Text))
-    n_chars = sum(map(len, said)) + sum(len(each.parameters_json) for each in request.functions)
-    return n_chars / CHARS_PER_TOKEN, len(text) / CHARS_PER_TOKEN
+    return estimated_tokens(text_chars(request)), estimated_tokens(len(text))
 
 
 def summed(before: Usage | None, usage: Usage) -> Usage:
@@ -64,7 +61,7 @@ def _charged_usd(attempt: Attempt, tokens: Tokens, usage: Usage | None, *, warm:
     if price is None:
         return None
     if usage is not None:
-        return price.usd(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
+        return price.cost_usd(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
     return planned_usd(attempt, tokens, warm=warm)
 
 

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Final
 
 from voicepipe.ports.model import (
     Attempted,
     CallDelta,
-    Called,
     Finished,
     ModelEvent,
     ModelRequest,
-    Returned,
     Routed,
-    Said,
-    Text,
     TextDelta,
     Usage,
+    text_chars,
 )
 from voicepipe.protocol.chat_response import TokensUsed
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.server.chat_ports import ChatModels
-
-CHARS_A_TOKEN: Final = 4
-"""Characters per token of English, by OpenAI's rule of thumb. Used when an answer ended before its provider reported
-usage. Otherwise a client that disconnects just before the end would pay nothing."""
+from voicepipe.turn.pricing import estimated_tokens
 
 
 class ChatUsage:
@@ -78,7 +72,9 @@ class ChatUsage:
         known = self._usage
         if known is not None:
             return TokensUsed(known.input_tokens, known.output_tokens, known.cached_tokens)
-        return TokensUsed(_n_chars(self._request) // CHARS_A_TOKEN, -(-self._n_chars // CHARS_A_TOKEN), 0)
+        # Otherwise a client that disconnects just before the end would pay nothing.
+        read, written = estimated_tokens(text_chars(self._request)), estimated_tokens(self._n_chars)
+        return TokensUsed(int(read), math.ceil(written), 0)
 
     def cost_usd(self, models: ChatModels) -> float | None:
         """The answer's cost, including failed attempts; None: unknown."""
@@ -126,17 +122,3 @@ def _attempt(attempt: Attempted) -> JsonObject:
         "why": attempt.why,
         "cost_usd": attempt.cost_usd,
     }
-
-
-def _n_chars(request: ModelRequest) -> int:
-    """Return the text of a question without its images, whose cost cannot be estimated from text."""
-    total = sum(len(each.description) + len(each.parameters_json) for each in request.functions)
-    for message in request.messages:
-        match message:
-            case Said(parts=parts):
-                total += sum(len(part.text) for part in parts if isinstance(part, Text))
-            case Called(name=name, arguments=arguments):
-                total += len(name) + len(arguments)
-            case Returned(output=output):
-                total += len(output)
-    return total
