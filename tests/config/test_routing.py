@@ -9,7 +9,7 @@ import pytest
 from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError
 from voicepipe.registry import Spec
-from voicepipe.router.policies import RoutingQuery, pool_of
+from voicepipe.router.policies import PoolChoice, RoutingQuery, pool_of
 
 MINE = '[providers.mine]\nbase_url = "http://127.0.0.1:1/v1"\n'
 
@@ -54,12 +54,12 @@ def test_rules_keep_their_order_and_the_first_that_applies_counts(tmp_path: Path
     )
     rules = settings.routing.rules
 
-    def pool(**metadata: str) -> tuple[str, str]:
+    def pool(**metadata: str) -> PoolChoice:
         return pool_of(RoutingQuery(metadata=metadata), "home", rules, ())
 
-    assert pool(user_tier="Gold", language="de", agent="default") == ("gold", "rule vip")
-    assert pool(language="de-AT", agent="default") == ("german", "rule de")
-    assert pool(language="de") == ("home", "")
+    assert pool(user_tier="Gold", language="de", agent="default") == PoolChoice("gold", "rule vip")
+    assert pool(language="de-AT", agent="default") == PoolChoice("german", "rule de")
+    assert pool(language="de") == PoolChoice("home")
     assert settings.routing.reached == {"gold", "german"}
 
 

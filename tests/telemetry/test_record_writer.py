@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from voicepipe.errors import ConfigError
+from voicepipe.telemetry.record_json import record_plain
 from voicepipe.telemetry.record_writer import RecordWriter, RecordWriterOptions
 from voicepipe.telemetry.store.port import RecordRefused, StoredTurn, StoreError
 from voicepipe.testing.conformance.turn_store import stored_turn
@@ -259,6 +260,20 @@ async def test_a_sessions_records_get_their_project_and_time() -> None:
         ("p", "sales", 1_000_000),
     ]
     assert batch[0].record.user_text
+
+
+async def test_a_turn_gets_the_routers_pool_and_arm_or_its_agents_pool() -> None:
+    """They are stored beside the record, not in it."""
+    store = FakeStore()
+    async with RecordWriter(store, SOON) as sink:
+        keep = sink.of_session(project="p", agent="sales", began_unix_ms=0, keep_texts=True, pool="home")
+        keep(turn_record(id="single"))
+        keep(turn_record(id="ruled", pool="fast", route="rule short; first choice"))
+        keep(turn_record(id="tried", pool="new", arm="summer/new"))
+        async with asyncio.timeout(10):
+            batch = await store.batches.get()
+    assert [(turn.route, turn.arm) for turn in batch] == [("home", ""), ("fast", ""), ("new", "summer/new")]
+    assert not {"pool", "arm"} & record_plain(batch[2].record).keys()
 
 
 async def test_texts_that_must_not_be_stored_never_reach_the_store() -> None:

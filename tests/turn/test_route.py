@@ -38,9 +38,9 @@ def test_continuation_follows_the_first_provider_in_the_route() -> None:
     scenario = Scenario()
     scenario.says()
     scenario.model_requested()
-    scenario.model_chosen("a/m", "first choice")
+    scenario.model_chosen("a/m", "first choice", "new", "summer/new")
     scenario.token()
-    scenario.model_chosen("b/m", "continues for a/m: cut")
+    scenario.model_chosen("b/m", "continues for a/m: cut", "new", "summer/new")
     scenario.model_attempted(ModelAttempt(provider="a/m", role="primary", outcome="failed", began_ms=0, first_ms=80))
     scenario.model_attempted(
         ModelAttempt(provider="b/m", role="continuation", outcome="spoke", began_ms=400, first_ms=90)
@@ -50,6 +50,7 @@ def test_continuation_follows_the_first_provider_in_the_route() -> None:
     scenario.passes(5_000)
     record = scenario.driver.records["turn_s_0001"]
     assert record.route == "first choice; continues for a/m: cut"
+    assert (record.pool, record.arm) == ("new", "summer/new")
     assert record.actions == ("continuation",)
 
 

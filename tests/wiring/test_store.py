@@ -13,14 +13,14 @@ import pytest
 
 from voicepipe.config import load
 from voicepipe.errors import ConfigError
-from voicepipe.router.policies import RoutingQuery, pool_of
+from voicepipe.router.policies import PoolChoice, RoutingQuery, pool_of
 from voicepipe.telemetry.rollups.retention import Retention
 from voicepipe.testing.conformance.turn_store import stored_turn
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.postgres import postgres
 from voicepipe.testing.waiting import WAIT_S
 from voicepipe.wiring import running
-from voicepipe.wiring.store import open_turns, retention_of, route_parser, turns_file
+from voicepipe.wiring.store import open_turns, retention_of, turns_file
 
 ROUTED = """
 [agents.default]
@@ -52,22 +52,20 @@ def written(tmp_path: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("agent", "metadata", "expected"),
     [
-        ("default", {}, ("home", "")),
-        ("default", {"agent": "default"}, ("fast", "")),
-        ("default", {"agent": "default", "user": "ann"}, ("new", "summer/new")),
-        ("plain", {}, ("", "")),
+        ("default", {}, PoolChoice("home")),
+        ("default", {"agent": "default"}, PoolChoice("fast", "rule short")),
+        ("default", {"agent": "default", "user": "ann"}, PoolChoice("new", "experiment summer: new", "summer/new")),
+        ("plain", {}, PoolChoice("")),
     ],
 )
-def test_the_pool_and_the_arm_are_read_from_the_routers_own_words(
-    agent: str, metadata: dict[str, str], expected: tuple[str, str], tmp_path: Path
+def test_the_router_chooses_the_pool_and_the_arm(
+    agent: str, metadata: dict[str, str], expected: PoolChoice, tmp_path: Path
 ) -> None:
-    """Whatever else stands around them; an experiment goes before a rule, and both before the agent's own pool."""
+    """An experiment goes before a rule, and both before the agent's own pool."""
     settings = load(str(written(tmp_path, ROUTED)), environ={"HOME": str(tmp_path)})
-    chat = RoutingQuery(session="s", user="u", metadata=metadata)
-    _, why = pool_of(chat, "home", settings.routing.rules, settings.routing.experiments)
-    way = route_parser(settings, agent)
-    assert way(why) == expected
-    assert way(f"b/stt transcribes: a/stt broke; {why}; a/x: 500") == expected
+    query = RoutingQuery(session="s", user="u", metadata=metadata)
+    home, routing = settings.pooled.get(agent, ""), settings.routing
+    assert pool_of(query, home, routing.rules, routing.experiments) == expected
 
 
 async def test_records_are_stored_in_the_data_folder_unless_a_database_is_named(tmp_path: Path) -> None:

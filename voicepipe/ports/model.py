@@ -175,6 +175,12 @@ class Routed:
     why: str
     """The reason, for an operator: `first to speak`, `groq/llama-3.3-70b refused: 429`."""
 
+    pool: str = ""
+    """The pool whose models might answer; empty: none has a name."""
+
+    arm: str = ""
+    """The arm of an A/B experiment, `experiment/pool`; empty: the request is in none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempted:

@@ -153,21 +153,30 @@ class Experiment:
         return None
 
 
-def pool_of(
-    query: RoutingQuery, home: str, rules: tuple[Rule, ...], experiments: tuple[Experiment, ...]
-) -> tuple[str, str]:
-    """Return the pool of a request and the reason: its agent's own, the first matching rule's, then an experiment's
-    arm."""
-    pool, why = home, ""
-    for rule in rules:
-        if rule.applies(query.metadata):
-            pool, why = rule.pool, f"rule {rule.name}"
-            break
+@dataclass(frozen=True, slots=True)
+class PoolChoice:
+    """The pool of one request."""
+
+    pool: str
+    """Empty: the agent has no pool."""
+
+    why: str = ""
+    """The reason, for an operator; empty: it is the agent's own."""
+
+    arm: str = ""
+    """The arm of an experiment, `experiment/pool`; empty: the request is in none."""
+
+
+def pool_of(query: RoutingQuery, home: str, rules: tuple[Rule, ...], experiments: tuple[Experiment, ...]) -> PoolChoice:
+    """Return the pool of a request: an experiment's arm, else the first matching rule's, else its agent's own."""
     for experiment in experiments:
         arm = experiment.arm(query)
         if arm is not None:
-            return arm, f"experiment {experiment.name}: {arm}"
-    return pool, why
+            return PoolChoice(arm, f"experiment {experiment.name}: {arm}", f"{experiment.name}/{arm}")
+    for rule in rules:
+        if rule.applies(query.metadata):
+            return PoolChoice(rule.pool, f"rule {rule.name}")
+    return PoolChoice(home)
 
 
 def _is_one_of(value: str | None, values: tuple[str, ...]) -> bool:

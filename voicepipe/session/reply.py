@@ -216,8 +216,8 @@ class Reply:
                 self._post(e.ModelConnected(*key))
             case ModelJoined(provider, role):
                 self._post(e.ModelJoined(*key, provider, role))
-            case Routed(provider, why):
-                self._post(e.ModelChosen(*key, provider, why))
+            case Routed(provider, why, pool, arm):
+                self._post(e.ModelChosen(*key, provider, why, pool, arm))
             case Attempted():
                 self._post(e.ModelAttempted(*key, _attempt(event)))
 

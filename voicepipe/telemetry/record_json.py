@@ -14,6 +14,7 @@ _MISSING: Final[dict[str, dict[str, int]]] = {"projected": {}}
 """Fields that records of the first version did not have."""
 
 _TEXTS = ("user_text", "agent_text", "played_text")
+_BESIDE = ("pool", "arm")  # stored and published beside the record, for filters and statistics
 
 
 def record_plain(record: TurnRecord) -> dict[str, Any]:
@@ -79,6 +80,8 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     ====================  ======================================================================
     """
     plain: dict[str, Any] = msgspec.to_builtins(record)
+    for name in _BESIDE:
+        del plain[name]
     for name in _PAIRS:
         plain[name] = dict(plain[name])
     for name in _TEXTS:

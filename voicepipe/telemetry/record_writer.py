@@ -106,7 +106,7 @@ class RecordWriter:
         began_unix_ms: int,
         keep_texts: bool,
         user: str = "",
-        parse_route: Callable[[str], tuple[str, str]] = lambda words: ("", ""),
+        pool: str = "",
     ) -> Callable[[TurnRecord], None]:
         """Return the function that a session calls with each record (`KeepRecord`); it never waits, never raises.
 
@@ -116,14 +116,13 @@ class RecordWriter:
             began_unix_ms: when its clock was 0, in ms since 1970 UTC.
             keep_texts: False empties the texts, before the record is queued anywhere.
             user: the user, as the token's issuer names them.
-            way: returns the pool and the experiment's arm for a record's route text.
+            pool: the agent's own pool, for turns that no other one was chosen for.
         """
 
         def keep_record(record: TurnRecord) -> None:
             began_ms = record.marks[0][1] if record.marks else 0
             stored = record if keep_texts else without_texts(record)
-            route, arm = parse_route(record.route)
-            whose = {"user": user, "language": record.language, "route": route, "arm": arm}
+            whose = {"user": user, "language": record.language, "route": record.pool or pool, "arm": record.arm}
             self.offer(StoredTurn(stored, project, agent, began_unix_ms + began_ms, **whose))
 
         return keep_record

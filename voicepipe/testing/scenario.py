@@ -198,9 +198,9 @@ class Scenario:
         """A router sends the request to another model too."""
         return self._post(e.ModelJoined(*self._key(of), provider, role))
 
-    def model_chosen(self, provider: str, why: str, *, of: int = -1) -> list[Command]:
+    def model_chosen(self, provider: str, why: str, pool: str = "", arm: str = "", *, of: int = -1) -> list[Command]:
         """A router reports the provider that answers."""
-        return self._post(e.ModelChosen(*self._key(of), provider, why))
+        return self._post(e.ModelChosen(*self._key(of), provider, why, pool, arm))
 
     def model_attempted(self, attempt: ModelAttempt, *, of: int = -1) -> list[Command]:
         """A router reports the outcome of one call."""

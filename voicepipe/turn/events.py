@@ -280,6 +280,12 @@ class ModelChosen:
     provider: str
     why: str
 
+    pool: str = ""
+    """The pool whose models might answer; empty: none has a name."""
+
+    arm: str = ""
+    """The arm of an A/B experiment, `experiment/pool`; empty: the request is in none."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelAttempted:

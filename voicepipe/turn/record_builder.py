@@ -76,6 +76,8 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         filler=turn.filler.words,
         language=turn.question.language or context.settings.language or "",
         route=_route(turn),
+        pool=turn.reply.pool,
+        arm=turn.reply.arm,
         attempts=tuple(turn.reply.attempts),
         itl_ms=between_ms,
         tokens_per_s=None if between_ms is None else 1_000 / between_ms,

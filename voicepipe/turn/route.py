@@ -14,6 +14,7 @@ ACTIONS: Final = {"hedge": "hedge", "replacement": "fallback", "continuation": "
 def model_chosen(turn: Turn, event: e.ModelChosen, now_ms: int) -> None:
     """Record the router's choice of LLM: the stage belongs to it from here on."""
     turn.account.providers["llm"] = event.provider
+    turn.reply.pool, turn.reply.arm = event.pool, event.arm
     if event.why or turn.reply.route:
         turn.reply.route.append(event.why)
 

@@ -169,6 +169,12 @@ class Reply:
     route: list[str] = field(default_factory=list)
     """Why that LLM and that TTS answer: one entry for each decision of a router."""
 
+    pool: str = ""
+    """The pool whose LLMs might answer; empty: none has a name, or none has answered yet."""
+
+    arm: str = ""
+    """The arm of an A/B experiment, `experiment/pool`; empty: it was in none."""
+
     attempts: list[ModelAttempt] = field(default_factory=list)
     tts_connect_hidden_ms: int | None = None
     """How much of connecting to the TTS was over when it began, in ms; None when the TTS has no connection of its own.

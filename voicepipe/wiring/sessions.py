@@ -32,7 +32,6 @@ from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings, SpeculationLimits
 from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.stages import Stages
-from voicepipe.wiring.store import route_parser
 
 
 class Sessions:
@@ -103,7 +102,7 @@ class Sessions:
             began_unix_ms=clock.unix_ms(),
             keep_texts=self._settings.keeps_text,
             user=grant.identity or "",
-            parse_route=route_parser(self._settings, grant.agent),
+            pool=self._settings.pooled.get(grant.agent, ""),
         )
 
         def keep_record(record: TurnRecord) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -38,22 +38,3 @@ async def open_turns(settings: Settings) -> AsyncIterator[TurnStore]:
 def retention_of(records: RecordsSettings) -> Retention:
     """Return how long turns are kept."""
     return Retention(keep_days=records.keep_days or None, most_bytes=records.max_mb * MB if records.max_mb else None)
-
-
-def route_parser(settings: Settings, agent: str) -> Callable[[str], tuple[str, str]]:
-    """Return a function that parses (pool, arm) of an agent's turn out of the route text
-    (`router.policies.pool_of`).
-    """
-    home, routing = settings.pooled.get(agent, ""), settings.routing
-    arms = {
-        f"experiment {each.name}: {pool}": (pool, f"{each.name}/{pool}")
-        for each in routing.experiments
-        for pool, _ in each.split
-    }
-    ruled = {f"rule {rule.name}": (rule.pool, "") for rule in routing.rules}
-
-    def way(words: str) -> tuple[str, str]:
-        said = words.split("; ")
-        return next((ways[each] for ways in (arms, ruled) for each in said if each in ways), (home, ""))
-
-    return way

@@ -13,7 +13,7 @@ from voicepipe.errors import ConfigError, StageRefused
 from voicepipe.freeing import FreeingTaskGroup
 from voicepipe.ports.model import Model, ModelEvent, ModelRequest, Said, Text
 from voicepipe.router.llm.request import RoutedAnswer
-from voicepipe.router.policies import Experiment, RoutingQuery, Rule, pool_of
+from voicepipe.router.policies import Experiment, PoolChoice, RoutingQuery, Rule, pool_of
 from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.router.single import single_answer
 
@@ -61,16 +61,16 @@ class RoutedModel:
             StageError: from the iterator: no model answered; it is the error of the first model. Or the
                 answering model broke, and no other could continue.
         """
-        pool, query, why = self._route(request)
+        pool, query, choice = self._route(request)
         if pool is None:
             return single_answer(self._first, request, self._routes.stats)
-        return self._open(request, pool, query, why)
+        return self._open(request, pool, query, choice)
 
     @asynccontextmanager
     async def _open(
-        self, request: ModelRequest, pool: Pool, query: RoutingQuery, why: str
+        self, request: ModelRequest, pool: Pool, query: RoutingQuery, choice: PoolChoice
     ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        answer = self._answer(request, pool, query, why)
+        answer = self._answer(request, pool, query, choice)
         try:
             async with FreeingTaskGroup() as group:
                 try:
@@ -97,7 +97,7 @@ class RoutedModel:
                 addressed = replace(request, model=spec.partition("/")[2])
                 group.create_task(self._routes.models(spec).warm(addressed), name=f"warm-{spec}")
 
-    def _answer(self, request: ModelRequest, pool: Pool, query: RoutingQuery, why: str) -> RoutedAnswer:
+    def _answer(self, request: ModelRequest, pool: Pool, query: RoutingQuery, choice: PoolChoice) -> RoutedAnswer:
         return RoutedAnswer(
             _capped(request, pool.options.max_output_tokens),
             query,
@@ -105,11 +105,11 @@ class RoutedModel:
             pool=pool,
             stats=self._routes.stats,
             models=self._routes.models,
-            why=why,
+            choice=choice,
         )
 
-    def _route(self, request: ModelRequest) -> tuple[Pool | None, RoutingQuery, str]:
-        """Return the pool that answers (None: the first model alone), what policies look at, and the reason for that
+    def _route(self, request: ModelRequest) -> tuple[Pool | None, RoutingQuery, PoolChoice]:
+        """Return the pool that answers (None: the first model alone), what policies look at, and the choice of that
         pool."""
         routes = self._routes
         query = RoutingQuery(
@@ -120,10 +120,12 @@ class RoutedModel:
             n_functions=len(request.functions),
             deadline_ms=request.deadline_ms,
         )
-        name, why = pool_of(query, self._home, routes.rules, routes.experiments) if self._ruled else (self._home, "")
+        choice = PoolChoice(self._home)
+        if self._ruled:
+            choice = pool_of(query, self._home, routes.rules, routes.experiments)
         if request.models:
-            return self._requested_pool(name, request.models), query, why
-        return routes.pools[name] if name else None, query, why
+            return self._requested_pool(choice.pool, request.models), query, choice
+        return routes.pools[choice.pool] if choice.pool else None, query, choice
 
     def _requested_pool(self, name: str, more: tuple[str, ...]) -> Pool:
         """Return the pool, or the one model, followed by the models that the request names."""

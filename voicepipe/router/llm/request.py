@@ -13,7 +13,7 @@ from voicepipe.ports.provider_events import ModelConnected, ModelJoined
 from voicepipe.router.llm.call import MOST_WAITING, LlmCall, Speakable
 from voicepipe.router.llm.continuation import StallPolicy, TextJoiner, continued, takes_prefill
 from voicepipe.router.llm.usage import attempted, planned_usd, tokens_of
-from voicepipe.router.policies import RoutingQuery
+from voicepipe.router.policies import PoolChoice, RoutingQuery
 from voicepipe.router.pool import Decision, Pool, SharedStats
 from voicepipe.router.race import Attempt
 from voicepipe.router.race_runner import EventQueue, RaceRunner
@@ -34,9 +34,9 @@ class RoutedAnswer:
         pool: Pool,
         stats: SharedStats,
         models: Callable[[str], Model],
-        why: str,
+        choice: PoolChoice,
     ) -> None:
-        self._request, self._query, self._decision, self._why = request, query, decision, why
+        self._request, self._query, self._decision, self._choice = request, query, decision, choice
         self._pool, self._stats, self._models = pool, stats, models
         self._runner: RaceRunner[LlmCall] = RaceRunner(decision.plan, stats, self, silence="no speakable text")
         self._stall_policy = StallPolicy(pool, stats)
@@ -104,7 +104,7 @@ class RoutedAnswer:
     def let_speak(self, call: LlmCall) -> None:
         """Pass on the answer of the model that has won."""
         self._speaker, self._latest_ms = call, clock.monotonic_ms()
-        self._events.put(Routed(call.spec, self._reason(call)))
+        self._events.put(self._routed(call, self._reason(call)))
         while call.waiting:
             self._pass_on(call, call.waiting.popleft())
         # After the answer's text, which the user waits for.
@@ -112,12 +112,15 @@ class RoutedAnswer:
         if call.over:
             self._conclude(call)
 
+    def _routed(self, speaker: LlmCall, why: str) -> Routed:
+        return Routed(speaker.spec, why, self._choice.pool, self._choice.arm)
+
     def _reason(self, speaker: LlmCall) -> str:
         calls = self._runner.calls
         first = "first choice" if len(calls) == 1 else "first to speak"
         if self._decision.plan.hold_until_ms is not None and speaker is calls[0]:
             first = "first choice"
-        return "; ".join(part for part in (self._why, *(self._runner.whys() or [first])) if part)
+        return "; ".join(part for part in (self._choice.why, *(self._runner.whys() or [first])) if part)
 
     # --- events of calls ----------------------------------------------------------------------
 
@@ -300,7 +303,7 @@ class RoutedAnswer:
             before.attempt.state, before.attempt.ended_ms = "failed", now_ms
             self._runner.end(before)
         self._speaker, self._latest_ms = continuation, now_ms
-        self._events.put(Routed(continuation.spec, self._continuation_reason))
+        self._events.put(self._routed(continuation, self._continuation_reason))
         self._pass_on(continuation, event)
 
     def _dismiss(self, continuation: LlmCall) -> None:

@@ -225,6 +225,12 @@ class TurnRecord:
     route: str = ""
     """Why that LLM answered, as text, and the fallbacks of STT and TTS; empty when there was no choice."""
 
+    pool: str = ""
+    """The pool whose LLMs might answer; empty: none has a name, or none has answered. Published beside the record."""
+
+    arm: str = ""
+    """The arm of an A/B experiment, `experiment/pool`; empty: it was in none. Published beside the record."""
+
     attempts: tuple[ModelAttempt, ...] = ()
     """The requests made for the answer, if a router made them."""
 
