@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Final, Literal
 
 TroubleKind = Literal["full", "locked", "read_only", "damaged", "io_error", "unreachable", "unknown"]
 """What is wrong with a place where something is stored."""
@@ -100,3 +101,15 @@ class StoreUnavailable(Overload):
     def __init__(self, kind: TroubleKind = "unknown", detail: str = "") -> None:
         super().__init__("The server can't look that up at the moment.", retry_after_ms=2_000)
         self.kind, self.detail = kind, detail
+
+
+_VALIDATION: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?$", re.DOTALL)
+
+
+def validation_place(wrong: Exception) -> tuple[str, str]:
+    """Return what a msgspec `ValidationError` says is wrong, and the dotted path of that field; empty: the whole value.
+
+    msgspec gives both in its text alone: "Expected `str`, got `int` - at `$.item_id`".
+    """
+    found = _VALIDATION.match(str(wrong))
+    return (found["what"], found["path"] or "") if found else (str(wrong), "")

@@ -92,7 +92,7 @@ def test_agents_take_what_they_leave_out_from_the_default_one(written: Path) -> 
         """,
     )
     support, french = settings.agents["support"], settings.agents["french"]
-    assert (support.llm, support.voice, support.instructions) == ("ollama/llama3.2", "heart", "Be brief.")
+    assert (support.llm, support.voice, support.instructions) == (("ollama/llama3.2",), "heart", "Be brief.")
     assert (french.voice, french.language) == (None, "fr-FR"), "a voice belongs to the provider it was named for"
     assert settings.origins["agents.support.llm"] == "agents.default"
     assert settings.agent_named("helper") == settings.agent_named("support") == "support"

@@ -41,7 +41,7 @@ def test_its_key_is_enough(tmp_path: Path, spec: str, key_env: str) -> None:
     settings = load(
         overrides={"agents.default.stt": spec}, environ={"HOME": str(tmp_path), key_env: "k-1"}, folder=tmp_path
     )
-    assert settings.agents["default"].stt == spec
+    assert settings.agents["default"].stt == (spec,)
     named = Spec.parse(spec)
     entry = for_stage(named.provider, "stt", settings.connection(named, key="agents.default.stt"))
     assert entry.api_key == "k-1"

@@ -14,7 +14,7 @@ import msgspec
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.keys import Keyring, SigningKey, VerifyingKey
 from voicepipe.auth.scopes import TOKEN_ALLOWED
-from voicepipe.errors import AuthError, ProtocolError, UnknownCredential
+from voicepipe.errors import AuthError, ProtocolError, UnknownCredential, validation_place
 
 PREFIX: Final = "ek_"
 """Browser SDKs refuse any key with another prefix."""
@@ -181,8 +181,8 @@ def _check_mintable(claims: Claims, payload: bytes) -> None:
     try:
         _DECODER.decode(payload)
     except msgspec.ValidationError as wrong:
-        why, _, path = str(wrong).partition(" - at ")
-        raise ProtocolError(why, field=path.strip("`").removeprefix("$.") or None) from None
+        why, path = validation_place(wrong)
+        raise ProtocolError(why, field=path or None) from None
     life_s = claims.expires_at_s - claims.issued_at_s
     if not 0 < life_s <= LIFE_MAX_S or claims.not_before_s >= claims.expires_at_s:
         raise ProtocolError(f"expected a life of 1 to {LIFE_MAX_S} s, got {life_s}", field="expires_after.seconds")

@@ -11,7 +11,7 @@ import msgspec
 from voicepipe.auth.scopes import REALTIME, TURNS
 from voicepipe.cli.options import TokenOptions
 from voicepipe.config import Settings, load
-from voicepipe.errors import ConfigError, ProtocolError
+from voicepipe.errors import ConfigError, ProtocolError, validation_place
 from voicepipe.server.token_issuer import Minted, SecretRequest
 
 SCOPES = (REALTIME, TURNS)
@@ -75,8 +75,8 @@ def secret_request(options: TokenOptions) -> SecretRequest:
     try:
         return msgspec.convert(fields, SecretRequest)
     except msgspec.ValidationError as wrong:
-        why, _, path = str(wrong).partition(" - at ")
-        raise ProtocolError(why, field=path.strip("`").removeprefix("$.")) from None
+        why, path = validation_place(wrong)
+        raise ProtocolError(why, field=path) from None
 
 
 def _session(options: TokenOptions) -> dict[str, Any]:

@@ -46,7 +46,7 @@ LANGUAGE_TAG: Final = Meta(
 """A language tag's shape (BCP 47, RFC 5646): letters, then subtags of letters and digits."""
 
 ONE_OR_MORE: Final = Meta(description="text, or a list of texts", extra={"list": True})
-"""A text, or a list of texts. A list becomes one text with commas: the form used where lists are not possible."""
+"""A list of texts. A text is read as a list too, separated by commas: the form used where lists are not possible."""
 
 SECRET: Final = Meta(extra={"secret": True})
 """A secret: never shown, not even in its own error text."""
@@ -76,8 +76,8 @@ def convert(found: Found, hint: Any, key: str) -> object:
     if found.text and found.value == "" and may_be_unset(hint) and not _marked(rule, "empty"):
         return None
     value = _parts(found.value, plain) if found.text and isinstance(found.value, str) else found.value
-    if _marked(rule, "list") and isinstance(value, list) and all(isinstance(each, str) for each in value):
-        value = ", ".join(value)
+    if _marked(rule, "list") and isinstance(value, str):
+        value = _parts(value, plain)
     try:
         converted = msgspec.convert(value, Annotated[plain, rule] if rule is not None else plain, strict=not found.text)
     except msgspec.ValidationError:
@@ -105,6 +105,13 @@ def displayed(value: object) -> str:
         return "a table"
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def displayed_option(value: object, hint: Any) -> str:
+    """Format an option's value as in the file; a list of one text is written as the text, where both are allowed."""
+    if isinstance(value, tuple):
+        value = value[0] if len(value) == 1 and _marked(_taken_apart(hint)[1], "list") else list(value)
+    return "unset" if value is None else displayed(value)
 
 
 def is_secret(hint: Any) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
-from voicepipe.config.convert import displayed, expected, is_secret
+from voicepipe.config.convert import displayed_option, expected, is_secret
 from voicepipe.config.load import SINGLE, default_of
 from voicepipe.config.settings import AgentSettings, ProviderEntry, Settings
 from voicepipe.config.webhooks import WebhookEntry
@@ -60,7 +60,7 @@ def markdown() -> str:
             if option.name not in meanings:
                 continue  # inherited from the class above, and documented there
             what = "a table" if option.name == "options" else expected(hints[option.name])
-            cells = (f"`{section}.{option.name}`", _default(option), what, meanings[option.name])
+            cells = (f"`{section}.{option.name}`", _default(option, hints[option.name]), what, meanings[option.name])
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -77,16 +77,12 @@ def _rows(options: Any, at: str, settings: Settings) -> Iterator[Row]:
         elif is_secret(hints[option.name]):
             yield Row(key, HIDDEN if value else '""', source)
         else:
-            yield Row(key, _plain(value), source)
+            yield Row(key, displayed_option(value, hints[option.name]), source)
 
 
-def _plain(value: object) -> str:
-    return "unset" if value is None else displayed(list(value)) if isinstance(value, tuple) else displayed(value)
-
-
-def _default(option: Any) -> str:
+def _default(option: Any, hint: Any) -> str:
     value = default_of(option)
-    return "`{}`" if option.name == "options" else "unset" if value is None else f"`{_plain(value)}`"
+    return "`{}`" if option.name == "options" else "unset" if value is None else f"`{displayed_option(value, hint)}`"
 
 
 def _meanings(kind: type) -> dict[str, str]:

@@ -76,24 +76,19 @@ def check_specs(pools: Mapping[str, PoolOptions], check: Callable[[str, str], No
                 check(text, f"pools.{name}.{option}")
 
 
-def pool_named(llm: str) -> str | None:
+def pool_named(llm: tuple[str, ...]) -> str | None:
     """Return the pool that an agent's `llm` names, or None when it names models."""
-    provider, _, name = llm.partition("/")
+    provider, _, name = llm[0].partition("/") if len(llm) == 1 else ("", "", "")
     return name if provider == POOL else None
 
 
-def split_specs(llm: str) -> tuple[str, ...]:
-    """Return the specs that an agent's `llm` names, best first."""
-    return tuple(part.strip() for part in llm.split(",") if part.strip())
-
-
-def specs_of(llm: str, *, key: str) -> tuple[Spec, ...]:
-    """Parse the specs that an agent's `llm` names.
+def specs_of(texts: tuple[str, ...], *, key: str) -> tuple[Spec, ...]:
+    """Parse the specs of a stage.
 
     Raises:
         ConfigError: naming `key`, when there is none, or one is not `provider/model`.
     """
-    return tuple(Spec.parse(text, key=key) for text in split_specs(llm) or ("",))
+    return tuple(Spec.parse(text, key=key) for text in texts or ("",))
 
 
 def _rule(name: str, read: Read, leaves: Leaves) -> Rule:
@@ -118,7 +113,7 @@ def _names(section: str, leaves: Leaves) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path[1] for path in leaves if path[0] == section and len(path) > 1))
 
 
-def resolved(llm: str, pools: Mapping[str, PoolOptions], *, key: str) -> str:
+def resolved(llm: tuple[str, ...], pools: Mapping[str, PoolOptions], *, key: str) -> tuple[str, ...]:
     """Return an agent's `llm` with the pool's models in place of its name.
 
     Raises:
@@ -128,4 +123,4 @@ def resolved(llm: str, pools: Mapping[str, PoolOptions], *, key: str) -> str:
     if name is None:
         return llm
     check_pool(name, pools, key=key)
-    return ", ".join(pools[name].specs)
+    return pools[name].specs

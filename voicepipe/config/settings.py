@@ -162,14 +162,14 @@ class AgentSettings:
     )
     """The system prompt."""
 
-    stt: Annotated[str, ONE_OR_MORE] = "local/moonshine-tiny"
+    stt: Annotated[tuple[str, ...], ONE_OR_MORE] = ("local/moonshine-tiny",)
     """The STT, as `provider/model`; or several, best first: where one breaks, or returns its text later than
     `router.fallback_after_ms`, the next transcribes the utterance again."""
 
-    llm: Annotated[str, ONE_OR_MORE] = "local/smollm2-135m"
+    llm: Annotated[tuple[str, ...], ONE_OR_MORE] = ("local/smollm2-135m",)
     """The LLM, as `provider/model`; or several as fallbacks of one another, best first; or `pool/NAME`."""
 
-    tts: Annotated[str, ONE_OR_MORE] = "local/hibari"
+    tts: Annotated[tuple[str, ...], ONE_OR_MORE] = ("local/hibari",)
     """The TTS, as `provider/model`; or several, best first, for which `router.policy`, `fallback_after_ms` and
     `attempt_timeout_ms` apply too: where one breaks, another goes on with the next word."""
 

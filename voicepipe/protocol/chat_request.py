@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from voicepipe.errors import ProtocolError
+from voicepipe.errors import ProtocolError, validation_place
 from voicepipe.protocol.chat_messages import (
     MOST_CALLS,
     MOST_MESSAGES,
@@ -187,8 +187,7 @@ def json_refusal(wrong: Exception) -> ProtocolError:
     """Return the error for a body that msgspec could not decode."""
     if not isinstance(wrong, msgspec.ValidationError):
         return ProtocolError("Expected a JSON object as the body.", code="invalid_json")
-    why, _, path = str(wrong).partition(" - at ")
-    path = path.strip("`").removeprefix("$").removeprefix(".")
+    why, path = validation_place(wrong)
     for pattern, code in _CODES:
         if found := pattern.match(why):
             return ProtocolError(f"{why}.", field=".".join(filter(None, (path, found[1]))) or None, code=code)

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pybase64
 
-from voicepipe.errors import ProtocolError
+from voicepipe.errors import ProtocolError, validation_place
 from voicepipe.protocol import binary
 from voicepipe.protocol.extensions import Extensions, Playback
 from voicepipe.protocol.items import Find, found_nothing, read_item
@@ -300,7 +300,6 @@ def _refuse_answers(config: SessionConfig) -> None:
 
 # --- unreadable messages ----------------------------------------------------------------------
 
-_WHERE: Final = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 _MISSING: Final = re.compile(r"missing required field `(?P<name>\w+)`")
 
 
@@ -309,13 +308,12 @@ def _unreadable(raw: str | bytes, why: Exception) -> Unreadable:
     event_id = _echoable(salvaged.get("event_id"))
     if not isinstance(why, msgspec.ValidationError):
         return Unreadable(event_id, "invalid_event", f"expected a JSON object in UTF-8, got {_reason(why)}")
-    return _invalid(event_id, str(why), displayed(salvaged["type"]) if "type" in salvaged else "another")
+    return _invalid(event_id, why, displayed(salvaged["type"]) if "type" in salvaged else "another")
 
 
-def _invalid(event_id: str | None, why: str, kind: str) -> Unreadable:
+def _invalid(event_id: str | None, why: Exception, kind: str) -> Unreadable:
     """Return the decoder's message ("Expected `str`, got `int` - at `$.item_id`") as code, field and message."""
-    found = _WHERE.match(why)
-    what, path = (found["what"], (found["path"] or "").lstrip(".")) if found else (why, "")
+    what, path = validation_place(why)
     if path == "type":
         return Unreadable(event_id, "invalid_value", f"type: expected a client event's, got {kind}", "type")
     if lacking := _MISSING.search(what):

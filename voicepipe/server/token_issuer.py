@@ -15,7 +15,7 @@ from voicepipe.auth.scopes import TOKEN_DEFAULT
 from voicepipe.auth.tokens import AUDIENCE, ISSUER, fits_inline, mint, new_token_id
 from voicepipe.clock import unix_s
 from voicepipe.cluster.port import Cluster
-from voicepipe.errors import ProtocolError
+from voicepipe.errors import ProtocolError, validation_place
 from voicepipe.protocol.field_locks import check_locks
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.server.lookup_threads import LookupThreads
@@ -180,7 +180,7 @@ def read_json(body: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as wrong:
-        why, _, path = str(wrong).partition(" - at ")
-        raise ProtocolError(why, field=path.strip("`").removeprefix("$.") or None) from None
+        why, path = validation_place(wrong)
+        raise ProtocolError(why, field=path or None) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ProtocolError("Expected a JSON object as the body, or no body.", code="invalid_json") from None

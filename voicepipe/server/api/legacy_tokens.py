@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from voicepipe.errors import ProtocolError
+from voicepipe.errors import ProtocolError, validation_place
 from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.session_types import SessionKind
 from voicepipe.protocol.session_update import is_published, published
@@ -68,6 +68,5 @@ def _life(given: dict[str, Any]) -> ExpiresAfter:
             {"seconds": LIFE_S, **requested} if isinstance(requested, dict) else requested, ExpiresAfter
         )
     except msgspec.ValidationError as wrong:
-        why, _, path = str(wrong).partition(" - at ")
-        field = f"client_secret.expires_after{path.strip('`').removeprefix('$')}"
-        raise ProtocolError(why, field=field) from None
+        why, path = validation_place(wrong)
+        raise ProtocolError(why, field=".".join(filter(None, ("client_secret.expires_after", path)))) from None
