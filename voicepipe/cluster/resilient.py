@@ -7,11 +7,11 @@ stay in force while the store is away. What only the store knows is decided by `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from voicepipe.auth.claims import Claims
 from voicepipe.clock import unix_s
@@ -21,10 +21,9 @@ from voicepipe.cluster.local_slots import HeldSlots, LocalSlots
 from voicepipe.cluster.port import Cluster, Tally, Unavailable, check_config
 from voicepipe.cluster.revocation import Revocation
 from voicepipe.cluster.revoked import Revoked
-from voicepipe.errors import ConfigError, Overload, StoreUnavailable, TroubleKind
+from voicepipe.cluster.store_calls import StoreCalls
+from voicepipe.errors import ConfigError, Overload, StoreUnavailable
 from voicepipe.storage import StorageHealth
-
-T = TypeVar("T")
 
 MAX_REVOKED: Final = 100_000
 """Limit of revocations in this process's copy, about 30 MB."""
@@ -58,26 +57,6 @@ class ResilientOptions:
             raise ConfigError(f"store: expected times above 0 ms, got {self}")
 
 
-@dataclass(slots=True)
-class _Side:
-    """Reads or writes: with a full disk, reads still work."""
-
-    away: bool = False
-
-
-@dataclass(slots=True)
-class _Outcome:
-    """The result of a request to the store; a task that raises would end its task group."""
-
-    value: Any = None
-    error: Exception | None = None
-
-    def or_raise(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self.value
-
-
 @asynccontextmanager
 async def open_resilient(
     store: Cluster, health: StorageHealth, options: ResilientOptions | None = None
@@ -85,7 +64,8 @@ async def open_resilient(
     """Wrap `store` for the duration of the block; leaving writes what the store does not have yet."""
     failure: Exception | None = None
     async with asyncio.TaskGroup() as group:
-        cluster = Resilient(store, health, options or ResilientOptions(), group)
+        options = options or ResilientOptions()
+        cluster = Resilient(store, health, options, StoreCalls(group, health, options.answer_ms))
         tasks = [group.create_task(work, name="store-standby") for work in (cluster.watch(), cluster.bring_back())]
         try:
             yield cluster
@@ -110,16 +90,12 @@ class Resilient:
     _store: Cluster
     _health: StorageHealth
     _options: ResilientOptions
-    _group: asyncio.TaskGroup
-    _reads: _Side = field(default_factory=_Side)
-    _writes: _Side = field(default_factory=_Side)
+    _calls: StoreCalls
     _revoked: Revoked = field(default_factory=lambda: Revoked(MAX_REVOKED))
-    _unwritten: dict[Revocation, None] = field(default_factory=dict)  # bounded by MOST_UNTOLD
+    _unwritten: dict[Revocation, None] = field(default_factory=dict)  # bounded by MAX_UNWRITTEN
     _counts: LocalCounts = field(default_factory=LocalCounts)
     _configs: LocalConfigs = field(default_factory=LocalConfigs)
     _slots: LocalSlots = field(default_factory=LocalSlots)
-    _late: set[asyncio.Task[_Outcome]] = field(default_factory=set)  # bounded: those in progress when the store hung
-    _trouble: asyncio.Event = field(default_factory=asyncio.Event)
 
     # --- unwritten state ----------------------------------------------------------------------
 
@@ -143,7 +119,7 @@ class Resilient:
         self._revoked.add(revocation, now_s)
         written = partial(self._drop_unwritten, revocation)
         try:
-            await self._request(self._writes, self._store.revoke(revocation, now_s=now_s), written)
+            await self._calls.request(self._calls.writes, self._store.revoke(revocation, now_s=now_s), written)
         except StoreUnavailable:
             self._owe()
             return False
@@ -155,7 +131,7 @@ class Resilient:
         if self._revoked.covers(claims):
             return True
         try:
-            return await self._request(self._reads, self._store.is_revoked(claims))
+            return await self._calls.request(self._calls.reads, self._store.is_revoked(claims))
         except StoreUnavailable:
             self._only_if_admitted()
             return False
@@ -171,7 +147,7 @@ class Resilient:
         if not self._configs.owe(config):
             raise StoreUnavailable("unknown", "no room for another session config")
         try:
-            await self._request(self._writes, self._give(config, now_s), partial(self._given, config))
+            await self._calls.request(self._calls.writes, self._give(config, now_s), partial(self._given, config))
         except StoreUnavailable:
             self._owe()
         else:
@@ -183,7 +159,9 @@ class Resilient:
         if known is not None:
             return known.session
         try:
-            return await self._request(self._reads, self._store.config(config_id, project=project, now_s=now_s))
+            return await self._calls.request(
+                self._calls.reads, self._store.config(config_id, project=project, now_s=now_s)
+            )
         except StoreUnavailable:
             self._only_if_admitted()
             return NO_CONFIG
@@ -193,16 +171,13 @@ class Resilient:
 
         A cancelled count has still been counted.
         """
-        call = self._start(self._count(name, amount, limit, until_s, now_s))
-        await asyncio.wait({call})
-        tally: Tally = call.result().or_raise()
-        return tally
+        return await self._calls.finish(self._count(name, amount, limit, until_s, now_s))
 
     async def _count(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> Tally:
         request = self._store.count(name, amount, limit=limit, until_s=until_s, now_s=now_s)
-        side = self._writes if amount else self._reads
+        side = self._calls.writes if amount else self._calls.reads
         try:
-            tally = await self._request(side, request, partial(self._counted_late, name, amount))
+            tally = await self._calls.request(side, request, partial(self._counted_late, name, amount))
         except StoreUnavailable:
             tally = await self._count_here(name, amount, limit, until_s, now_s)
             self._owe()
@@ -216,7 +191,7 @@ class Resilient:
         """As in the port; while the store is away, only this process's slots count."""
         request = self._store.take_slots(holder, pools, owner=owner, until_s=until_s, now_s=now_s)
         try:
-            full = await self._request(self._writes, request, lambda _: self._taken_late(holder))
+            full = await self._calls.request(self._calls.writes, request, lambda _: self._taken_late(holder))
         except StoreUnavailable:
             full = self._slots.full_pool(holder, pools, now_s)
             self._owe()
@@ -238,7 +213,7 @@ class Resilient:
         """As in the port; slots are reported to a store that is away when it is back."""
         self._slots.renew(owner, until_s, now_s)
         try:
-            await self._request(self._writes, self._store.renew_slots(owner, until_s=until_s, now_s=now_s))
+            await self._calls.request(self._calls.writes, self._store.renew_slots(owner, until_s=until_s, now_s=now_s))
         except StoreUnavailable:
             self._owe()
 
@@ -246,7 +221,9 @@ class Resilient:
         """As in the port."""
         self._slots.give_back(holder)
         try:
-            await self._request(self._writes, self._store.give_back_slots(holder), partial(self._drop_slots, holder))
+            await self._calls.request(
+                self._calls.writes, self._store.give_back_slots(holder), partial(self._drop_slots, holder)
+            )
         except StoreUnavailable:
             self._owe()
         else:
@@ -255,57 +232,13 @@ class Resilient:
     async def slots_taken(self, pool: str, *, now_s: int) -> int:
         """As in the port; while the store is away, those of this process."""
         try:
-            return await self._request(self._reads, self._store.slots_taken(pool, now_s=now_s))
+            return await self._calls.request(self._calls.reads, self._store.slots_taken(pool, now_s=now_s))
         except StoreUnavailable:
             return self._slots.taken(pool, now_s)
 
-    # --- requests to the store ----------------------------------------------------------------
-
-    async def _request(
-        self, side: _Side, request: Coroutine[Any, Any, T], late: Callable[[T], object] | None = None
-    ) -> T:
-        """Return the store's answer within `answer_ms`. `late` gets an answer that comes later: its effect stands.
-
-        Raises:
-            StoreUnavailable: the store is away, has failed, or hangs.
-        """
-        if side.away:
-            request.close()
-            raise StoreUnavailable()
-        call = self._start(request)
-        done, _ = await asyncio.wait({call}, timeout=self._options.answer_ms / 1_000)
-        if not done:
-            if late is not None:
-                call.add_done_callback(partial(_deliver, late))
-            self._reads.away = self._writes.away = True
-            self._fail(side, "unreachable", f"no answer within {self._options.answer_ms} ms")
-            raise StoreUnavailable()
-        value: T = self._judged(side, call.result())
-        return value
-
-    def _start(self, request: Coroutine[Any, Any, Any]) -> asyncio.Task[_Outcome]:
-        """Start a request in its own task: cancelling the waiting task does not cancel it, since its effect would be
-        unknown.
-        """
-        call = self._group.create_task(_outcome(request), name="store-call")
-        self._late.add(call)
-        call.add_done_callback(self._late.discard)
-        return call
-
-    def _judged(self, side: _Side, outcome: _Outcome) -> Any:
-        if isinstance(outcome.error, Overload):
-            self._fail(side, *_why(outcome.error))
-            raise StoreUnavailable()
-        return outcome.or_raise()
-
-    def _fail(self, side: _Side, kind: TroubleKind, detail: str) -> None:
-        side.away = True
-        self._health.failed("shared", kind, detail)
-        self._trouble.set()
-
     def _owe(self) -> None:
         """Wake the task that writes to the store."""
-        self._trouble.set()
+        self._calls.trouble.set()
 
     def _only_if_admitted(self) -> None:
         if self._options.unavailable == "refuse":
@@ -317,7 +250,7 @@ class Resilient:
         if amount:  # with a full disk, reads still work
             try:
                 request = self._store.count(name, 0, limit=None, until_s=until_s, now_s=now_s)
-                self._counts.note(name, (await self._request(self._reads, request)).total, until_s)
+                self._counts.note(name, (await self._calls.request(self._calls.reads, request)).total, until_s)
             except StoreUnavailable:
                 pass
         if not self._counts.knows(name) and (not amount or limit is not None):
@@ -340,14 +273,14 @@ class Resilient:
                     if revocation.until_s > now_s and not self._revoked.knows(revocation):
                         self._revoked.add(revocation, now_s)
             except Overload as gone:
-                self._fail(self._reads, *_why(gone))
+                self._calls.failed(self._calls.reads, gone)
             await asyncio.sleep(self._options.first_pause_ms / 1_000)
 
     async def bring_back(self) -> None:
         """Retry a store that is away until it is back, and write what it has missed; until cancelled."""
         pause_ms = self._options.first_pause_ms
         while True:
-            await self._trouble.wait()
+            await self._calls.trouble.wait()
             await asyncio.sleep(pause_ms / 1_000)
             if await self._write_all():
                 pause_ms = self._options.first_pause_ms
@@ -365,32 +298,29 @@ class Resilient:
         left = self._counts.n_owed + self._configs.n_owed + len(self._unwritten)
         if left:
             self._health.lost("shared", left, "counts, revocations and session configs that no other process knows")
-        for call in tuple(self._late):
-            call.cancel()
+        self._calls.cancel()
 
     async def _write_all(self) -> bool:
         """Return whether the store now has everything, and is readable and writable. No request waits for this."""
-        if self._late:  # their results are not known yet
-            await asyncio.wait(tuple(self._late))
-        self._trouble.clear()
+        await self._calls.wait_for_late()
+        self._calls.trouble.clear()
         try:
             await self._write_owed()
         except Overload as gone:
-            self._fail(self._writes, *_why(gone))
+            self._calls.failed(self._calls.writes, gone)
             return False
-        self._reads.away = self._writes.away = False
-        self._health.worked("shared")
+        self._calls.worked()
         return True
 
     async def _write_owed(self) -> None:
         now_s, store = unix_s(), self._store
-        await self._write(store.slots_taken(PROBE, now_s=now_s))
-        self._reads.away = False
-        await self._write(store.count(PROBE, 1, limit=None, until_s=now_s + 60, now_s=now_s))
+        await self._calls.finish(store.slots_taken(PROBE, now_s=now_s))
+        self._calls.reads.away = False
+        await self._calls.finish(store.count(PROBE, 1, limit=None, until_s=now_s + 60, now_s=now_s))
         for holder, held in self._slots.held():
             await self._write_slots(holder, held)
         for holder in self._slots.given_back():
-            await self._write(store.give_back_slots(holder), partial(self._drop_slots, holder))
+            await self._calls.finish(store.give_back_slots(holder), partial(self._drop_slots, holder))
         # Counts come last, and without a pause after the last one: from then on the store is used again.
         while self._counts.n_owed or self._configs.n_owed or self._unwritten:
             await self._write_one(unix_s())
@@ -400,31 +330,23 @@ class Resilient:
         now_s, room = unix_s(), dict.fromkeys(held.pools, 1_000_000_000)
         until_s = now_s + held.lease_s
         if self._slots.holds(holder):
-            await self._write(self._store.take_slots(holder, room, owner=held.owner, until_s=until_s, now_s=now_s))
+            await self._calls.finish(
+                self._store.take_slots(holder, room, owner=held.owner, until_s=until_s, now_s=now_s)
+            )
             self._taken_late(holder)  # if its session has ended meanwhile
 
     async def _write_one(self, now_s: int) -> None:
         for revocation in tuple(self._unwritten)[:1]:
             written = partial(self._drop_unwritten, revocation)
-            await self._write(self._store.revoke(revocation, now_s=now_s), written)
+            await self._calls.finish(self._store.revoke(revocation, now_s=now_s), written)
         config = self._configs.next_owed(now_s)
         if config is not None:
-            await self._write(self._give(config, now_s), partial(self._given, config))
+            await self._calls.finish(self._give(config, now_s), partial(self._given, config))
         owed = self._counts.next_owed(now_s)
         if owed is not None:
             name, amount, until_s = owed
             request = self._store.count(name, amount, limit=None, until_s=until_s, now_s=now_s)
-            await self._write(request, lambda tally: self._counts.settle(name, amount, tally.total))
-
-    async def _write(self, request: Coroutine[Any, Any, T], then: Callable[[T], object] | None = None) -> None:
-        """Wait until the store has done the request. `then` gets the answer, also when this task is cancelled
-        meanwhile.
-        """
-        call = self._start(request)
-        if then is not None:
-            call.add_done_callback(partial(_deliver, then))
-        await asyncio.wait({call})
-        call.result().or_raise()
+            await self._calls.finish(request, lambda tally: self._counts.settle(name, amount, tally.total))
 
     def _drop_slots(self, holder: str, _: object = None) -> None:
         if not self._slots.holds(holder):
@@ -441,19 +363,3 @@ class Resilient:
     def _given(self, config: LocalConfig, _: object = None) -> None:
         self._configs.drop_owed(config.id)
         self._configs.note(config)
-
-
-async def _outcome(request: Coroutine[Any, Any, Any]) -> _Outcome:
-    try:
-        return _Outcome(await request)
-    except Exception as error:
-        return _Outcome(error=error)
-
-
-def _deliver(then: Callable[[Any], object], call: asyncio.Task[_Outcome]) -> None:
-    if not call.cancelled() and call.result().error is None:
-        then(call.result().value)
-
-
-def _why(gone: Overload) -> tuple[TroubleKind, str]:
-    return (gone.kind, gone.detail) if isinstance(gone, StoreUnavailable) else ("unknown", gone.why)
