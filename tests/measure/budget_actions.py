@@ -17,10 +17,9 @@ import numpy as np
 
 from tests.measure.budget_actions_world import Draw, Setup, Stage
 from voicepipe.bench.simulate_world import WorldOptions, draw_world
-from voicepipe.turn.budget_action_settings import BudgetActionSettings
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import TurnRecord
-from voicepipe.turn.settings import CoreSettings
+from voicepipe.turn.settings import BudgetActionSettings, CoreSettings
 
 LIMIT_MS: Final = 1_000
 LATE_MS: Final = 1_500

@@ -10,9 +10,9 @@ from voicepipe.errors import ConfigError
 from voicepipe.testing.core_driver import names
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import notifications as a
-from voicepipe.turn.budget_action_settings import BudgetActionSettings
 from voicepipe.turn.commands import Command, OpenGate, SayFiller, ShortenClause, StartReply, StopReply
 from voicepipe.turn.conversation import Message
+from voicepipe.turn.settings import BudgetActionSettings
 
 FILLER, APOLOGY = "One moment.", "Sorry, I can't answer right now."
 PHRASES = BudgetActionSettings(filler=FILLER, apology=APOLOGY)

@@ -8,10 +8,10 @@ import pytest
 
 from voicepipe.testing.scenario import Role, Scenario
 from voicepipe.turn import events as e
-from voicepipe.turn.budget_action_settings import BudgetActionSettings
 from voicepipe.turn.cost import OPEN_TURNS, CostTracker
 from voicepipe.turn.pricing import Price, PriceList
 from voicepipe.turn.record.values import ModelAttempt, TurnRecord
+from voicepipe.turn.settings import BudgetActionSettings
 from voicepipe.turn.turn import Turn
 
 PRICES = PriceList(

@@ -15,10 +15,9 @@ from voicepipe.testing.core_driver import CoreDriver
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
-from voicepipe.turn.budget_action_settings import BudgetActionSettings
 from voicepipe.turn.context import Due, Timer
 from voicepipe.turn.conversation import InputText, Message
-from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
+from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, Deadlines, ReplySettings, TurnSettings
 from voicepipe.turn.states import Agent, User
 
 CLAUSE = "One two three four five."

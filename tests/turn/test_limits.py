@@ -9,9 +9,8 @@ import pytest
 from voicepipe.errors import ConfigError
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn.apology import WORDS, phrases_of, words_for
-from voicepipe.turn.budget_action_settings import BudgetActionSettings
 from voicepipe.turn.conversation_limits import ConversationLimits
-from voicepipe.turn.settings import SpeculationLimits
+from voicepipe.turn.settings import BudgetActionSettings, SpeculationLimits
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
 from voicepipe.config.convert import Found, convert, displayed
-from voicepipe.config.key_files import key_in
 from voicepipe.config.routing import POOL, check_specs, pool_named, read_routing, resolved
 from voicepipe.config.settings import (
     DEFAULT_AGENT,
@@ -25,7 +24,7 @@ from voicepipe.config.settings import (
     Settings,
     TelemetrySettings,
 )
-from voicepipe.config.sources import SECTIONS, KeyPath, Leaves, gather
+from voicepipe.config.sources import SECTIONS, KeyPath, Leaves, gather, key_in
 from voicepipe.config.webhooks import WebhookEntry, with_secret
 from voicepipe.errors import ConfigError
 from voicepipe.ports.limits import ProviderLimits

@@ -39,6 +39,10 @@ NAMED = ("providers", "agents", "pools", "rules", "experiments", "webhooks")
 PREFIX = "VOICEPIPE_"
 FILE_NAME = "voicepipe.toml"
 
+KEY_FILE_SUFFIX = "_FILE"
+"""`GROQ_API_KEY_FILE=/run/secrets/groq`: the way containers and systemd pass secrets, so that no environment readable
+by other processes contains them."""
+
 
 def gather(config: str | None, overrides: Mapping[str, object], environ: Mapping[str, str], folder: Path) -> Leaves:
     """Collect all values; the command line overrides the environment, which overrides the file.
@@ -127,3 +131,22 @@ def _flat(tree: Mapping[str, object], above: KeyPath) -> Iterator[tuple[KeyPath,
             yield from _flat(value, (*above, key))
         else:
             yield (*above, key), value
+
+
+def key_in(environ: Mapping[str, str], name: str) -> str:
+    """Return the key in this variable, or else in the file that `name` with `_FILE` names; empty: neither is set.
+
+    Raises:
+        ConfigError: the file can't be read, or is empty.
+    """
+    if environ.get(name) or not (path := environ.get(name + KEY_FILE_SUFFIX)):
+        return environ.get(name, "")
+    try:
+        key = Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigError(
+            f"${name}{KEY_FILE_SUFFIX}: expected a file that can be read, got {path!r}: {problem}"
+        ) from problem
+    if not key:
+        raise ConfigError(f"${name}{KEY_FILE_SUFFIX}: expected a file that holds a key, got {path!r}, which is empty")
+    return key

@@ -28,9 +28,8 @@ from voicepipe.server.gateway.chat import chat_completions
 from voicepipe.server.gateway.models import list_models, one_model
 from voicepipe.server.gateway.speech import speech
 from voicepipe.server.gateway.transcriptions import transcriptions
-from voicepipe.server.headers import add_headers, answer_preflight
+from voicepipe.server.headers import add_headers, add_trace_header, answer_preflight, read_trace
 from voicepipe.server.realtime import realtime
-from voicepipe.server.trace_context import add_trace_header, read_trace
 from voicepipe.server.websocket_auth_errors import websocket_auth_errors
 
 REALTIME_PATHS: Final = ("/v1/realtime", "/openai/v1/realtime", "/openai/realtime", "/api/v1/realtime/session")

@@ -1,4 +1,4 @@
-"""Headers of every response beside its content: what browsers may do with it."""
+"""Headers of every request and response beside its content: its trace, and what browsers may do with it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from aiohttp import web
 
 from voicepipe.server.context import CONTEXT
 from voicepipe.server.errors import refusal
+from voicepipe.telemetry.tracing.port import OUTGOING, REQUEST_TRACE, TraceContext
 
 ALWAYS: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -70,3 +71,17 @@ async def answer_preflight(request: web.Request, handler: Handler) -> web.Stream
     if _NAMES.fullmatch(requested_headers):
         headers["Access-Control-Allow-Headers"] = requested_headers
     return web.Response(status=204, headers=headers)
+
+
+@web.middleware
+async def read_trace(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Read the request's trace from its headers. Requests of one connection share a task: each starts a new context."""
+    REQUEST_TRACE.set(TraceContext.of(request.headers.get("traceparent", ""), request.headers.get("tracestate", "")))
+    OUTGOING.set("")
+    return await handler(request)
+
+
+async def add_trace_header(request: web.Request, answer: web.StreamResponse) -> None:
+    """Return the span in the answer's header, a WebSocket's too (W3C Trace Context level 2, `traceresponse`)."""
+    if OUTGOING.get():
+        answer.headers["traceresponse"] = OUTGOING.get()

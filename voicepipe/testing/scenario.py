@@ -8,7 +8,6 @@ from typing import Any, Literal
 from voicepipe.testing.core_driver import CoreDriver
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
-from voicepipe.turn.budget_action_settings import BudgetActionSettings
 from voicepipe.turn.commands import BeginUtterance, Command, Duck, FlushTranscript, OpenGate, StartReply
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.conversation_limits import ConversationLimits
@@ -16,7 +15,14 @@ from voicepipe.turn.endpointing.strategies import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.pricing import PriceList
 from voicepipe.turn.record.values import ModelAttempt
-from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, SpeculationLimits, TurnSettings
+from voicepipe.turn.settings import (
+    BudgetActionSettings,
+    CoreSettings,
+    Deadlines,
+    ReplySettings,
+    SpeculationLimits,
+    TurnSettings,
+)
 
 STEP_MS = 50
 """Time before each event, unless the test sets more."""

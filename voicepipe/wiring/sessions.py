@@ -25,11 +25,10 @@ from voicepipe.telemetry.journal.writer import JournalWriter
 from voicepipe.telemetry.live_feed import Feed
 from voicepipe.telemetry.log import log_overrun, log_strategy_failure, log_stuck
 from voicepipe.telemetry.record_writer import RecordWriter
-from voicepipe.turn.budget_action_settings import BudgetActionSettings
 from voicepipe.turn.commands import NoteOverrun, NoteStrategyFailure, NoteStuck
 from voicepipe.turn.notifications import ActionTaken, Notification, StageJudged, TurnMarked
 from voicepipe.turn.record.values import TurnRecord
-from voicepipe.turn.settings import CoreSettings, SpeculationLimits
+from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, SpeculationLimits
 from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.stages import Stages
 
