@@ -100,8 +100,8 @@ class UsageLimits:
 
     def _used_up(self) -> AuthError:
         return AuthError(
-            f"This client secret has started the {self._limits.max_sessions} sessions that it is good for. Let your "
-            "backend mint another one.",
+            f"This client secret has started all of its {self._limits.max_sessions} sessions. Let your backend mint "
+            "another one.",
             code="token_used_up",
         )
 

@@ -207,7 +207,9 @@ class LiveSessions:
         if self.closing:
             raise Overload("The server is stopping.", retry_after_ms=FULL_WAIT_MS)
         if len(self._sessions) >= self.max_sessions:
-            raise Overload(f"All {self.max_sessions} sessions of this server are taken.", retry_after_ms=FULL_WAIT_MS)
+            raise Overload(
+                f"Too many sessions on this server (limit {self.max_sessions}).", retry_after_ms=FULL_WAIT_MS
+            )
 
 
 def iso(unix_ms: int) -> str:
