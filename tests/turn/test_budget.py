@@ -182,6 +182,13 @@ def test_each_stage_has_a_limit_an_owner_and_a_setting(stage: str, owner: str, s
     assert judge(spaced(*over), limits, OWNERS, audible=True).breach == Breach(stage, 1, owner, depends_on_for(setting))
 
 
+def test_a_client_that_plays_late_is_to_blame() -> None:
+    """By its own report: no setting of the server makes it play sooner."""
+    limits, owners = BudgetLimits(), {**OWNERS, "playback": "client"}
+    judged = judge(spaced(50, 100, 50, 50, 10, limits.playback_ms + 200), limits, owners, audible=True)
+    assert judged.breach == Breach("playback", 200, "client", "client_playback")
+
+
 def test_the_first_stage_over_its_limit_is_the_breach() -> None:
     """Later ones may only have suffered from it."""
     judged = judge(spaced(100, 900, 300, 10, 1, 20), BudgetLimits(), OWNERS, audible=True)

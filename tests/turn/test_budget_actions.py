@@ -12,7 +12,8 @@ from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import Command, OpenGate, SayFiller, ShortenClause, StartReply, StopReply
 from voicepipe.turn.conversation import Message
-from voicepipe.turn.settings import BudgetActionSettings
+from voicepipe.turn.projection import LEGS, UsualTimes
+from voicepipe.turn.settings import BudgetActionSettings, BudgetLimits
 
 FILLER, APOLOGY = "One moment.", "Sorry, I can't answer right now."
 PHRASES = BudgetActionSettings(filler=FILLER, apology=APOLOGY)
@@ -319,6 +320,25 @@ def test_no_filler_when_the_answer_is_nearly_there() -> None:
     scenario.token("Well the")
     scenario.clause("Well the")
     assert commands_of(SayFiller, scenario.passes(100)) == []
+
+
+def test_an_answer_that_stops_coming_is_bridged_after_all() -> None:
+    """It was late and expected in a moment, so there was no filler; then the model sent nothing more."""
+    scenario = Scenario(budget_actions=BudgetActionSettings(filler=FILLER, filler_over_ms=500))
+    an_answered_turn(scenario)
+    scenario.says()
+    scenario.has_ready(FILLER)
+    assert commands_of(SayFiller, scenario.model_requested()) == []
+    got = scenario.passes(800) + scenario.is_silent(1_500)
+    assert len(commands_of(SayFiller, got)) == 1
+
+
+def test_a_stage_without_marks_keeps_its_usual_time() -> None:
+    """A reply that lacks a mark says nothing of the stages on both sides of it."""
+    usual = UsualTimes(BudgetLimits())
+    before_ms = [usual.usual_ms(stage) for stage, _, _ in LEGS]
+    usual.note({"llm_requested": 0, "first_delta": 90, "first_sound": 400})
+    assert [usual.usual_ms(stage) for stage, _, _ in LEGS] == [90, *before_ms[1:]]
 
 
 def test_never_two_turns_running() -> None:

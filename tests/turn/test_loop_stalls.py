@@ -165,6 +165,22 @@ def test_a_turn_that_came_to_no_end_is_judged_too() -> None:
     assert problems(record) == []
 
 
+def test_a_stall_after_a_turn_is_not_on_its_record() -> None:
+    """A client's late report renews the record of a turn that is over, and not with what was stalled since."""
+    records = []
+    for stalled_ms in (0, 4_900):
+        scenario = Scenario()
+        scenario.says()
+        scenario.answers()
+        scenario.passes(5_000)
+        scenario.loop_stalled(stalled_ms)
+        scenario.reports(500, input_ms=4_000)
+        records.append(scenario.driver.records["turn_s_0001"])
+    unstalled, stalled = records
+    assert stalled.latency_source == "reported"
+    assert stalled == unstalled
+
+
 def test_longest_stalls_are_retained() -> None:
     """A record stays small on a machine that is always late."""
     stalls = [(5_100 + 10 * i, 5_500 + i) for i in range(30)]

@@ -332,6 +332,35 @@ def test_a_commit_is_the_client_s_word() -> None:
     assert len(scenario.said(a.AudioCommitted)) == 2
 
 
+def test_a_pause_that_is_reported_again_requests_no_other_transcript() -> None:
+    scenario = talking()
+    scenario.speaks(0)
+    assert names(scenario.pauses()) == ["FlushTranscript"]
+    assert names(scenario.pauses()) == []
+
+
+def test_transcripts_of_one_overlap_are_bounded() -> None:
+    """Its second pause costs no transcript; its end does, since the words of all of it are judged."""
+    scenario = talking(max_flushes=1)
+    scenario.speaks(0)
+    assert "FlushTranscript" in names(scenario.pauses())
+    scenario.speaks(0)
+    assert "FlushTranscript" not in names(scenario.pauses())
+    assert "FlushTranscript" in names(scenario.stops())
+
+
+def test_nothing_is_ducked_while_only_the_next_answer_is_generated() -> None:
+    """The overlap outlasts the answer: it goes on when that was played, and the next one is not audible yet."""
+    scenario = talking(duration_ms=3_000)
+    scenario.speaks(0)
+    scenario.pauses()
+    scenario.creates()
+    scenario.passes(2_000)
+    assert scenario.driver.agent_state() is Agent.PREPARING
+    assert not any(isinstance(order, Duck) for order in scenario.speaks(0))
+    assert kinds(scenario).count("ducked") == 1
+
+
 # --- the agent's own voice ------------------------------------------------------------------------
 
 
@@ -387,6 +416,22 @@ def test_echo_outlasts_the_agent() -> None:
     scenario.passes(3_000)
     assert len(scenario.said(a.InputSpeechStarted)) == 1
     assert len(scenario.started()) == 1
+    assert not scenario.driver.core.context.timers.due
+
+
+def test_echo_that_pauses_ends_with_the_agent() -> None:
+    """No verdict has fallen when the agent falls silent: the echo is no turn."""
+    scenario = Scenario(ducks=True, deadlines=Deadlines(interruption_ms=5_000))
+    scenario.says()
+    scenario.answers()
+    scenario.speaks(0)
+    scenario.goes_on(300, echoes=True)
+    scenario.pauses()
+    assert scenario.driver.agent_state() is Agent.DUCKED
+    scenario.passes(2_000)
+    assert (scenario.driver.user_state(), scenario.driver.agent_state()) == (User.QUIET, Agent.IDLE)
+    assert kinds(scenario) == ["ducked"]
+    assert scenario.outcomes() == [("completed", "")]
     assert not scenario.driver.core.context.timers.due
 
 

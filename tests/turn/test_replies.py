@@ -402,3 +402,48 @@ def test_tokens_are_sent_with_the_response() -> None:
     (ended,) = scenario.said(a.ResponseEnded)
     assert (ended.input_tokens, ended.output_tokens, ended.cached_tokens) == (120, 24, 96)
     assert scenario.driver.records["turn_s_0001"].tokens.cached == 96
+
+
+# --- the settings or the transcript change while a turn is answered -------------------------------
+
+
+def test_other_words_stop_an_answer_that_is_no_longer_to_be_given() -> None:
+    """Automatic replies are off by then: the turn waits for the client's request."""
+    scenario = Scenario()
+    scenario.says()
+    scenario.changes(create_response=False)
+    assert scenario.ended() == []
+    scenario.transcribes("Something else entirely")
+    assert scenario.ended() == [("cancelled", "turn_detected")]
+    assert scenario.driver.agent_state() is Agent.IDLE
+    scenario.creates()
+    assert [(order.turn, order.revision) for order in scenario.started()] == [(1, 0), (1, 1)]
+
+
+def test_a_turn_that_waits_is_left_open_once_replies_are_off() -> None:
+    """It waited for the end of a reply that the user may not interrupt."""
+    scenario = Scenario(interrupt_response=False)
+    scenario.says()
+    scenario.begins_to_answer()
+    scenario.says("And in Rome?")
+    scenario.changes(create_response=False)
+    scenario.model_done()
+    scenario.voice_done()
+    scenario.passes(5_000)
+    assert [order.turn for order in scenario.started()] == [1]
+    scenario.creates()
+    assert [order.turn for order in scenario.started()] == [1, 2]
+
+
+def test_a_requested_reply_to_lost_words_fails() -> None:
+    """There is nothing to send to the LLM."""
+    scenario = Scenario(create_response=False)
+    scenario.speaks()
+    scenario.pauses()
+    scenario.stt_fails()
+    scenario.stops()
+    assert scenario.outcomes() == []
+    scenario.creates()
+    assert scenario.started() == []
+    assert scenario.ended() == [("failed", "stt_failed")]
+    assert scenario.outcomes() == [("failed", "stt: fake/stt: broke")]

@@ -167,3 +167,25 @@ def test_stt_change_in_silence_is_not_recorded() -> None:
     scenario.passes(5_000)
     record = scenario.driver.records["turn_s_0001"]
     assert (record.route, record.actions) == ("", ())
+
+
+def test_stt_that_connected_before_any_speech_delays_no_turn() -> None:
+    """All of its time was over when the user began to speak."""
+    scenario = Scenario()
+    scenario.driver.at(scenario.driver.now_ms, e.TranscriberConnected(took_ms=300, hidden_ms=300))
+    scenario.says()
+    scenario.answers()
+    scenario.passes(5_000)
+    assert scenario.driver.records["turn_s_0001"].stt_connect_hidden_ms == 300
+
+
+def test_a_choice_without_a_reason_is_no_route() -> None:
+    """Nothing was decided: the first candidate answered."""
+    scenario = Scenario()
+    scenario.says()
+    scenario.model_requested()
+    scenario.model_chosen("fake/other", "")
+    scenario.answers()
+    scenario.passes(5_000)
+    record = scenario.driver.records["turn_s_0001"]
+    assert record.route == ""

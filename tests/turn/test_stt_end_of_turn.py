@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from voicepipe.testing.core_driver import names
 from voicepipe.testing.scenario import Scenario
+from voicepipe.turn.conversation import Message
 from voicepipe.turn.record import attribution
+from voicepipe.turn.settings import Deadlines
 from voicepipe.turn.states import Agent, User
 
 
@@ -91,3 +93,30 @@ def test_a_commit_while_in_doubt_counts_as_speech() -> None:
     assert attribution.VOICED_LAST in dict(record.marks)
     assert record.outcome == "completed"
     assert scenario.driver.illegal_moves == []
+
+
+def test_new_speech_revokes_the_stt_end() -> None:
+    """The VAD reports that the user speaks: whatever was begun is put away."""
+    scenario = Scenario(speculate=True)
+    scenario.speaks()
+    scenario.ends_it("What time")
+    assert "StopReply" in names(scenario.speaks())
+    assert scenario.driver.core.user.state is User.SPEAKING
+    scenario.pauses()
+    scenario.transcribes("What time is it?")
+    scenario.stops()
+    assert [(order.turn, order.revision) for order in scenario.started()] == [(1, 0), (1, 1)]
+
+
+def test_an_overlong_turn_puts_away_what_began_with_fewer_words() -> None:
+    """The time to speak is up while the end is in doubt: the answer waits for all of the words."""
+    scenario = Scenario(speculate=True, deadlines=Deadlines(utterance_ms=2_000))
+    scenario.speaks(1_900)
+    scenario.ends_it("What time")
+    scenario.passes(150)
+    assert scenario.driver.user_state() is User.ENDED
+    assert "StopReply" in names(scenario.speaks())
+    scenario.transcribes("What time is it?", of=0)
+    (message,) = scenario.started()[-1].items
+    assert isinstance(message, Message)
+    assert (message.text(), scenario.started()[-1].turn) == ("What time is it?", 1)

@@ -330,8 +330,9 @@ class Core:
         else:
             self.agent.fail(turn, stage, why, now_ms)
 
-    def _put_away_the_guess_of(self, turn: Turn | None) -> None:
-        if turn is not None:
+    def _doubt_over(self) -> None:
+        """Drop the speculative reply: the user speaks on."""
+        if (turn := self.user.go_on()) is not None:
             self.agent.revise(turn)
 
     # --- time and connection ------------------------------------------------------------------
@@ -353,7 +354,7 @@ class Core:
     def _handlers_of_timers(self) -> dict[Due, _TimerHandler]:
         user, interruptions = self.user, self._interruptions
         return {
-            Due.DOUBT: lambda timer, now_ms: self._put_away_the_guess_of(user.go_on()),
+            Due.DOUBT: lambda timer, now_ms: self._doubt_over(),
             Due.FILLER: lambda timer, now_ms: None,  # `BudgetActions.follow` acts on it, as after every event
             Due.FINAL_TEXT: lambda timer, now_ms: user.text_overdue(timer.number, now_ms),
             Due.FIRST_OUTPUT: self._reply_overdue,
@@ -366,7 +367,7 @@ class Core:
             Due.REPLY: self._reply_overdue,
             Due.SHORTEN: lambda timer, now_ms: None,  # as `FILLER`
             Due.TRANSCRIPT: lambda timer, now_ms: user.transcript_overdue(timer.number),
-            Due.UTTERANCE: lambda timer, now_ms: user.overdue(now_ms),
+            Due.UTTERANCE: lambda timer, now_ms: user.end(now_ms, overlong=True),
             Due.INTERRUPTION: lambda timer, now_ms: interruptions.interruption_due(now_ms),
             Due.WATCHDOG: lambda timer, now_ms: self._watchdog.overdue(now_ms),
         }
@@ -377,7 +378,8 @@ class Core:
 
     def _end_is_irrevocable(self, now_ms: int) -> None:
         turn = self.user.turn
-        if turn is not None and self.user.state is User.ENDED:
+        # The same wake-up may have ended the turn: its reply was overdue, too.
+        if turn is not None and turn.outcome is None and self.user.state is User.ENDED:
             self._answers.postpone(turn, now_ms)
 
     def _user_left(self, event: e.UserLeft, now_ms: int) -> None:

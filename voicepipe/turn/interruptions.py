@@ -148,9 +148,12 @@ class Interruptions:
     def silence_grew(self, event: e.SilenceGrew, now_ms: int) -> None:
         """Handle a longer silence: after the silence of a turn the overlap is over."""
         overlap = self.overlap
-        if overlap is None:
-            return
-        if overlap.paused and not overlap.over and event.silence_ms >= self._user.strategy.wait_ms():
+        if (
+            overlap is not None
+            and overlap.paused
+            and not overlap.over
+            and event.silence_ms >= self._user.strategy.wait_ms()
+        ):
             overlap.over = True
             self._context.timers.set(Timer(Due.OVERLAP), now_ms + self._context.core.deadlines.transcript_ms)
             self._user.request_aside(overlap.utterance)

@@ -49,14 +49,13 @@ class Answers:
     # --- user turns ---------------------------------------------------------------------------
 
     def postpone(self, turn: Turn, now_ms: int) -> None:
-        """Queue this turn to be answered as it is, as soon as possible: the user goes on in a new turn."""
+        """Queue the user's turn to be answered as it is, as soon as possible: the user goes on in a new turn."""
         turn.question.settled = True
         if self._agent.turn is not turn or not turn.current:
             if self._agent.turn is turn:
                 self._agent.revise(turn)
             self._waiting.append(turn)
-        if self._user.turn is turn:
-            self._user.leave()
+        self._user.leave()
 
     def leave_open(self, turn: Turn, now_ms: int) -> None:
         """Mark the turn as over, to be answered only if the client requests it."""
@@ -144,8 +143,7 @@ class Answers:
             if turn.current:
                 return
             self._agent.revise(turn)
-        if not self._agent.busy:
-            self._agent.start(turn, self._items_with(turn), now_ms)
+        self._agent.start(turn, self._items_with(turn), now_ms)
 
     def _items_with(self, turn: Turn) -> tuple[Item, ...]:
         """Return the conversation plus what the user says in this turn, even before that is an item."""

@@ -130,8 +130,6 @@ class UserSide:
 
     def speech_started(self, event: e.SpeechStarted, now_ms: int) -> None:
         """Open a turn when the user speaks, or go on with the turn that seemed to be over."""
-        if self.ignores_speech:
-            return
         if self.turn is None:
             self.turn = self._context.new_turn("vad")
         elif not self._doubtful and attribution.VOICED_LAST in self.turn.marks:
@@ -198,14 +196,12 @@ class UserSide:
         silence_ms = TRANSCRIBER_SILENCE_MS if self._doubtful else self._silence_ms
         return silence_ms >= self._decision(silence_ms, answer_ms).start_ms
 
-    def overdue(self, now_ms: int) -> None:
-        """End the turn: the user spoke for the longest time allowed. Speech that goes on is the next turn."""
-        if self.turn is not None:
-            self.turn.question.overlong = True
-        self.end(now_ms)
+    def end(self, now_ms: int, *, overlong: bool = False) -> None:
+        """End the turn: what was said becomes an item.
 
-    def end(self, now_ms: int) -> None:
-        """End the turn: what was said becomes an item."""
+        Args:
+            overlong: the user spoke for the longest time allowed; speech that goes on is the next turn.
+        """
         turn, utterance = self.turn, self._utterance
         if self.state not in (User.SPEAKING, User.HOLDING) or turn is None or utterance is None:
             return
@@ -215,6 +211,7 @@ class UserSide:
             utterance.audio_end_ms = utterance.audio_start_ms + self._context.core.deadlines.utterance_ms
             turn.marks[attribution.VOICED_LAST], turn.question.t0_audio_ms = now_ms, None
         self._move(User.ENDED)
+        turn.question.overlong = overlong
         turn.marks[attribution.ENDED] = now_ms
         self._context.notify(a.InputSpeechStopped(utterance.item_id, utterance.audio_end_ms))
         self._commit(turn, utterance, now_ms)
@@ -310,10 +307,11 @@ class UserSide:
     def text_overdue(self, number: int, now_ms: int) -> None:
         """Use the interim text for now: the final text has taken longer than it usually takes."""
         utterance = self.utterances.find(number)
-        if utterance is None or self._grows(utterance) or not transcripts.use_interim(utterance):
+        if utterance is None or utterance.turn is None or self._grows(utterance):
             return
-        if utterance.turn is not None:
-            utterance.turn.mark(attribution.TRANSCRIBED, now_ms)
+        if not transcripts.use_interim(utterance):
+            return
+        utterance.turn.mark(attribution.TRANSCRIBED, now_ms)
         if utterance.committed:
             transcripts.write_down(self._context, utterance)
         else:
@@ -331,9 +329,7 @@ class UserSide:
             self._context.timers.set(Timer(Due.DOUBT), now_ms + DOUBT_MS)
 
     def go_on(self) -> Turn | None:
-        """Leave HOLDING: the VAD never detected an end of speech. Return the user's turn if that changes anything."""
-        if not self._doubtful:
-            return None
+        """Leave HOLDING: the VAD never detected an end of speech. Return the user's turn."""
         self._believe()
         self._move(User.SPEAKING)
         return self.turn
