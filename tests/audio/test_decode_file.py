@@ -164,3 +164,37 @@ def test_truncated_file_is_decoded_up_to_its_end() -> None:
     _, whole = written("mp3")
     (sound,) = read(whole[: len(whole) // 2])
     assert len(sound) == pytest.approx(2 * RATE_HZ, rel=0.1)
+
+
+def damaged(file: bytes) -> bytes:
+    """The same with 500 bytes of zeros in its middle."""
+    middle = len(file) // 2
+    return file[:middle] + bytes(500) + file[middle + 500 :]
+
+
+@pytest.mark.parametrize("file", [damaged(written("flac")[1]), damaged(recorded("mp4", "aac"))], ids=["flac", "mp4"])
+def test_damaged_file_is_refused_when_its_damage_is_read(file: bytes) -> None:
+    """Its header is sound, so it opens; no part of what lies behind the damage is taken for speech."""
+    pieces = Pieces(file, RATE_HZ, longest_s=60)
+    with pytest.raises(UnreadableSound, match="the sound file is broken"):
+        list(pieces)
+
+
+def test_a_video_without_sound_is_refused() -> None:
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as out:
+        stream: Any = out.add_stream("mpeg4", rate=10)
+        stream.width = stream.height = 32
+        frame = av.VideoFrame.from_ndarray(np.zeros((32, 32, 3), np.uint8), format="rgb24")
+        for packet in (*stream.encode(frame), *stream.encode(None)):
+            out.mux(packet)
+    with pytest.raises(UnreadableSound, match="expected a sound file"):
+        Pieces(file.getvalue(), RATE_HZ, longest_s=60)
+
+
+def test_how_much_of_a_file_was_read_is_known() -> None:
+    """A server that gives up counts these seconds."""
+    pieces = Pieces(wav_bytes(SOUND, RATE_HZ), RATE_HZ, longest_s=60)
+    assert pieces.read_s == 0
+    list(pieces)
+    assert pieces.read_s == 4

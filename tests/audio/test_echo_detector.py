@@ -74,6 +74,31 @@ def test_speech_over_an_echo_is_no_echo(echo: EchoDetector, agent: Samples) -> N
     assert not echo.has(user + back, RATE_HZ, SENT_MS + 2_100)
 
 
+def test_what_is_louder_than_the_agent_is_no_echo(echo: EchoDetector, agent: Samples) -> None:
+    """The very same audio: a loudspeaker gives back less than it got."""
+    sent = agent[1_000 * MS : 2_000 * MS].astype(np.int32)
+    louder = (sent * 8).clip(-32_768, 32_767).astype(np.int16)
+    assert echo.likeness(louder, RATE_HZ, SENT_MS + 2_100) > 0.8
+    assert not echo.has(louder, RATE_HZ, SENT_MS + 2_100)
+    assert not echo.known
+    assert echo.has(recorded(agent[1_000 * MS : 2_000 * MS]), RATE_HZ, SENT_MS + 2_100)
+    assert echo.known
+
+
+def test_nothing_is_like_what_was_said_long_ago(echo: EchoDetector, agent: Samples) -> None:
+    """All of it was played before any echo of now."""
+    back = recorded(agent[1_000 * MS : 2_000 * MS])
+    assert echo.likeness(back, RATE_HZ, SENT_MS + 60_000) == 0
+
+
+def test_audio_in_tiny_pieces_is_known_too(agent: Samples) -> None:
+    """Each is shorter than a hop of the profile."""
+    echo = EchoDetector()
+    for first in range(0, 3_000 * MS, 100):
+        echo.plays(agent[first : first + 100], RATE_HZ, SENT_MS)
+    assert echo.has(recorded(agent[1_000 * MS : 2_000 * MS]), RATE_HZ, SENT_MS + 2_100)
+
+
 def test_how_much_is_not_the_agent_s_own(echo: EchoDetector, agent: Samples) -> None:
     """Once an echo is known, audio louder than the echo can be is a user's; before, all audio is."""
     back, user = recorded(agent[: 4_000 * MS]), clip(USER)[500 * MS : 1_100 * MS]

@@ -14,6 +14,7 @@ def tensor(shape: tuple[int, ...], kind: int, name: str, raw: bytes) -> bytes:
     """An initializer inside a graph inside a model."""
     fields = b"".join(bytes((8, n)) for n in shape) + bytes((16, kind))
     fields += bytes((8 << 3 | 2, len(name))) + name.encode() + bytes((9 << 3 | 2, len(raw))) + raw
+    fields += bytes((12 << 3 | 2, 3)) + b"doc"
     graph = bytes((5 << 3 | 2, len(fields))) + fields
     return bytes((7 << 3 | 2, len(graph))) + graph
 
@@ -40,7 +41,7 @@ def test_the_judge_has_its_weights() -> None:
     [
         (b"", "got none"),
         (tensor((1,), 7, "n", bytes(8)), "got none"),
-        (tensor((2,), 1, "w", bytes(8))[:-1], "expected 19 bytes at 2, got 18"),
+        (tensor((2,), 1, "w", bytes(8))[:-1], "expected 24 bytes at 2, got 23"),
         (b"\x3b", "wire type 3 at byte 1"),
         (b"\xff\xff", "the end of the message"),
     ],

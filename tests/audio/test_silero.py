@@ -67,6 +67,14 @@ def test_streams_share_the_model_and_nothing_else(clips: dict[str, Clip]) -> Non
     assert together == alone
 
 
+def test_a_stream_restarted_without_context_is_a_fresh_one(clips: dict[str, Clip]) -> None:
+    speech = clips["clean/LJ001-0008"].samples(16_000)[:16_000]
+    used = SileroState()
+    probabilities(used, speech)
+    used.restart(silence(0))
+    assert probabilities(used, speech) == probabilities(SileroState(), speech)
+
+
 def test_a_restarted_stream_is_a_new_one(clips: dict[str, Clip]) -> None:
     """Nothing of the audio before a restart is left, and the context counts."""
     speech = clips["clean/LJ001-0008"].samples(16_000)

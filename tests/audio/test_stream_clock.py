@@ -22,6 +22,12 @@ def test_a_steady_stream_maps_by_its_offset() -> None:
     assert steady.session_ms(1_234) == 6_234
 
 
+def test_what_is_yet_to_come_has_the_newest_offset() -> None:
+    """The stream fell behind by 100 ms after its first second."""
+    late = clock((1_000, 1_000), (2_000, 2_100))
+    assert late.session_ms(3_000) == 3_100
+
+
 def test_a_burst_is_counted_in_samples() -> None:
     """5 s in one append end now and began 5 s ago, though they came at once."""
     assert clock((5_000, 9_000)).session_ms(1_000) == 5_000

@@ -104,9 +104,6 @@ class _Pipe:
     def flush(self) -> None:
         """Do nothing: there is no lower layer."""
 
-    def read(self, n_bytes: int = -1) -> bytes:
-        return b""
-
     def take(self) -> bytes:
         """Return the bytes written since the last `take`."""
         piece = bytes(self._new)
