@@ -65,7 +65,11 @@ class Named:
         for entry in (*read.get("hole", ()), *read.get("floor", ())):
             if not entry.get("reason", "").strip():
                 raise ValueError(f"{NAMED.name}: expected a reason for each entry, got {entry}")
-        holes = {Hole(entry["file"], entry["line"]): entry["reason"] for entry in read.get("hole", ())}
+        holes = {
+            Hole(entry["file"], line): entry["reason"]
+            for entry in read.get("hole", ())
+            for line in entry.get("lines", [entry["line"]] if "line" in entry else [])
+        }
         return cls(holes, {entry["package"]: float(entry["percent"]) for entry in read.get("floor", ())})
 
 

@@ -29,6 +29,11 @@ def test_an_entry_without_a_reason_is_refused() -> None:
         Named.read('[[floor]]\npackage = "bench"\npercent = 80\n')
 
 
+def test_several_lines_may_have_one_reason() -> None:
+    named = Named.read('[[hole]]\nfile = "voicepipe/turn/a.py"\nlines = ["return", "pass"]\nreason = "a fork"\n')
+    assert named.holes == {Hole("voicepipe/turn/a.py", line): "a fork" for line in ("return", "pass")}
+
+
 def test_a_run_of_missing_lines_is_one_hole_and_a_branch_is_one_where_its_target_runs() -> None:
     lines = ["def f(x):", "    if x:", "        y()", "        z()", "    for _ in x:", "        y()", "    return"]
     report = {
