@@ -22,8 +22,7 @@ from voicepipe.router.llm.model import MAX_REQUESTED_POOLS, RoutedModel, Routes
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.router.speech_order import SpeechOrder
-from voicepipe.router.stt.stream import TranscriberCandidate
-from voicepipe.router.stt.transcriber import RoutedTranscriber
+from voicepipe.router.stt.transcriber import RoutedTranscriber, TranscriberCandidate
 from voicepipe.router.tts.call import SynthesizerCandidate
 from voicepipe.router.tts.synthesizer import RoutedSynthesizer
 from voicepipe.testing.conformance.synthesizer import sound_of, speak

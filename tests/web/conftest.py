@@ -248,16 +248,20 @@ class Talk:
             known = (*complaints, "/v1/turns/turn_")  # requested before it was written
             assert [line for line in page.complaints if not any(word in line for word in known)] == []
 
-    async def record(self, turn_id: str) -> dict[str, Any]:
+    async def record(self, turn_id: str, *, latency_source: str | None = None) -> dict[str, Any]:
         """Return `GET /v1/turns/{id}`, once that shows the turn as over: the session's own connection reports it
         sooner.
+
+        `latency_source`: wait for this one. A busy browser may report playback after the turn has closed; the record is
+        then stored anew.
         """
         async with aiohttp.ClientSession() as http:
 
             async def finished() -> dict[str, Any] | None:
                 async with http.get(f"{self.server.url}/v1/turns/{turn_id}") as answer:
                     record = await answer.json()
-                    return dict(record) if answer.status == 200 and record["outcome"] else None
+                    over = answer.status == 200 and record["outcome"]
+                    return dict(record) if over and latency_source in (None, record["latency_source"]) else None
 
             return await eventually(finished)
 

@@ -53,9 +53,9 @@ async def test_playback_is_reported_to_the_server(talking: Any) -> None:
     async with talking(says=QUESTION_CLIP) as talk, talk.page() as page:
         await page.start()
         turn_id = await page.until(MEASURED.format(outcome="completed"))
+        await talk.record(turn_id, latency_source="reported")
+        await page.until("document.querySelector('#scene').dataset.scene === 'listening'")
         reports = await page.sent("voicepipe.playback")
-        record = await talk.record(turn_id)
-    assert record["latency_source"] == "reported"
     played_ms = [report["played_ms"] for report in reports]
     assert len(played_ms) > 2
     assert played_ms == sorted(played_ms)
@@ -67,8 +67,9 @@ async def test_the_bars_agree_with_the_record(talking: Any) -> None:
     async with talking(says=QUESTION_CLIP) as talk, talk.page() as page:
         await page.start()
         turn_id = await page.until(MEASURED.format(outcome="completed"))
-        record = await talk.record(turn_id)
-        total = await page.evaluate("document.querySelector('.latency .total').textContent")
+        record = await talk.record(turn_id, latency_source="reported")
+        visible_total = "document.querySelector('.latency .total').textContent"
+        total = await page.until(f"{visible_total}.startsWith('{record['total_ms']} ms') && {visible_total}")
         rows = await page.evaluate(
             "[...document.querySelectorAll('.latency tbody tr')]"
             ".map((row) => [row.dataset.stage, row.querySelector('.figures').textContent])"

@@ -7,7 +7,8 @@ that starts `t` after `a` leaves `S_a(D) S_b(D - t)` of the turns over the deadl
     sum_k weight_k S_a(D_k) S_b(D_k - t)  +  weight x cost_b x S_a(t)
 
 over the deadline and some later deadlines, which represent calls that hang. Dean and Barroso, "The Tail at Scale" (CACM
-56(2), 2013), hedge at the p95. That would be too late here: their deadline lies far after the p95, that of a turn before it.
+56(2), 2013), hedge at the p95. That would be too late here: their deadline lies far after the p95, that of a turn
+before it.
 
 What hedges cost is held to a cap in dollars a turn, by a price on each additional call: the weight.
 """
