@@ -34,7 +34,7 @@ export class Latencies {
     line.on("voicepipe.turn.mark", (event) => this.changed(() => this.turns.mark(event, performance.now())));
     line.on("voicepipe.turn.stage", (event) => this.changed(() => this.turns.verdict(event)));
     line.on("voicepipe.turn.action", (event) => this.changed(() => this.turns.action(event)));
-    line.on("voicepipe.turn.record.values", ({ record }) => this.show(record));
+    line.on("voicepipe.turn.record", ({ record }) => this.show(record));
   }
 
   /** @param {string} turn that has been answered */

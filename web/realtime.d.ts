@@ -181,7 +181,7 @@ export interface ExtensionEvents {
   /** Play no more of it. */
   "voicepipe.agent.interrupted": Verdict;
   /** The fields of `GET /v1/turns/{id}`. */
-  "voicepipe.turn.record.values": Identified & { readonly record: Readonly<Record<string, any>> };
+  "voicepipe.turn.record": Identified & { readonly record: Readonly<Record<string, any>> };
   /** The line is back, and nothing was lost. */
   "voicepipe.resumed": Identified & {
     readonly session_id: string;

@@ -151,7 +151,7 @@ class User:
         match event["type"]:
             case "response.done" | "error":
                 self._ended.put_nowait(event)
-            case "voicepipe.turn.record.values" if event["record"]["outcome"]:
+            case "voicepipe.turn.record" if event["record"]["outcome"]:
                 self.tally.turns.add(event["record"]["id"])
                 self.tally.counts[f"turns {event['record']['outcome']}"] += 1
 

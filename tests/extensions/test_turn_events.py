@@ -31,7 +31,7 @@ async def test_a_page_can_follow_a_turn(server: Any, question: Samples) -> None:
         (item,) = done["response"]["output"]
         turn_id = done["response"]["metadata"]["voicepipe_turn"]
         await user.send("voicepipe.playback", item_id=item["id"], played_ms=100_000, buffered_ms=0, input_ms=200_000)
-        record = (await user.until("voicepipe.turn.record.values"))["record"]
+        record = (await user.until("voicepipe.turn.record"))["record"]
         events = user.events
     marks = {event["mark"]: event["at_ms"] for event in of_kind(events, "mark")}
     assert marks == record["marks"]

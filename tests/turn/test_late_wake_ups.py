@@ -53,7 +53,7 @@ def test_two_timeouts_of_a_reply_end_it_once() -> None:
     scenario.says()
     scenario.passes(2_000)
     assert scenario.ended() == [("failed", "llm_failed")]
-    assert scenario.outcomes() == [("failed", "llm: nothing to say within 700 ms")]
+    assert scenario.outcomes() == [("failed", "llm: no output within 700 ms")]
 
 
 def test_an_overlap_that_was_dropped_is_restored_once() -> None:

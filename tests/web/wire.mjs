@@ -50,7 +50,7 @@ const SCENES = {
     line.open();
     await next("session.updated");
     call.write("Hello?");
-    await next("voicepipe.turn.record.values");
+    await next("voicepipe.turn.record");
   },
 
   /** Send a frame of sound as soon as the server has said what it thinks of our wish. */

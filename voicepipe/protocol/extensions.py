@@ -213,7 +213,7 @@ class AgentInterrupted(ServerExtension, tag="voicepipe.agent.interrupted", froze
     """Time since the volume was lowered for the last time, in ms."""
 
 
-class TurnOver(ServerExtension, tag="voicepipe.turn.record.values", frozen=True):
+class TurnOver(ServerExtension, tag="voicepipe.turn.record", frozen=True):
     """A turn has ended, or more is known of an ended turn: its record, as `GET /v1/turns/{id}` shows it."""
 
     record: dict[str, Any]

@@ -117,7 +117,7 @@ async def recorded_turn(line: Connection) -> tuple[str, str]:
     """Have a turn; its id and its outcome."""
     await line.send(json.dumps(user_item([{"type": "input_text", "text": "hello"}])))
     await line.send('{"type":"response.create"}')
-    record = (await until(line, "voicepipe.turn.record.values"))["record"]
+    record = (await until(line, "voicepipe.turn.record"))["record"]
     return record["id"], record["outcome"]
 
 
