@@ -285,7 +285,7 @@ async def transcribed(routed: RoutedTranscriber) -> str:
 
 
 @FAULTS
-async def test_another_transcriber_hears_all_of_it(fault: Exception, caplog: pytest.LogCaptureFixture) -> None:
+async def test_another_transcriber_gets_all_of_it(fault: Exception, caplog: pytest.LogCaptureFixture) -> None:
     second = FakeTranscriber(lambda _: SttCue(text="all of it"), name="b/stt", capabilities=STREAMS)
     assert await transcribed(routed_transcriber(Deaf("a/stt", fault), second)) == "all of it"
     assert crashes(caplog) == (["stt by a/stt"] if fault is BUG else [])

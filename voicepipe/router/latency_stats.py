@@ -141,8 +141,8 @@ class TokenGaps:
 
 
 class OutputSpeed:
-    """How fast one model writes: from the first piece of an answer to its last, by its provider's own token count. An
-    answer weighs as much as it has tokens."""
+    """The output speed of one model: from the first piece of an answer to its last, by its provider's own token count.
+    An answer weighs as much as it has tokens."""
 
     def __init__(self) -> None:
         self._n_gaps = self._sum_ms = 0.0

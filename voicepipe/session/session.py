@@ -323,7 +323,7 @@ class Session:
                 commands = self._core.handle(event, now_ms)
                 if self._journal is not None:
                     self._journal.note(now_ms, event, commands)
-                if self._hooks.live.is_watched or self._turn_observer.followed:
+                if self._hooks.live.is_watched or self._turn_observer.followed.turns:
                     self._turn_observer.follow(now_ms)
                 for command in commands:
                     self._do(command)

@@ -128,7 +128,7 @@ class Core:
             self._idle.follow(now_ms)
         if (transitions.changed or timers.changed) and timers.unguarded:
             self._watchdog.follow(now_ms)
-        if self.context.turns.begun or self._live_updates.followed:
+        if self.context.turns.begun or self._live_updates.followed.turns:
             self._live_updates.follow(now_ms)
         if timers.changed and (at_ms := timers.wake_ms()) is not None:
             self.context.issue(WakeAt(at_ms))

@@ -25,26 +25,23 @@ class FollowedTurns:
 
     def __init__(self, context: TurnContext) -> None:
         self._context = context
-        self._followed: dict[str, _Followed] = {}  # bounded: turns that run; each ends by a deadline
-
-    def __len__(self) -> int:
-        return len(self._followed)
+        self.turns: dict[str, _Followed] = {}  # bounded: turns that run; each ends by a deadline
 
     def follow(self, turn: Turn) -> None:
         """Follow a turn from now on, if it is not followed yet. Its next news are all of it so far."""
-        if turn.id not in self._followed:
-            self._followed[turn.id] = _Followed(turn)
+        if turn.id not in self.turns:
+            self.turns[turn.id] = _Followed(turn)
 
     def clear(self) -> None:
         """Follow no turn any more."""
-        self._followed.clear()
+        self.turns.clear()
 
     def news(self, now_ms: int) -> list[a.Notification]:
         """Return what the latest event has changed."""
-        found = [what for each in self._followed.values() for what in self._news_of(each, now_ms)]
-        for each in tuple(self._followed.values()):
+        found = [what for each in self.turns.values() for what in self._news_of(each, now_ms)]
+        for each in tuple(self.turns.values()):
             if each.turn.outcome is not None:
-                del self._followed[each.turn.id]
+                del self.turns[each.turn.id]
         return found
 
     def _news_of(self, each: _Followed, now_ms: int) -> list[a.Notification]:

@@ -23,7 +23,7 @@ from voicepipe.session.socket import ClientSocket
 from voicepipe.turn.record.values import TurnRecord
 
 CLOSE_WAIT_MS: Final = 2_000
-"""How long a client has to answer our close frame before its connection is dropped."""
+"""Time for a client to answer the close frame before its connection is dropped."""
 
 TURNS_KNOWN: Final = 64
 """Turns whose records may still be renewed."""
@@ -61,10 +61,10 @@ class LiveSession:
         self.grant, self.usage, self.began_unix_ms = grant, usage, unix_ms()
 
         self.session: RunsOnSocket | None = None
-        """None until it is made."""
+        """None until it is made, and after its end."""
 
         self.socket: ClientSocket | None = None
-        """The latest connection; None before the handshake."""
+        """The latest connection; None before the handshake, and after the session's end."""
 
         self.admitted = False
         """Whether nothing can refuse the session any more. From then to its end it is listed, and may be resumed."""
@@ -156,6 +156,8 @@ class LiveSessions:
                 yield
         finally:
             del self._sessions[session_id]
+            # The session holds its entry, to count its turns: without this circle both are freed at once.
+            live.session = live.socket = None
             if not self._sessions:
                 self._all_left.set()
 
