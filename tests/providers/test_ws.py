@@ -196,7 +196,7 @@ class TestLine(LeavesNothing):
                 await asyncio.sleep(0)
             for _ in range(4):
                 line.send('{"type":"Finalize"}')
-            assert "untaken" in str(await ending)
+            assert "messages unread" in str(await ending)
 
     async def test_key_and_audio_are_not_logged(self, vendor: FakeDeepgram, caplog: pytest.LogCaptureFixture) -> None:
         """Not even when everything else is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -71,6 +72,7 @@ def collected() -> frozenset[str]:
     completed = subprocess.run(
         [*command, *(str(TESTS / file) for file in sorted(files))],
         cwd=TESTS.parent,
+        env={name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
         capture_output=True,
         text=True,
         check=True,
