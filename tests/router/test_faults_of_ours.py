@@ -127,7 +127,7 @@ async def test_no_model_is_left_to_answer() -> None:
 
 async def test_an_answer_that_ends_without_a_reason_is_cut() -> None:
     """It never counts as complete."""
-    with pytest.raises(StageBroken, match="the answer ended without saying why"):
+    with pytest.raises(StageBroken, match="the answer ended without a finish reason"):
         await answer(routed_model(Scripted("a/m", TextDelta("Hel")), continue_broken=False))
 
 
@@ -305,7 +305,7 @@ async def test_a_stream_that_ends_with_a_text_due_is_broken() -> None:
     first = Forgetful(lambda _: None, name="a/stt", capabilities=STREAMS)
     second = FakeTranscriber(lambda _: SttCue(text="all of it"), name="b/stt", capabilities=STREAMS)
     assert await transcribed(routed_transcriber(first, second)) == "all of it"
-    with pytest.raises(StageBroken, match="ended its stream with a text still due"):
+    with pytest.raises(StageBroken, match="the stream ended before its last transcript"):
         await transcribed(routed_transcriber(first))
 
 

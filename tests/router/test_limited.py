@@ -220,7 +220,7 @@ async def test_connections_do_not_count_as_output() -> None:
                 yield ModelConnected()
 
     model = LimitedModel(Connecting(iter(())), ProviderLimits(max_quiet_s=1))
-    with pytest.raises(StageError, match="came for 1 s"):
+    with pytest.raises(StageError, match="pieces for 1 s"):
         async with model.open(HI) as answered:
             await first_output(answered)
 
