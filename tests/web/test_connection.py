@@ -111,7 +111,7 @@ async def test_break_in_mid_answer_is_inaudible(talking: Any) -> None:
         between.cut("down", after_bytes=60_000)
         await page.write("Hello?")
         await between.was_cut()
-        await page.until("document.querySelector('#status').textContent.includes('Back')")
+        await page.until("document.querySelector('#status').textContent.includes('Reconnected')")
         await page.until(MEASURED)
         await page.until(LISTENING)
         require_without_gap(talk.answer, await page.played_back())
