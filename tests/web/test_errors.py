@@ -121,7 +121,7 @@ async def test_a_server_that_comes_back(talking: Any, tmp_path: Path) -> None:
             await page.start()
             await page.write("My name is Ada.")
             await page.until(MEASURED)
-        await page.error_text("server is gone")
+        await page.error_text("can't be reached")
         async with running(settings(vendor, tmp_path, port=int(server.base_url.rpartition(":")[2]))):
             await page.click("#retry")
             await page.until(CONNECTED)
