@@ -7,6 +7,7 @@
     python3 deploy/up.py coverage            run every test with branch coverage, and judge it by package
     python3 deploy/up.py docs                write the generated tables of the documentation again
     python3 deploy/up.py search [-k NAME]    try the properties with new random examples, for SEARCH_MINUTES (10)
+    python3 deploy/up.py --version           print the version, and install nothing
 
 Needs Python 3.11 or newer and nothing else, on Linux (x86-64, ARM) or macOS (Apple silicon). The environment is `.venv`
 in this clone, or the folder that UP_VENV names. All packages are pinned with hashes in deploy/locks; a run that finds
@@ -16,10 +17,12 @@ other users are shown the command line.
 
 from __future__ import annotations
 
+import difflib
 import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -69,6 +72,9 @@ DEVELOPMENT = {
 
 FOR_TESTS = ("test", "search", *DEVELOPMENT)
 """The commands that are not voicepipe's own."""
+
+VOICEPIPE = ("serve", "talk", "check", "providers", "keys", "token", "revoke", "bench", "simulate", "replay")
+"""The commands of voicepipe itself: a mistyped one is refused before anything is installed."""
 
 WHOLE = ("test", "unit", "coverage")
 """Commands that use all system packages of the tests: a browser, a database, a proxy, clients in JavaScript."""
@@ -271,8 +277,14 @@ def search(environment: Environment, arguments: list[str], minutes: float) -> in
 
 
 def run(environment: Environment, program: str, *arguments: str) -> int:
-    """Run a program of the environment in the clone; return its exit status."""
-    return subprocess.run([str(environment.program(program)), *arguments], cwd=ROOT, check=False).returncode
+    """Run a program of the environment in the clone; return its exit status.
+
+    Compiled modules are stored, also where the caller's environment says otherwise: the tests start some hundred
+    processes, and without them each compiles all modules that it imports.
+    """
+    command = [str(environment.program(program)), *arguments]
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode
 
 
 def prepare(command: str) -> tuple[str | None, list[str]]:
@@ -334,15 +346,30 @@ def become(environment: Environment, command: list[str]) -> NoReturn:
     os.execv(program, [program, *command])
 
 
+def version() -> str:
+    """Return the version of this clone, read from its source: nothing needs to be installed."""
+    found = re.search(r'^__version__\b.*"(.+)"$', (ROOT / "voicepipe" / "__init__.py").read_text(), re.MULTILINE)
+    assert found is not None, "a test compares it with the package's own"
+    return found[1]
+
+
 def main(arguments: list[str]) -> int:
     """Install what the command needs, then run it; returns only for the tests, or if that is impossible."""
     if arguments[:1] in (["-h"], ["--help"]):
         say(str(__doc__))
         return 0
+    if arguments[:1] == ["--version"]:
+        print(f"voicepipe {version()}")
+        return 0
     if why := unfit_python():
         say(f"voicepipe: {why}")
         return 1
     command, *rest = arguments if arguments and not arguments[0].startswith("-") else ["serve", *arguments]
+    if command not in (*FOR_TESTS, *VOICEPIPE):
+        near = difflib.get_close_matches(command, (*FOR_TESTS, *VOICEPIPE), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        say(f"voicepipe: expected one of {', '.join((*VOICEPIPE, *FOR_TESTS))}, got {command!r}{hint}")
+        return 2
     try:
         environment, missing = provide(command, Path(os.environ.get("UP_VENV") or ROOT / ".venv").absolute())
     except subprocess.CalledProcessError as failure:

@@ -1,11 +1,14 @@
-"""A whole server with fake vendors, and a short recording to say to it."""
+"""A whole server with fake vendors, a short recording to say to it, and the rule of what is slow."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -35,6 +38,59 @@ settings.load_profile("same")
 RATE_HZ = 24_000
 SPOKEN_MS = 1_300
 """The word is over after 1045 ms."""
+
+SLOW_FIXTURES = {
+    "talking": "starts a browser",
+    "engine_socket": "loads the local models",
+    "voicepipe": "runs the command line in a process of its own",
+    "drive": "runs a client in a process of its own",
+    "postgres_url": "starts a database",
+    "installed": "installs a package with pip",
+}
+"""Fixture -> why each test with it is slow."""
+
+SLOW_PROGRAMS = ("chromium", "google-chrome", "node", "postgres", "nginx", "prometheus")
+"""How the names of programs begin that take a second or so to start, as this Python does, which imports voicepipe."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Mark as slow what needs a slow fixture, before `-m` selects by the marks."""
+    for item in items:
+        if not SLOW_FIXTURES.keys().isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
+
+def is_slow(program: str) -> bool:
+    """Return whether a test that starts the program is a slow one."""
+    return program == sys.executable or Path(program).name.startswith(SLOW_PROGRAMS)
+
+
+@pytest.fixture(scope="session")
+def started_programs() -> Iterator[list[str]]:
+    """The slow programs that this process has started and no test has answered for."""
+    started: list[str] = []
+    start = subprocess.Popen.__init__
+
+    def noted(process: Any, args: Any, *more: Any, **options: Any) -> None:
+        command = [args] if isinstance(args, str | bytes | Path) else list(args)
+        if is_slow(str(command[0])):
+            started.append(" ".join(map(str, command))[:200])
+        start(process, args, *more, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "__init__", noted)
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def slow_programs_are_for_slow_tests(request: pytest.FixtureRequest, started_programs: list[str]) -> Iterator[None]:
+    """A test that starts a browser, a server, a local model or another Python is marked slow."""
+    yield
+    started = started_programs.copy()  # also by a fixture of its module, which is set up before this one
+    started_programs.clear()
+    if started and request.node.get_closest_marker("slow") is None:
+        pytest.fail(f"mark this test slow, since it starts {'; '.join(started)}", pytrace=False)
 
 
 @pytest.fixture(scope="session", autouse=True)

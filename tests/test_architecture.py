@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,9 @@ CLOCKS = re.compile(
     r"|(?:datetime|date)\.today)\(|loop(?:\(\))?\.time\("
 )
 """What reads a clock. `time.process_time` does not: it measures work."""
+
+TASKS = re.compile(r"create_task|ensure_future|run_coroutine_threadsafe")
+"""What a module has in its source that starts a task: no other needs to be parsed."""
 
 NAMELESS = {"manager", "handler", "utils", "util", "base", "common"}
 """Names that say nothing."""
@@ -68,8 +72,16 @@ def layers() -> dict[str, int]:
     return table | {"__main__": table["cli"] + 1, "": 0, "__version__": 0}
 
 
-def imported(source: str) -> Iterator[tuple[int, str]]:
-    """(line, module) of every import in a module, wherever it stands; what is below `voicepipe` without that."""
+@cache
+def imported(source: str) -> tuple[tuple[int, str], ...]:
+    """(line, module) of every import in a module, wherever it stands; what is below `voicepipe` without that.
+
+    Stored, since four rules read it.
+    """
+    return tuple(_imports(source))
+
+
+def _imports(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Import(names):
@@ -141,7 +153,8 @@ def clock_readers(sources: Sources) -> list[str]:
 
 def ownerless_tasks(sources: Sources) -> list[str]:
     """Tasks that are born outside a TaskGroup."""
-    return [f"{module}:{line}" for module, source in sources.items() for line in _bare_tasks(source)]
+    mention = {module: source for module, source in sources.items() if TASKS.search(source)}
+    return [f"{module}:{line}" for module, source in mention.items() for line in _bare_tasks(source)]
 
 
 def _bare_tasks(source: str) -> Iterator[int]:
@@ -189,13 +202,14 @@ def vendors_elsewhere(sources: Sources) -> list[str]:
 
 
 def _vendor_names() -> dict[str, str]:
-    """Package, kinds and providers of each vendor -> its package. `openai` is the name of the wire, too."""
+    """Package, kinds and providers of each vendor -> its package. `openai` is the name of the wire, too, and `gguf`
+    that of a file format."""
     names = {
         name: package
         for package, its in VENDORS.items()
         for name in (package, *(api.kind for api in its.apis), *(each.name for each in its.providers))
     }
-    return {name: package for name, package in names.items() if name not in ("openai", "local")}
+    return {name: package for name, package in names.items() if name not in ("openai", "local", "gguf")}
 
 
 def _names_vendor(file: str, package: str) -> bool:

@@ -73,6 +73,7 @@ def test_the_other_packages_have_a_least_share(percent: int, least: dict[str, fl
     assert len(list(complaints([covered("cli", percent, hole)], Named({}, least)))) == wrong
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_in_its_subprocesses_and_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A test that runs one function of `voicepipe.auth` in a process of its own: that line is covered, others are not,
     and that fails."""

@@ -208,7 +208,7 @@ def test_every_line_for_the_terminal_is_one_that_is_understood(line: str) -> Non
     for stage in ("stt", "llm", "tts"):
         spec = settings.agents["default"].spec(stage)
         settings.connection(spec, key=stage)
-    if isinstance(options, command_line.TalkOptions):
+    if isinstance(options, command_line.TalkOptions) and options.sound is not None:
         assert (ROOT / options.sound).is_file()
 
 
@@ -237,6 +237,7 @@ def test_every_catalog_is_one_that_is_read(text: str) -> None:
     assert mine.providers["corner"].models
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snippet", code("python"))
 async def test_the_snippets_run_as_they_stand(snippet: str, fake_server: Any, question: Path, tmp_path: Path) -> None:
     """In a process of their own, against a server on another port."""

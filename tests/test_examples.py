@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parent
 
 DRAW = """
@@ -41,6 +43,7 @@ def drawn(folder: Path, *profile: str, hash_seed: str, **environment: str) -> li
     return out
 
 
+@pytest.mark.slow
 def test_each_run_draws_the_same_examples_and_a_search_draws_others(tmp_path: Path) -> None:
     """Nothing is stored that another run would begin with, except by a search."""
     first = drawn(tmp_path, hash_seed="1")

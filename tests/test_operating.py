@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import voicepipe
@@ -31,17 +32,26 @@ def test_every_metric_is_documented() -> None:
 LEVELS = {"info", "warning", "error"}
 
 
-def log_calls() -> Iterator[tuple[tuple[str, ...], set[str], set[str], bool]]:
-    """(events, levels, fields, whether it has fields that don't stand in the source) of each `log_event`."""
-    for path in Path(voicepipe.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            match node:
-                case ast.Call(ast.Name("log_event"), [name, *_], keywords):
-                    level = next((ast.unparse(each.value) for each in keywords if each.arg == "level"), "logging.INFO")
-                    levels = {found.lower() for found in re.findall(r"logging\.(\w+)", level)}
-                    fields = {each.arg for each in keywords if each.arg not in (None, "level")}
-                    more = any(each.arg is None for each in keywords)
-                    yield events(name), levels, {each for each in fields if each}, more
+LogCall = tuple[tuple[str, ...], set[str], set[str], bool]
+"""(events, levels, fields, whether it has fields that don't stand in the source) of a `log_event`."""
+
+
+@cache
+def log_calls() -> tuple[LogCall, ...]:
+    """Every `log_event` of the package, read once."""
+    sources = (path.read_text(encoding="utf-8") for path in Path(voicepipe.__file__).parent.rglob("*.py"))
+    return tuple(call for source in sources if "log_event(" in source for call in _log_calls(source))
+
+
+def _log_calls(source: str) -> Iterator[LogCall]:
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(ast.Name("log_event"), [name, *_], keywords):
+                level = next((ast.unparse(each.value) for each in keywords if each.arg == "level"), "logging.INFO")
+                levels = {found.lower() for found in re.findall(r"logging\.(\w+)", level)}
+                fields = {each.arg for each in keywords if each.arg not in (None, "level")}
+                more = any(each.arg is None for each in keywords)
+                yield events(name), levels, {each for each in fields if each}, more
 
 
 def events(name: ast.expr) -> tuple[str, ...]:

@@ -287,6 +287,7 @@ def node() -> str | None:
     return str(Path(ROOT_DIR) / "bin" / "node")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["py", "js"])
 async def test_the_examples_of_a_backend_give_a_page_its_secret(
     language: str, fake_server: Any, tmp_path: Path

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 GAMMA: Final = 1.02
@@ -91,6 +92,16 @@ class Sketch:
             if rank < 0:
                 return min(max(_middle_ms(index), self._min_ms), self._max_ms)
         return None
+
+    def bands(self, bounds_ms: Sequence[float]) -> tuple[int, ...]:
+        """Count the values up to each bound, in ascending order, above the one before; the last count is beyond all.
+
+        A value within `RELATIVE_ERROR` of a bound may count on its other side.
+        """
+        counts = [0] * (len(bounds_ms) + 1)
+        for index, count in self._counts.items():
+            counts[bisect_left(bounds_ms, min(max(_middle_ms(index), self._min_ms), self._max_ms))] += count
+        return tuple(counts)
 
     @property
     def p50_ms(self) -> float | None:

@@ -50,6 +50,7 @@ class Dashboard {
       (changes) => this.go(changes),
       this.now,
       show.view,
+      (path, name) => this.download(path, name),
     );
     this.filters = new Filters(
       this.operator,
@@ -229,6 +230,25 @@ class Dashboard {
       return null;
     }
     return answers.map((answer) => (answer.ok ? answer.data : null));
+  }
+
+  /**
+   * Save an answer as a file. The key is in a header, so a plain link would be refused.
+   *
+   * @param {string} path
+   * @param {string} name
+   */
+  async download(path, name) {
+    const answer = await this.operator.fetchFile(path);
+    show.trouble.hidden = answer.ok;
+    if (!answer.ok) {
+      if (answer.status === 401) this.signedOut(answer.words);
+      else show.trouble.textContent = answer.words;
+      return;
+    }
+    const href = URL.createObjectURL(answer.data);
+    make("a", { href, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(href));
   }
 
   // --- the server's events ----------------------------------------------------------------

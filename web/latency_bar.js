@@ -14,10 +14,12 @@ import { waterfall } from "./turns.js";
 
 /** @type {Record<string, string>} */
 const NAMES = {
+  silence: "Silence",
   endpoint: "End of turn",
   llm_ttft: "LLM first token",
   first_clause: "First clause",
   tts_ttfb: "TTS first byte",
+  tool: "Tool",
   overhead: "Server",
   playback: "Playback",
 };
@@ -147,7 +149,8 @@ function stages(record, open) {
   const body = make("tbody");
   for (const row of rows) {
     const track = make("div", { class: "track", "aria-hidden": "true" });
-    track.append(segment(row.span, length_ms, `hidden stage-${row.stage}`, row.stage));
+    const behind = hiddenPart(row);
+    if (behind) track.append(segment(behind, length_ms, `hidden stage-${row.stage}`, row.stage));
     for (const span of row.critical) track.append(segment(span, length_ms, `waited stage-${row.stage}`, row.stage));
     for (const span of row.held) track.append(segment(span, length_ms, `held stage-${row.stage}`, row.stage));
     track.append(limit(row.span.start_ms + row.limit_ms, length_ms, "of this stage"));
@@ -162,6 +165,19 @@ function stages(record, open) {
   return unfolded(make("table", {}, heading(), body), open, rows);
 }
 
+/**
+ * Return the part of a row behind those that were waited for, or null. A stage that ran in pieces, as the server does
+ * around a stall of its event loop, is drawn as long as it took, not from its first piece to its last.
+ *
+ * @param {import("./turns.js").Row} row
+ * @returns {Span | null}
+ */
+function hiddenPart({ span, critical, duration_ms }) {
+  if (length(span) <= duration_ms) return span;
+  const rest_ms = duration_ms - critical.reduce((sum, part) => sum + length(part), 0);
+  return rest_ms > 0 ? { start_ms: span.end_ms - rest_ms, end_ms: span.end_ms } : null;
+}
+
 function heading() {
   const cells = ["Stage", "When it ran", "Took, of its limit"].map((text) => make("th", { scope: "col" }, text));
   return make("thead", { class: "unseen" }, make("tr", {}, ...cells));
@@ -173,7 +189,10 @@ function heading() {
  * @param {import("./turns.js").Row[]} rows
  */
 function unfolded(table, open, rows) {
-  const hidden = rows.some(({ span, critical }) => length(span) > critical.reduce((sum, part) => sum + length(part), 0));
+  const hidden = rows.some((row) => {
+    const behind = hiddenPart(row);
+    return behind !== null && length(behind) > row.critical.reduce((sum, part) => sum + length(part), 0);
+  });
   const legend = make("p", { class: "legend faint" }, key("waited", "waited for"), " ");
   if (rows.some((row) => row.held.length)) legend.append(key("held", "waited for the turn to be over"), " ");
   if (hidden) legend.append(key("hidden", "hidden behind another stage"), " ");
@@ -183,11 +202,12 @@ function unfolded(table, open, rows) {
   return details;
 }
 
-/** @param {{stage: string, over_ms: number, owner: string, setting: string}} breach */
-function advice({ stage, over_ms, owner, setting }) {
+/** @param {{stage: string, over_ms: number, owner: string, setting: string | null, saves_ms: number}} breach */
+function advice({ stage, over_ms, owner, setting, saves_ms }) {
   const who = stage === "total" ? "The total" : `“${stageName(stage)}”`;
-  const text = `${who} was ${over_ms} ms over its limit. Owner: ${owner}. Moved by `;
-  return make("p", { class: "advice" }, text, make("code", {}, setting), ".");
+  const text = `${who} was ${over_ms} ms over its limit. Owner: ${owner}.`;
+  if (!setting) return make("p", { class: "advice" }, text);
+  return make("p", { class: "advice" }, `${text} Up to ${saves_ms} ms sooner with `, make("code", {}, setting), ".");
 }
 
 /**

@@ -133,6 +133,11 @@ export function soFar(turn, now_ms) {
 
 /** @param {Running} turn */
 function path({ marks }) {
-  if ("first_sent" in marks && !("first_sound" in marks)) return WRITTEN;
-  return marks.gate_opened > marks.first_sound ? HELD : SPOKEN;
+  const written = "first_sent" in marks && !("first_sound" in marks);
+  const held = !written && marks.gate_opened > marks.first_sound;
+  const legs = written ? WRITTEN : held ? HELD : SPOKEN;
+  const due = "start_due" in marks && !held ? "start_due" : "end_due";
+  if (!(due in marks)) return legs;
+  const [[stage, began, end], ...rest] = legs;
+  return [["silence", began, due], [stage, due, end], ...rest];
 }

@@ -22,6 +22,7 @@
 
 /** The mark that ends each stage; it began `duration_ms` before, or with the first piece that the user waited for. */
 const ENDS = /** @type {Record<string, string>} */ ({
+  silence: "end_due",
   endpoint: "llm_requested",
   llm_ttft: "first_delta",
   first_clause: "first_clause",
@@ -72,11 +73,27 @@ export function waterfall(record) {
       start_ms: marks[part.from_mark] - began_ms,
       end_ms: marks[part.to_mark] - began_ms,
     }));
+  const ended = { ...ENDS, ...laterEnds(record) };
   const rows = record.stages
-    .filter((/** @type {any} */ stage) => ENDS[stage.stage] in marks)
-    .map((/** @type {any} */ stage) => row(stage, marks[ENDS[stage.stage]] - began_ms, waits));
+    .filter((/** @type {any} */ stage) => ended[stage.stage] in marks)
+    .map((/** @type {any} */ stage) => row(stage, marks[ended[stage.stage]] - began_ms, waits));
   const ends = [...waits, ...rows.map((/** @type {Row} */ { span }) => span)].map(({ end_ms }) => end_ms);
   return { rows, waits, end_ms: Math.max(0, ...ends) };
+}
+
+/**
+ * Return the marks that end `endpoint` and `tool` in this turn: where the user waited for them, the last one of that
+ * wait. A record without the end of its silence keeps the LLM request.
+ *
+ * @param {TurnRecord} record
+ * @returns {Record<string, string>}
+ */
+function laterEnds({ contributions }) {
+  const silent = contributions.some((/** @type {any} */ { stage }) => stage === "silence");
+  const own = contributions.filter(
+    (/** @type {any} */ { stage }) => stage === "tool" || (stage === "endpoint" && silent),
+  );
+  return Object.fromEntries(own.map((/** @type {any} */ part) => [part.stage, part.to_mark]));
 }
 
 /**

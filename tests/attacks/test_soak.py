@@ -6,6 +6,10 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 async def test_a_short_soak_finds_nothing_wrong() -> None:
     """Users speak, write, have a tool called, interrupt and are cut off.

@@ -45,6 +45,12 @@ def test_other_formats_rates_and_channels_become_mono_at_the_requested_rate(
 def test_what_is_no_sound_is_named(tmp_path: Path) -> None:
     """A missing file and a text file both say which they were."""
     (tmp_path / "notes.txt").write_text("not a sound")
-    for name in ("notes.txt", "missing.wav"):
-        with pytest.raises(UnreadableSound, match=name):
+    (tmp_path / "folder").mkdir()
+    for name, why in (
+        ("notes.txt", "Format not recognised."),
+        ("missing.wav", "No such file or directory"),
+        ("folder", "Is a directory"),
+    ):
+        with pytest.raises(UnreadableSound) as refused:
             read_sound(tmp_path / name, 16_000)
+        assert str(refused.value) == f"{tmp_path / name}: {why}"

@@ -47,6 +47,7 @@ def test_a_fall_is_negative_and_a_held_voice_is_near_zero(by_st: float) -> None:
     assert found == pytest.approx(by_st, abs=0.5)
 
 
+@pytest.mark.slow
 @given(gain=st.floats(300, 10_000), pitch_hz=st.floats(90, 250))
 def test_neither_loudness_nor_voice_matters(gain: float, pitch_hz: float) -> None:
     """Four semitones down are four semitones down."""

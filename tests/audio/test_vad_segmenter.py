@@ -255,6 +255,7 @@ def in_frames_of_20_ms(clips: dict[str, Clip]) -> list[Edge]:
     return edges
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(lengths=FRAMES)
 def test_edges_do_not_depend_on_how_the_stream_was_cut(
@@ -477,3 +478,24 @@ def test_wrong_options_are_refused_by_name(wrong: dict[str, Any]) -> None:
     name, value = next(iter(wrong.items()))
     with pytest.raises(ConfigError, match=rf"{name}: expected .*{value}"):
         VadOptions(**wrong)
+
+
+class DoubtfulModel(Silero):
+    """The model, but unsure of all silence once it is told to be."""
+
+    doubts = False
+
+    def probability(self, state: silero.SileroState, window: Samples) -> float:
+        sure = super().probability(state, window)
+        return max(0.4, sure) if self.doubts else sure
+
+
+def test_doubt_about_a_pause_is_no_voice_unless_it_is_as_loud(of_kind: OfKind) -> None:
+    """A model that is unsure of the quiet after a word resumes nothing: the levels decide."""
+    for clip in of_kind("hesitation"):
+        model = DoubtfulModel()
+        found = []
+        for _, edge in segmented(VadSegmenter(RATE_HZ, model=model), clip.samples(RATE_HZ)):
+            found.append(edge)
+            model.doubts = isinstance(edge, SpeechStop | SilenceProgress)
+        assert kinds(found) == kinds(edges_of(VadSegmenter(RATE_HZ), clip.samples(RATE_HZ))), clip.path

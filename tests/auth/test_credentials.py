@@ -137,6 +137,7 @@ def test_the_subprotocol_with_the_key_is_never_answered() -> None:
 names = st.sampled_from(["Authorization", "api-key", "Sec-WebSocket-Protocol", "X"])
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(names, st.text(max_size=40) | st.text(max_size=20).map("Basic ".__add__)), max_size=4))
 def test_any_headers_give_a_credential_or_a_refusal(headers: list[tuple[str, str]]) -> None:
     """Nothing else is ever raised by what a stranger sends."""

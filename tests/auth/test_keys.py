@@ -181,6 +181,7 @@ def generated_kid(data_dir: Path) -> str:
     return KeyStore(data_dir).keyring(1_700_000_000).signer.kid
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_agree_on_the_secret(tmp_path: Path) -> None:
     """Several at the same new data_dir; one makes the secret."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:

@@ -78,7 +78,10 @@ def test_a_percentile_lies_among_what_was_measured() -> None:
 
 def exported(tmp_path: Path, name: str) -> Path:
     path = tmp_path / name
-    records = [record_plain(turn_record()), record_plain(turn_record()) | {"total_ms": None, "outcome": "failed"}]
+    records = [
+        record_plain(turn_record(), "default"),
+        record_plain(turn_record(), "default") | {"total_ms": None, "outcome": "failed"},
+    ]
     records.append(records[0] | {"total_ms": None, "outcome": "abandoned"})
     lines = [msgspec.json.encode(record) for record in records]
     match path.suffix:

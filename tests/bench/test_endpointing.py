@@ -173,6 +173,7 @@ def test_words_of_the_whole_utterance_change_the_wait() -> None:
     assert 500 < lengths[0] < 1_200
 
 
+@pytest.mark.slow
 def test_the_command_measures_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A table with the goals, a CSV with each turn, a picture that is XML; no noise is a turn."""
     assert endpointing.main(["--data", str(DATA), "--out", str(tmp_path)]) == 0

@@ -16,6 +16,7 @@ from voicepipe.testing.fakes.cues import LlmCue, NoEnd
 from voicepipe.testing.fakes.vendor import FakeVendor
 
 
+@pytest.mark.slow
 async def test_the_same_questions_go_directly_and_through_us() -> None:
     async with peers(None, 3) as found:
         ways = await measure(found, 4, 2)
@@ -25,6 +26,7 @@ async def test_the_same_questions_go_directly_and_through_us() -> None:
         assert all(0 < first <= whole for first, whole in zip(way.first_ms, way.whole_ms, strict=True))
 
 
+@pytest.mark.slow
 async def test_an_answer_that_is_not_whole_is_no_figure() -> None:
     async with vendor(2) as behind, aiohttp.ClientSession() as http, FakeVendor() as cut:
         await measure_request(http, behind)

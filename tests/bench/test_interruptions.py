@@ -98,6 +98,7 @@ def test_no_such_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "none" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 async def test_a_call_to_a_server_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user interrupts the agent, and it stops."""
     listed = interruptions._listed

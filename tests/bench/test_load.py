@@ -128,6 +128,7 @@ async def test_a_server_that_is_not_there_is_named() -> None:
         await Crowd(target, [voice(20)], 1, 1).run(0)
 
 
+@pytest.mark.slow
 def test_a_whole_run_starts_what_it_needs(
     question: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from voicepipe.bench.replay_report import replay_lines
-from voicepipe.telemetry.advice import depends_on_for
 from voicepipe.telemetry.journal.format import JournalFile, read_journal
 from voicepipe.telemetry.journal.replay import replay
 from voicepipe.testing.transitions import illegal_moves
@@ -41,7 +40,7 @@ def test_each_plot_is_there() -> None:
     assert [turn.outcome for turn in turns["answer"]] == ["completed"] * 2
     assert [turn.outcome for turn in turns["interruption"]] == ["interrupted", "completed"]
     assert [(turn.revision > 0, turn.outcome) for turn in turns["revision"]] == [(True, "completed")]
-    assert [turn.cause for turn in turns["tool"]] == ["vad", "tool"]
+    assert [(turn.cause, len(turn.tools)) for turn in turns["tool"]] == [("vad", 1)]
     assert [turn.latency_source for turn in turns["reported"]] == ["reported"] * 2
     assert [(turn.cause, turn.outcome) for turn in turns["failure"]] == [
         ("vad", "failed"),
@@ -95,6 +94,6 @@ def test_a_long_name_leaves_the_words_apart() -> None:
     journal_file = journal("answer")
     replayed = replay(journal_file)
     id, spoken = next((id, record) for id, record in replayed.records.items() if record.user_text)
-    late = Breach("first_clause", 58, "a-vendor/a-model-whose-name-is-very-long", depends_on_for("agents.NAME.llm"))
+    late = Breach("first_clause", 58, "a-vendor/a-model-whose-name-is-very-long", "llm")
     lines = replay_lines(journal_file, replace(replayed, records={id: replace(spoken, breach=late)}))
     assert any(line.endswith(f"({late.owner}) {spoken.user_text}") for line in lines)

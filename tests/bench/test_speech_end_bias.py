@@ -12,6 +12,7 @@ from voicepipe.audio.speech_events import Instant, SpeechStop
 DATA = Path(__file__).parents[1] / "data"
 
 
+@pytest.mark.slow
 def test_the_report_has_a_line_for_each_kind_and_the_cost(capsys: pytest.CaptureFixture[str]) -> None:
     """The report has kinds by name, the errors of the VAD, and the CPU time at the end."""
     speech_end_bias.main(["--data", str(DATA), "--kind", "backchannel", "--kind", "noise"])

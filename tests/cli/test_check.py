@@ -43,7 +43,10 @@ async def test_every_stage_is_tried_once_and_secrets_stay_hidden(voicepipe: Any,
     assert "ok      tts  fake/tts  first after " in ran.out
     assert 'transcribed "a quick fox"' in ran.out
     assert "Good day." in ran.out
-    assert ran.out.endswith("\nall stages answer\n")
+    results, _, settings = ran.out.partition("\n\nsettings in force:\n")
+    assert results.endswith("\nall stages answer"), "what was asked for comes first"
+    assert all(line.startswith("ok ") for line in results.splitlines()[:-2])
+    assert "providers.fake.base_url" in settings
 
 
 async def test_failed_stage_reports_its_reason_and_others_go_on(voicepipe: Any, tmp_path: Path) -> None:
@@ -57,7 +60,7 @@ async def test_failed_stage_reports_its_reason_and_others_go_on(voicepipe: Any, 
     assert "this voice is not for you" in failed
     assert "answered (a tone: there was no speech)" in ran.out
     assert "ok      llm  fake/llm" in ran.out
-    assert ran.out.endswith("\n1 stage failed\n")
+    assert "\n1 stage failed\n\nsettings in force:\n" in ran.out
 
 
 async def test_an_agent_that_is_not_there_is_refused(voicepipe: Any) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -24,6 +25,28 @@ def test_options_become_settings_by_their_dotted_keys() -> None:
     options = read("serve", "--port", "0", "--llm", "ollama/llama3.2", "--set", "budget.total_ms=900", "--set", "a=b=c")
     expected = {"server.port": "0", "agents.default.llm": "ollama/llama3.2", "budget.total_ms": "900", "a": "b=c"}
     assert options.overrides() == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "spec"),
+    [
+        ("/m/Qwen.GGUF", "gguf//m/Qwen.GGUF"),
+        ("a.gguf", f"gguf/{Path.cwd()}/a.gguf"),
+        ("gguf//m/a.gguf", "gguf//m/a.gguf"),
+        ("ollama/a", "ollama/a"),
+    ],
+)
+def test_a_model_file_is_a_language_model(written: str, spec: str) -> None:
+    assert read("serve", "--llm", written).overrides() == {"agents.default.llm": spec}
+
+
+async def test_a_model_file_that_is_not_there_is_named(voicepipe: Any, tmp_path: Path) -> None:
+    with TemporaryDirectory() as short:  # the engine's socket below it has a name of at most 107 bytes
+        ran = await voicepipe("serve", "--port", "0", "--data-dir", short, "--llm", "nothing.gguf")
+    assert (ran.status, ran.err) == (
+        2,
+        f"voicepipe: gguf: expected a GGUF file, got {tmp_path}/nothing.gguf: No such file or directory\n",
+    )
 
 
 def test_a_set_without_a_value_is_refused() -> None:
@@ -57,11 +80,31 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"voicepipe {__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [["sing"], ["talk"], ["keys"], ["serve", "--nothing"]])
+@pytest.mark.parametrize("arguments", [["sing"], ["talk", "a.wav", "b.wav"], ["keys"], ["serve", "--nothing"]])
 def test_what_makes_no_sense_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     assert "usage: voicepipe" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [(["serv"], "serve"), (["chekc"], "check"), (["keys", "creat"], "create"), (["bench", "lmm", "x/y"], "llm")],
+)
+def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(
+    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert capsys.readouterr().err.endswith(f"; did you mean {meant}?\n")
+
+
+def test_a_word_like_no_command_gets_the_list_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["sing"])
+    error = capsys.readouterr().err
+    assert "expected one of serve, talk, check, " in error
+    assert error.endswith(", got 'sing'\n")
 
 
 async def test_a_wrong_setting_is_one_line_and_no_traceback(voicepipe: Any) -> None:
@@ -73,6 +116,7 @@ async def test_a_wrong_setting_is_one_line_and_no_traceback(voicepipe: Any) -> N
         assert ran.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_reader_who_leaves_is_no_reason_for_a_traceback(tmp_path: Path) -> None:
     """As in `voicepipe check | head -1`: the pipe's other end is closed before anything is written."""
     read_end, write_end = os.pipe()
@@ -86,6 +130,7 @@ def test_a_reader_who_leaves_is_no_reason_for_a_traceback(tmp_path: Path) -> Non
     assert (ran.returncode, ran.stderr) == (141, b"")
 
 
+@pytest.mark.slow
 def test_what_is_only_drawn_with_is_loaded_by_what_draws(tmp_path: Path) -> None:
     code = f"import sys; from voicepipe.cli import main; main(['keys', 'list', '--data-dir', {str(tmp_path)!r}]); "
     ran = subprocess.run(

@@ -29,22 +29,25 @@ def table(folder: Path, *arguments: str) -> dict[tuple[str, str], dict[str, str]
         return {(row["pool"], row["policy"]): row for row in csv.DictReader(file)}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_hedge_misses_few_deadlines_for_a_tenth_more(tmp_path: Path) -> None:
     """Published prices and medians: from about one turn in sixteen to less than one in a hundred."""
-    rows = table(tmp_path, "--pool", "mid", "--policy", "single", "--policy", "hedge")
-    single, hedge = rows["mid", "single"], rows["mid", "hedge"]
+    rows = table(tmp_path, "--pool", "mid", "--policy", "single", "--policy", "hedge-learned")
+    single, hedge = rows["mid", "single"], rows["mid", "hedge-learned"]
     assert 0.05 < float(single["missed"]) < 0.075
     assert float(hedge["missed"]) <= 0.008
     assert float(hedge["cost_factor"]) <= 1.10
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_it_gets_over_figures_that_are_wrong_by_twice(tmp_path: Path) -> None:
-    rows = table(tmp_path, "--pool", "mid-wrong", "--policy", "hedge")
-    assert float(rows["mid-wrong", "hedge"]["missed"]) <= 0.012
+    rows = table(tmp_path, "--pool", "mid-wrong", "--policy", "hedge-learned")
+    assert float(rows["mid-wrong", "hedge-learned"]["missed"]) <= 0.012
 
 
+@pytest.mark.slow
 def test_every_policy_has_a_line_and_the_same_seed_the_same_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ async def test_a_recording_is_answered_and_the_turn_drawn(
     assert "ms from your last voiced sample to the answer, measured here" in ran.out
     assert "answer.wav" in ran.out
     assert all(stage in ran.out for stage in ("endpoint", "llm_ttft", "first_clause", "tts_ttfb", "playback"))
-    assert "waited for: endpoint " in ran.out
+    assert "waited for: silence " in ran.out
     assert first_audible(read_sound(tmp_path / "answer.wav", 24_000)) is not None
 
 
@@ -104,9 +104,11 @@ async def test_what_is_wrong_with_the_files_or_the_address_is_said(
     voicepipe: Any, question: Path, tmp_path: Path, unused_tcp_port: int
 ) -> None:
     (tmp_path / "words.wav").write_text("no sound")
+    expected = "expected a sound file (wav, flac, ogg, mp3)"
     for arguments, status, why in (
-        (["nothing.wav"], 2, "expected a file that is there (wav, flac, ogg, mp3): nothing.wav"),
-        (["words.wav"], 2, "expected a sound file (wav, flac, ogg, mp3): words.wav"),
+        (["nothing.wav"], 2, f"{expected}, got nothing.wav: No such file or directory\n"),
+        (["."], 2, f"{expected}, got .: Is a directory\n"),
+        (["words.wav"], 2, f"{expected}, got words.wav: Format not recognised."),
         ([question, "--out", "no/folder/answer.wav"], 2, "--out: expected a file in a folder that is there"),
         ([question, "--url", "ftp://h"], 2, "--url: expected an address such as ws://"),
         ([question, "--url", f"127.0.0.1:{unused_tcp_port}"], 3, "no server answers at http://127.0.0.1"),

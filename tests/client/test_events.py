@@ -103,6 +103,7 @@ def test_what_is_no_event_fails_the_call(raw: str | bytes) -> None:
         e.read(raw)
 
 
+@pytest.mark.slow
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda x: st.dictionaries(st.text(), x) | st.lists(x)))
 def test_any_json_is_an_event_or_a_failure(value: object) -> None:
     for event in (value, {"type": "session.created", "session": value}, {"type": "response.done", "response": value}):

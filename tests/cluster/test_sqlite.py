@@ -32,6 +32,7 @@ def sessions_opened(data_dir: Path, name: str, n_tries: int) -> int:
     return asyncio.run(tries())
 
 
+@pytest.mark.slow
 def test_processes_that_race_for_max_sessions_get_as_many_as_it_says(tmp_path: Path) -> None:
     """Five sessions in all, of sixteen tries in each of two processes that also race to create the file."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:

@@ -37,12 +37,12 @@ def test_a_pool_is_named_like_a_model(tmp_path: Path) -> None:
     settings = read(
         tmp_path,
         '[router]\ndeadline_ms = 700\n[agents.default]\nllm = "pool/voice"\n'
-        '[pools.voice]\nmodels = ["mine/a", "mine/b"]\neasy_models = ["mine/c", "mine/b"]\norder = "given"\n',
+        '[pools.voice]\nmodels = ["mine/a", "mine/b"]\neasy_models = ["mine/c", "mine/b"]\norder = "learned"\n',
     )
     assert settings.pooled == {"default": "voice"}
     assert [str(spec) for spec in settings.agents["default"].specs("llm")] == ["mine/a", "mine/b", "mine/c"]
     pool = settings.routing.pools["voice"]
-    assert (pool.deadline_ms, pool.order, settings.router.order) == (700, "given", "learned")
+    assert (pool.deadline_ms, pool.order, settings.router.order) == (700, "learned", "given")
 
 
 def test_rules_keep_their_order_and_the_first_that_applies_counts(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ TARGET = {"instance", "job"}
 def promtool(*arguments: str) -> None:
     """Run it; what it says goes into the failure."""
     tool = shutil.which("promtool")
-    assert tool is not None, "promtool is not installed: deploy/up.py --test does that, or `apt-get install prometheus`"
+    assert tool is not None, "promtool is not installed: deploy/up.py test does that, or `apt-get install prometheus`"
     done = subprocess.run([tool, *arguments], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -40,6 +40,7 @@ def test_the_scrape_job_is_one(root: Path) -> None:
         promtool("check", "config", str(root / "deploy" / "prometheus" / job))
 
 
+@pytest.mark.slow
 def test_each_alert_fires_when_it_should_and_only_then(root: Path) -> None:
     """By series that stand for a day of trouble, and one of none."""
     promtool("test", "rules", str(root / "tests" / "deploy" / "alerts_test.yml"))

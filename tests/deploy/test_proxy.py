@@ -20,6 +20,8 @@ from voicepipe.client import connect
 from voicepipe.clock import unix_s
 from voicepipe.server.tls import dev_certificate
 
+pytestmark = pytest.mark.slow
+
 AROUND = """
 daemon off;
 {user}

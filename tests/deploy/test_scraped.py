@@ -53,6 +53,7 @@ def files(root: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 async def test_every_panel_is_answered_and_no_alert_fires(root: Path, files: Path, fake_server: Any) -> None:
     board = json.loads((root / "deploy" / "grafana" / "voicepipe.json").read_text())
     job = (root / "deploy" / "prometheus" / "prometheus.yml").read_text()

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from voicepipe import __version__
+from voicepipe.cli.options import parser
+
 if TYPE_CHECKING:
     from up import Environment
 
@@ -34,6 +37,7 @@ def greeting(up: ModuleType, path: Path, lock: Path) -> object:
     return up.Part("greeting", "a greeting", ("--no-index", "--no-deps", str(path)), lock)
 
 
+@pytest.mark.slow
 def test_environment_is_made_once(up: ModuleType, tmp_path: Path) -> None:
     """A second run installs nothing; a changed lock is installed anew; another environment's files are left alone."""
     lock = tmp_path / "lock.txt"
@@ -133,6 +137,17 @@ def test_each_part_of_the_tests_has_a_word(
     monkeypatch.setattr(up, "provide", lambda command, folder: (environment, []))
     assert up.main([command, "--quiet"]) == int(command == "lint")
     assert (tmp_path / "ran").read_text().splitlines() == ran
+
+
+def test_compiled_modules_are_stored(up: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Otherwise each process of a test compiles all that it imports."""
+    environment = up.Environment(tools(tmp_path, broken=()))
+    environment.program("python").write_text(
+        f'#!/bin/sh\necho "${{PYTHONDONTWRITEBYTECODE-unset}}" > "{tmp_path}/ran"\n'
+    )
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert up.run(environment, "python") == 0
+    assert (tmp_path / "ran").read_text() == "unset\n"
 
 
 @pytest.mark.parametrize(("broken", "code"), [((), 0), (("mypy",), 1), (("python",), 1)])
@@ -293,3 +308,26 @@ def test_a_package_that_fails_keeps_no_other_away(up: ModuleType, monkeypatch: p
     assert line.startswith("the talk page's tests will fail")
     with pytest.raises(subprocess.CalledProcessError):
         up.prepare("serve")
+
+
+def test_version_installs_nothing(
+    up: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(up, "provide", lambda command, folder: pytest.fail("it installed something"))
+    assert up.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"voicepipe {__version__}\n"
+
+
+@pytest.mark.parametrize(("written", "meant"), [("sevre", "serve"), ("tset", "test"), ("tlak", "talk")])
+def test_a_mistyped_command_installs_nothing(
+    up: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], written: str, meant: str
+) -> None:
+    monkeypatch.setattr(up, "provide", lambda command, folder: pytest.fail("it installed something"))
+    assert up.main([written]) == 2
+    assert capsys.readouterr().err.endswith(f"got {written!r}; did you mean {meant}?\n")
+
+
+def test_every_command_of_voicepipe_is_known(up: ModuleType) -> None:
+    (commands,) = (each for each in parser()._actions if each.dest == "command")
+    assert commands.choices is not None
+    assert tuple(commands.choices) == up.VOICEPIPE

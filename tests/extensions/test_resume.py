@@ -76,6 +76,7 @@ async def call(server: Any, question: Samples, session: dict[str, Any], cut_afte
         return event_summary(events), user.sound().tobytes(), await history(user), user.checker.unfinished
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("session", [SESSION, IN_BINARY], ids=["json", "binary"])
 async def test_a_line_that_breaks_after_any_event_of_a_turn(
     server: Any, question: Samples, session: dict[str, Any]

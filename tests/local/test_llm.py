@@ -26,8 +26,9 @@ from voicepipe.ports.model import (
 )
 from voicepipe.ports.provider_events import ModelConnected
 from voicepipe.providers.local import llm, wire
-from voicepipe.providers.local.engine.smollm import SmolLm, shorter
+from voicepipe.providers.local.engine.llama_cpp import LlamaCpp, shorter, smollm2
 from voicepipe.providers.local.engine.worker import Task
+from voicepipe.providers.local.process import start_engine
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.waiting import WAIT_S
 
@@ -123,9 +124,10 @@ async def test_warm_reads_the_instructions(model: Model) -> None:
     assert usage.cached_tokens > 90
 
 
+@pytest.mark.slow
 def test_conversations_longer_than_the_context_go_on(tmp_path: Path) -> None:
     """What the adapter's estimate let through is cut by the engine: messages, then the instructions themselves."""
-    engine = SmolLm(tmp_path / "l.sock", context_tokens=256)
+    engine = LlamaCpp(tmp_path / "l.sock", replace(smollm2(), context_tokens=256))
     talk = tuple((role, "私の犬と猫について話しました。") for _ in range(30) for role in ("user", "assistant"))
     for messages in ((("system", "Be kind."), *talk, ("user", "Go on.")), (("system", "Be kind. 親切に。 " * 300),)):
         replies: list[wire.Reply] = []
@@ -135,15 +137,57 @@ def test_conversations_longer_than_the_context_go_on(tmp_path: Path) -> None:
         assert 100 < replies[-1].input_tokens < 256
 
 
-async def test_functions_and_pictures_are_left_out(model: Model) -> None:
-    """This model can't use them; the question is answered all the same."""
-    messages = (
-        Said("user", (Text("What is the capital of France?"), Image("data:image/png;base64,AA=="))),
-        Called("c1", "look_up", "{}"),
-        Returned("c1", "Paris"),
-    )
+async def test_functions_that_may_be_called_are_left_out(model: Model) -> None:
+    """This model can't call them; the question is answered all the same."""
+    messages = (said("user", "What is the capital of France?"), Called("c1", "look_up", "{}"), Returned("c1", "Paris"))
     question = replace(request(*messages), functions=(Function("look_up", "", "{}"),))
     assert text_of(await answer(model, question))
+    assert text_of(await answer(model, replace(question, tool_choice="none")))
+
+
+@pytest.mark.parametrize("tool_choice", ["required", "look_up"])
+async def test_forced_calls_are_refused(model: Model, tool_choice: str) -> None:
+    """It would answer with an invented result, as if it had looked."""
+    forced = replace(request(said("user", "Hi.")), functions=(Function("look_up", "", "{}"),), tool_choice=tool_choice)
+    with pytest.raises(StageRefused, match=f"got '{tool_choice}': a local LLM cannot call functions") as refused:
+        await answer(model, forced)
+    assert (refused.value.status, refused.value.retryable) == (400, False)
+
+
+async def test_pictures_are_refused(model: Model) -> None:
+    """It would describe a picture that it has not seen."""
+    message = Said("user", (Text("What is this?"), Image("data:image/png;base64,AA==")))
+    with pytest.raises(StageRefused, match="expected text alone, got a picture") as refused:
+        await answer(model, request(message, said("assistant", "A cat."), said("user", "Which colour?")))
+    assert (refused.value.status, refused.value.retryable) == (400, False)
+
+
+async def test_without_a_limit_the_answer_is_short_and_ends_at_a_sentence(model: Model) -> None:
+    """And is complete: it is our choice that it is short."""
+    question = replace(request(said("user", "Tell me a very long story about a dragon.")), max_output_tokens=None)
+    events = await answer(model, question)
+    assert events[-1] == Finished("stop")
+    assert usage_of(events).output_tokens == 60
+    assert text_of(events).rstrip("\"')").endswith((".", "!", "?"))
+
+
+async def test_the_same_question_gets_the_same_answer(model: Model) -> None:
+    question = replace(request(said("user", "What is the capital of Spain?")), temperature=None)
+    assert text_of(await answer(model, question)) == text_of(await answer(model, question))
+
+
+@pytest.mark.slow
+async def test_a_gguf_file_answers(tmp_path: Path) -> None:
+    """Any file of that format, in an engine of its own, with its own chat template."""
+    path = tmp_path / "mine.gguf"
+    path.symlink_to(smollm2().path)
+    async with start_engine(tmp_path / "g.sock", stages=("llm",), gguf=path, linger_ms=200), asyncio.timeout(WAIT_S):
+        settings = ProviderSettings(kind="gguf", options=(("socket", str(tmp_path / "g.sock")),))
+        model = llm.open_gguf(Spec("gguf", str(path)), settings)
+        question = said("user", "What is the capital of France? Answer with one word.")
+        events = await answer(model, ModelRequest(model=str(path), messages=(question,)))
+    assert model.name == f"gguf/{path}"
+    assert "Paris" in text_of(events)
 
 
 async def test_text_can_not_write_the_marks_of_the_template(model: Model) -> None:

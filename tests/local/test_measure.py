@@ -8,6 +8,8 @@ import pytest
 
 from voicepipe.providers.local.measure import measure
 
+pytestmark = pytest.mark.slow
+
 CLIP = Path(__file__).parent.parent / "data" / "clean" / "vctk_p287_001.flac"
 
 

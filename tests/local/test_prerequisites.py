@@ -51,6 +51,20 @@ def test_missing_packages_come_with_their_command(monkeypatch: pytest.MonkeyPatc
         prerequisites.check_packages(stage)
 
 
+def test_a_gguf_file_is_looked_at_before_anything_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong name or another file is refused at the start, by its name."""
+    missing, other, good = tmp_path / "no.gguf", tmp_path / "notes.gguf", tmp_path / "good.gguf"
+    other.write_text("not weights")
+    good.write_bytes(b"GGUF\3\0\0\0")
+    for path, why in ((missing, "No such file"), (tmp_path, "Is a directory"), (other, "one of another format")):
+        with pytest.raises(ConfigError, match=why) as refused:
+            llm.open_gguf(Spec("gguf", str(path)), SETTINGS)
+        assert str(path) in str(refused.value)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"gguf: not installed: xllamacpp; run: pip install --editable '\.\[gguf\]'"):
+        llm.open_gguf(Spec("gguf", str(good)), SETTINGS)
+
+
 def test_long_socket_path_is_refused() -> None:
     """Instead of the kernel's own words in the middle of starting."""
     with pytest.raises(ConfigError, match="data_dir: too long"):

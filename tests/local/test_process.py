@@ -20,6 +20,8 @@ from voicepipe.providers.local.tts import open_synthesizer
 from voicepipe.providers.local.wire import Progress
 from voicepipe.registry import ProviderSettings, Spec, Stage
 
+pytestmark = pytest.mark.slow
+
 BOUND_S = 60
 TTS: tuple[Stage, ...] = ("tts",)
 

@@ -21,6 +21,9 @@ TOKENS: Final = ("It", " stands", " right", " by", " the", " old", " bridge", ".
 """One clause: the TTS gets no text before its last token, or before the server cuts it."""
 
 
+CALL_ID: Final = "call_clock"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delays:
     """The delay of each stage, in ms."""
@@ -40,6 +43,9 @@ class DelayedProvider:
         """`sound_ms`: length of the answer's audio."""
         self._tone = 8_000 * np.sin(2 * np.pi * 220 / RATE_HZ * np.arange(sound_ms * RATE_HZ // 1_000))
         self.delays = Delays()
+        self.calls = False
+        """Whether the LLM calls a function before it answers."""
+
         self.on_request: Callable[[StageName], None] = _ignore
         """Called at each request; its answer is sent afterwards."""
 
@@ -50,6 +56,7 @@ class DelayedProvider:
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_post("/v1/audio/speech", self._speak)
         app.router.add_post("/v1/audio/transcriptions", self._transcribe)
+        app.router.add_post("/failing/v1/{path:.*}", self._fail)
         runner = web.AppRunner(app)
         await runner.setup()
         try:
@@ -67,7 +74,13 @@ class DelayedProvider:
         await self._take(request, "llm", self.delays.llm_ms)
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await answer.prepare(request)
+        messages = msgspec.json.decode(await request.read())["messages"]
         with suppress(ConnectionError):
+            if self.calls and messages[-1]["role"] != "tool":
+                call = {"index": 0, "id": CALL_ID, "function": {"name": "clock", "arguments": "{}"}}
+                await answer.write(_chunk({"tool_calls": [call]}, None))
+                await answer.write(_chunk({}, "tool_calls") + b"data: [DONE]\n\n")
+                return answer
             for token in TOKENS:
                 await answer.write(_chunk({"content": token}, None))
                 await asyncio.sleep(self.delays.token_ms / 1_000)
@@ -77,6 +90,10 @@ class DelayedProvider:
     async def _speak(self, request: web.Request) -> web.Response:
         await self._take(request, "tts", self.delays.tts_ms)
         return web.Response(body=to_pcm(self._tone.astype(np.int16)), content_type="audio/pcm")
+
+    async def _fail(self, request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response(status=503)
 
     async def _take(self, request: web.Request, stage: StageName, delay_ms: int) -> None:
         await request.read()

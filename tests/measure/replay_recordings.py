@@ -29,10 +29,10 @@ from voicepipe.errors import VoicepipeError
 from voicepipe.turn.record.values import TurnRecord
 
 STAGES: Final = (
-    *("endpoint", "stt_final", "gate_wait", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback"),
+    *("silence", "endpoint", "stt_final", "gate_wait", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback"),
     *("total", "unattributed"),
 )
-"""The parts of a record, in the order of a turn; `stt_final` and `gate_wait` are parts of `endpoint`."""
+"""The parts of a record, in the order of a turn; `stt_final` and `gate_wait` lie within `silence` and `endpoint`."""
 
 ANSWERED: Final = ("completed", "incomplete")
 """An answer that was cut at the agent's maximum length counts as an answer."""

@@ -38,7 +38,9 @@ SHOW_EVERY_MS: Final = 5_000
 RANGES: Final = (
     ("1 min", MINUTE_MS, MINUTE_MS),
     ("15 min", 15 * MINUTE_MS, MINUTE_MS),
+    ("1 h", HOUR_MS, MINUTE_MS),
     ("24 h", DAY_MS, 15 * MINUTE_MS),
+    ("7 d", 7 * DAY_MS, 6 * HOUR_MS),
     ("30 d", MONTH_MS, DAY_MS),
 )
 """A dashboard range: its name, its length, and the step of its series."""

@@ -67,7 +67,7 @@ def _record(draw: random.Random, number: int, session: str, agent: _Agent) -> Tu
     outcome = draw.choice(_OUTCOMES)
     marks = _marks(draw, agent, played=outcome != "failed")
     llm = draw.choice(agent.llms)
-    owners = {"endpoint": "settings", "llm_ttft": llm, "tts_ttfb": agent.tts, "playback": "client"}
+    owners = {"silence": "settings", "llm_ttft": llm, "tts_ttfb": agent.tts, "playback": "client"}
     judged = attribution.judge(marks, _LIMITS, owners, audible=True)
     late = judged.total_ms is not None and judged.total_ms > _LIMITS.total_ms
     said, words = _text(draw, 6, 14), _text(draw, 12, 36)

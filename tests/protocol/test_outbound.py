@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from voicepipe.audio.g711 import decode_alaw, decode_mulaw
-from voicepipe.protocol.ga import session_object
+from voicepipe.protocol.beta import BETA
+from voicepipe.protocol.ga import GA, session_object
 from voicepipe.protocol.inbound import Unreadable
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_types import AudioFormat, Transcription
@@ -372,6 +373,16 @@ def test_format_of_a_running_response_stays(sent: SentEventsOf) -> None:
     assert sound(sent.take(sent.wire.audio("resp_1", tone(480)))) == tone(480).tobytes()
     sent.render(ResponseEnded("resp_1", "completed"))
     assert sent.events[-1]["response"]["audio"]["output"]["format"]["type"] == "audio/pcm"
+
+
+@pytest.mark.parametrize("item", [AGENT, CALL])
+def test_response_continues_in_the_dialect_of_the_client(sent: SentEventsOf, item: Message | FunctionCall) -> None:
+    """Also when only a function call is open, which has no audio."""
+    open_reply(sent, item=item)
+    sent.wire.speak(BETA)
+    sent.wire.speak(GA)
+    sent.take(sent.wire.audio("resp_1", tone(480)))
+    assert sound(sent.events) == (tone(480).tobytes() if item is AGENT else b"")
 
 
 # --- responses --------------------------------------------------------------------------------

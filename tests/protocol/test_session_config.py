@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.extensions import Extensions
 from voicepipe.protocol.ga import session_object
+from voicepipe.protocol.json_fields import MAX_ECHOED_CHARS
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import AudioFormat, SemanticVad, ServerVad, Transcription
 from voicepipe.testing.strict_events import problems as shape_problems
@@ -182,6 +183,12 @@ def test_tool_choice_is_echoed(config: SessionConfig, choice: object, held: str)
     assert merged.reply_settings().tool_choice == held
     assert session_object(merged)["tool_choice"] == choice
     assert shaped(merged) == []
+
+
+def test_null_gives_up_tools_and_their_choice(config: SessionConfig) -> None:
+    chosen = config.merged({"tools": [{"name": "f"}], "tool_choice": "required"})
+    given_up = chosen.merged({"tools": None, "tool_choice": None})
+    assert (given_up.tools, given_up.tool_choice) == ((), "auto")
 
 
 @pytest.mark.parametrize(
@@ -364,6 +371,8 @@ REFUSED = [
     ("session.tools", "invalid_type", {"tools": {}}),
     ("session.tools[0].type", "invalid_value", {"tools": [{"type": "mcp", "server_label": "s"}]}),
     ("session.tools[0].name", "missing_required_parameter", {"tools": [{"type": "function"}]}),
+    ("session.tools[0].name", "missing_required_parameter", {"tools": [{"type": "function", "name": ""}]}),
+    ("session.tools", "string_above_max_length", {"tools": [{"name": "f", "description": "d" * MAX_ECHOED_CHARS}]}),
     ("session.tools[0].parameters", "invalid_type", {"tools": [{"name": "f", "parameters": "{}"}]}),
     ("session.tools[0].parameters", "invalid_value", {"tools": [{"name": "f", "parameters": {"a": float("inf")}}]}),
     ("session.tool_choice", "invalid_value", {"tool_choice": "maybe"}),

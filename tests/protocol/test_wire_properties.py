@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -139,4 +140,5 @@ class Talk(RuleBasedStateMachine):
 
 
 TestTalk = Talk.TestCase
+TestTalk.pytestmark = [pytest.mark.slow]  # type: ignore[attr-defined]
 TestTalk.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

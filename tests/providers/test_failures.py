@@ -292,3 +292,27 @@ def test_without_a_key_nothing_is_said_of_one() -> None:
     assert ProviderAddress.of("llm", Spec("a", "b"), keyed, auth_scheme="Basic").headers == (
         ("Authorization", "Basic k"),
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (429, b'{"error": {"message": "You exceeded your current quota.", "code": "insufficient_quota"}}'),
+        (400, b'{"error": {"message": "Hard limit.", "code": "billing_hard_limit_reached"}}'),
+        (429, b'{"error": {"message": "Pay.", "type": "exceeded_current_quota_error"}}'),
+        (401, b'{"detail": {"status": "quota_exceeded", "message": "0 credits remain."}}'),
+        (400, b'{"error": {"type": "invalid_request_error", "message": "Your credit balance is too low."}}'),
+        (400, b'{"code": "Arrearage", "message": "Access denied."}'),
+    ],
+)
+def test_used_up_credit_is_the_same_error_with_every_status(address: ProviderAddress, status: int, body: bytes) -> None:
+    error = failures.refused(address, status, body)
+    assert (error.status, error.retryable) == (402, False)
+    assert error.why.startswith("HTTP 402: no credit is left")
+
+
+def test_a_rate_limit_that_speaks_of_a_quota_stays_a_rate_limit(address: ProviderAddress) -> None:
+    """Gemini says so when a minute's requests are used up."""
+    body = b'{"error": {"code": 429, "message": "You exceeded your current quota.", "status": "RESOURCE_EXHAUSTED"}}'
+    error = failures.refused(address, 429, body)
+    assert (error.status, error.retryable) == (429, True)

@@ -95,6 +95,7 @@ def test_a_count_that_can_not_be_makes_the_usage_untold(dialect: Dialect, odd: A
         assert usage == [] or odd != odd
 
 
+@pytest.mark.slow
 @every_dialect
 @given(
     read=st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5), st.lists),

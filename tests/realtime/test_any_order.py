@@ -288,6 +288,7 @@ def deleted_while_it_is_made() -> list[tuple[Event, int]]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(lines=scripts, temper=tempers)
 @example(lines=speech_then("response.create", "response.cancel", "response.create"), temper=["says"])

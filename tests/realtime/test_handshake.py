@@ -217,6 +217,7 @@ async def test_permessage_deflate(server: Any) -> None:
         assert json.loads(await line.recv())["type"] == "input_audio_buffer.cleared"
 
 
+@pytest.mark.slow
 async def test_inbound_frames(server: Any) -> None:
     """15 MiB of audio in one append are taken: minutes of silence, which are processed."""
     async with calling(server.url, session={"audio": {"input": {"turn_detection": None}}}) as user:

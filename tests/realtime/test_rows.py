@@ -80,6 +80,7 @@ def collected() -> frozenset[str]:
     return frozenset(line.removeprefix("tests/") for line in completed.stdout.splitlines() if "::" in line)
 
 
+@pytest.mark.slow
 def test_every_test_that_a_row_names_is_there(collected: frozenset[str]) -> None:
     """A whole test, or one of its cases."""
     named = {test for row in rows() for test in row.tests}
@@ -87,6 +88,7 @@ def test_every_test_that_a_row_names_is_there(collected: frozenset[str]) -> None
     assert named - collected - whole == set()
 
 
+@pytest.mark.slow
 def test_every_test_of_a_section_belongs_to_a_row(collected: frozenset[str]) -> None:
     """A test that no row names proves something that no document promises."""
     named = {test.partition("[")[0] for row in rows() for test in row.tests}

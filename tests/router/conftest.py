@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -16,8 +17,10 @@ from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.llm.model import RoutedModel, Routes
+from voicepipe.router.llm.probe import Probes
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
+from voicepipe.tasks import background_tasks
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.turn.pricing import Price
 
@@ -76,6 +79,7 @@ async def pool() -> AsyncIterator[Pool]:
     """`pool(n, policy="hedge", ...)`: a routed model over `v0/m`, `v1/m`, ...; needs `await`."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(http.lifetime())
+        tasks = await stack.enter_async_context(background_tasks())
 
         async def make(n: int, *, idle_timeout_ms: int = 15_000, prefills: bool = False, **options: object) -> Pooled:
             vendors = [await stack.enter_async_context(FakeVendor()) for _ in range(n)]
@@ -87,6 +91,9 @@ async def pool() -> AsyncIterator[Pool]:
                 for i, vendor in enumerate(vendors)
             }
             stats = SharedStats()
+            probes = Probes(stats)
+            tasks.start(probes.run(), name="probes")
+            await asyncio.sleep(0)  # it runs from here on
             chosen = RouterOptions(**options)  # type: ignore[arg-type]
 
             def pool_for(specs: tuple[str, ...], like: str):  # type: ignore[no-untyped-def]
@@ -100,6 +107,7 @@ async def pool() -> AsyncIterator[Pool]:
                 rules=(),
                 experiments=(),
                 stats=stats,
+                probes=probes,
                 models=made.__getitem__,
                 pool_for=pool_for,
             )

@@ -44,6 +44,7 @@ from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.latency_stats import WARM_FACTOR
 from voicepipe.router.llm.model import RoutedModel, Routes
+from voicepipe.router.llm.probe import Probes
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.testing.fakes.cues import Hang, LlmCue, Status
@@ -84,7 +85,15 @@ def routed(models: dict[str, Model], options: RouterOptions, candidates: tuple[C
 
     specs = tuple(each.spec for each in candidates)
     pools = {"p": pool_for(specs, "")}
-    routes = Routes(pools=pools, rules=(), experiments=(), stats=stats, models=models.__getitem__, pool_for=pool_for)
+    routes = Routes(
+        pools=pools,
+        rules=(),
+        experiments=(),
+        stats=stats,
+        probes=Probes(stats),
+        models=models.__getitem__,
+        pool_for=pool_for,
+    )
     return RoutedModel(models[specs[0]], "p", routes, metadata={})
 
 

@@ -57,6 +57,7 @@ def test_failures_that_lie_back_count_less() -> None:
         (refused(429), 15_000),
         (refused(429, retry_after_ms=86_400_000), 300_000),
         (refused(401, retryable=False), 60_000),
+        (refused(402, retryable=False), 60_000),
         (refused(403, retryable=False), 60_000),
         (refused(404, retryable=False), 60_000),
     ],
@@ -69,6 +70,21 @@ def test_some_words_open_it_at_once(failure: StageRefused, open_ms: int) -> None
 
 def test_a_request_that_is_wrong_is_not_the_models_failure() -> None:
     assert after(*[refused(400, retryable=False)] * 20).state(0.0) == "closed"
+
+
+def test_used_up_credit_is_an_alert_until_the_model_answers() -> None:
+    breaker = after(refused(402, retryable=False))
+    assert breaker.alert == "402: no"
+    breaker.succeeded()
+    assert breaker.alert == ""
+
+
+def test_a_probe_with_a_request_that_is_wrong_shows_that_the_provider_answers() -> None:
+    breaker = after(refused(429))
+    breaker.failed(refused(400, retryable=False), OPEN_MS - 1)
+    assert breaker.state(OPEN_MS) == "half_open"
+    breaker.failed(refused(400, retryable=False), OPEN_MS)
+    assert breaker.state(OPEN_MS) == "closed"
 
 
 def test_failures_are_distinguished_and_a_wrong_request_is_none() -> None:

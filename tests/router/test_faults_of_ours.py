@@ -19,6 +19,7 @@ from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.limited import LimitedModel, LimitedSynthesizer, LimitedTranscriber, limited
 from voicepipe.router.llm.model import MAX_REQUESTED_POOLS, RoutedModel, Routes
+from voicepipe.router.llm.probe import Probes
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.router.speech_order import SpeechOrder
@@ -92,6 +93,7 @@ def routed_model(*models: Scripted, home: str = "voice", known: int | None = Non
         rules=(),
         experiments=(),
         stats=stats,
+        probes=Probes(stats),
         models=by_name.__getitem__,
         pool_for=pool_for,
     )

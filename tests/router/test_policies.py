@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from hypothesis import given as examples
@@ -18,6 +20,8 @@ from voicepipe.router.complexity import judge, looks_easy
 from voicepipe.router.options import PoolOptions, RouterOptions
 from voicepipe.router.policies import Candidates, Experiment, RoutingQuery
 from voicepipe.turn.pricing import Price
+
+PROMPTS = Path(__file__).with_name("prompts")
 
 DEAR = Candidate(spec="dear/m", price=Price(3.0, 15.0), region="us-east-1")
 CHEAP = Candidate(spec="cheap/m", price=Price(0.1, 0.4), region="eu-central-1")
@@ -50,6 +54,7 @@ def ordered(options: RouterOptions, query: RoutingQuery | None = None, moment: M
 def test_orders_of_the_settings() -> None:
     """A model without a price is taken for a common fast one."""
     assert ordered(RouterOptions(order="given")) == ["dear", "cheap", "odd"]
+    assert ordered(RouterOptions()) == ["dear", "cheap", "odd"]
     assert ordered(RouterOptions(order="learned")) == ["dear", "cheap", "odd"]
     assert ordered(RouterOptions(order="price")) == ["cheap", "odd", "dear"]
     moment = Moment(ttfts_ms={"odd/m": 90, "dear/m": 300})
@@ -88,20 +93,32 @@ def test_easy_questions_have_their_own_models() -> None:
     assert names(only_hard(ALL, RoutingQuery(text="Hi"), Moment())) == ["dear", "cheap", "odd"]
 
 
-@pytest.mark.parametrize(
-    ("query", "easy"),
-    [
-        (RoutingQuery(text="Yes please."), True),
-        (RoutingQuery(text="When do you open on Sunday?"), True),
-        (RoutingQuery(text="Compare the two plans for me."), False),
-        (RoutingQuery(text="What is 12 * 31?"), False),
-        (RoutingQuery(text=" ".join(["word"] * 40)), False),
-        (RoutingQuery(text="Book it.", n_functions=2), False),
-        (RoutingQuery(text="Warum ist der Himmel blau?"), False),
-    ],
-)
-def test_what_looks_easy(query: RoutingQuery, easy: bool) -> None:
-    assert looks_easy(query) is easy
+def easy_ones(part: str, label: str) -> tuple[list[str], int]:
+    """The prompts with that label that are judged easy, and how many there are."""
+    prompts = tomllib.loads((PROMPTS / f"{part}.toml").read_text(encoding="utf-8"))[label]
+    return [text for text in prompts if looks_easy(RoutingQuery(text=text))], len(prompts)
+
+
+@pytest.mark.parametrize("part", ["tuning", "held_out"])
+def test_hard_prompts_do_not_go_to_the_easy_models(part: str) -> None:
+    """At most 5 % of them; and most of the easy ones do go there."""
+    wrong, n_hard = easy_ones(part, "hard")
+    assert len(wrong) <= 0.05 * n_hard, wrong
+    right, n_easy = easy_ones(part, "easy")
+    assert len(right) >= 0.6 * n_easy
+
+
+def test_no_prompt_is_in_both_parts() -> None:
+    parts = [tomllib.loads((PROMPTS / f"{part}.toml").read_text(encoding="utf-8")) for part in ("tuning", "held_out")]
+    tuning, held_out = ({text.casefold() for label in part.values() for text in label} for part in parts)
+    assert not tuning & held_out
+    assert len(held_out) >= 100
+
+
+def test_functions_and_long_questions_are_hard() -> None:
+    assert looks_easy(RoutingQuery(text="Book it."))
+    assert not looks_easy(RoutingQuery(text="Book it.", n_functions=2))
+    assert not looks_easy(RoutingQuery(text=" ".join(["Yes"] * 40)))
 
 
 def test_a_heuristic_that_is_not_there_is_refused() -> None:

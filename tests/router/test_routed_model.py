@@ -15,6 +15,7 @@ from voicepipe.ports.model import (
     Attempted,
     CallDelta,
     Finished,
+    ModelEvent,
     ModelRequest,
     Routed,
     Said,
@@ -23,12 +24,15 @@ from voicepipe.ports.model import (
     Usage,
 )
 from voicepipe.ports.provider_events import ModelConnected, ModelJoined
+from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import healths
+from voicepipe.router.llm.first_token import has_token
 from voicepipe.router.llm.model import RoutedModel
 from voicepipe.router.llm.request import RoutedAnswer
 from voicepipe.router.policies import RoutingQuery
 from voicepipe.testing.fakes.cues import CallCue, Cut, Hang, Hold, LlmCue, Stall, Status
 from voicepipe.testing.fakes.script import soon
+from voicepipe.testing.waiting import eventually
 
 HI = ModelRequest(model="any", messages=(Said("user", (Text("Hi"),)),), session="s1")
 WORDS = tuple(f" word{i}" for i in range(30))
@@ -74,11 +78,112 @@ async def test_an_answer_of_calls_only_wins_too(pool: Any) -> None:
     assert came.routes == ["v1/m"]
 
 
-async def test_an_empty_answer_is_one(pool: Any) -> None:
-    pooled = await pool(2, policy="single", order="given")
-    pooled.vendors[0].llm.usual = LlmCue(tokens=())
+@pytest.mark.parametrize(
+    ("event", "counts"),
+    [(TextDelta(""), False), (TextDelta(" \n"), False), (TextDelta(" a"), True), (Finished("stop"), False)],
+)
+def test_what_counts_as_a_first_token(event: ModelEvent, counts: bool) -> None:
+    assert has_token(event) is counts
+
+
+EMPTY = pytest.mark.parametrize(
+    "cue",
+    [
+        LlmCue(tokens=()),
+        LlmCue(tokens=(" ", "\n\n")),
+        LlmCue(tokens=(), finish="length"),
+        LlmCue(tokens=(), finish="content_filter"),
+    ],
+    ids=["nothing", "blank text", "only reasoning", "filtered"],
+)
+
+
+@EMPTY
+@pytest.mark.parametrize("policy", ["single", "race"])
+async def test_an_empty_answer_does_not_win(pool: Any, policy: str, cue: LlmCue) -> None:
+    pooled = await pool(2, policy=policy, order="given")
+    hold = Hold(after=0)
+    pooled.vendors[0].llm.usual = cue
+    pooled.vendors[1].llm.usual = LlmCue(tokens=("Here", " I am."), hold=hold)
+    async with asyncio.TaskGroup() as group:
+        answering = group.create_task(pooled.request(HI))
+        await soon(hold.reached)
+
+        async def over() -> bool | None:
+            return None if pooled.stats.running.get("v0/m", 1) else True
+
+        await eventually(over)
+        hold.release.set()
+    came = answering.result()
+    assert (came.text, came.is_whole, came.routes) == ("Here I am.", True, ["v1/m"])
+    assert came.attempts[0] == ("v0/m", "primary", "failed")
+
+
+@EMPTY
+async def test_an_empty_answer_of_the_only_model_is_a_failure(pool: Any, cue: LlmCue) -> None:
+    """In a pool and without one; its tokens are counted all the same."""
+    pooled = await pool(1)
+    single = replace(pooled, model=RoutedModel(pooled.model._first, "", pooled.model._routes, metadata={}))
+    for each in (pooled, single):
+        each.vendors[0].llm.usual = cue
+        came = await each.request(replace(HI, models=()))
+        assert isinstance(came.failure, StageBroken | StageRefused)
+        assert "filter" in came.failure.why or "the answer is empty" in came.failure.why
+        assert not came.is_whole
+
+
+async def test_filtered_answers_open_no_circuit_breaker(pool: Any) -> None:
+    """The filter judges what was said, not the provider's health."""
+    pooled = await pool(1)
+    pooled.vendors[0].llm.usual = LlmCue(tokens=(), finish="content_filter")
+    for _ in range(8):
+        assert isinstance((await pooled.request(HI)).failure, StageRefused)
+    (health,) = healths(pooled.stats, "llm", clock.monotonic_ms())
+    assert health.state == "closed"
+
+
+async def test_blank_text_before_the_first_word_is_passed_on_with_it(pool: Any) -> None:
+    pooled = await pool(1)
+    pooled.vendors[0].llm.usual = LlmCue(tokens=("\n", " ", "Hello", " there"))
     came = await pooled.request(HI)
-    assert (came.text, came.is_whole, came.routes) == ("", True, ["v0/m"])
+    assert came.text == "\n Hello there"
+
+
+async def test_a_slower_first_choice_comes_back_by_one_probe(pool: Any) -> None:
+    """Its rate limit is over; the second answers at once, and its answer is over before the probe has a token."""
+    pooled = await pool(2, order="given")
+    hold = Hold(after=0)
+    pooled.vendors[0].llm.usual = LlmCue(tokens=("First",), hold=hold)
+    pooled.vendors[1].llm.usual = LlmCue(tokens=("Second",))
+    limit = StageRefused("llm", provider="v0/m", why="HTTP 429", retryable=True, status=429, retry_after_ms=0)
+    breaker = pooled.stats.breaker_of("v0/m")
+    breaker.failed(limit, clock.monotonic_ms() - 20_000)
+    assert breaker.state(clock.monotonic_ms()) == "half_open"
+    for _ in range(3):
+        assert (await pooled.request(HI)).text == "Second"
+    assert len(pooled.vendors[0].llm.received) == 1
+    hold.release.set()
+    await soon((await pooled.vendors[0].llm.nth(0)).ended)
+
+    async def closed() -> bool | None:
+        return None if breaker.is_troubled else True
+
+    await eventually(closed)
+    came = await pooled.request(HI)
+    assert (came.text, came.attempts) == ("First", [("v0/m", "primary", "spoke")])
+    assert set(pooled.stats.running.values()) == {0}
+
+
+async def test_a_probe_is_billed_in_its_turn(pool: Any) -> None:
+    pooled = await pool(2, order="given")
+    pooled.vendors[0].llm.usual = LlmCue(fault=Hang())
+    pooled.vendors[1].llm.usual = LlmCue(input_tokens=400)
+    limit = StageRefused("llm", provider="v0/m", why="HTTP 429", retryable=True, status=429, retry_after_ms=0)
+    pooled.stats.breaker_of("v0/m").failed(limit, clock.monotonic_ms() - 20_000)
+    came = await pooled.request(HI)
+    assert came.attempts == [("v1/m", "primary", "spoke"), ("v0/m", "probe", "lost")]
+    probe = next(event for event in came.events if isinstance(event, Attempted) and event.role == "probe")
+    assert probe.cost_usd == pytest.approx(400 * 0.3 / 1e6)
 
 
 async def test_when_all_fail_the_first_error_is_raised(pool: Any) -> None:
@@ -107,7 +212,7 @@ async def test_who_leaves_before_the_first_word_takes_all_calls_along(pool: Any)
 
 async def test_what_is_learned_moves_the_questions(pool: Any) -> None:
     """The first model never speaks; after a few hedged answers the second gets the request first, and alone."""
-    pooled = await pool(2, hedge_budget_usd=0.001)
+    pooled = await pool(2, order="learned", hedge_budget_usd=0.001)
     pooled.vendors[0].llm.usual = LlmCue(fault=Hang())
     whys = []
     for n in range(12):
@@ -117,6 +222,21 @@ async def test_what_is_learned_moves_the_questions(pool: Any) -> None:
         for pool_ in (pooled.model._routes.pools["voice"],):
             pool_._built_ms = dict.fromkeys(pool_._built_ms, -1e9)
     assert whys[-1] == ("v1/m", "primary")
+
+
+async def test_models_that_a_request_names_come_after_the_routes_own(pool: Any) -> None:
+    """The one named first is the first choice, though the other has answered sooner."""
+    pooled = await pool(2)
+    model = RoutedModel(pooled.model._first, "", pooled.model._routes, metadata={})
+    named = replace(pooled, model=model)
+    for candidate, ms in (("v0/m", 300.0), ("v1/m", 50.0)):
+        survival = pooled.stats.latency.survival(Candidate(spec=candidate))
+        for _ in range(50):
+            survival.spoke(ms, clock.monotonic_ms())
+    request = replace(HI, models=("v1/m",))
+    assert [(await named.request(request)).attempts[0] for _ in range(6)] == [("v0/m", "primary", "spoke")] * 6
+    pooled.vendors[0].llm.usual = LlmCue(fault=Status(503))
+    assert (await named.request(request)).routes == ["v1/m"]
 
 
 async def test_a_key_that_is_refused_is_an_error_in_the_log(pool: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -188,6 +188,19 @@ async def test_a_session_keeps_its_voice() -> None:
     assert [len(first.speeches), len(second.speeches)] == [2, 2]
 
 
+async def test_a_stand_in_is_named_in_its_later_turns() -> None:
+    """Whose audio it is, and for how much text, in each turn: who is dead is neither credited nor paid."""
+    first, second = named(TtsCue(fault=Status(401)), TtsCue())
+    synthesizer = routed(first, second)
+    roles = []
+    for _ in range(3):
+        _, (change,) = split(await events_of(synthesizer, Voice(model="any", session="a"), "Hello.", "Bye."))
+        assert (change.provider, change.n_chars) == ("v1/voice", len("Hello.Bye."))
+        roles.append(change.role)
+    assert roles == ["replacement", "primary", "primary"]
+    assert len(first.speeches) == 1
+
+
 async def test_one_that_was_refused_is_left_alone() -> None:
     """Its breaker is open: the next session is not made to wait for it."""
     first, second = named(TtsCue(fault=Status(401)), TtsCue())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from voicepipe.errors import StageRefused
 from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
@@ -75,7 +77,7 @@ def test_a_model_that_goes_bad_loses_its_turns_and_gets_them_back() -> None:
     tried again.
     """
     stats = SharedStats()
-    pool = build_pool("p", (A, B), RouterOptions(hedge_budget_usd=0.0002), stats)
+    pool = build_pool("p", (A, B), RouterOptions(order="learned", hedge_budget_usd=0.0002), stats)
 
     def turn(second: int) -> DrawnTurn:
         slow = 100 <= second < 220
@@ -86,3 +88,44 @@ def test_a_model_that_goes_bad_loses_its_turns_and_gets_them_back() -> None:
     assert set(firsts[:90]) == {"a/m"}
     assert set(firsts[130:215]) == {"b/m"}
     assert "a/m" in firsts[700:]
+
+
+def test_a_first_choice_comes_back_after_a_rate_limit_though_the_second_is_faster() -> None:
+    """One 429 opens its circuit breaker for 15 s. One probe shows that it answers; then it is the first again."""
+    stats = SharedStats()
+    pool = build_pool("p", (A, B), RouterOptions(order="given"), stats)
+    refused = StageRefused("llm", provider="a/m", why="HTTP 429", retryable=True, status=429)
+    stats.breaker(A).failed(refused, 0.0)
+    draws = (Draw(300), Draw(100))
+    turns = (DrawnTurn(at_ms=1_000.0 * n, session=f"s{n}", draws=draws) for n in range(1, 61))
+    came = list(simulate_turns(pool, stats, turns))
+    assert [each.speaker for each in came] == ["b/m"] * 15 + ["a/m"] * 45
+    assert [each.n_calls for each in came[14:16]] == [2, 1]
+    assert stats.breaker(A).state(60_000.0) == "closed"
+
+
+def test_a_probe_that_fails_costs_nothing_and_opens_the_circuit_breaker_again() -> None:
+    stats = SharedStats()
+    pool = build_pool("p", (A, B), RouterOptions(order="given"), stats)
+    refused = StageRefused("llm", provider="a/m", why="HTTP 429", retryable=True, status=429)
+    stats.breaker(A).failed(refused, 0.0)
+    draws = (Draw(50, fails=True), Draw(100))
+    turns = (DrawnTurn(at_ms=1_000.0 * n, session=f"s{n}", draws=draws) for n in range(1, 61))
+    came = list(simulate_turns(pool, stats, turns))
+    assert {each.speaker for each in came} == {"b/m"}
+    assert sum(each.n_calls for each in came) - 60 == 3
+    assert {each.lost_usd for each in came} == {0.0}
+
+
+def test_a_cheaper_and_faster_second_answers_only_when_the_first_is_late_or_fails() -> None:
+    """`[A, B]` without an order; only `learned` prefers B."""
+    cheap = replace(B, price=Price(0.1, 0.4, 0.01))
+    draws = [(Draw(300), Draw(150))] * 30 + [(Draw(math.inf), Draw(150)), (Draw(50, fails=True), Draw(150))]
+    turns = [DrawnTurn(at_ms=2_000.0 * n, session=f"s{n}", draws=each) for n, each in enumerate(draws)]
+    speakers = {}
+    for name, options in {"default": {}, "learned": {"order": "learned"}}.items():
+        stats = SharedStats()
+        pool = build_pool("p", (A, cheap), RouterOptions(prefer_first=True, **options), stats)  # type: ignore[arg-type]
+        speakers[name] = [each.speaker for each in simulate_turns(pool, stats, turns)]
+    assert speakers["default"] == ["a/m"] * 30 + ["b/m"] * 2
+    assert speakers["learned"].count("b/m") > 20

@@ -9,12 +9,16 @@ import sys
 from pathlib import Path
 from typing import Any, get_args
 
+import pytest
+
 import voicepipe
 from tests import docs
 from voicepipe.audio.encode_stream import FORMATS
 from voicepipe.protocol import audio_rest_speech, audio_rest_transcription
 from voicepipe.testing.fakes.cues import SttCue
 from voicepipe.testing.waiting import WAIT_S
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(voicepipe.__file__).parents[1]
 SECTION = docs.section("Speech and transcriptions")

@@ -11,6 +11,8 @@ from voicepipe.audio.files import wav_bytes
 from voicepipe.testing.fakes.cues import Status, SttCue, TtsCue
 from voicepipe.testing.fakes.tone import tone
 
+pytestmark = pytest.mark.slow
+
 SOUND = ("a.wav", wav_bytes(tone("x" * 25, rate_hz=16_000), 16_000))
 SEVERAL = {"agents.default.tts": ["fake/first", "fake/second"], "agents.default.stt": ["fake/stt", "fake/other"]}
 

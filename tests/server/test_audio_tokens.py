@@ -12,6 +12,8 @@ from voicepipe.audio.files import wav_bytes
 from voicepipe.testing.fakes.cues import Status, TtsCue
 from voicepipe.testing.fakes.tone import tone
 
+pytestmark = pytest.mark.slow
+
 SOUND = ("a.wav", wav_bytes(tone("x" * 25, rate_hz=16_000), 16_000))  # 1 s
 PRICES = {
     "providers.fake.input_usd_per_million": 1,

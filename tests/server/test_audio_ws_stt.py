@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import openai
+import pytest
 
 from voicepipe.audio.files import wav_bytes
 from voicepipe.audio.samples import silence
 from voicepipe.testing.fakes.cues import SttCue
 from voicepipe.testing.fakes.deepgram_stt import KEY, FakeDeepgram
 from voicepipe.testing.fakes.tone import tone
+
+pytestmark = pytest.mark.slow
 
 RATE_HZ = 16_000
 SPOKEN, PAUSE = tone("x" * 500, rate_hz=RATE_HZ), silence(RATE_HZ // 2)  # 20 s, 0.5 s

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import voicepipe
 from tests import docs
 from voicepipe.protocol.chat_request import IGNORED, NEUTRAL, PASSED
@@ -31,6 +33,7 @@ def test_every_parameter_that_is_not_honoured_is_documented() -> None:
     assert row("the provider's to honour") == set(PASSED)
 
 
+@pytest.mark.slow
 async def test_the_example_runs_as_it_stands(fake_server: Any) -> None:
     """In a process of its own, against a server on another port."""
     (snippet,) = re.findall(r"^```py\n(.*?)^```", SECTION, re.DOTALL | re.MULTILINE)

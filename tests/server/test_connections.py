@@ -309,6 +309,7 @@ async def test_where_accepting_fails_the_server_rests_and_makes_room(
     assert [record.message for record in caplog.records] == ["connections_full"]
 
 
+@pytest.mark.slow
 def test_the_soft_limit_of_descriptors_is_raised_to_the_hard_one() -> None:
     code = (
         "import resource; from voicepipe.server.descriptors import raise_descriptor_limit;"

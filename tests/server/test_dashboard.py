@@ -13,6 +13,7 @@ async def test_a_new_server_shows_it_to_its_own_machine(serve: Any) -> None:
         assert body["limits"]["total"] == 1_000
         assert body["limits"]["llm_ttft"] == 600
         assert body["over_allowed"] == 0.05
+        assert body["latency_bands_ms"][-1] == 3000
 
 
 async def test_beyond_loopback_it_is_never_open(serve: Any) -> None:

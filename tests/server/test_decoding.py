@@ -30,6 +30,8 @@ from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.waiting import WAIT_S
 
+pytestmark = pytest.mark.slow
+
 RATE_HZ = 16_000
 LONG = wav_bytes(tone("x" * 1_500, rate_hz=RATE_HZ), RATE_HZ)  # 60 s
 SECRET = "a provider's key"

@@ -24,6 +24,8 @@ from voicepipe.testing.fakes.cues import Hang, Hold, Status, SttCue
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
 
+pytestmark = pytest.mark.slow
+
 RATE_HZ = 16_000
 SHORT = wav_bytes(tone("x" * 50, rate_hz=RATE_HZ), RATE_HZ)  # 2 s
 SPOKEN, PAUSE = tone("x" * 500, rate_hz=RATE_HZ), silence(RATE_HZ // 2)  # 20 s, 0.5 s

@@ -80,7 +80,7 @@ async def test_a_list_has_the_turns_that_match(serve: Any, query: str, ids: list
         ("/v1/turns?agent=", "agent", "1 to 200 characters"),
         ("/v1/turns?agents=x", "agents", "Unknown parameter"),
         ("/v1/stats?by=mood", "by", "agent, route"),
-        ("/v1/stats?window=1h", "window", "1m, 15m, 24h"),
+        ("/v1/stats?window=2h", "window", "1m, 15m, 1h, 24h, 7d, 30d"),
         ("/v1/stats?window=1m&since=1", "window", "got both"),
         ("/v1/stats?step=1", "step", "whole minutes"),
         ("/v1/sessions?outcome=failed", "outcome", "Unknown parameter"),

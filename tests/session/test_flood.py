@@ -108,6 +108,7 @@ NUMBERS = {"events that can't be read": 3_500, "items": 2_000, "settings": 700}
 """How many are sent at once; a conversation takes 2,048 items."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flood", FLOODS)
 async def test_many_events_at_once_leave_the_loop_to_others(server: Any, flood: str) -> None:
     """Each is answered, and none is lost or refused."""

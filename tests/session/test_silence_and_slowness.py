@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import LlmCue, TtsCue
@@ -51,6 +52,7 @@ async def test_two_sentences_in_one_append_are_one_turn_after_all(server: Any, q
     assert 500 <= gap_ms <= 1_600, "the second one's padding may reach back into the gap"
 
 
+@pytest.mark.slow
 async def test_a_client_that_stops_reading_slows_the_voice_and_loses_only_its_line(server: Any) -> None:
     """The synthesizer waits while sound is not taken; when the client reads again all of it is there."""
     server.vendor.llm.usual = LlmCue(tokens=tuple(f"This is sentence number {n} of a long answer. " for n in range(60)))

@@ -36,11 +36,11 @@ def test_an_older_journal_is_replayed(path: Path) -> None:
 
 def test_a_breach_and_a_silence_named_settings() -> None:
     """They are compared by what these settings change, and a wrong one is found."""
-    data = (JOURNALS / "answer.jsonl").read_bytes()
+    data = (JOURNALS / "interruption.jsonl").read_bytes()
     assert b'"silence_setting":"agents.NAME.silence_ms"' in data
-    assert b'"setting":"agents.NAME.silence_ms"' in data
+    assert b'"setting":"agents.NAME.instructions"' in data
     assert read_journal(data).opening.settings.silence_set_by == "agent_silence"
-    other = data.replace(b'"setting":"agents.NAME.silence_ms"', b'"setting":"agents.NAME.llm"')
+    other = data.replace(b'"setting":"agents.NAME.instructions"', b'"setting":"agents.NAME.llm"')
     found = replay(read_journal(other)).difference
     assert found is not None
-    assert ("record.breach.depends_on", "llm", "agent_silence") in list(found.fields())
+    assert ("record.breach.depends_on", "llm", "instructions") in list(found.fields())

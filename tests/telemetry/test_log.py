@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from voicepipe.telemetry import log
 from voicepipe.telemetry.redact import names_secret, redact
 from voicepipe.testing.records import turn_record
+from voicepipe.turn.settings import BudgetLimits
 
 KEY = "Zx81QwErTy0123456789"
 
@@ -83,7 +84,7 @@ def test_the_style_fits_the_reader() -> None:
 def test_a_closed_turn_is_logged_with_its_outcome_and_without_text() -> None:
     """Neither side's text is in the line; a failed turn is a warning."""
     record = turn_record(outcome="failed", reason="llm_timeout")
-    (line,) = logged(lambda: log.log_turn_closed(record))
+    (line,) = logged(lambda: log.log_turn_closed(record, "default"))
     entry = json.loads(line)
     assert (entry["level"], entry["outcome"], entry["reason"], entry["total_ms"]) == (
         "warning",
@@ -122,12 +123,19 @@ async def test_lines_bear_the_session_that_is_worked_for() -> None:
 
 def test_a_turn_that_broke_a_limit_says_which_and_what_would_move_it() -> None:
     """And what was done about it."""
-    (line,) = logged(lambda: log.log_turn_closed(turn_record(actions=("hedge", "fallback"))))
+    late = turn_record(limits=BudgetLimits(llm_ttft_ms=100), actions=("hedge", "fallback"))
+    (line,) = logged(lambda: log.log_turn_closed(late, "sales"))
     entry = json.loads(line)
-    assert (entry["breach"], entry["owner"]) == ("endpoint", "settings")
-    assert entry["setting"] == "turn_detection.silence_duration_ms"
+    assert (entry["breach"], entry["owner"]) == ("llm_ttft", "fake-llm")
+    assert (entry["setting"], entry["saves_ms"]) == ("agents.sales.llm", 135)
     assert entry["actions"] == "hedge,fallback"
     assert entry["verdict"] == "within"
+
+
+def test_a_healthy_turn_names_nothing() -> None:
+    """Its chosen silence is half of it, and no limit that was broken."""
+    (line,) = logged(lambda: log.log_turn_closed(turn_record(), "default"))
+    assert not {"breach", "owner", "setting", "saves_ms"} & json.loads(line).keys()
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,7 @@ async def test_a_lost_connection_is_made_again(postgres_url: str) -> None:
     await store.close()
 
 
+@pytest.mark.slow
 async def test_a_database_that_restarts_loses_no_record() -> None:
     """What came before, in the middle and after is all there: it waits, and is tried again until it is taken."""
     health = new_health()

@@ -83,8 +83,7 @@ def test_a_turn_is_counted_with_all_of_its_record() -> None:
     assert values(counted, "speculation_total") == {("started",): 2, ("used",): 1, ("refused",): 0}
     assert values(counted, "speculation_saved_seconds_total") == {(): 0.4}
     assert values(counted, "stage_seconds_count")["llm_ttft", "fake-llm"] == 1
-    # Its endpoint took 525 of 150 ms.
-    assert values(counted, "stage_over_limit_total")["endpoint", "settings"] == 1
+    assert values(counted, "stage_over_limit_total")["silence", "settings"] == 0
     assert values(counted, "stage_over_limit_total")["llm_ttft", "fake-llm"] == 0
 
 

@@ -115,3 +115,11 @@ def test_foreign_bytes_are_refused(data: bytes) -> None:
     """Bytes that are no sketch raise, with what was expected."""
     with pytest.raises(ValueError, match="expected"):
         Sketch.from_bytes(data)
+
+
+def test_bands_count_each_value_once() -> None:
+    """The last one has no bound."""
+    sketch = Sketch([0, 100, 350, 450, 450, 5_000])
+    assert sketch.bands((200, 400, 1_000)) == (2, 1, 2, 1)
+    assert sum(sketch.bands(())) == 6
+    assert Sketch().bands((200, 400)) == (0, 0, 0)

@@ -273,7 +273,7 @@ async def test_a_turn_gets_the_routers_pool_and_arm_or_its_agents_pool() -> None
         async with asyncio.timeout(10):
             batch = await store.batches.get()
     assert [(turn.route, turn.arm) for turn in batch] == [("home", ""), ("fast", ""), ("new", "summer/new")]
-    assert not {"pool", "arm"} & record_plain(batch[2].record).keys()
+    assert not {"pool", "arm"} & record_plain(batch[2].record, "default").keys()
 
 
 async def test_texts_that_must_not_be_stored_never_reach_the_store() -> None:

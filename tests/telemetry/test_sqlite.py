@@ -223,7 +223,7 @@ async def test_a_file_of_the_first_version_keeps_its_turns(tmp_path: Path) -> No
     for turn in turns:
         of = turn.record
         row = (turn.project, of.id, turn.started_at_ms, of.session, turn.agent, of.outcome, of.total_ms)
-        values = (*row, of.total_verdict == "over", record_json(of).decode())
+        values = (*row, of.total_verdict == "over", record_json(of, "default").decode())
         connection.execute("INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
     connection.commit()
     connection.close()
@@ -271,6 +271,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_a_killed_writer_loses_no_batch_that_was_written(tmp_path: Path) -> None:
     """After kill -9 in mid-work, figures being summed up too, the file opens, whole up to the last batch."""
     path = tmp_path / "turns.db"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +111,9 @@ def check(stats: Stats, turns: list[StoredTurn], query: StatsQuery) -> None:
     totals = sorted(max(0, turn.record.total_ms) for turn in turns if turn.record.total_ms is not None)
     assert (stats.turns, stats.measured) == (len(turns), len(totals))
     assert stats.over == sum(turn.record.total_verdict == "over" for turn in turns)
+    late = [turn.record.breach for turn in turns if turn.record.total_verdict == "over"]
+    causes = Counter((breach.stage, breach.owner) for breach in late if breach is not None)
+    assert {(each.stage, each.owner): each.turns for each in stats.late_causes} == causes
     assert sum(stats.outcomes.values()) == len(turns)
     assert stats.tokens.input == sum(turn.record.tokens.input for turn in turns)
     if totals:
@@ -127,6 +131,7 @@ def check(stats: Stats, turns: list[StoredTurn], query: StatsQuery) -> None:
         assert [(point.from_ms, point.turns) for point in stats.series] == [
             (s, steps.count(s)) for s in sorted(set(steps))
         ]
+        assert sum(sum(point.bands) for point in stats.series) == len(totals)
 
 
 EARLY = (
@@ -141,7 +146,7 @@ EARLY = (
 def test_waiting_times_sum_to_the_turn_latency(marks: tuple[tuple[str, int], ...]) -> None:
     """Also where a stage's own span was over long before the user stopped waiting for it."""
     record = turn_record(marks)
-    figures = CountedRecord.read(record_json(record)).figures()
+    figures = CountedRecord.read(record_json(record, "default")).figures()
     assert sum(figures.waited_ms.values()) + record.unattributed_ms == record.total_ms
     assert marks is MARKS or figures.waited_ms["endpoint"] == 700
 
@@ -150,6 +155,7 @@ ROUNDS = st.lists(st.tuples(turns(), INSTANTS, st.integers(0, 40)), min_size=1, 
 """(turns that are written, when, and how often the store is tidied a day later)."""
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rounds=ROUNDS, queries=st.lists(queries(), min_size=1, max_size=5))
 async def test_stats_are_those_of_the_turns(

@@ -12,6 +12,7 @@ from voicepipe.telemetry.waterfall import Span, Wait, waterfall
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.turn.record.attribution import DEPENDS_ON, with_stalls
 from voicepipe.turn.record.values import ModelAttempt, Speculation, TurnCost, TurnRecord
+from voicepipe.turn.settings import BudgetLimits
 
 HELD = (
     ("voiced_last", 5_000),
@@ -19,6 +20,7 @@ HELD = (
     ("first_delta", 5_300),
     ("first_clause", 5_350),
     ("first_sound", 5_460),
+    ("end_due", 5_600),
     ("ended", 5_620),
     ("gate_opened", 5_621),
     ("first_sent", 5_624),
@@ -26,13 +28,20 @@ HELD = (
 )
 """Speculation: the reply was ready while the user might still have gone on."""
 
-TEXT = (("voiced_last", 0), ("ended", 500), ("llm_requested", 503), ("first_delta", 1_700), ("first_sent", 1_701))
+TEXT = (
+    ("voiced_last", 0),
+    ("end_due", 480),
+    ("ended", 500),
+    ("llm_requested", 503),
+    ("first_delta", 1_700),
+    ("first_sent", 1_701),
+)
 
 
 def drawn(record: TurnRecord, *, width: int = 80, colour: bool = False, encoding: str = "utf-8") -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=file, width=width, force_terminal=colour, color_system="standard" if colour else None)
-    console.print(TurnChart(waterfall(record)))
+    console.print(TurnChart(waterfall(record), "default"))
     file.seek(0)
     return "\n".join(line.rstrip() for line in file.read().splitlines())
 
@@ -41,7 +50,8 @@ def test_stages_lie_where_their_marks_are() -> None:
     """Rows count from t0; a stage that ran while nothing else did was waited for from end to end."""
     turn = waterfall(turn_record())
     assert [(row.stage, row.span) for row in turn.rows] == [
-        ("endpoint", Span(0, 525)),
+        ("silence", Span(0, 500)),
+        ("endpoint", Span(500, 525)),
         ("llm_ttft", Span(525, 760)),
         ("first_clause", Span(760, 820)),
         ("tts_ttfb", Span(820, 930)),
@@ -73,16 +83,16 @@ def test_the_waits_make_the_total() -> None:
 def test_what_ran_before_the_gate_was_hidden() -> None:
     """With speculation the model and the voice cost nothing: the user waited for the gate."""
     rows = {row.stage: row for row in waterfall(turn_record(HELD)).rows}
-    assert rows["endpoint"].critical == (Span(0, 155),)
-    assert rows["endpoint"].held == (Span(155, 621),)
+    assert rows["silence"].critical == (rows["silence"].span,) == (Span(0, 600),)
+    assert rows["endpoint"].critical == (rows["endpoint"].span,) == (Span(600, 621),)
     assert rows["llm_ttft"].critical == rows["tts_ttfb"].critical == ()
     assert rows["overhead"].critical == (Span(621, 624),)
 
 
 def test_a_turn_that_failed_shows_what_ran() -> None:
     """No total, no waits, but the stages that came to their end."""
-    turn = waterfall(turn_record(MARKS[:6], outcome="failed"))
-    assert [row.stage for row in turn.rows] == ["endpoint", "llm_ttft"]
+    turn = waterfall(turn_record(MARKS[:7], outcome="failed"))
+    assert [row.stage for row in turn.rows] == ["silence", "endpoint", "llm_ttft"]
     assert (turn.total_ms, turn.waits, turn.end_ms) == (None, (), 760)
 
 
@@ -102,7 +112,7 @@ def test_a_text_reply_ends_with_its_first_text() -> None:
 @pytest.mark.parametrize("marks", [MARKS, HELD])
 def test_every_stage_of_the_budget_has_a_place(marks: tuple[tuple[str, int], ...]) -> None:
     """A stage that joins the budget must be given its mark here."""
-    assert {row.stage for row in waterfall(turn_record(marks)).rows} == DEPENDS_ON.keys() - {"total"}
+    assert {row.stage for row in waterfall(turn_record(marks)).rows} == {*DEPENDS_ON, "overhead"}
 
 
 GOLDEN = """\
@@ -110,29 +120,30 @@ GOLDEN = """\
 ▀▀█ █▀█ ▀▀█  ms, last voiced sample to first sound
 ▀▀▀ ▀▀▀ ▀▀▀  limit 1000 ms · within
 
-endpoint     █████████████████████                  ┊   525 ms  limit  150  OVER
+silence      ████████████████████                   ┊   500 ms  chosen
+endpoint                         █                  ┊    25 ms  limit  150
 llm_ttft                          █████████         ┊   235 ms  limit  600
 first_clause                               ███      ┊    60 ms  limit  100
 tts_ttfb                                      ████  ┊   110 ms  limit  150
 overhead                                          █ ┊     3 ms  limit   20
 playback                                          ██┊    50 ms  limit   50
              0                                1000 ms
-█ waited for: endpoint 525 + llm_ttft 235 + first_clause 60 + tts_ttfb 110 +
-overhead 3 + playback 50
-over  endpoint by 375 ms · owner settings
-      moved by turn_detection.silence_duration_ms"""
+█ waited for: silence 500 + endpoint 25 + llm_ttft 235 + first_clause 60 +
+tts_ttfb 110 + overhead 3 + playback 50"""
 
 GOLDEN_TEXT_ASCII = """\
 1701 ms, last voiced sample to first text
 limit 1000 ms - OVER by 701 ms
 
-endpoint     #####    :         503 ms  limit  150  OVER
+silence      #####    :         480 ms  chosen
+endpoint          #   :          23 ms  limit  150
 llm_ttft          ###########  1197 ms  limit  600  OVER
 overhead              :     #     1 ms  limit   20
              0     1000 ms
-# waited for: endpoint 503 + llm_ttft 1197 + overhead 1
-over  endpoint by 353 ms - owner settings
-      moved by turn_detection.silence_duration_ms"""
+# waited for: silence 480 + endpoint 23 + llm_ttft 1197
++ overhead 1
+over  llm_ttft by 597 ms - owner fake-llm
+      agents.default.llm: up to 597 ms sooner"""
 
 
 @pytest.mark.parametrize(
@@ -151,7 +162,7 @@ over  endpoint by 353 ms - owner settings
 )
 def test_the_picture_says_what_was_begun_early(speculation: Speculation, line: str) -> None:
     """In the turns where anything was, or would have been."""
-    assert drawn(turn_record(speculation=speculation)).splitlines()[-3] == line
+    assert drawn(turn_record(speculation=speculation)).splitlines()[-1] == line
 
 
 def test_the_picture_of_a_turn() -> None:
@@ -160,10 +171,18 @@ def test_the_picture_of_a_turn() -> None:
 
 
 def test_the_picture_of_a_turn_that_was_held() -> None:
-    """Waited for, held by the gate, and hidden look different, and the legend says so."""
+    """Waited for and hidden look different, and the legend says so."""
     picture = drawn(turn_record(HELD), width=67)
-    assert "endpoint     ████▒▒▒▒" in picture
+    assert "silence      ████████" in picture
     assert "llm_ttft         ░░░░" in picture
+    assert "░ hidden behind another stage" in picture
+
+
+def test_the_picture_of_a_record_without_the_end_of_its_silence() -> None:
+    """Of an older version: held by the gate looks different, and the legend says so."""
+    older = tuple(mark for mark in HELD if mark[0] != "end_due")
+    picture = drawn(turn_record(older), width=67)
+    assert "endpoint     ████▒▒▒▒" in picture
     assert "▒ held until the turn was over\n░ hidden behind another stage" in picture
 
 
@@ -180,7 +199,8 @@ def test_an_estimate_is_marked() -> None:
 @pytest.mark.parametrize("width", [56, 72, 120])
 def test_bars_fit_the_width(width: int) -> None:
     """The bars use the console's width and never wrap."""
-    lines = [line for line in drawn(turn_record(), width=width).splitlines() if " limit " in line[20:]]
+    late = turn_record(limits=BudgetLimits(llm_ttft_ms=100))
+    lines = [line for line in drawn(late, width=width).splitlines() if " limit " in line[20:]]
     assert len(lines) == 6
     assert max(map(len, lines)) == width
     assert drawn(turn_record(), width=400) == drawn(turn_record(), width=120)
@@ -188,7 +208,8 @@ def test_bars_fit_the_width(width: int) -> None:
 
 def test_colour_adds_nothing_but_colour() -> None:
     """What red says is said in words too."""
-    plain, coloured = drawn(turn_record()), drawn(turn_record(), colour=True)
+    late = turn_record(limits=BudgetLimits(llm_ttft_ms=100))
+    plain, coloured = drawn(late), drawn(late, colour=True)
     assert "\x1b[" in coloured
     assert "OVER" in plain
     assert "\x1b" not in plain
@@ -212,5 +233,5 @@ def test_the_picture_says_what_was_done_and_what_it_cost() -> None:
     said = drawn(turn_record(MARKS, actions=("hedge", "filler"), cost=cost))
     assert "actions: hedge, filler" in said
     assert "cost: 0.001200 USD, 0.000200 of it wasted" in said
-    assert "cost: at least 0.001000 USD\n" in drawn(turn_record(MARKS, cost=TurnCost(usd=0.001, whole=False)))
+    assert "cost: at least 0.001000 USD" in drawn(turn_record(MARKS, cost=TurnCost(usd=0.001, whole=False)))
     assert "cost" not in drawn(turn_record(MARKS))

@@ -344,6 +344,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_a_process_that_is_killed_loses_nothing_that_it_took_in(tmp_path: Path) -> None:
     """Killed while its receiver hangs: the next process delivers all of it, with the ids that they had."""
     async with receiving(*["hang"] * 20) as receiver:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.telemetry.advice import depends_on_for, setting_for
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn.commands import NoteOverrun
 from voicepipe.turn.record import attribution
@@ -15,7 +14,8 @@ from voicepipe.turn.record.values import Breach, TurnRecord
 from voicepipe.turn.settings import BudgetLimits, ReplySettings
 
 OWNERS = {
-    "endpoint": "settings",
+    "silence": "settings",
+    "endpoint": "deepgram/nova-3",
     "llm_ttft": "groq/llama",
     "first_clause": "groq/llama",
     "tts_ttfb": "kokoro/af",
@@ -140,7 +140,7 @@ def test_what_ran_before_the_gate_is_hidden() -> None:
     """A guess that was ready in time: the user waited for the end of the turn alone."""
     turn = record(complete_turn(speculate=True))
     stages = {span.stage: span for span in turn.stages}
-    assert [part.stage for part in turn.contributions] == ["endpoint", "overhead", "playback"]
+    assert [part.stage for part in turn.contributions] == ["silence", "endpoint", "overhead", "playback"]
     for hidden in ("llm_ttft", "first_clause", "tts_ttfb"):
         assert (stages[hidden].critical_ms, stages[hidden].hidden_ms) == (0, stages[hidden].duration_ms)
     marks = dict(turn.marks)
@@ -151,7 +151,8 @@ def test_a_text_reply_that_was_held_is_no_overhead_of_ours() -> None:
     """The gate's wait is the endpoint's, in text too."""
     turn = record(complete_turn(audible=False, speculate=True))
     assert [(part.stage, part.from_mark) for part in turn.contributions] == [
-        ("endpoint", "voiced_last"),
+        ("silence", "voiced_last"),
+        ("endpoint", "end_due"),
         ("overhead", "gate_opened"),
     ]
 
@@ -160,17 +161,17 @@ def test_a_text_reply_that_was_held_is_no_overhead_of_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "owner", "setting"),
+    ("stage", "owner", "depends_on"),
     [
-        ("endpoint", "settings", "turn_detection.silence_duration_ms"),
-        ("llm_ttft", "groq/llama", "agents.NAME.llm"),
-        ("first_clause", "groq/llama", "agents.NAME.instructions"),
-        ("tts_ttfb", "kokoro/af", "agents.NAME.tts"),
-        ("overhead", "server", "server.max_sessions"),
-        ("playback", "kokoro/af", "agents.NAME.tts"),
+        ("endpoint", "deepgram/nova-3", "stt"),
+        ("llm_ttft", "groq/llama", "llm"),
+        ("first_clause", "groq/llama", "instructions"),
+        ("tts_ttfb", "kokoro/af", "tts"),
+        ("overhead", "server", ""),
+        ("playback", "kokoro/af", "tts"),
     ],
 )
-def test_each_stage_has_a_limit_an_owner_and_a_setting(stage: str, owner: str, setting: str) -> None:
+def test_each_stage_has_a_limit_an_owner_and_a_cause(stage: str, owner: str, depends_on: str) -> None:
     """At its limit it is within; one millisecond more is over, and says whose it is and what would move it."""
     limits = BudgetLimits(total_ms=10_000)
     stages = ["endpoint", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback"]
@@ -179,71 +180,110 @@ def test_each_stage_has_a_limit_an_owner_and_a_setting(stage: str, owner: str, s
     fine = judge(spaced(*at_limit), limits, OWNERS, audible=True)
     assert [span.verdict for span in fine.stages] == ["within"] * 6
     assert fine.breach is None
-    assert judge(spaced(*over), limits, OWNERS, audible=True).breach == Breach(stage, 1, owner, depends_on_for(setting))
+    breach = Breach(stage, 1, owner, depends_on, int(bool(depends_on)))
+    assert judge(spaced(*over), limits, OWNERS, audible=True).breach == breach
 
 
 def test_a_client_that_plays_late_is_to_blame() -> None:
     """By its own report: no setting of the server makes it play sooner."""
     limits, owners = BudgetLimits(), {**OWNERS, "playback": "client"}
     judged = judge(spaced(50, 100, 50, 50, 10, limits.playback_ms + 200), limits, owners, audible=True)
-    assert judged.breach == Breach("playback", 200, "client", "client_playback")
+    assert judged.breach == Breach("playback", 200, "client", "client_playback", 200)
 
 
-def test_the_first_stage_over_its_limit_is_the_breach() -> None:
-    """Later ones may only have suffered from it."""
-    judged = judge(spaced(100, 900, 300, 10, 1, 20), BudgetLimits(), OWNERS, audible=True)
-    assert judged.breach == Breach("llm_ttft", 300, "groq/llama", depends_on_for("agents.NAME.llm"))
+@pytest.mark.parametrize(("clause_ms", "stage", "over_ms"), [(350, "llm_ttft", 300), (450, "first_clause", 350)])
+def test_the_largest_excess_is_the_breach(clause_ms: int, stage: str, over_ms: int) -> None:
+    """Whichever stage came first: the user waited longest for that one."""
+    breach = judge(spaced(100, 900, clause_ms, 10, 1, 20), BudgetLimits(), OWNERS, audible=True).breach
+    assert breach is not None
+    assert (breach.stage, breach.over_ms, breach.saves_ms) == (stage, over_ms, over_ms)
 
 
 def test_the_total_is_judged_by_itself() -> None:
     """No stage is over, and their sum is: what took longest would move it most."""
     judged = judge(spaced(150, 600, 100, 140, 10, 30), BudgetLimits(), OWNERS, audible=True)
     assert {span.verdict for span in judged.stages} == {"within"}
-    assert judged.breach == Breach("total", 30, "groq/llama", depends_on_for("agents.NAME.llm"))
+    assert judged.breach == Breach("total", 30, "groq/llama", "llm", 30)
 
 
 def test_a_held_turn_that_is_late_waited_for_the_silence() -> None:
     """Neither model nor voice is to blame, however slow they were."""
-    marks = spaced(100, 200, 50, 50, 0, 0) | {"gate_opened": 6_100, "first_sent": 6_105, "first_audible": 6_125}
-    judged = judge(marks, BudgetLimits(overhead_ms=2_000), OWNERS, audible=True)
-    assert judged.breach == Breach("total", 125, "settings", depends_on_for("turn_detection.silence_duration_ms"))
+    gate = {"end_due": 6_080, "ended": 6_100, "gate_opened": 6_100, "first_sent": 6_105, "first_audible": 6_125}
+    marks = spaced(100, 900, 50, 0, 0, 0) | gate | {"start_due": 5_090}
+    judged = judge(marks, BudgetLimits(), OWNERS, audible=True)
+    assert {span.stage for span in judged.stages if span.verdict == "over"} == {"silence"}
+    assert judged.breach == Breach("silence", 30, "settings", "client_silence", 30), "ready 30 ms before"
+
+
+def test_a_silence_that_the_answer_did_not_wait_for_is_not_to_blame() -> None:
+    """The reply was begun early, and the LLM was slow: a shorter silence would have moved nothing."""
+    early = {"start_due": 5_090, "end_due": 5_980, "ended": 6_000, "gate_opened": 6_500}
+    judged = judge(spaced(100, 1_400, 50, 50, 0, 0) | early, BudgetLimits(), OWNERS, audible=True)
+    assert judged.breach == Breach("llm_ttft", 800, "groq/llama", "llm", 600), "not before the end of the turn"
+    silence = judged.stages[0]
+    assert (silence.duration_ms, silence.critical_ms, silence.verdict) == (980, 90, "within")
+
+
+def test_the_chosen_silence_of_a_turn_in_time_breaks_nothing() -> None:
+    """However long it is. The endpoint is what the server adds."""
+    marks = spaced(720, 50, 50, 50, 5, 20) | {"end_due": 5_700, "ended": 5_705}
+    judged = judge(marks, BudgetLimits(), OWNERS, audible=True)
+    assert judged.total_ms == 895
+    assert [(span.stage, span.duration_ms) for span in judged.stages[:2]] == [("silence", 700), ("endpoint", 20)]
+    assert {span.verdict for span in judged.stages} == {"within"}
+    assert judged.breach is None
+
+
+def test_a_silence_that_the_words_outlasted_is_not_to_blame() -> None:
+    """It is longer than its limit, and yet the LLM request would not have left sooner: the STT was late."""
+    ended = {"flushed": 5_100, "end_due": 5_900, "ended": 5_900, "transcribed": 6_090}
+    judged = judge(spaced(1_095, 50, 50, 50, 5, 20) | ended, BudgetLimits(), OWNERS, audible=True)
+    assert judged.breach == Breach("endpoint", 45, "deepgram/nova-3", "stt", 45)
+    assert judged.stages[0].verdict == "within"
+
+
+def test_a_total_is_over_without_a_setting_that_would_help() -> None:
+    """The STT kept its limit beside the silence, and the silence was not waited for alone."""
+    ended = {"flushed": 5_100, "end_due": 6_200, "ended": 6_200, "transcribed": 6_290}
+    judged = judge(spaced(1_300, 50, 50, 50, 5, 20) | ended, BudgetLimits(), OWNERS, audible=True)
+    assert judged.breach == Breach("total", 475, "settings", "")
 
 
 @pytest.mark.parametrize(
-    ("owner", "setting"),
+    ("owner", "depends_on"),
     [
-        ("client", "turn_detection.type"),
-        ("server", "server.max_sessions"),
-        ("deepgram/nova-3", "agents.NAME.stt"),
+        ("client", "client_commit"),
+        ("server", ""),
+        ("deepgram/nova-3", "stt"),
     ],
 )
-def test_a_late_endpoint_names_what_would_move_it(owner: str, setting: str) -> None:
+def test_a_late_endpoint_names_what_would_move_it(owner: str, depends_on: str) -> None:
     """Not only the silence can be to blame for it."""
     judged = judge(spaced(900, 1, 1, 1, 1, 1), BudgetLimits(), OWNERS | {"endpoint": owner}, audible=True)
-    assert judged.breach == Breach("endpoint", 750, owner, depends_on_for(setting))
+    assert judged.breach == Breach("endpoint", 750, owner, depends_on, 750 if depends_on else 0)
 
 
-@pytest.mark.parametrize("setting", ["agents.NAME.silence_ms", "turn_detection.eagerness"])
-def test_long_silence_names_its_owner(setting: str) -> None:
+@pytest.mark.parametrize("silence_set_by", ["agent_silence", "client_eagerness"])
+def test_long_silence_names_who_set_it(silence_set_by: str) -> None:
     """The agent or the client, as the session has it."""
-    scenario = Scenario()
-    scenario.changes(silence_set_by=depends_on_for(setting))
+    scenario = Scenario(silence_ms=1_200)
+    scenario.changes(silence_set_by=silence_set_by)
     scenario.speaks()
     scenario.pauses()
-    scenario.passes(400)
     scenario.transcribes()
+    scenario.passes(1_000)
     scenario.stops()
     scenario.answers()
     scenario.passes(5_000)
-    breach = record(scenario).breach
-    assert breach is not None
-    assert (breach.stage, breach.owner, setting_for(breach.depends_on)) == ("endpoint", "settings", setting)
+    turn = record(scenario)
+    assert turn.total_verdict == "over"
+    assert turn.breach == Breach("silence", 700, "settings", silence_set_by, 700)
 
 
 def test_who_the_question_waited_for() -> None:
-    """The silence, the transcriber, the client's wish: the longest of them."""
+    """Beyond the silence: the transcriber, the client's wish, or us; the longest of them."""
     waited_for_silence = complete_turn()
-    assert endpoint_owner(waited_for_silence) == "settings"
+    assert endpoint_owner(waited_for_silence) == "server"
 
     slow_words = Scenario()
     slow_words.speaks()
@@ -295,7 +335,7 @@ def test_whom_a_question_waited_for_that_went_out_before_the_turn_was_over() -> 
     slow_words.voice_done()
     slow_words.passes(5_000)
     assert endpoint_owner(slow_words) == "fake/stt"
-    assert endpoint_owner(complete_turn(speculate=True)) == "settings"
+    assert endpoint_owner(complete_turn(speculate=True)) == "server"
 
 
 def endpoint_owner(scenario: Scenario) -> str:
@@ -321,7 +361,7 @@ def test_an_overrun_is_noted_once() -> None:
     assert [(note.stage, note.owner, note.over_ms) for note in notes] == [
         (span.stage, span.owner, span.duration_ms - span.limit_ms) for span in over
     ]
-    assert [span.stage for span in over] == ["endpoint", "overhead"]
+    assert [span.stage for span in over] == ["overhead"]
 
 
 def test_unplayed_turn_has_no_total() -> None:
@@ -333,4 +373,4 @@ def test_unplayed_turn_has_no_total() -> None:
     scenario.breaks()
     turn = record(scenario)
     assert (turn.total_ms, turn.total_verdict, turn.contributions, turn.latency_source) == (None, None, (), "none")
-    assert [span.stage for span in turn.stages] == ["endpoint", "llm_ttft"]
+    assert [span.stage for span in turn.stages] == ["silence", "endpoint", "llm_ttft"]

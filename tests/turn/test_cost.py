@@ -171,6 +171,28 @@ def test_each_voice_is_paid_for_what_it_said() -> None:
         assert latest(scenario).cost.tts_usd == pytest.approx(usd / 1e6)
 
 
+def test_a_stand_in_that_begins_a_turn_is_credited_and_paid() -> None:
+    """The voice that is first in the settings fails since an earlier turn: this one has no fallback, and it."""
+    scenario = Scenario(prices=PRICES)
+    scenario.says()
+    scenario.model_requested()
+    scenario.token()
+    scenario.clause()
+    turn = scenario.started()[-1]
+    key = (turn.turn, turn.revision)
+    scenario.driver.at(scenario.driver.now_ms, e.SynthesizerChanged(*key, "b/tts", "primary", "first choice", 11))
+    scenario.sound()
+    scenario.sent()
+    scenario.model_done()
+    scenario.voice_done()
+    scenario.passes(5_000)
+    record = latest(scenario)
+    assert record.cost.tts_usd == pytest.approx(11 * 100 / 1e6)
+    assert dict(record.providers)["tts"] == "b/tts"
+    assert {span.stage: span.owner for span in record.stages}["tts_ttfb"] == "b/tts"
+    assert record.actions == ()
+
+
 def test_a_voice_that_lost_is_paid_in_vain() -> None:
     scenario = Scenario(prices=PRICES)
     scenario.says()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from voicepipe.turn.context import Due, Timer
 from voicepipe.turn.conversation import InputText, Message
 from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, Deadlines, ReplySettings, TurnSettings
 from voicepipe.turn.states import Agent, User
+
+pytestmark = pytest.mark.slow
 
 CLAUSE = "One two three four five."
 ALONE = """

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.telemetry.advice import depends_on_for
 from voicepipe.testing.attribution import problems
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.testing.scenario import STEP_MS, Scenario
@@ -91,17 +90,17 @@ def test_a_hold_right_before_a_mark_is_cut_out_of_its_stage(stage: str) -> None:
 
 
 def test_the_first_breach_is_the_servers() -> None:
-    """With what would move it."""
+    """No setting is known to move it: fewer sessions would not have helped this turn."""
     marks = tuple(with_stalls(AT, [(5_550, 5_760)]).items())
     record = turn_record(marks, limits=BudgetLimits(endpoint_ms=1_000, llm_ttft_ms=100))
-    assert record.breach == Breach("overhead", 210 + 3 - 20, "server", depends_on_for("server.max_sessions"))
+    assert record.breach == Breach("overhead", 210 + 3 - 20, "server", "")
 
 
 @pytest.mark.parametrize(
     "stall",
     [
         (5_550, 5_600),  # long before the model's first word
-        (5_560, 5_760 - AFTERMATH_MS - 1),
+        (5_560, 5_760 - AFTERMATH_MS - 15),
         (5_940, 5_980),  # sound was on its way to the client
         (5_100, 5_400),  # the user might still have gone on speaking
         (4_000, 4_500),
@@ -114,25 +113,27 @@ def test_a_hold_that_delayed_nothing_is_nobodys(stall: tuple[int, int]) -> None:
 
 
 def test_words_that_waited_for_the_loop_delay_the_question() -> None:
-    """Of a turn that waits for them: the hold before their flush counts, and the one that they came in."""
+    """Of a turn that waits for them: the hold that they came in counts, as far as the silence was over."""
     late = {**AT, "flushed": 5_290, "transcribed": 5_525}
     record = held((5_090, 5_290), (5_480, 5_525), marks=tuple(late.items()))
-    assert stages(record)["endpoint"].duration_ms == 525 - 200 - 45
-    assert [part for part in parts(record) if part[0] in ("endpoint", "overhead")] == [
-        ("endpoint", "voiced_last", "stall_began_1"),
-        ("overhead", "stall_began_1", "stall_ended_1"),
-        ("endpoint", "stall_ended_1", "stall_began_2"),
-        ("overhead", "stall_began_2", "llm_requested"),
+    assert stages(record)["endpoint"].duration_ms == 0
+    assert [part for part in parts(record) if part[0] in ("silence", "endpoint", "overhead")] == [
+        ("silence", "voiced_last", "end_due"),
+        ("overhead", "end_due", "llm_requested"),
         ("overhead", "first_sound", "first_sent"),
     ]
     assert problems(record) == []
 
 
-def test_a_hold_begins_no_sooner_than_the_turn() -> None:
-    """It was held already when the user fell silent."""
-    record = held((4_900, 5_500))
-    assert parts(record)[0] == ("overhead", "voiced_last", "stall_ended_1")
-    assert stages(record)["endpoint"].duration_ms == 25
+def test_a_hold_begins_no_sooner_than_its_stage() -> None:
+    """It was held already when the silence was over."""
+    record = held((4_900, 5_520))
+    assert parts(record)[:3] == [
+        ("silence", "voiced_last", "end_due"),
+        ("overhead", "end_due", "stall_ended_1"),
+        ("endpoint", "stall_ended_1", "llm_requested"),
+    ]
+    assert stages(record)["endpoint"].duration_ms == 5
 
 
 def test_what_waits_behind_the_gate_is_hidden_from_holds_too() -> None:
@@ -159,7 +160,7 @@ def test_a_gate_that_opened_late_counts_once() -> None:
 
 def test_a_turn_that_came_to_no_end_is_judged_too() -> None:
     """Its answer failed later: the model still was not slow."""
-    record = held((5_540, 5_760), marks=MARKS[:6])
+    record = held((5_540, 5_760), marks=MARKS[:7])
     assert (stages(record)["llm_ttft"].duration_ms, stages(record)["overhead"].duration_ms) == (15, 220)
     assert record.total_ms is None
     assert problems(record) == []

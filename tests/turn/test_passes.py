@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,7 @@ def commands_of(core: Core, events: list[tuple[int, Event]]) -> list[Command]:
     return [command for now_ms, event in events for command in core.handle(event, now_ms)]
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(plot=steps, core=cores, late_ms=st.integers(0, 500))
 def test_no_event_needs_a_pass_that_it_leaves_out(

@@ -24,7 +24,7 @@ def messages(scenario: Scenario) -> list[tuple[str, str, str]]:
 
 
 def test_a_reply_of_calls_only() -> None:
-    """Each call is an item of its own; nothing is played; the record is complete without playback."""
+    """Each call is an item of its own; nothing is played; the record awaits the results."""
     scenario = Scenario()
     scenario.says()
     scenario.model_requested()
@@ -34,18 +34,18 @@ def test_a_reply_of_calls_only() -> None:
     scenario.model_done("tool_calls")
     got = scenario.voice_done()
     assert names(got)[:2] == ["ResponseEnded", "KeepRecord"]
-    assert scenario.outcomes() == [("completed", "")]
+    assert scenario.outcomes() == [(None, "")]
     assert scenario.driver.core.context.conversation.items[1:] == [
         FunctionCall("item_s_0002_call0", "call_0", "look_up", '{"city":"Paris"}', "completed"),
         FunctionCall("item_s_0002_call1", "call_1", "look_up", "{}", "completed"),
     ]
     record = scenario.driver.records["turn_s_0001"]
     assert (record.total_ms, record.latency_source, record.played_text) == (None, "none", "")
-    assert {span.stage for span in record.stages} == {"endpoint", "llm_ttft"}
+    assert {span.stage for span in record.stages} == {"silence", "endpoint", "llm_ttft"}
 
 
 def test_words_and_a_call_together() -> None:
-    """Both are announced, in the order in which they came; the answer to the call is another turn."""
+    """Both are announced, in the order in which they came; the answer to the call is the same turn."""
     scenario = Scenario()
     scenario.says()
     scenario.begins_to_answer("Let me see.")
@@ -57,8 +57,7 @@ def test_words_and_a_call_together() -> None:
     scenario.creates()
     scenario.answers("It is noon.")
     scenario.passes(5_000)
-    assert scenario.driver.records["turn_s_0002"].cause == "tool"
-    assert scenario.outcomes() == [("completed", ""), ("completed", "")]
+    assert scenario.outcomes() == [("completed", "")]
 
 
 def test_words_after_a_call_are_not_lost() -> None:
@@ -381,6 +380,30 @@ def test_leaving_in_mid_reply() -> None:
     assert [type(command).__name__ for command in got if isinstance(command, StopReply)] == ["StopReply"]
     assert scenario.outcomes() == [("abandoned", "the user left")]
     assert scenario.driver.records["turn_s_0001"].played_text == "One two three"
+
+
+def test_typed_words_are_in_the_record() -> None:
+    """All since the agent's last words, and none of before."""
+    scenario = Scenario()
+    for words in ("Good morning.", "What time is it?"):
+        scenario.creates_item(Message("", "user", (InputText(words),)))
+        scenario.creates_item(Message("", "user", (InputText("Please."),)))
+        scenario.creates()
+        scenario.answers()
+        scenario.passes(5_000)
+    texts = [scenario.driver.records[f"turn_s_000{n}"].user_text for n in (1, 2)]
+    assert texts == ["Good morning. Please.", "What time is it? Please."]
+
+
+def test_leaving_after_the_response_is_done() -> None:
+    """Nothing is abandoned; the record holds what was played by then, and why it ended there."""
+    scenario = Scenario()
+    scenario.says()
+    scenario.answers("One two three four five six.", 2_000)
+    scenario.passes(950)
+    scenario.leaves()
+    assert scenario.outcomes() == [("completed", "the user left")]
+    assert scenario.driver.records["turn_s_0001"].played_text == "One two three four"
 
 
 def test_the_gate_opens_once() -> None:

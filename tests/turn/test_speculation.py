@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from voicepipe.testing.core_driver import names
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import notifications as a
@@ -298,6 +300,7 @@ def test_a_share_of_waste_is_a_limit_once_there_is_something_to_share() -> None:
 # --- whether it pays ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_does_not_pay_is_given_up_and_taken_up_again() -> None:
     """A long prompt and a user who always goes on; then one who never does: nothing was spent to find that out."""
     scenario = Scenario(speculate=True)

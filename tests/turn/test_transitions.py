@@ -343,6 +343,8 @@ OVER: dict[type, tuple[Plot, Plot]] = {
 def test_a_reply_is_over(event: type) -> None:
     """It was played, or broke, or was cut; then the line is silent."""
     scenario = check_moves(line(), *OVER[event], Move(Agent.SPEAKING, event, Agent.IDLE))
+    assert scenario.driver.agent_state() is Agent.IDLE
+    scenario.leaves()  # what awaits the result of a call is over now
     assert scenario.outcomes()[-1][0] is not None
 
 

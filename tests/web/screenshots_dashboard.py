@@ -100,7 +100,7 @@ def turn(n: int, agent: str, chance: Random) -> TurnRecord:
     outcome = "interrupted" if slow or chance.random() < 0.08 else "completed"
     return turn_record(
         marks,
-        owners={"endpoint": "settings", "llm_ttft": model, "first_clause": model, "tts_ttfb": "near/voice"},
+        owners={"silence": "settings", "llm_ttft": model, "first_clause": model, "tts_ttfb": "near/voice"},
         id=f"turn_{chance.getrandbits(64):016x}_{n:04d}",
         session=f"sess_{n // 6 * 0x9E3779B97F4A7C15 % 2**64:016x}",
         turn=n % 6 + 1,

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 MEASURED = "document.querySelector('.agent .latency[data-outcome=completed]')?.dataset.turn"
 
 SERIOUS = """

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SERIOUS = """
 axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
   violations

@@ -6,6 +6,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.tokens import AUDIENCE, ISSUER, mint
@@ -13,6 +15,8 @@ from voicepipe.clock import unix_s
 from voicepipe.config import Settings, load
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.wiring import running
+
+pytestmark = pytest.mark.slow
 
 ANSWER = "Ask not what your country can do for you."
 MEASURED = "document.querySelector('.agent .latency[data-outcome=completed]')?.dataset.turn"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jiwer
+import pytest
 import soxr
 
 from voicepipe.audio.samples import Samples
@@ -17,6 +18,8 @@ from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.waiting import WAIT_S
 from voicepipe.wiring import running
+
+pytestmark = pytest.mark.slow
 
 ANSWER = "The capital of France is Paris, and it lies on the river Seine."
 MEASURED = "document.querySelector('.agent .latency[data-outcome=completed]')?.dataset.turn"

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 LEVEL = """
 import("/web/resampler.js").then(({ Resampler }) => {
   const [from, to, tone] = %s;

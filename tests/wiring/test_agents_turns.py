@@ -65,11 +65,11 @@ def test_semantic_vad_gets_the_requested_eagerness() -> None:
 def test_the_silence_is_known_by_the_setting_that_it_comes_from() -> None:
     """The advice for a turn that ended late names the agent's setting until the client sets its own."""
     config = config_of(AgentSettings(), GRANT)
-    assert setting_for(config.turn_settings().silence_set_by) == "agents.NAME.silence_ms"
+    assert setting_for(config.turn_settings().silence_set_by, "default") == "agents.default.silence_ms"
     exact = config.merged(with_detection({"type": "server_vad", "silence_duration_ms": 500}))
-    assert setting_for(exact.turn_settings().silence_set_by) == "turn_detection.silence_duration_ms"
+    assert setting_for(exact.turn_settings().silence_set_by, "default") == "turn_detection.silence_duration_ms"
     eager = config.merged(with_detection({"type": "semantic_vad", "eagerness": "high"}))
-    assert setting_for(eager.turn_settings().silence_set_by) == "turn_detection.eagerness"
+    assert setting_for(eager.turn_settings().silence_set_by, "default") == "turn_detection.eagerness"
 
 
 def test_an_update_of_something_else_leaves_it_so() -> None:

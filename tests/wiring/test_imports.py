@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from voicepipe.providers.built_in import PACKAGES
+
+pytestmark = pytest.mark.slow
 
 LATER = (
     *("onnxruntime", "xllamacpp", "moonshine_voice", "hibari", "soundfile", "rich", "openai", "pydantic", "pytest"),

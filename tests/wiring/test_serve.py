@@ -65,6 +65,7 @@ async def lines_until(process: asyncio.subprocess.Process, last: str) -> list[st
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_it_prints_commands_and_ends_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     async with FakeVendor() as vendor, serving(config_file(tmp_path, vendor)) as process:
@@ -81,6 +82,7 @@ async def test_it_prints_commands_and_ends_on_a_signal(tmp_path: Path, number: s
         assert await asyncio.wait_for(process.wait(), 60) in (0, -number, 130, 1)
 
 
+@pytest.mark.slow
 async def test_collector_looks_only_at_what_came_after_the_start(tmp_path: Path) -> None:
     """Modules would make each full collection hold the loop for 100 ms and more."""
     frozen = PROGRAM.replace("run(load(sys.argv[1]))", "run(load(sys.argv[1]), say=print_count)")
@@ -91,6 +93,7 @@ async def test_collector_looks_only_at_what_came_after_the_start(tmp_path: Path)
     assert int(said[-1].split()[-1]) > 10_000
 
 
+@pytest.mark.slow
 async def test_it_ends_without_clients(tmp_path: Path) -> None:
     async with FakeVendor() as vendor, serving(config_file(tmp_path, vendor)) as process:
         await lines_until(process, "Ctrl-C")

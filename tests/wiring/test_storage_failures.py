@@ -207,6 +207,7 @@ async def test_keys_go_on_working_while_their_file_can_not_be_read(tmp_path: Pat
     await run_scenario(tmp_path, scenario)
 
 
+@pytest.mark.slow
 async def test_a_folder_that_can_not_be_written_gets_one_sentence(tmp_path: Path) -> None:
     """The error names the folder and says what to do. In `/sys` no user can make a file, not even root."""
     async with FakeVendor() as vendor:

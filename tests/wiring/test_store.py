@@ -109,6 +109,7 @@ async def chat(line: aiohttp.ClientWebSocketResponse, text: str) -> str:
     return str(event["response"]["metadata"]["voicepipe_turn"])
 
 
+@pytest.mark.slow
 async def test_a_server_keeps_its_turns_in_postgres_and_says_whose_they_are(tmp_path: Path, postgres_url: str) -> None:
     """The next server, elsewhere, has them: by language and pool, and in its figures."""
     async with FakeVendor() as vendor, aiohttp.ClientSession() as http:

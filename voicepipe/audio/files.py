@@ -33,9 +33,14 @@ def read_sound(source: str | PathLike[str] | BinaryIO, rate_hz: int) -> Samples:
     import soxr
 
     try:
+        if isinstance(source, str | PathLike):
+            # libsndfile calls every failure of the system "System error": the system itself says which it was.
+            open(source, "rb").close()
         channels, from_hz = soundfile.read(source, dtype="float32", always_2d=True)
-    except (OSError, soundfile.SoundFileError) as why:
-        raise UnreadableSound(f"{source}: {why}") from why
+    except OSError as why:
+        raise UnreadableSound(f"{source}: {why.strerror or why}") from why
+    except soundfile.SoundFileError as why:
+        raise UnreadableSound(f"{source}: {getattr(why, 'error_string', why)}") from why
     mono: npt.NDArray[np.float32] = channels.mean(axis=1)
     if from_hz != rate_hz:
         mono = soxr.resample(mono, from_hz, rate_hz)

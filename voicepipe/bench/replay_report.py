@@ -22,7 +22,7 @@ def replay_lines(journal: JournalFile, replayed: Replayed) -> Iterator[str]:
     yield f"{journal.opening.session}, agent {journal.agent}, {events}, {texts}, by voicepipe {journal.version}"
     if journal.lacks:
         yield f"incomplete: {journal.lacks}"
-    yield f"{'turn':<6}{'cause':<9}{'outcome':<13}{'latency':>7}  {'first breach':<41} user"
+    yield f"{'turn':<6}{'cause':<9}{'outcome':<13}{'latency':>7}  {'breach':<41} user"
     for record in sorted(replayed.records.values(), key=lambda record: record.turn):
         latency = "-" if record.total_ms is None else str(record.total_ms)
         breach = (

@@ -12,7 +12,6 @@ from typing import Any
 
 from voicepipe.cli.options import BenchOptions
 from voicepipe.config import Settings
-from voicepipe.config.settings import LOCAL
 from voicepipe.errors import ConfigError
 from voicepipe.providers.net import connection_pool, http
 from voicepipe.registry import Spec, Stage
@@ -61,10 +60,9 @@ def stage_named(settings: Settings, stages: Stages, stage: Stage, text: str) -> 
 
 
 @asynccontextmanager
-async def engines(settings: Settings, stages: Stages, stage: Stage, specs: Iterable[str]) -> AsyncIterator[None]:
+async def engines(stages: Stages, stage: Stage, specs: Iterable[str]) -> AsyncIterator[None]:
     """Run the local engine for the duration of the block, if any of the specs needs it."""
-    local = any(settings.providers[Spec.parse(spec).provider].kind == LOCAL for spec in specs)
-    engine = LocalModels(stages.engine_socket, (stage,) if local else (), say)
+    engine = LocalModels(stages.engines_for((stage, Spec.parse(spec)) for spec in specs), say)
     async with http.lifetime(), connection_pool.lifetime(), asyncio.TaskGroup() as group:
         running = group.create_task(engine.run(), name="local-engine")
         await engine.loaded.wait()

@@ -1,4 +1,4 @@
-"""`voicepipe check`: print the settings in force with their sources, then probe every stage of every agent."""
+"""`voicepipe check`: probe every stage of every agent, then print the settings in force with their sources."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voicepipe.audio.samples import Samples, silence
 from voicepipe.cli.options import CheckOptions
 from voicepipe.cli.probe import Probe, Reply, probe, probe_llm, probe_stt, probe_tts
 from voicepipe.config import Row, Settings, effective, load
-from voicepipe.config.settings import LOCAL, STAGES
+from voicepipe.config.settings import STAGES
 from voicepipe.errors import ConfigError, VoicepipeError
 from voicepipe.ports.synthesizer import Voice
 from voicepipe.ports.transcriber import TranscriptionOptions
@@ -35,10 +35,10 @@ def run(options: CheckOptions) -> int:
     agents = [options.agent] if options.agent else list(settings.agents)
     if options.agent and options.agent not in settings.agents:
         raise ConfigError(f"--agent: expected one of {', '.join(settings.agents)}, got {options.agent!r}")
+    status = asyncio.run(_try_all(settings, agents))
+    _say("\nsettings in force:")
     sys.stdout.writelines(f"{line}\n" for line in table(in_force(settings)))
-    sys.stdout.write("\n")
-    sys.stdout.flush()
-    return asyncio.run(_try_all(settings, agents))
+    return status
 
 
 def in_force(settings: Settings) -> tuple[Row, ...]:
@@ -118,34 +118,33 @@ async def _stages(settings: Settings, agents: list[str], say: Callable[[str], No
     """
     from voicepipe.providers.net import connection_pool, http
     from voicepipe.wiring import Stages
-    from voicepipe.wiring.engine import LocalModels
+    from voicepipe.wiring.engine import EngineUse, LocalModels
 
-    stages, why_not = Stages(settings), ""
-    local = tuple(stage for stage in STAGES if any(_is_local(settings, name, stage) for name in agents))
-    models = LocalModels(stages.engine_socket, local, say)
+    stages = Stages(settings)
+    why_not: dict[EngineUse, str] = {}
+    used = ((stage, spec) for name in agents for stage in STAGES for spec in settings.agents[name].specs(stage))
+    engines = {use: LocalModels((use,), say) for use in stages.engines_for(used)}
 
-    async def keep_running() -> None:
-        nonlocal why_not
+    async def keep_running(use: EngineUse) -> None:
         try:
-            await models.run()
-        except VoicepipeError as error:
-            why_not = str(error)
-            models.loaded.set()
+            await engines[use].run()
+        except* VoicepipeError as errors:
+            why_not[use] = str(errors.exceptions[0])
+            engines[use].loaded.set()
 
     def get(stage: Stage, spec: Spec, key: str) -> Any:
-        if why_not and settings.providers[spec.provider].kind == LOCAL:
-            raise ConfigError(why_not)
+        for use, why in why_not.items():
+            if stages.is_served_by(use, spec):
+                raise ConfigError(why)
         return stages.get(stage, spec, key=key)
 
     async with http.lifetime(), connection_pool.lifetime(), asyncio.TaskGroup() as group:
-        engine = group.create_task(keep_running(), name="local-engine")
-        await models.loaded.wait()
+        running = [group.create_task(keep_running(use), name=use.socket_path.stem) for use in engines]
+        for engine in engines.values():
+            await engine.loaded.wait()
         yield get
-        engine.cancel()
-
-
-def _is_local(settings: Settings, agent: str, stage: Stage) -> bool:
-    return any(settings.providers[spec.provider].kind == LOCAL for spec in settings.agents[agent].specs(stage))
+        for task in running:
+            task.cancel()
 
 
 def _say(text: str) -> None:

@@ -40,12 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Otherwise Python would complain again when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        return _reader_gone()
     except VoicepipeError as error:
         return _report_error(error)
     except BaseExceptionGroup as group:
+        if group.split(BrokenPipeError)[0] is not None:
+            return _reader_gone()
         ours, _ = group.split(VoicepipeError)
         if ours is None:
             raise
@@ -56,6 +56,12 @@ def _command(name: str) -> Callable[[Any], int]:
     """Import a command on use: each needs libraries that the other commands do not."""
     run: Callable[[Any], int] = import_module(f"voicepipe.cli.{name}").run
     return run
+
+
+def _reader_gone() -> int:
+    # Otherwise Python would complain again when it flushes stdout at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
 
 
 def _report_error(error: BaseException) -> int:

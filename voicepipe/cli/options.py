@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from voicepipe import __version__
+from voicepipe.cli.suggestions import SuggestingParser
 from voicepipe.errors import ConfigError
 
 KEY_VARIABLE: Final = "VOICEPIPE_KEY"
@@ -55,11 +56,7 @@ class Options:
                 raise ConfigError(f"--set: expected KEY=VALUE, for example server.port=9000, got {pair!r}")
             written[key.strip()] = value
         shorthands = ((key, getattr(self, name, None)) for name, key in _SHORTHANDS.items())
-        return written | {
-            key: ",".join(value) if isinstance(value, tuple) else value
-            for key, value in shorthands
-            if value is not None
-        }
+        return written | {key: _written(key, value) for key, value in shorthands if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +85,12 @@ class ServeOptions(StageOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TalkOptions(StageOptions):
-    sound: Path
+    sound: Path | None = None
+    """The recording; None: the microphone."""
+
     out: Path | None = None
+    play: bool = False
+    turns: int | None = None
     url: str | None = None
     key: str | None = None
     agent: str | None = None
@@ -207,6 +208,15 @@ class CompareOptions(Options):
     min_turns: int | None = None
 
 
+def _written(key: str, value: str | tuple[str, ...]) -> str:
+    """Return an option's value as the settings have it."""
+    if isinstance(value, tuple):
+        return ",".join(value)
+    if key != "agents.default.llm" or not value.lower().endswith(".gguf") or value.startswith("gguf/"):
+        return value
+    return f"gguf/{Path(value).expanduser().absolute()}"
+
+
 def environment_key() -> str | None:
     """Return the key in $VOICEPIPE_KEY."""
     return os.environ.get(KEY_VARIABLE) or None
@@ -223,7 +233,7 @@ def parse(arguments: Sequence[str] | None) -> Options | None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the whole tree of commands and options; a test checks the README's table against it."""
-    tree = argparse.ArgumentParser(
+    tree: argparse.ArgumentParser = SuggestingParser(
         prog="voicepipe",
         description="A realtime voice agent server that holds every stage of a turn to a one-second budget.",
         argument_default=argparse.SUPPRESS,
@@ -265,9 +275,18 @@ def _serve(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _talk(commands: Commands[argparse.ArgumentParser]) -> None:
-    command = _add(commands, TalkOptions, "talk", "send a recording, print the answer and its latency")
-    command.add_argument("sound", type=Path, metavar="SOUND", help="the question: a wav, flac, ogg or mp3 file")
+    command = _add(commands, TalkOptions, "talk", "speak to the agent, print its answers and their latency")
+    command.add_argument(
+        "sound",
+        type=Path,
+        nargs="?",
+        default=None,  # a suppressed default would be read as a path
+        metavar="SOUND",
+        help="the question: a wav, flac, ogg or mp3 file; without it the microphone",
+    )
     command.add_argument("--out", type=Path, metavar="FILE", help="write the answer's audio to this wav file")
+    command.add_argument("--play", action="store_true", help="play the answer to a recording")
+    command.add_argument("--turns", type=int, metavar="N", help="end a conversation by microphone after N answers")
     command.add_argument("--url", help="the server; by default the configured address, or a temporary server")
     command.add_argument("--key", help=f"an API key or client secret; better in ${KEY_VARIABLE}")
     command.add_argument("--agent", metavar="NAME", help="the agent that answers")
@@ -276,7 +295,7 @@ def _talk(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _check(commands: Commands[argparse.ArgumentParser]) -> None:
-    command = _add(commands, CheckOptions, "check", "print the settings in force and test every stage of every agent")
+    command = _add(commands, CheckOptions, "check", "test every stage of every agent and print the settings in force")
     command.add_argument("--agent", metavar="NAME", help="test only this agent's stages")
     _settings(command)
 
@@ -433,7 +452,7 @@ def _add(
 
 def _settings(command: argparse.ArgumentParser) -> None:
     command.add_argument("--stt", metavar="SPEC", help="the STT model, as provider/model")
-    command.add_argument("--llm", metavar="SPEC", help="the language model, as provider/model")
+    command.add_argument("--llm", metavar="SPEC", help="the language model, as provider/model, or a GGUF file")
     command.add_argument("--tts", metavar="SPEC", help="the TTS model, as provider/model")
     _config(command)
 

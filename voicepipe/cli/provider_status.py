@@ -32,7 +32,7 @@ def key_of(settings: Settings, provider: str) -> str:
         return "set" if entry.base_url else "set, no base_url"
     if entry.api_key_env:
         return f"${entry.api_key_env} missing"
-    return "not needed" if entry.base_url or entry.kind == LOCAL else "no base_url"
+    return "not needed" if entry.base_url or entry.kind in LOCAL else "no base_url"
 
 
 async def unhealthy_models(url: str, key: str | None) -> dict[str, str]:

@@ -204,7 +204,7 @@ async def _probed(
 
 def _is_probed(settings: Settings, line: Line, named: set[str]) -> bool:
     probed = line.key == "set" or (line.key == "not needed" and (line.in_use or line.provider in named))
-    return probed and settings.providers[line.provider].kind != LOCAL
+    return probed and settings.providers[line.provider].kind not in LOCAL
 
 
 def _bill(probed: list[Line], probed_speech: list[SpeechLine]) -> str:

@@ -35,8 +35,8 @@ POLICIES: Final[Mapping[str, Mapping[str, object]]] = {
     "race": {"policy": "race"},
     "race-3": {"policy": "race", "race_width": 3},
     "hedge": {"policy": "hedge"},
-    "hedge-given": {"policy": "hedge", "order": "given"},
-    "hedge-prefer-first": {"policy": "hedge", "order": "given", "prefer_first": True},
+    "hedge-learned": {"policy": "hedge", "order": "learned"},
+    "hedge-prefer-first": {"policy": "hedge", "prefer_first": True},
 }
 """Each policy as the settings express it; everything else is taken from `[router]`."""
 

@@ -1,16 +1,20 @@
-"""`voicepipe talk`: run one turn as a client would, and print where its time went."""
+"""`voicepipe talk`: run one turn with a recording and print where its time went, or converse by microphone."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
 from voicepipe.audio.files import UnreadableSound, read_sound, write_wav
-from voicepipe.audio.samples import Samples
+from voicepipe.audio.samples import Samples, to_pcm
+from voicepipe.cli.live_call import converse
 from voicepipe.cli.local_server import reachable_server
 from voicepipe.cli.options import TalkOptions
+from voicepipe.cli.sound_device import open_devices
 from voicepipe.cli.turn_chart import TurnChart
 from voicepipe.client import RATE_HZ, Answer, CallFailed, SessionOptions, closed_turn, connect
 from voicepipe.errors import ConfigError
@@ -22,50 +26,82 @@ RECORD_LATE_MS: Final = 5_000
 
 
 def run(options: TalkOptions) -> int:
-    """Send the recording to a server; 0 when the server answered.
+    """Send the recording or the microphone to a server; 0 when the server answered.
 
     Raises:
-        ConfigError: the recording can't be read, or a setting is wrong.
+        ConfigError: the recording can't be read, there is no microphone, or a setting is wrong.
         CallFailed: no server, no answer, or a refusal.
     """
     out, err = Console(highlight=False), Console(stderr=True, highlight=False)
-    return asyncio.run(_talk(options, out, err))
+    if options.sound is None:
+        return asyncio.run(_converse(options, out, err))
+    return asyncio.run(_talk(options, options.sound, out, err))
 
 
-async def _talk(options: TalkOptions, out: Console, err: Console) -> int:
-    sound = await asyncio.to_thread(_read, options)
-    async with reachable_server(options, lambda line: err.print(line, style="dim", markup=False)) as url:
-        answer, record = await _one_turn(options, sound, url, err)
-    print_answer(answer, out)
-    await asyncio.to_thread(_write_audio, options, answer, out)
+async def _converse(options: TalkOptions, out: Console, err: Console) -> int:
+    for option, is_set in (("--out", options.out is not None), ("--play", options.play)):
+        if is_set:
+            raise ConfigError(f"{option}: expected a recording, got none: the microphone's answers are played anyway")
+    if options.turns is not None and options.turns < 1:
+        raise ConfigError(f"--turns: expected 1 or more, got {options.turns}")
+    session_options = SessionOptions(text_only=options.text)
+
+    def report(answer: Answer) -> None:
+        print_answer(answer, out)
+        out.print()
+
+    with open_devices(microphone=True) as devices:
+        async with (
+            reachable_server(options, lambda line: err.print(line, style="dim", markup=False)) as url,
+            connect(url, key=options.credential, agent=options.agent, session_options=session_options) as call,
+        ):
+            err.print(
+                "speak; Ctrl-C ends the conversation (with a headset, the agent does not hear itself)", style="dim"
+            )
+            await converse(call, devices, report, text_only=options.text, turns=options.turns)
+    return 0
+
+
+async def _talk(options: TalkOptions, path: Path, out: Console, err: Console) -> int:
+    sound = await asyncio.to_thread(_read, options, path)
+    with open_devices(microphone=False) if options.play else nullcontext() as devices:
+        async with reachable_server(options, lambda line: err.print(line, style="dim", markup=False)) as url:
+            answer, record, agent = await _one_turn(options, sound, url, err)
+        print_answer(answer, out)
+        await asyncio.to_thread(_write_audio, options, answer, out)
+        if devices is not None and len(answer.samples):
+            devices.play(to_pcm(answer.samples))
+            await devices.played()
     if record is not None:
         out.print()
-        out.print(TurnChart(waterfall(record)))
+        out.print(TurnChart(waterfall(record), agent))
     return _status(answer, err)
 
 
-def _read(options: TalkOptions) -> Samples:
+def _read(options: TalkOptions, path: Path) -> Samples:
     try:
-        sound = read_sound(options.sound, RATE_HZ)
+        sound = read_sound(path, RATE_HZ)
     except UnreadableSound as why:
-        kind = "a sound file" if options.sound.exists() else "a file that is there"
-        raise ConfigError(f"expected {kind} (wav, flac, ogg, mp3): {why}") from why
+        raise ConfigError(f"expected a sound file (wav, flac, ogg, mp3), got {why}") from why
     if not len(sound):
-        raise ConfigError(f"expected a recording with sound in it, got an empty one: {options.sound}")
+        raise ConfigError(f"expected a recording with sound in it, got an empty one: {path}")
     if options.out is not None and not options.out.absolute().parent.is_dir():
         raise ConfigError(f"--out: expected a file in a folder that is there, got {options.out}")
     return sound
 
 
-async def _one_turn(options: TalkOptions, sound: Samples, url: str, err: Console) -> tuple[Answer, TurnRecord | None]:
+async def _one_turn(
+    options: TalkOptions, sound: Samples, url: str, err: Console
+) -> tuple[Answer, TurnRecord | None, str]:
+    """Return the answer, its record if there is one, and the name of the agent."""
     session_options, key = SessionOptions(text_only=options.text), options.credential
     async with connect(url, key=key, agent=options.agent, session_options=session_options) as call:
         with err.status(f"speaking for {len(sound) / RATE_HZ:.1f} s, then listening"):
             answer = await call.turn(sound)
         if not answer.turn_id:
-            return answer, None
+            return answer, None, call.model
         with err.status("the answer plays"):
-            return answer, await _record(url, answer, key, err)
+            return answer, await _record(url, answer, key, err), call.model
 
 
 async def _record(url: str, answer: Answer, key: str | None, err: Console) -> TurnRecord | None:

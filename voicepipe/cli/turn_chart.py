@@ -11,6 +11,7 @@ from rich.text import Text
 
 from voicepipe.telemetry.advice import setting_for
 from voicepipe.telemetry.waterfall import Row, Span, Waterfall
+from voicepipe.turn.record.attribution import SILENCE
 from voicepipe.turn.record.values import Breach, Speculation, TurnCost
 
 WIDTH_MIN: Final = 56
@@ -58,16 +59,18 @@ class TurnChart:
     """
 
     waterfall: Waterfall
+    agent: str
+    """The agent that answered: its settings are named."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(WIDTH_MIN, min(WIDTH_MAX, options.max_width))
-        for line in _lines(self.waterfall, width, large=not options.ascii_only):
+        for line in _lines(self.waterfall, self.agent, width, large=not options.ascii_only):
             if options.ascii_only:
                 line.plain = line.plain.translate(_ASCII)
             yield line
 
 
-def _lines(turn: Waterfall, width: int, *, large: bool) -> Iterator[Text]:
+def _lines(turn: Waterfall, agent: str, width: int, *, large: bool) -> Iterator[Text]:
     yield from _head(turn, large=large)
     if turn.rows:
         scale = _Scale(max(turn.end_ms, turn.total_limit_ms), width - _NAME_WIDTH - _FIGURES_WIDTH)
@@ -81,7 +84,7 @@ def _lines(turn: Waterfall, width: int, *, large: bool) -> Iterator[Text]:
         yield Text(f"actions: {', '.join(turn.actions)}")
     yield from _paid(turn.cost)
     if turn.breach is not None:
-        yield from _advice(turn.breach)
+        yield from _advice(turn.breach, agent)
 
 
 def _legend(turn: Waterfall) -> Iterator[Text]:
@@ -152,7 +155,8 @@ def _bar(row: Row, scale: _Scale, total_limit_ms: int) -> Text:
             for column in scale.columns(span):
                 cells[column] = mark
     over = row.verdict == "over"
-    figures = f"{row.duration_ms:>6} ms  limit {row.limit_ms:>4}{'  OVER' if over else ''}"
+    limit = "chosen" if row.stage == SILENCE and not over else f"limit {row.limit_ms:>4}"
+    figures = f"{row.duration_ms:>6} ms  {limit}{'  OVER' if over else ''}"
     bar, words = ("red", "bold red") if over else ("cyan", "")
     return Text.assemble(f"{row.stage:<{_NAME_WIDTH}}", ("".join(cells), bar), (figures, words))
 
@@ -196,6 +200,7 @@ def _paid(cost: TurnCost) -> Iterator[Text]:
     yield Text(f"cost: {'' if cost.whole else 'at least '}{cost.usd:.6f} USD{isolated}")
 
 
-def _advice(breach: Breach) -> Iterator[Text]:
+def _advice(breach: Breach, agent: str) -> Iterator[Text]:
     yield Text.assemble(("over", "bold red"), f"  {breach.stage} by {breach.over_ms} ms · owner {breach.owner}")
-    yield Text(f"      moved by {setting_for(breach.depends_on)}")
+    if breach.depends_on:
+        yield Text(f"      {setting_for(breach.depends_on, agent)}: up to {breach.saves_ms} ms sooner")

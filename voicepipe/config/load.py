@@ -6,7 +6,7 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
@@ -123,9 +123,16 @@ def load(
     )
 
 
+@cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    """Return the types of a dataclass's fields. Stored: each evaluation compiles every annotation anew."""
+    return get_type_hints(kind, include_extras=True)
+
+
 def _read(start: Options, at: KeyPath, leaves: Leaves) -> Options:
     """Return `start` with the values below `at` applied."""
-    hints = get_type_hints(type(start), include_extras=True)
+    kind: type = type(start)
+    hints = _hints(kind)
     changes: dict[str, Any] = {}
     for path, found in leaves.items():
         if path == at and found.value != {}:

@@ -34,8 +34,11 @@ STAGES: tuple[Stage, ...] = ("stt", "llm", "tts")
 
 DEFAULT_AGENT = "default"
 
-LOCAL: Final = "local"
-"""The kind whose engines run on this machine, in their own process."""
+GGUF: Final = "gguf"
+"""The kind whose models are GGUF files of this machine: the spec's model is the file's path."""
+
+LOCAL: Final = frozenset({"local", GGUF})
+"""The kinds whose engines run on this machine, in processes of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

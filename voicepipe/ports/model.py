@@ -189,7 +189,9 @@ class Attempted:
     """
 
     provider: str
-    role: Literal["primary", "hedge", "replacement", "continuation"]
+    role: Literal["primary", "hedge", "replacement", "continuation", "probe"]
+    """`probe`: it asked whether a provider answers again, and its answer was not used."""
+
     outcome: Literal["spoke", "lost", "failed"]
     """`lost`: another provider was faster, and this request was closed."""
 

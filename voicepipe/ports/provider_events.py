@@ -41,14 +41,15 @@ class SynthesizerConnected:
 
 @dataclass(frozen=True, slots=True)
 class ProviderChanged:
-    """From here on another of several providers serves, not the first choice."""
+    """From here on another of several providers serves, not the one that the stage is named after."""
 
     provider: str
     """The provider's spec, `local/hibari`."""
 
-    role: Literal["hedge", "replacement", "continuation"]
-    """`hedge`: it was faster. `replacement`: the other failed before any output. `continuation`: in mid-utterance or
-    mid-sentence."""
+    role: Literal["primary", "hedge", "replacement", "continuation"]
+    """`primary`: it was the first choice of this turn. `hedge`: it was faster. `replacement`: the other failed before
+    any output. `continuation`: in mid-utterance or mid-sentence.
+    """
 
     why: str
     """The reason, for an operator: `cartesia/sonic: HTTP 503`."""

@@ -78,10 +78,6 @@ class AudioFormat:
     def rate_hz(self) -> int:
         return PCM_HZ if self.name == "audio/pcm" else G711_HZ
 
-    @property
-    def bytes_per_sample(self) -> int:
-        return 2 if self.name == "audio/pcm" else 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerVad:

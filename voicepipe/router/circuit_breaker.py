@@ -1,7 +1,7 @@
 """A circuit breaker for each model: it opens after too many recent failures, or for the time that the provider
 requested.
 
-A slow model needs no breaker: the scoreboard moves calls away from it.
+A slow model needs no breaker: its latency statistics move calls away from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ MOST_FAILURES: Final = 4.0
 
 OPEN_MS: Final = 15_000
 REFUSED_OPEN_MS: Final = 60_000
-"""Time that it stays open after a wrong key or an unknown model, which only the operator can change."""
+"""Time that it stays open after a wrong key, an exhausted quota or an unknown model: only an operator can change
+those."""
 
 LONGEST_OPEN_MS: Final = 300_000
 """The longest `Retry-After` that is obeyed: providers that ask for hours are tried again earlier."""
@@ -27,8 +28,8 @@ LONGEST_OPEN_MS: Final = 300_000
 AFTER_PROBE: Final = 1.0
 """Failures that count when it opens: one more in its trial, and it opens for as long again."""
 
-OPERATOR_STATUSES: Final = frozenset({401, 403, 404})
-"""Statuses that an operator must resolve."""
+OPERATOR_STATUSES: Final = frozenset({401, 402, 403, 404})
+"""Statuses that an operator must resolve: wrong keys, no credit, unknown models."""
 
 
 @dataclass(slots=True)
@@ -69,8 +70,10 @@ class CircuitBreaker:
         self._on_trial, self.alert = False, ""
 
     def failed(self, error: StageError, now_ms: float) -> None:
-        """Record a refusal, a stall or a break. A request that is itself wrong does not count."""
+        """Record a refusal, a stall or a break. A request that is itself wrong does not count: such a refusal of a
+        probe shows that the provider answers."""
         if isinstance(error, StageRefused) and not (error.retryable or error.status in (429, *OPERATOR_STATUSES)):
+            self._on_trial = self._on_trial and now_ms < self._open_until_ms
             return None
         kind = kind_of(error)
         self.errors[kind] = self.errors.get(kind, 0) + 1

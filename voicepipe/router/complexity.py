@@ -18,25 +18,93 @@ ENTRY_POINT_GROUP: Final = "voicepipe.complexity"
 
 WORDS: Final = "words"
 
-MOST_WORDS: Final = 18
-"""Longer questions usually have parts. Two lines of speech."""
+MOST_WORDS: Final = 12
+"""Longer questions usually have parts."""
 
 HARD: Final = re.compile(
-    r"\b(why|explain|compare|difference|calculate|prove|derive|analy[sz]e|summari[sz]e|translate|plan|step by step|"
-    r"code|program|warum|erkläre|vergleiche|berechne|pourquoi|explique|compare[rz]?|por qué|explica|calcula)\b",
+    r"\b(why|how come|explain|compar\w+|difference|better|best|worst|should|if|and|or|than|calculate|prove|deriv\w+|"
+    r"analy[sz]\w+|summari[sz]\w+|translat\w+|plan|write|compose|draft|imagine|describe|recommend|advice|opinion|think|"
+    r"feel|believe|mean(s|ing)?|rhym\w+|stor(y|ies)|poem|joke|ideas?|code|program|percent|divided|plus|minus|"
+    r"warum|weshalb|wieso|und|oder|erklär\w*|vergleich\w*|berechne|bedeutet|sinn|"
+    r"pourquoi|et|ou|expliqu\w+|sens|por qué|y|o|explic\w+|calcul\w+|signific\w+)\b",
     re.IGNORECASE,
 )
-"""Words that ask for step-by-step reasoning."""
+"""Words of reasons, composition, judgement, conditions or a second part, whatever else was said."""
 
-NUMBERS: Final = re.compile(r"\d+([.,]\d+)?\s*[-+*/x^%]|\bpercent\b")
+NUMBERS: Final = re.compile(r"\d+([.,]\d+)?\s*[-+*/x^%]")
+CLAUSES: Final = re.compile(r"[,;:]\s*([\w']+\s+){3,}")
+"""A second clause of more than a few words."""
+
+_FACT = (
+    r"(time|date|day|weather|temperature|price|cost|fee|number|address|name|capital|password|e-?mail|status|menu|"
+    r"special|hours|wi-?fi|phone|room|gate|total|balance|score)"
+)
+_WHEN = r"( (please|again|now|today|tonight|tomorrow|there|here|like|yet|like today|(on|at|until) [\w']+))*"
+_NOUN = (
+    r"(tables?|rooms?|seats?|tickets?|appointments?|reservations?|refund|receipt|menu|bill|check|key|taxi|cab|copy|"
+    r"coffees?|teas?|beers?|pizzas?|salads?|person|human|agent|someone|somebody)"
+)
+_WORDS_4 = r"( [\w'-]+){1,4}"
+_EASY_FORMS = (
+    # English: small talk, short answers, and facts of the user
+    r"(hi|hello|hey|good (morning|evening|afternoon|night)|ye(s|ah|p)|no(pe)?|ok(ay)?|sure|right|exactly|correct|great|"
+    r"fine|perfect|thanks?( you)?|sorry|(good)?bye|never ?mind|that('s| is| was)|um+|uh+|hm+|just|see you)\b"
+    r"(\W+[\w']+){0,3}",
+    r"(i (don't|do not) know|let me (think|see|check)|how are (you|things)( doing)?)",
+    r"it's \d+[\w ]{0,25}",
+    r"my ([\w]+ )?(name|number|address|birthday|e-?mail|phone)( number| address)? is [\w@. -]{1,30}",
+    # Requests for one action of the call or of the business
+    r"(please )?(stop|wait|hold on|hang on|pause|resume)( a (second|moment|minute))?",
+    r"(please )?((repeat|cancel) (it|that|my \w+)|(speak|talk) (a (bit|little) )?(louder|slower|up)|"
+    r"(connect|transfer|put) me( (to|through)( \w+)?)?|remind me (at|in|on) [\w ]{1,15}|"
+    r"set an? (timer|alarm) for [\w ]{1,15}|turn (on|off|up|down) (the|my) [\w ]{1,25}|"
+    r"turn (the|my) \w+ (on|off|up|down)|play (some |the )?(\w+ )?(music|radio|song)|"
+    r"call (me|my \w+|a taxi)( back)?|book (it|me)( in)?( for [\w ]{1,15})?)" + _WHEN,
+    r"i('d like| would like|'ll have| want| need)"
+    r"( to (book|order|cancel|talk to|speak to|pay for|reserve|change|make))? "
+    r"(a|an|the|my|one|two|three|some|to)? ?(\w+ )?" + _NOUN + r"( (for|to) \w+)?" + _WHEN,
+    r"(can|could|may|would) (you|i|we) (please )?(repeat (it|that)|say (it|that) again|hear me|"
+    r"speak (up|louder|slower)|hold( on)?|wait|(speak|talk) to (a |the )?\w+|pay (by|with|in) \w+|park|call (me )?back|"
+    r"(get|book|have|order) (a|an|the|my) " + _NOUN + r")" + _WHEN,
+    # Questions for one fact
+    r"what('s| is| are| was) (the |your |my |today's )?(\w+ )?" + _FACT + r"( number)?( of (the )?\w+)?" + _WHEN,
+    r"what (time|day|date) (is it|(is|do|does|did|will)" + _WORDS_4 + r")",
+    r"tell me (the|your|my) (\w+ )?" + _FACT + _WHEN,
+    r"where('s| is| are) ((the|your|my)( [\w'-]+){1,3}|you( located)?|it)",
+    r"when ((is|was|will|does) it( \w+)?|(do|does|did|is|was|will) (you|the|your|my|we)( [\w'-]+){1,3})",
+    r"who('s| is| was) the (president|king|queen|manager|owner|ceo|boss|mayor|chancellor|prime minister|chef|captain)"
+    r"( (of|at|in) (the )?\w+)?" + _WHEN,
+    r"who (wrote|painted|invented|discovered|directed|sang|founded)" + _WORDS_4,
+    r"how (old|tall|far|high|late) (is|are|was)" + _WORDS_4,
+    r"how much (is|are|does|do) (it|that|this|they|the( \w+){1,2}|a( \w+){1,2}|shipping|delivery|parking)( cost)?",
+    r"do(es)? (you|they|it|the \w+|breakfast|lunch|dinner) "
+    r"(have|deliver|accept|take|speak|open|close|come|include|sell|offer|serve|start|end)( [\w'-]+){0,3}",
+    r"(is|are) [\w ]{1,25} (open|closed|ready|available|allowed|in|free|here|included|busy|full)" + _WHEN,
+    r"(is|are) there (wi-?fi|parking|a (bathroom|restroom|toilet|lift|gym|pool|bar))" + _WHEN,
+    # German, French, Spanish
+    r"(ja|nein|hallo|guten? (tag|morgen|abend)|danke|bitte|tschüss|auf wieder\w+|genau|(einen )?moment)\b(\W+\w+){0,2}",
+    r"(wie spät ist es|wie viel uhr ist es|wann (öffne|schließ)\w*( \w+){0,2}|wo (ist|sind)( \w+){1,3}|"
+    r"was kostet( \w+){1,3}|haben sie( \w+){0,2} (geöffnet|offen|auf))",
+    r"(bonjour|bonsoir|salut|merci|oui|non|au revoir|d'accord|s'il vous plaît)\b(\W+\w+){0,2}",
+    r"(quelle heure est-il|à quelle heure (ouvrez|fermez)-vous|quel(le)? est votre (adresse|numéro|nom)|"
+    r"où (est|sont|se trouve)( [\w']+){1,3}|combien (ça )?co[uû]te( [\w']+){0,3})",
+    r"(hola|buen[oa]s|gracias|sí|adiós|vale|claro)(?!\w)(\W+\w+){0,2}",
+    r"(qué hora es|a qué hora (abren|cierran)|dónde (está|queda)( \w+){1,3}|cuánto (cuesta|vale)( \w+){0,3})",
+)
+EASY: Final = re.compile(r"[\W_]*(" + "|".join(f"(?:{form})" for form in _EASY_FORMS) + r")[\W_]*", re.IGNORECASE)
+"""Small talk, short answers, requests for one action, and questions for one fact; nothing may follow. What is none of
+these is hard: a large model answers an easy question as well, a small one answers a hard question badly."""
 
 
 def looks_easy(query: RoutingQuery) -> bool:
-    """Return whether this is a short question without functions to choose from, calculations to do or reasons to
-    give."""
-    if query.n_functions or len(query.text.split()) > MOST_WORDS:
+    """Return whether this is small talk, a request for one action, or a question for one fact, without functions to
+    choose from."""
+    text = query.text.replace("\u2019", "'").strip()
+    if query.n_functions or len(text.split()) > MOST_WORDS:
         return False
-    return not HARD.search(query.text) and not NUMBERS.search(query.text)
+    if HARD.search(text) or NUMBERS.search(text) or CLAUSES.search(text):
+        return False
+    return EASY.fullmatch(text.replace(",", "")) is not None
 
 
 def judge(name: str, *, key: str) -> Callable[[RoutingQuery], bool]:

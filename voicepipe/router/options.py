@@ -22,10 +22,10 @@ class RouterOptions:
     """`hedge` starts a second model when the first is about to miss the deadline. `race` starts several at once,
     `fallback` one after the other, `single` only one and the next when it fails."""
 
-    order: Order = "learned"
-    """The policy that orders the models. `learned`: the one that best makes the deadline for its cost, by past results.
-    `given`: as written (quality first). `price`: the cheapest. `ttft`: the fastest first token. `region`: the
-    nearest. `sticky`: always the same for a user or session."""
+    order: Order = "given"
+    """The policy that orders the models. `given`: as written (quality first). `learned`: the one that best makes the
+    deadline for its cost, by past results; any model of the list may answer. `price`: the cheapest. `ttft`: the
+    fastest first token. `region`: the nearest. `sticky`: always the same for a user or session."""
 
     deadline_ms: int = 600
     """The deadline from the request to the first speakable word."""

@@ -46,6 +46,8 @@ class SharedStats:
     """Spec -> calls in flight."""
 
     affinity: Affinity = field(default_factory=Affinity)
+    cached_shares: dict[str, float] = field(default_factory=dict)
+    """Spec -> of the tokens that it read for its latest counted answer, the share that it charged as cached."""
 
     def breaker(self, candidate: Candidate) -> CircuitBreaker:
         """Return that model's circuit breaker."""
@@ -113,6 +115,9 @@ class Decision:
     is_known: bool
     """Whether a model has answered in this session before."""
 
+    probe: Candidate | None = None
+    """A model whose circuit breaker is half open: it gets the request too, and its answer is not used."""
+
 
 class Pool:
     """A pool of models. Pure: instants are passed in, and nothing waits."""
@@ -143,23 +148,23 @@ class Pool:
         remembered = self._stats.affinity.of(query.session)
         warm = frozenset(warm_specs(remembered, now_ms)) if remembered.read_ms else NO_SPECS
         if any(each.is_troubled for each in self._breakers):
-            healthy, trial = self._healthy(now_ms)
+            healthy, probe = self._healthy(now_ms)
         else:
-            healthy, trial = self.candidates, None
+            healthy, probe = self.candidates, None
         ordered = self._policy(healthy, query, self) or healthy
         plan = self._plan(ordered, planner, self._mask(warm), remembered.last)
         if len(ordered) < len(healthy):
             left_out = tuple(each for each in healthy if each not in ordered)
             plan = replace(plan, reserve=plan.reserve + left_out)
-        return Decision(plan if trial is None else with_trial(plan, trial), warm, bool(remembered.last))
+        return Decision(plan, warm, bool(remembered.last), probe)
 
     def _healthy(self, now_ms: float) -> tuple[Candidates, Candidate | None]:
-        """Return the healthy models, or all if none is healthy; and the model on trial."""
+        """Return the healthy models, or all if none is healthy; and the model to probe."""
         states = [breaker.state(now_ms) for breaker in self._breakers]
         healthy = tuple(each for each, state in zip(self.candidates, states, strict=True) if state == "closed")
-        trials = (each for each, state in zip(self.candidates, states, strict=True) if state == "half_open")
-        trial = next((each for each in trials if healthy and not self.in_flight(each)), None)
-        return healthy or self.candidates, trial
+        half_open = (each for each, state in zip(self.candidates, states, strict=True) if state == "half_open")
+        probe = next((each for each in half_open if healthy and not self.in_flight(each)), None)
+        return healthy or self.candidates, probe
 
     def _plan(self, ordered: Candidates, planner: Planner, warm: int, last: str) -> Plan:
         options = self.options
@@ -271,16 +276,3 @@ class Pool:
         self._tokens = (read + TOKEN_MEMORY * (tokens[0] - read), written + TOKEN_MEMORY * (tokens[1] - written))
         alone_usd = self.candidates[0].answer_usd(*tokens, warm=decision.is_known)
         self.hedge_budget.spent(usd - alone_usd, self.turn_usd(warm=True))
-
-
-def with_trial(plan: Plan, trial: Candidate) -> Plan:
-    """Return the plan with a model whose breaker is half open as the hedge: no request depends on it, and the trial
-    may show that it answers."""
-    planned = [] if plan.one_at_a_time else list(plan.later)
-    others = tuple(each.candidate for each in plan.later)
-    return replace(
-        plan,
-        later=(Later(trial, planned[0].after_ms if planned else 0.0),),
-        reserve=(*others, *plan.reserve),
-        one_at_a_time=False,
-    )

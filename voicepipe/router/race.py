@@ -16,7 +16,8 @@ MOST_IN_FLIGHT: Final = 2
 
 State = Literal["running", "ready", "spoke", "lost", "failed"]
 
-Role = Literal["primary", "hedge", "replacement", "continuation"]
+Role = Literal["primary", "hedge", "replacement", "continuation", "probe"]
+"""A probe takes no part in the race: it asks whether a model answers again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ class RaceRunner(Generic[C]):
         self._obey(self.race.time_passed(clock.monotonic_ms()))
 
 
-class EventQueue(Generic[E]):
+class StreamQueue(Generic[E]):
     """The events of a routed stream between its calls and its consumer."""
 
     def __init__(self, most: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from voicepipe.errors import StageBroken
+from voicepipe.router.candidate import Candidate
 from voicepipe.router.latency_stats import WARM_FACTOR
 from voicepipe.router.llm.usage import planned_usd
 from voicepipe.router.policies import RoutingQuery
@@ -82,7 +83,23 @@ class _Simulation:
         for each in race.attempts:
             self._stats.ended(each)
         self._pool.learn(query, decision, race, now_ms, n_tokens=turn.input_tokens)
-        return self._account(decision, race, now_ms)
+        probe = None if decision.probe is None else self._probe(decision.probe)
+        return self._account(decision, race, probe, now_ms)
+
+    def _probe(self, candidate: Candidate) -> Attempt:
+        draw, attempt = self._draws[candidate.spec], Attempt(0, candidate, "probe", self._turn.at_ms)
+        timeout_ms = self._pool.options.attempt_timeout_ms
+        attempt.timed_out = draw.after_ms > timeout_ms
+        attempt.ended_ms = self._turn.at_ms + min(draw.after_ms, timeout_ms)
+        attempt.state = "failed" if draw.fails or attempt.timed_out else "lost"
+        if attempt.state == "failed":
+            failure = StageBroken("llm", provider=candidate.spec, why="drawn", retryable=True)
+            self._stats.breaker(candidate).failed(failure, attempt.ended_ms)
+        else:
+            attempt.first_ms = draw.after_ms
+            self._stats.latency.survival(candidate).spoke(draw.after_ms, attempt.ended_ms)
+            self._stats.breaker(candidate).succeeded()
+        return attempt
 
     def _next(self, race: Race) -> float:
         wake_ms = race.wake_ms()
@@ -117,14 +134,15 @@ class _Simulation:
         if math.isfinite(after_ms):
             heapq.heappush(self._due, (attempt.began_ms + after_ms, attempt.number, attempt))
 
-    def _account(self, decision: Decision, race: Race, now_ms: float) -> SimulatedResult:
+    def _account(self, decision: Decision, race: Race, probe: Attempt | None, now_ms: float) -> SimulatedResult:
         tokens = (float(self._turn.input_tokens), float(self._turn.output_tokens))
-        usd = [planned_usd(each, tokens, warm=each.candidate.spec in decision.warm) for each in race.attempts]
-        lost_usd = sum(cost for cost, each in zip(usd, race.attempts, strict=True) if each is not race.winner)
+        attempts = race.attempts if probe is None else [*race.attempts, probe]
+        usd = [planned_usd(each, tokens, warm=each.candidate.spec in decision.warm) for each in attempts]
+        lost_usd = sum(cost for cost, each in zip(usd, attempts, strict=True) if each is not race.winner)
         self._pool.spent(decision, sum(usd), tokens)
         return SimulatedResult(
             ttft_ms=now_ms - self._turn.at_ms if race.winner else math.inf,
-            n_calls=len(race.attempts),
+            n_calls=len(attempts),
             usd=sum(usd),
             lost_usd=lost_usd,
             speaker=race.winner.candidate.spec if race.winner else "",

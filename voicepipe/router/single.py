@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
 from typing import Literal, TypeVar
 
 from voicepipe import clock
 from voicepipe.errors import StageError
-from voicepipe.ports.model import CallDelta, Model, ModelEvent, ModelRequest, TextDelta, Usage
+from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
 from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Synthesizer, Voice
 from voicepipe.ports.transcriber import Final, Transcriber, TranscriptEvent, TranscriptionOptions, TranscriptStream
 from voicepipe.router.health import blame
+from voicepipe.router.llm.first_token import empty_answer, has_token
 from voicepipe.router.llm.usage import summed
 from voicepipe.router.pool import SharedStats
 
@@ -38,10 +39,14 @@ class _ObservedProvider:
             self._blame(failure)
             raise
 
-    async def next(self, events: AsyncIterator[T]) -> T:
-        """Return its next event; raises what that raises."""
+    async def next(self, events: AsyncIterator[T], *, at_end: Callable[[], None] = lambda: None) -> T:
+        """Return its next event; raises what that raises, and at the end of the events what `at_end` raises."""
         try:
-            return await anext(events)
+            try:
+                return await anext(events)
+            except StopAsyncIteration:
+                at_end()
+                raise
         except StageError as failure:
             self._blame(failure)
             raise
@@ -127,10 +132,10 @@ class _SingleSpeech:
 async def single_answer(
     model: Model, request: ModelRequest, stats: SharedStats
 ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-    """Ask one model, as its own `open` does."""
+    """Ask one model, as its own `open` does. An answer without text and tool calls is a failure."""
     observed = _ObservedProvider("llm", model.name, stats)
     async with AsyncExitStack() as stack:
-        answer = _SingleAnswer(await observed.enter(stack, model.open(request)), observed)
+        answer = _SingleAnswer(model.name, await observed.enter(stack, model.open(request)), observed)
         yield answer
     observed.succeeded()
     if answer.usage is not None:
@@ -140,8 +145,10 @@ async def single_answer(
 class _SingleAnswer:
     """The events of one answer."""
 
-    def __init__(self, events: AsyncIterator[ModelEvent], observed: _ObservedProvider) -> None:
-        self._events, self._observed = events, observed
+    def __init__(self, provider: str, events: AsyncIterator[ModelEvent], observed: _ObservedProvider) -> None:
+        self._provider, self._events, self._observed = provider, events, observed
+        self._has_begun = False
+        self._empty: Finished | None = None
         self._first_ms: int | None = None
         self._last_ms = 0
         self.usage: Usage | None = None
@@ -155,11 +162,19 @@ class _SingleAnswer:
         return self
 
     async def __anext__(self) -> ModelEvent:
-        event = await self._observed.next(self._events)
+        event = await self._observed.next(self._events, at_end=self._raise_if_empty)
         match event:
             case TextDelta() | CallDelta():
+                self._has_begun = self._has_begun or has_token(event)
                 self._last_ms = clock.monotonic_ms()
                 self._first_ms = self._last_ms if self._first_ms is None else self._first_ms
             case Usage() if event.is_possible:
                 self.usage = summed(self.usage, event)
+            case Finished() if not self._has_begun:
+                self._empty = event
+                return await anext(self)
         return event
+
+    def _raise_if_empty(self) -> None:
+        if self._empty is not None:
+            raise empty_answer(self._provider, self._empty)

@@ -394,7 +394,8 @@ class Session:
             self._report("records", self._send_record, record)
 
     def _send_record(self, record: TurnRecord) -> None:
-        self._put(self._wire.turn_over(record_plain(redacted_record(record) if self.grant.veiled else record)))
+        visible = redacted_record(record) if self.grant.veiled else record
+        self._put(self._wire.turn_over(record_plain(visible, self.grant.agent)))
 
     def _report(self, what: str, take: Callable[[_Report], None], report: _Report) -> None:
         """Give a report to an observer. One that fails is logged, and the session continues."""

@@ -9,23 +9,22 @@ _SETTINGS: Final = {
     "stt": "agents.NAME.stt",
     "tts": "agents.NAME.tts",
     "instructions": "agents.NAME.instructions",
-    "capacity": "server.max_sessions",
     "agent_silence": "agents.NAME.silence_ms",
     "client_silence": "turn_detection.silence_duration_ms",
     "client_eagerness": "turn_detection.eagerness",
     "client_commit": "turn_detection.type",
     "client_playback": "the client's own buffer",
 }
-"""`Breach.depends_on` -> the setting; `agents` and `server` are the operator's, `turn_detection` is the client's."""
+"""`Breach.depends_on` -> the setting; `agents` is the operator's, `turn_detection` the client's."""
 
 _DEPENDS_ON: Final = {setting: depends_on for depends_on, setting in _SETTINGS.items()}
 
 
-def setting_for(depends_on: str) -> str:
-    """Return the setting for the cause of a delay; an unknown cause is returned unchanged."""
-    return _SETTINGS.get(depends_on, depends_on)
+def setting_for(depends_on: str, agent: str) -> str:
+    """Return the setting for the cause of a delay, of this agent; an unknown cause is returned unchanged."""
+    return _SETTINGS.get(depends_on, depends_on).replace(".NAME.", f".{agent}.")
 
 
 def depends_on_for(setting: str) -> str:
-    """Return what that setting changes: the reverse of `setting_for`, for records that were written with it."""
+    """Return what a setting without the agent's name changes, for records that older versions wrote with it."""
     return _DEPENDS_ON.get(setting, setting)

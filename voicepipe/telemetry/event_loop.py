@@ -207,10 +207,10 @@ class EventLoopMonitor:
         self._await_next()
         late_us = max(0, now_us - due_us)
         self._count(late_us / 1_000, now_us // 1_000)
-        self._count_cpu(late_us, now_us)
+        cpu_ms = self._count_cpu(late_us, now_us)
         stall_ms = (now_us - due_us) // 1_000
         if stall_ms >= min(self._options.report_ms, self._options.stall_ms):
-            self._note(due_us, now_us // 1_000, stall_ms)
+            self._note(due_us, now_us // 1_000, stall_ms, cpu_ms)
 
     def _count(self, lag_ms: float, now_ms: int) -> None:
         if now_ms - self._window_from_ms >= WINDOW_MS:
@@ -219,8 +219,10 @@ class EventLoopMonitor:
         self._lag_counts[bisect_left(LAG_EDGES_MS, lag_ms)] += 1
         self._lag_sum_ms += lag_ms
 
-    def _count_cpu(self, late_us: int, now_us: int) -> None:
-        """Count the thread's CPU time while this sample was due: at most its delay, and at most the CPU time used."""
+    def _count_cpu(self, late_us: int, now_us: int) -> float:
+        """Count the thread's CPU time while this sample was due, and return it: at most its delay, and at most the CPU
+        time used.
+        """
         cpu_us = clock.thread_cpu_us()
         hold_ms = min(late_us, cpu_us - self._cpu_us) / 1_000
         self._cpu_us = cpu_us
@@ -231,14 +233,16 @@ class EventLoopMonitor:
             self._stolen_ms, self._stolen_read_us = stolen_ms, now_us
         self._stall_cpu_counts[bisect_left(CPU_EDGES_MS, hold_ms)] += 1
         self._stall_cpu_sum_ms += hold_ms
+        return hold_ms
 
-    def _note(self, due_us: int, now_ms: int, stall_ms: int) -> None:
+    def _note(self, due_us: int, now_ms: int, stall_ms: int, cpu_ms: float) -> None:
         if stall_ms >= self._options.stall_ms:
             caught_us, stack = self._caught
             was_caught = caught_us == due_us
             self._last_stall = Stall(now_ms - stall_ms, stall_ms, stack if was_caught else ())
             self._n_stalls += 1
-            if not was_caught:
+            # A loop that nothing was seen to block, and that used no CPU, was idle: the machine did not run it.
+            if not was_caught and cpu_ms >= LONG_CPU_MS:
                 self._log(stall_ms, (), now_ms)
         if stall_ms >= self._options.report_ms:
             for on_stall in tuple(self._listeners.values()):
@@ -259,9 +263,12 @@ class EventLoopMonitor:
             self._stopped.wait(stall_us / 1e6)
 
     def _catch(self, due_us: int, now_us: int) -> None:
-        stack = stack_of(sys._current_frames().get(self._thread_id))
-        if self._due_us == due_us:  # else the hold has ended meanwhile, and this is the stack of other code
-            self._caught = (due_us, stack)
+        frame = sys._current_frames().get(self._thread_id)
+        stack = () if is_idle(frame) else stack_of(frame)
+        if self._due_us != due_us:
+            return  # the hold has ended meanwhile, and this is the stack of other code
+        self._caught = (due_us, stack)
+        if stack:
             self._log((now_us - due_us) // 1_000, stack, now_us // 1_000)
 
     def _log(self, stall_ms: int, stack: tuple[str, ...], now_ms: int) -> None:
@@ -284,6 +291,11 @@ def watching(options: EventLoopOptions = _DEFAULTS) -> Iterator[EventLoopMonitor
         yield health
     finally:
         health.end()
+
+
+def is_idle(frame: FrameType | None) -> bool:
+    """Return whether the loop's thread awaits its next event: no code blocks it, however late its timers are."""
+    return frame is not None and frame.f_code.co_filename.endswith("selectors.py") and frame.f_code.co_name == "select"
 
 
 def stack_of(frame: FrameType | None) -> tuple[str, ...]:

@@ -88,8 +88,8 @@ def lines_dropped() -> int:
     return _DROPPED[0]
 
 
-def log_turn_closed(record: TurnRecord) -> None:
-    """Log a closed turn: its outcome, its total, and the first limit that it broke. A failed turn is a warning."""
+def log_turn_closed(record: TurnRecord, agent: str) -> None:
+    """Log a closed turn: its outcome, its total, and its breach. A failed turn is a warning. `agent` is its name."""
     breach = record.breach
     log_event(
         "turn_closed",
@@ -103,7 +103,8 @@ def log_turn_closed(record: TurnRecord) -> None:
         verdict=record.total_verdict,
         breach=breach.stage if breach else "",
         owner=breach.owner if breach else "",
-        setting=setting_for(breach.depends_on) if breach else "",
+        setting=setting_for(breach.depends_on, agent) if breach else "",
+        saves_ms=breach.saves_ms if breach and breach.depends_on else None,
         actions=",".join(record.actions),
     )
 

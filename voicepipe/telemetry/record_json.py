@@ -17,8 +17,8 @@ _TEXTS = ("user_text", "agent_text", "played_text")
 _BESIDE = ("pool", "arm")  # stored and published beside the record, for filters and statistics
 
 
-def record_plain(record: TurnRecord) -> dict[str, Any]:
-    """Return a record as plain values, ready for any JSON encoder.
+def record_plain(record: TurnRecord, agent: str) -> dict[str, Any]:
+    """Return a record as plain values, ready for any JSON encoder. `agent` is the name in its settings.
 
     All times are integer ms; those of `marks` count from the beginning of the session.
 
@@ -42,8 +42,10 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `contributions`       list of objects: `stage`, `from_mark`, `to_mark`, `duration_ms`; they
                           lie end to end and, with `unattributed_ms`, sum to `total_ms`
     `unattributed_ms`     time without a name
-    `breach`              null, or the first limit broken: `stage`, `over_ms`, `owner`, and the
-                          `setting` that would move it
+    `breach`              null, or the stage with the largest excess that the user waited for: `stage`,
+                          `over_ms`, `owner`, `depends_on` (what would help; empty: nothing known),
+                          the `setting` for that or null, and `saves_ms`: how much sooner the
+                          answer would have been heard with that stage at its limit
     `providers`           object, stage -> provider that served the turn
     `tokens`              object, as the provider counts them: `input`, `output`, and of the input
                           those that its cache had (`cached`) and those put there (`cache_write`)
@@ -63,6 +65,10 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     `tokens_per_s`        1000 / `itl_ms`, or null
     `tts_connect_hidden_ms`   how much of connecting to the TTS was over when the reply began: what it did
                           not wait for; null for a TTS without a connection that is kept
+    `tools`               list of objects, the function calls that the answer waited for: `name`, `ran_by`,
+                          `took_ms` or null, `outcome`: `running`, `returned`, `unanswered`
+    `first_audio_ms`      from t0 to the first audible sample of any kind, or null
+    `answer_audio_ms`     from t0 to the first audible sample of the answer, or null
     `stt_connect_hidden_ms` how much of connecting to the STT was over when the user began to speak, or null
     `speculation`         object, replies started before the turn was over: `starts`, `used`,
                           `refused` (not made: it would not have paid, or a limit was reached),
@@ -87,13 +93,13 @@ def record_plain(record: TurnRecord) -> dict[str, Any]:
     for name in _TEXTS:
         plain[name] = _whole_characters(plain[name])
     if breach := plain["breach"]:
-        breach["setting"] = setting_for(breach.pop("depends_on"))
+        breach["setting"] = setting_for(breach["depends_on"], agent) or None
     return plain
 
 
-def record_json(record: TurnRecord) -> bytes:
+def record_json(record: TurnRecord, agent: str) -> bytes:
     """Return a record as JSON in UTF-8; the fields are those of `record_plain`."""
-    return msgspec.json.encode(record_plain(record))
+    return msgspec.json.encode(record_plain(record, agent))
 
 
 def record_from_json(data: bytes | str) -> TurnRecord:
@@ -112,7 +118,7 @@ def record_from_json(data: bytes | str) -> TurnRecord:
             raise ValueError(f"{name}: expected an object, got {type(pairs).__name__}")
         plain[name] = tuple(pairs.items())
     if isinstance(breach := plain.get("breach"), dict) and isinstance(setting := breach.get("setting"), str):
-        breach["depends_on"] = depends_on_for(setting)
+        breach.setdefault("depends_on", depends_on_for(setting))
     return msgspec.convert(plain, TurnRecord)
 
 

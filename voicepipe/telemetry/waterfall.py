@@ -19,6 +19,7 @@ from voicepipe.turn.record.values import (
 )
 
 _ENDS: Final = {
+    "silence": attribution.END_DUE,
     "endpoint": attribution.LLM_REQUESTED,
     "llm_ttft": attribution.FIRST_DELTA,
     "first_clause": attribution.FIRST_CLAUSE,
@@ -106,10 +107,11 @@ def waterfall(record: TurnRecord) -> Waterfall:
         for part in record.contributions
         if part.from_mark in marks and part.to_mark in marks
     )
+    ends = _ENDS | _later_ends(record)
     rows = tuple(
-        _row(stage, marks[_ENDS[stage.stage]] - t0_ms, waits)
+        _row(stage, marks[ends[stage.stage]] - t0_ms, waits)
         for stage in record.stages
-        if _ENDS.get(stage.stage) in marks
+        if ends.get(stage.stage) in marks
     )
     return Waterfall(
         total_ms=record.total_ms,
@@ -128,6 +130,15 @@ def waterfall(record: TurnRecord) -> Waterfall:
         actions=record.actions,
         cost=record.cost,
     )
+
+
+def _later_ends(record: TurnRecord) -> dict[str, str]:
+    """Return the marks that end `endpoint` and `tool` in this turn: where the user waited for them, the last one of
+    that wait. A record without the end of its silence keeps the LLM request.
+    """
+    ends = {part.stage: part.to_mark for part in record.contributions if part.stage in ("endpoint", "tool")}
+    silent = any(part.stage == "silence" for part in record.contributions)
+    return {stage: mark for stage, mark in ends.items() if silent or stage == "tool"}
 
 
 def _row(stage: StageSpan, end_ms: int, waits: tuple[Wait, ...]) -> Row:

@@ -13,6 +13,7 @@ from voicepipe.turn.settings import BudgetLimits
 MARKS: Final = (
     ("voiced_last", 5_000),
     ("flushed", 5_090),
+    ("end_due", 5_500),
     ("ended", 5_500),
     ("transcribed", 5_520),
     ("llm_requested", 5_525),
@@ -25,7 +26,13 @@ MARKS: Final = (
 )
 """Marks of a spoken turn without speculation that waited 0.5 s of silence; the reply was audible after 983 ms."""
 
-OWNERS: Final = {"endpoint": "settings", "llm_ttft": "fake-llm", "tts_ttfb": "fake-tts", "playback": "client"}
+OWNERS: Final = {
+    "silence": "settings",
+    "endpoint": "fake-stt",
+    "llm_ttft": "fake-llm",
+    "tts_ttfb": "fake-tts",
+    "playback": "client",
+}
 
 
 def turn_record(

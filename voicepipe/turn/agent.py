@@ -329,7 +329,10 @@ class AgentSide:
     def hang_up(self, why: str, now_ms: int) -> None:
         """End every running turn: the session is over."""
         for turn in self._running():
-            self.give_up(turn, "abandoned", why, now_ms, client_reason="client_cancelled")
+            # A response that was sent to its end is abandoned by no one, though it may not have been played yet.
+            complete = turn.reply.released and not turn.reply.response_open
+            outcome: Outcome = "completed" if complete else "abandoned"
+            self.give_up(turn, outcome, why, now_ms, client_reason="client_cancelled")
 
     def write_down(self) -> None:
         """Write what the running replies have said into the conversation."""
@@ -363,11 +366,31 @@ class AgentSide:
             self._context.transitions.changed = True
             responses.finish_response(self._context, turn)
             self._context.timers.await_nothing(turn.number)
+            if turn.reply.calls and turn.settings.in_conversation:
+                self._await_tools(turn, now_ms)
             record_builder.keep(self._context, turn, now_ms)
         if turn.reply.response_open:
             self._context.timers.await_progress(turn.number, now_ms)
         else:
             self._await_playback(turn, now_ms)
+
+    def _await_tools(self, turn: Turn, now_ms: int) -> None:
+        """Wait for the results of the turn's function calls: until they are answered, the turn is not over."""
+        turn.note_calls(now_ms)
+        self._context.turns.awaits_tools, self._context.turns.tools_overtaken = turn, False
+        self._context.timers.set(Timer(Due.TOOL), now_ms + self._context.core.deadlines.tool_ms)
+
+    def give_up_tools(self, now_ms: int) -> None:
+        """End the turn that awaits the results of its function calls, as it is: a later result is answered in a turn of
+        its own.
+        """
+        turn, self._context.turns.awaits_tools = self._context.turns.awaits_tools, None
+        self._context.timers.clear(Timer(Due.TOOL))
+        if turn is None:
+            return
+        turn.tool_calls = {call_id: replace(call, outcome="unanswered") for call_id, call in turn.tool_calls.items()}
+        if turn.outcome is not None:
+            record_builder.keep(self._context, turn, now_ms)
 
     def _await_playback(self, turn: Turn, now_ms: int) -> None:
         if turn.reply.response_open or not turn.reply.released:

@@ -75,6 +75,9 @@ class Due(IntEnum):
     WATCHDOG = 16
     """Work is ended that no other timer would end."""
 
+    TOOL = 17
+    """A turn whose tools have not returned is over."""
+
 
 class Timer(NamedTuple):
     """One timer: what is due, and of which utterance (the texts) or which turn (the reply)."""
@@ -86,7 +89,7 @@ class Timer(NamedTuple):
 NEVER_MS: Final = 1 << 62
 """Later than any session time."""
 
-_BESIDE_WORK: Final = frozenset((Timer(Due.IDLE), Timer(Due.WATCHDOG)))
+_BESIDE_WORK: Final = frozenset((Timer(Due.IDLE), Timer(Due.WATCHDOG), Timer(Due.TOOL)))
 """The timers that end no work under way."""
 
 
@@ -234,6 +237,12 @@ class Turns:
     failed: list[Turn] = field(default_factory=list)
     """Turns that the latest event failed, and whose user gets an apology."""
 
+    awaits_tools: Turn | None = None
+    """The latest turn whose reply has called functions, until their results are answered or it is over."""
+
+    tools_overtaken: bool = False
+    """The user, or a request of the client, has begun another turn meanwhile."""
+
     running: list[Turn] = field(default_factory=list)
     """Turns without an outcome, and perhaps some that have got an outcome meanwhile."""
 
@@ -311,8 +320,13 @@ class TurnContext:
         self.counts[kind] = self.counts.get(kind, 0) + 1
         return f"{kind}_{self.session.removeprefix('sess_')}_{self.counts[kind]:04d}"
 
-    def new_turn(self, cause: Cause) -> Turn:
+    def new_turn(self, cause: Cause, after: Turn | None = None) -> Turn:
+        """Begin a turn. `after`: the turn whose tools have returned; for the user they are one turn, with its id."""
         turn_id = self.new_id("turn")
         turn = Turn(self.counts["turn"], turn_id, cause, settings=self.settings.reply)
+        if after is not None:
+            turn.id, turn.cause = after.id, after.cause
+        elif cause in ("vad", "commit", "idle"):
+            self.turns.tools_overtaken = True
         self.turns.begin(turn, watched=self.settings.watched)
         return turn

@@ -223,6 +223,16 @@ class Conversation:
         return next(self._backwards(), None)
 
     @property
+    def typed_last(self) -> str:
+        """Return what the user has typed behind all that was said or answered."""
+        typed: list[str] = []
+        for item in self._backwards():
+            if not (isinstance(item, Message) and item.role == "user"):
+                break
+            typed += [part.text for part in reversed(item.parts) if isinstance(part, InputText) and part.text]
+        return " ".join(reversed(typed))
+
+    @property
     def ends_with_question(self) -> bool:
         """Return whether the agent's latest words are a question."""
         said = (item.text() for item in self._backwards() if isinstance(item, Message) and item.role == "assistant")

@@ -122,6 +122,9 @@ class Core:
             self._settle(now_ms)
         if self.context.turns.failed and actions.apologise(now_ms):
             self._settle(now_ms)
+        if self.context.turns.tools_overtaken:
+            self.context.turns.tools_overtaken = False
+            self.agent.give_up_tools(now_ms)
         if ((after.budget and not actions.over) or transitions.changed or actions.restless) and self._is_answering():
             actions.follow(now_ms)
         if (after.idle or transitions.changed) and self._may_be_idle():
@@ -245,7 +248,7 @@ class Core:
             e.ClearRequested: (self._clear_requested, EVERYTHING),
             e.ReplyRequested: (answers.request, EVERYTHING),
             e.CancelRequested: (answers.cancel, EVERYTHING),
-            e.ItemCreateRequested: (lambda event, now_ms: item_requests.create_requested(event), NOTHING),
+            e.ItemCreateRequested: (item_requests.create_requested, NOTHING),
             e.ItemTruncateRequested: (item_requests.truncated, EVERYTHING),
             e.ItemDeleteRequested: (lambda event, now_ms: item_requests.deleted(event), NOTHING),
             e.PlaybackReported: (self.agent.playback_reported, EVERYTHING),
@@ -366,6 +369,7 @@ class Core:
             Due.PROGRESS: self._reply_overdue,
             Due.REPLY: self._reply_overdue,
             Due.SHORTEN: lambda timer, now_ms: None,  # as `FILLER`
+            Due.TOOL: lambda timer, now_ms: self.agent.give_up_tools(now_ms),
             Due.TRANSCRIPT: lambda timer, now_ms: user.transcript_overdue(timer.number),
             Due.UTTERANCE: lambda timer, now_ms: user.end(now_ms, overlong=True),
             Due.INTERRUPTION: lambda timer, now_ms: interruptions.interruption_due(now_ms),
@@ -385,6 +389,7 @@ class Core:
     def _user_left(self, event: e.UserLeft, now_ms: int) -> None:
         self._interruptions.drop(now_ms)
         self._answers.hang_up(event.why, now_ms)
+        self.agent.give_up_tools(now_ms)
         self.context.timers.clear_all()
         self.context.issue(DropAudio())
         self._over = True

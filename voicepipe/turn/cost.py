@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,6 +51,22 @@ def turn_cost(turn: Turn, prices: PriceList) -> TurnCost:
         stt_usd=stt_usd,
         whole=not unknown,
         estimated=bool(provider) and not turn.reply.tokens.input + turn.reply.tokens.output,
+    )
+
+
+def sum_of(costs: Sequence[TurnCost]) -> TurnCost:
+    """Return the cost of several replies that are one turn for the user."""
+    if len(costs) == 1:
+        return costs[0]
+    return TurnCost(
+        usd=sum(cost.usd for cost in costs),
+        answer_usd=sum(cost.answer_usd for cost in costs),
+        hedge_usd=sum(cost.hedge_usd for cost in costs),
+        speculation_usd=sum(cost.speculation_usd for cost in costs),
+        tts_usd=sum(cost.tts_usd for cost in costs),
+        stt_usd=sum(cost.stt_usd for cost in costs),
+        whole=all(cost.whole for cost in costs),
+        estimated=any(cost.estimated for cost in costs),
     )
 
 

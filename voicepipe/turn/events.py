@@ -108,7 +108,7 @@ class TranscriberChanged:
 
     utterance: int
     provider: str
-    role: Literal["hedge", "replacement", "continuation"]
+    role: Literal["primary", "hedge", "replacement", "continuation"]
     why: str
 
 
@@ -301,12 +301,12 @@ class ModelAttempted:
 
 @dataclass(frozen=True, slots=True)
 class SynthesizerChanged:
-    """Another TTS than the first choice speaks from here on."""
+    """Another TTS speaks from here on than the one that is first in the settings."""
 
     turn: int
     revision: int
     provider: str
-    role: Literal["hedge", "replacement", "continuation"]
+    role: Literal["primary", "hedge", "replacement", "continuation"]
     why: str
     n_chars: int = 0
     """How many characters of the text that had been given away it says, in place of the TTS before it."""

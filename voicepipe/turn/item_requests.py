@@ -9,6 +9,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.context import TurnContext
+from voicepipe.turn.conversation import FunctionOutput
 from voicepipe.turn.user import UserSide
 
 
@@ -20,7 +21,7 @@ class ItemRequests:
         self._user = user
         self._agent = agent
 
-    def create_requested(self, event: e.ItemCreateRequested) -> None:
+    def create_requested(self, event: e.ItemCreateRequested, now_ms: int) -> None:
         """Add an item, and notify the client."""
         item = event.item if event.item.id else replace(event.item, id=self._context.new_id("item"))
         try:
@@ -30,6 +31,8 @@ class ItemRequests:
             self._refuse(event.event_id, why)
         else:
             self._context.notify(a.ItemAdded(item, previous))
+            if isinstance(item, FunctionOutput) and (turn := self._context.turns.awaits_tools) is not None:
+                turn.note_result(item.call_id, now_ms)
 
     def retrieve_requested(self, event: e.ItemRetrieveRequested) -> None:
         """Send an item to the client as it is."""

@@ -29,7 +29,8 @@ class FollowedTurns:
 
     def follow(self, turn: Turn) -> None:
         """Follow a turn from now on, if it is not followed yet. Its next news are all of it so far."""
-        if turn.id not in self.turns:
+        known = self.turns.get(turn.id)
+        if known is None or known.turn is turn.before:  # the answer after tools takes the place of the reply before
             self.turns[turn.id] = _Followed(turn)
 
     def clear(self) -> None:
@@ -62,10 +63,9 @@ class LiveUpdates:
         self.followed = FollowedTurns(context)
 
     def follow(self, now_ms: int) -> None:
-        """Send what the latest event has changed. A session that does not watch its turns costs nothing."""
-        if self._context.settings.watched:
-            for turn in self._context.turns.begun:
-                self.followed.follow(turn)
+        """Send what the latest event has changed. A session that does not watch its turns has none to follow."""
+        for turn in self._context.turns.begun:
+            self.followed.follow(turn)
         self._context.turns.begun.clear()
         commands = self._context.commands
         # Before the record that ends a turn: the client has seen all of the turn by then.

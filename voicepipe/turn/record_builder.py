@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from voicepipe.turn.commands import KeepRecord, NoteOverrun
 from voicepipe.turn.context import TurnContext
-from voicepipe.turn.cost import turn_cost
+from voicepipe.turn.cost import sum_of, turn_cost
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.attribution import stalled_ms, with_stalls
-from voicepipe.turn.record.values import LatencySource, Outcome, TurnRecord
+from voicepipe.turn.record.values import LatencySource, Outcome, TokenCount, TurnRecord
 from voicepipe.turn.route import ACTIONS
 from voicepipe.turn.turn import Turn
 
@@ -17,7 +18,11 @@ from voicepipe.turn.turn import Turn
 def keep(context: TurnContext, turn: Turn, now_ms: int) -> None:
     """Have the record stored as it is, and one log entry written for each stage over its limit."""
     context.learned.cost_tracker.note(turn)
+    if turn.answered_after_tools:
+        return  # its later reply keeps the record of both
     record = record_of(context, turn, now_ms)
+    if turn is context.turns.awaits_tools:
+        record = replace(record, outcome=None)  # the user waits for the answer to come
     context.issue(KeepRecord(record))
     for span in record.stages:
         if span.verdict == "over" and span.stage not in turn.account.noted:
@@ -28,9 +33,9 @@ def keep(context: TurnContext, turn: Turn, now_ms: int) -> None:
 def close(context: TurnContext, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
     """End a turn, and have its last record stored."""
     turn.outcome, turn.reason = outcome, reason
-    turn.account.active_ms = (
-        sum(u.speech_ms for u in turn.question.utterances) + now_ms - turn.marks.get(attribution.VOICED_LAST, now_ms)
-    )
+    if not turn.answered_after_tools:  # otherwise the time is that of the answer
+        spoken_ms = sum(u.speech_ms for u in turn.question.utterances)
+        turn.account.active_ms = spoken_ms + now_ms - turn.marks.get(attribution.VOICED_LAST, now_ms)
     keep(context, turn, now_ms)
 
 
@@ -46,12 +51,13 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         silence_set_by=context.settings.silence_set_by,
     )
     between_ms = itl_ms(turn)
+    replies = _replies_of(turn)
     over = judged.total_ms is not None and judged.total_ms > limits.total_ms
     return TurnRecord(
         id=turn.id,
         session=context.session,
-        turn=turn.number,
-        revision=turn.reply.revision,
+        turn=replies[0].number,
+        revision=replies[0].reply.revision,
         cause=turn.cause,
         outcome=turn.outcome,
         reason=turn.reason,
@@ -65,34 +71,64 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         contributions=judged.contributions,
         unattributed_ms=judged.unattributed_ms,
         breach=judged.breach,
-        providers=tuple(sorted(turn.account.providers.items())),
-        tokens=turn.reply.tokens,
-        user_text=turn.question.text,
-        agent_text=turn.reply.text,
-        played_text=turn.played_text(now_ms),
-        spoken_ms=turn.audio.sent_ms,
-        actions=(*turn.reply.actions, *_stt_actions(turn)),
+        providers=tuple(sorted({k: v for each in replies for k, v in each.account.providers.items()}.items())),
+        tokens=_tokens(replies),
+        user_text=_joined((turn.question.text, turn.question.typed)),
+        agent_text=_joined(each.reply.text for each in replies),
+        played_text=_joined(each.played_text(now_ms) for each in replies),
+        spoken_ms=sum(each.audio.sent_ms for each in replies),
+        actions=(*(action for each in replies for action in each.reply.actions), *_stt_actions(turn)),
         projected=tuple(turn.reply.projected.items()),
-        filler=turn.filler.words,
+        filler=next((each.filler.words for each in replies if each.filler.words), ""),
         language=turn.question.language or context.settings.language or "",
         route=_route(turn),
         pool=turn.reply.pool,
         arm=turn.reply.arm,
-        attempts=tuple(turn.reply.attempts),
+        attempts=tuple(attempt for each in replies for attempt in each.reply.attempts),
         itl_ms=between_ms,
         tokens_per_s=None if between_ms is None else 1_000 / between_ms,
         tts_connect_hidden_ms=turn.reply.tts_connect_hidden_ms,
         stt_connect_hidden_ms=next((u.stt_hidden_ms for u in turn.question.utterances), None),
-        speculation=turn.account.speculation,
+        tools=tuple(call for each in replies for call in each.tool_calls.values()),
+        first_audio_ms=_first_audio_ms(turn, marks),
+        answer_audio_ms=judged.total_ms if turn.settings.audible and not turn.tool_calls else None,
+        speculation=replies[0].account.speculation,
         session_speculation=context.learned.speculation.total,
-        cost=turn_cost(turn, context.core.prices),
+        cost=sum_of([turn_cost(each, context.core.prices) for each in replies]),
         session_cost=context.learned.cost_tracker.total(),
     )
 
 
+def _replies_of(turn: Turn) -> tuple[Turn, ...]:
+    """Return the replies that are one turn for the user: those that called tools, and the answer."""
+    return (*(() if turn.before is None else _replies_of(turn.before)), turn)
+
+
+def _tokens(replies: tuple[Turn, ...]) -> TokenCount:
+    counts = [each.reply.tokens for each in replies]
+    return TokenCount(
+        sum(count.input for count in counts),
+        sum(count.output for count in counts),
+        sum(count.cached for count in counts),
+        sum(count.cache_write for count in counts),
+    )
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return " ".join(filter(None, texts))
+
+
+def _first_audio_ms(turn: Turn, marks: Mapping[str, int]) -> int | None:
+    """Return when the user heard anything, in ms from t0: the answer, a filler, or words before a function call."""
+    first = (attribution.FIRST_AUDIBLE, attribution.FILLER_AUDIBLE, f"{attribution.FIRST_ANNOUNCED}1")
+    audible_ms = [marks[mark] for mark in first if mark in marks and turn.settings.audible]
+    return min(audible_ms) - marks[attribution.VOICED_LAST] if audible_ms else None
+
+
 def _stt_actions(turn: Turn) -> tuple[str, ...]:
     """Return the fallback actions of the STT."""
-    return tuple(ACTIONS[each.role] for utterance in turn.question.utterances for each in utterance.stt_changes)
+    changes = (each for utterance in turn.question.utterances for each in utterance.stt_changes)
+    return tuple(ACTIONS[each.role] for each in changes if each.role in ACTIONS)
 
 
 def _route(turn: Turn) -> str:
@@ -117,45 +153,51 @@ def _owners(turn: Turn, marks: Mapping[str, int]) -> dict[str, str]:
     # of playback.
     player = "client" if turn.audio.reported else tts
     return {
+        "silence": "settings" if turn.cause == "vad" else "client",
         "endpoint": _endpoint_owner(turn, marks),
         "llm_ttft": llm,
         "first_clause": llm,
         "tts_ttfb": tts,
         "playback": player,
+        "tool": "client",
     }
 
 
 def _endpoint_owner(turn: Turn, marks: Mapping[str, int]) -> str:
-    """Return the owner of the longest wait before the LLM request: the end of the turn, the transcriber, the client, or
-    the server.
-    """
+    """Return the owner of the longest wait between the chosen silence and the LLM request, or the gate."""
     waits = _waits(turn, marks)
     return max(waits, key=lambda wait: wait[1] - wait[0] - stalled_ms(marks, wait[0], wait[1]))[2]
 
 
 def _waits(turn: Turn, marks: Mapping[str, int]) -> tuple[tuple[int, int, str], ...]:
-    """Return (from, until, owner) of each wait.
+    """Return (from, until, owner) of each wait: for the STT's text, for the client's request, for the server.
 
-    A transcript that comes last is awaited from its request on, with the end of the turn meanwhile: a shorter silence
-    would not have helped. An LLM request sent before the turn was over did not wait for the turn's end, unless the
-    answer did.
+    A text that comes after the silence is awaited from the silence's end on, or from its request. An LLM request sent
+    before the turn was over did not wait for the turn's end, unless the answer did.
     """
-    t0_ms, stt = marks.get(attribution.VOICED_LAST, 0), turn.account.providers.get("stt", "server")
-    end = "settings" if turn.cause == "vad" else "client"
-    ended_ms = marks.get(attribution.ENDED, t0_ms)
-    llm_requested_ms = marks.get(attribution.LLM_REQUESTED, ended_ms)
-    if llm_requested_ms < ended_ms and not attribution.waited_for_the_gate(marks, audible=turn.settings.audible):
-        known_ms = min(llm_requested_ms, marks.get(attribution.TRANSCRIBED, llm_requested_ms))
-        silent_ms = min(known_ms, marks.get(attribution.FLUSHED, known_ms))
-        return (t0_ms, silent_ms, end), (silent_ms, known_ms, stt), (known_ms, llm_requested_ms, end)
-    known_ms = max(ended_ms, marks.get(attribution.TRANSCRIBED, ended_ms))
-    silent_ms = min(ended_ms, marks.get(attribution.FLUSHED, ended_ms)) if known_ms > ended_ms else ended_ms
-    wished_ms = max(known_ms, marks.get(attribution.REQUESTED, known_ms))
+    stt, held = (
+        turn.account.providers.get("stt", "server"),
+        attribution.waited_for_the_gate(marks, audible=turn.settings.audible),
+    )
+    due = attribution.silence_end(marks, held=held)
+    from_ms = marks.get(due or attribution.VOICED_LAST, 0)
+    ended_ms = marks.get(attribution.ENDED, from_ms)
+    if due == attribution.START_DUE:
+        ended_ms = min(ended_ms, from_ms)
+    sent = attribution.GATE_OPENED if held else attribution.LLM_REQUESTED
+    if turn.before is not None:
+        sent = attribution.first_requested(marks)
+    sent_ms = max(from_ms, marks.get(sent, from_ms))
+    known_ms = min(sent_ms, max(ended_ms, marks.get(attribution.TRANSCRIBED, ended_ms)))
+    awaited_ms = min(known_ms, max(from_ms, marks.get(attribution.FLUSHED, from_ms)))
+    if known_ms <= ended_ms:
+        awaited_ms = known_ms  # the words were known in time
+    wished_ms = min(sent_ms, max(known_ms, marks.get(attribution.REQUESTED, known_ms)))
     return (
-        (t0_ms, silent_ms, end),
-        (silent_ms, known_ms, stt),
+        (from_ms, awaited_ms, "server"),
+        (awaited_ms, known_ms, stt),
         (known_ms, wished_ms, "client"),
-        (wished_ms, max(wished_ms + 1, llm_requested_ms), "server"),
+        (wished_ms, max(wished_ms + 1, sent_ms), "server"),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from voicepipe.turn import events as e
 from voicepipe.turn import record_builder, responses
 from voicepipe.turn.agent import AgentSide
-from voicepipe.turn.context import TurnContext
+from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import FunctionOutput, InputAudio, Item, Message
 from voicepipe.turn.record import attribution
 from voicepipe.turn.settings import ReplySettings
@@ -103,6 +103,7 @@ class Answers:
         if not stats.pays(input_tokens_of(turn.settings, items), limits):
             stats.waive(turn, now_ms)
             return
+        self._user.mark_start_due(turn, stats.answer_ms, now_ms)
         self._agent.start(turn, items, now_ms)
         turn.reply.guess = True
         stats.started(turn)
@@ -187,7 +188,10 @@ class Answers:
         if refusal:
             self._context.refuse(event.event_id, *refusal)
             return
-        self.reply_to(self._turn_for(event), event.reply, now_ms)
+        turn = self._turn_for(event, now_ms)
+        if in_band and turn.before is None:
+            turn.question.typed = self._context.conversation.typed_last
+        self.reply_to(turn, event.reply, now_ms)
 
     def reply_to(self, turn: Turn, reply: ReplySettings, now_ms: int) -> None:
         """Answer a turn that cannot be revised, from now on and with these settings."""
@@ -199,8 +203,9 @@ class Answers:
 
     def _due(self, turn: Turn, reply: ReplySettings, now_ms: int) -> Turn:
         turn.settings, turn.question.settled = reply, True
-        for mark in (attribution.VOICED_LAST, attribution.ENDED, attribution.REQUESTED):
-            turn.mark(mark, now_ms)
+        if turn.before is None:  # otherwise t0 is the user's last word
+            for mark in (attribution.VOICED_LAST, attribution.ENDED, attribution.REQUESTED):
+                turn.mark(mark, now_ms)
         self._requested.append(turn)
         return turn
 
@@ -240,12 +245,25 @@ class Answers:
             return self._context.conversation.n_chars
         return sum(item.n_chars for item in reply.context)
 
-    def _turn_for(self, event: e.ReplyRequested) -> Turn:
+    def _turn_for(self, event: e.ReplyRequested, now_ms: int) -> Turn:
+        """Return the turn that the client's request belongs to: the one that is not answered yet, the one whose tools
+        have returned, or a new one.
+        """
         unanswered, newest = self._unanswered, self._context.conversation.newest
         if unanswered is not None and event.reply.in_conversation:
             self._unanswered = None
             return unanswered
-        return self._context.new_turn("tool" if isinstance(newest, FunctionOutput) else "create")
+        if not event.reply.in_conversation:
+            return self._context.new_turn("create")
+        turns, returned = self._context.turns, isinstance(newest, FunctionOutput)
+        after, turns.awaits_tools = turns.awaits_tools, None
+        if after is None or not isinstance(newest, FunctionOutput) or newest.call_id not in after.tool_calls:
+            turns.awaits_tools, turns.tools_overtaken = after, after is not None
+            return self._context.new_turn("tool" if returned else "create")
+        turn = self._context.new_turn("tool", after)
+        turn.continue_after_tools(after, now_ms)
+        self._context.timers.clear(Timer(Due.TOOL))
+        return turn
 
     def _start_requested(self, now_ms: int) -> None:
         if not self._requested or self._user.pending():

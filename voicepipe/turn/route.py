@@ -20,13 +20,14 @@ def model_chosen(turn: Turn, event: e.ModelChosen, now_ms: int) -> None:
 
 
 def voice_changed(turn: Turn, event: e.SynthesizerChanged, now_ms: int) -> None:
-    """Record that a router replaced the first choice of TTS from here on."""
+    """Record that another TTS speaks from here on; a `primary` is the first choice of its turn, and no fallback."""
     turn.account.tts_usage.move(
         event.n_chars, since=turn.account.providers.get("tts", event.provider), to=event.provider
     )
     turn.account.providers["tts"] = event.provider
     turn.reply.route.append(f"{event.provider} speaks: {event.why}")
-    turn.reply.actions.append(ACTIONS[event.role])
+    if event.role in ACTIONS:
+        turn.reply.actions.append(ACTIONS[event.role])
 
 
 def voice_unheard(turn: Turn, event: e.SynthesisUnused, now_ms: int) -> None:

@@ -101,8 +101,13 @@ class TurnSettings:
 class BudgetLimits:
     """The one-second budget: how long each stage may take before it counts as over, in ms."""
 
+    silence_ms: int = 500
+    """The silence that is chosen to end a turn. A longer one counts as over only where the total is over: then it is
+    compared with the other stages.
+    """
+
     endpoint_ms: int = 150
-    """From the user's last voiced sample to the LLM request."""
+    """From the end of the chosen silence to the LLM request: what the server adds to that silence."""
 
     llm_ttft_ms: int = 600
     """From the LLM request to the LLM's first speakable text or tool call."""
@@ -115,6 +120,9 @@ class BudgetLimits:
 
     playback_ms: int = 50
     """From the first audio written to the socket to the first audible sample at the client."""
+
+    tool_ms: int = 500
+    """From a function call sent to the client to the client's request for the reply with its result."""
 
     overhead_ms: int = 20
     """Our own queues and CPU."""
@@ -149,6 +157,11 @@ class Deadlines:
 
     reply_ms: int = 300_000
     """A whole reply, from the LLM request to the end of its generation."""
+
+    tool_ms: int = 60_000
+    """From function calls sent to the client to its request for the reply with their results. Then the turn is over,
+    and a later result is answered in a turn of its own.
+    """
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

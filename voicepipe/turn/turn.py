@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, Message, OutputAudio, OutputText
@@ -10,12 +10,22 @@ from voicepipe.turn.endpointing.completeness import same_words
 from voicepipe.turn.events import TranscriberChanged
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.attribution import Stall
-from voicepipe.turn.record.values import Cause, ModelAttempt, Outcome, Speculation, TokenCount
+from voicepipe.turn.record.values import Cause, ModelAttempt, Outcome, Speculation, TokenCount, ToolCall
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.tts_usage import TtsUsage
 
 FILLER: Final = "filler"
 """The action of a filler."""
+
+
+USERS_MARKS: Final = (
+    attribution.VOICED_LAST,
+    attribution.FLUSHED,
+    attribution.TRANSCRIBED,
+    attribution.END_DUE,
+    attribution.ENDED,
+)
+"""The marks that outlive a reply."""
 
 
 @dataclass(slots=True)
@@ -102,6 +112,9 @@ class Question:
     settled: bool = False
     """The user cannot revise it any more: it has another cause than the user's speech, or the user may not interrupt.
     """
+
+    typed: str = ""
+    """What the user typed, in a turn that the client requested after it."""
 
     overlong: bool = False
     """Its deadline ended it: further speech is in the next turn, or noise would never be answered."""
@@ -275,6 +288,18 @@ class Turn:
     words: str = ""
     """The text of a reply without a request to the LLM."""
 
+    before: Turn | None = None
+    """The reply that called the tools whose results this one answers: for the user both are one turn, with one id."""
+
+    tool_calls: dict[str, ToolCall] = field(default_factory=dict)
+    """The function calls that were sent to the client, by the id of the call."""
+
+    answered_after_tools: bool = False
+    """Another reply of the same turn answers the results of its function calls."""
+
+    tools_called_ms: int | None = None
+    """When they were sent; None: there are none."""
+
     marks: dict[str, int] = field(default_factory=dict)
     question: Question = field(default_factory=Question)
     reply: Reply = field(default_factory=Reply)
@@ -321,6 +346,45 @@ class Turn:
         """Stamp a mark, once."""
         self.marks.setdefault(name, now_ms)
 
+    def note_calls(self, now_ms: int) -> None:
+        """Record that the reply's function calls were sent to the client: with their last argument, or when the gate
+        opened.
+        """
+        written_ms = self.marks.get(attribution.LAST_DELTA, now_ms)
+        self.tools_called_ms = min(now_ms, max(written_ms, self.marks.get(attribution.GATE_OPENED, written_ms)))
+        self.tool_calls = {call.call_id: ToolCall(name=call.name) for call in self.reply.calls.values()}
+
+    def note_result(self, call_id: str, now_ms: int) -> None:
+        """Record the result of a function call; only the first one counts."""
+        call = self.tool_calls.get(call_id)
+        if call is not None and call.took_ms is None and self.tools_called_ms is not None:
+            self.tool_calls[call_id] = replace(call, took_ms=now_ms - self.tools_called_ms, outcome="returned")
+
+    def continue_after_tools(self, after: Turn, now_ms: int) -> None:
+        """Become the answer to the results of the tools that `after` has called: the same turn for the user.
+
+        The user's marks stay. Those of the reply that called are numbered, so that the answer can have its own.
+        """
+        self.before, self.question = after, after.question
+        after.answered_after_tools, after.account.active_ms = True, 0  # the time is the answer's
+        self.account.stalls, self.account.noted = [*after.account.stalls], after.account.noted
+        n = 1 + sum(name.startswith(attribution.TOOL_CALLED) for name in after.marks)
+        called_ms = now_ms if after.tools_called_ms is None else after.tools_called_ms
+        written_ms = after.marks.get(attribution.LAST_DELTA, called_ms)
+        held = n == 1 and after.cause == "vad" and written_ms < after.marks.get(attribution.GATE_OPENED, 0)
+        earlier = (
+            attribution.TOOL_CALLED,
+            attribution.TOOL_RETURNED,
+            attribution.FIRST_REQUESTED,
+            attribution.FIRST_ANNOUNCED,
+        )
+        retained = (*USERS_MARKS, *attribution.FILLER_MARKS, *(() if held else (attribution.START_DUE,)))
+        self.marks = {name: ms for name, ms in after.marks.items() if name in retained or name.startswith(earlier)}
+        numbered = {attribution.FIRST_ANNOUNCED: attribution.FIRST_AUDIBLE}
+        numbered |= {} if held else {attribution.FIRST_REQUESTED: attribution.LLM_REQUESTED}
+        self.marks |= {f"{name}{n}": after.marks[mark] for name, mark in numbered.items() if mark in after.marks}
+        self.marks |= {f"{attribution.TOOL_CALLED}{n}": called_ms, f"{attribution.TOOL_RETURNED}{n}": now_ms}
+
     def note_delta(self, now_ms: int) -> None:
         """Record that the LLM has sent text, or more of a call."""
         self.mark(attribution.FIRST_DELTA, now_ms)
@@ -335,13 +399,7 @@ class Turn:
     def revise(self) -> None:
         """Begin the next revision: a new reply, without audio. The user's state is kept."""
         self.reply, self.audio = self.reply.next_revision(), ReplyAudio()
-        retained = (
-            attribution.VOICED_LAST,
-            attribution.FLUSHED,
-            attribution.TRANSCRIBED,
-            attribution.ENDED,
-            *attribution.FILLER_MARKS,
-        )
+        retained = (*USERS_MARKS, *attribution.FILLER_MARKS)
         self.marks = {name: ms for name, ms in self.marks.items() if name in retained}
 
     def played_text(self, now_ms: int) -> str:

@@ -159,6 +159,7 @@ class UserSide:
         self._pauses.began(event.final_pitch_st, event.final_voiced_ms, speech_ms=speech_ms)
         utterance.audio_end_ms = event.audio_end_ms
         turn.marks[attribution.VOICED_LAST] = event.last_voiced_ms
+        turn.marks.pop(attribution.END_DUE, None)
         turn.question.t0_audio_ms = event.audio_end_ms
         self._move(User.HOLDING)
         self._context.timers.set(Timer(Due.HOLDING), now_ms + self.strategy.longest_ms + HOLD_GRACE_MS)
@@ -196,6 +197,12 @@ class UserSide:
         silence_ms = TRANSCRIBER_SILENCE_MS if self._doubtful else self._silence_ms
         return silence_ms >= self._decision(silence_ms, answer_ms).start_ms
 
+    def mark_start_due(self, turn: Turn, answer_ms: int | None, now_ms: int) -> None:
+        """Stamp when the pause had lasted long enough for a reply to begin: as of the decision that let it begin."""
+        silence_ms = TRANSCRIBER_SILENCE_MS if self._doubtful else self._silence_ms
+        due_ms = turn.marks.get(attribution.VOICED_LAST, now_ms) + self._decision(silence_ms, answer_ms).start_ms
+        turn.mark(attribution.START_DUE, min(now_ms, due_ms))
+
     def end(self, now_ms: int, *, overlong: bool = False) -> None:
         """End the turn: what was said becomes an item.
 
@@ -210,6 +217,11 @@ class UserSide:
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + self._context.core.deadlines.utterance_ms
             turn.marks[attribution.VOICED_LAST], turn.question.t0_audio_ms = now_ms, None
+            due_ms = now_ms
+        else:
+            decision = self._decision(self._silence_ms, self._context.learned.speculation.answer_ms)
+            due_ms = turn.marks[attribution.VOICED_LAST] + decision.audible_ms
+        turn.marks[attribution.END_DUE] = min(now_ms, due_ms)
         self._move(User.ENDED)
         turn.question.overlong = overlong
         turn.marks[attribution.ENDED] = now_ms
@@ -382,7 +394,7 @@ class UserSide:
             utterance.audio_end_ms = utterance.audio_start_ms + event.buffered_ms
             turn.marks[attribution.VOICED_LAST] = now_ms if event.last_voiced_ms is None else event.last_voiced_ms
             turn.question.t0_audio_ms = event.last_voiced_audio_ms
-        turn.marks[attribution.ENDED] = now_ms
+        turn.marks[attribution.END_DUE] = turn.marks[attribution.ENDED] = now_ms
         turn.cause = "commit"
         if speaking is not None:
             self._context.notify(a.InputSpeechStopped(utterance.item_id, utterance.audio_end_ms))

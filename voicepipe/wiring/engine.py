@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from voicepipe.providers.local import wire
@@ -13,42 +14,66 @@ from voicepipe.registry import Stage
 WHAT = {"stt": "speech to text", "llm": "language model", "tts": "voice"}
 
 
-class LocalModels:
-    """Runs the engine process while `run` runs, and reports what is not loaded yet."""
+@dataclass(frozen=True, slots=True)
+class EngineUse:
+    """An engine process that the settings need."""
 
-    def __init__(self, socket_path: Path, stages: tuple[Stage, ...], say: Callable[[str], None]) -> None:
-        self._socket_path, self._stages, self._say = socket_path, stages, say
-        self._loading = {stage: WHAT[stage] for stage in stages}
-        self._engine: LocalEngine | None = None
+    socket_path: Path
+    stages: tuple[Stage, ...]
+    gguf: Path | None = None
+    """The file of its LLM; None: the models that come along."""
+
+    def name_of(self, stage: Stage) -> str:
+        """Return what it loads for `stage`, for the operator."""
+        return WHAT[stage] if self.gguf is None else self.gguf.name
+
+
+class LocalModels:
+    """Runs the engine processes while `run` runs, and reports what is not loaded yet."""
+
+    def __init__(self, uses: tuple[EngineUse, ...], say: Callable[[str], None]) -> None:
+        self._uses, self._say = uses, say
+        self._loading = {(use, stage): use.name_of(stage) for use in uses for stage in use.stages}
+        self._engines: dict[EngineUse, LocalEngine] = {}
         self.loaded = asyncio.Event()
         """Set once, when all models have been loaded for the first time; at once when no local model is needed."""
 
     async def run(self) -> None:
-        """Run the engine until cancelled.
+        """Run the engines until cancelled.
 
         Raises:
-            ConfigError: this machine or this installation can't run it; the text says what to do.
-            StageBroken: the engine does not start.
+            ConfigError: this machine or this installation can't run one, alone or in a group; the text says what to do.
+            StageBroken: one does not start, alone or in a group.
         """
-        if not self._stages:
+        if not self._uses:
             self.loaded.set()
             return
-        async with start_engine(self._socket_path, self._note, stages=self._stages) as self._engine:
-            self.loaded.set()
-            await asyncio.Event().wait()
+        async with asyncio.TaskGroup() as group:
+            for use in self._uses:
+                group.create_task(self._run(use), name=f"local-engine {use.socket_path.stem}")
 
     def missing(self) -> tuple[str, ...]:
         """Return what is not loaded yet, as text; empty when sessions can be accepted."""
-        if not self._stages or (self._engine is not None and self._engine.ready):
+        if all(use in self._engines and self._engines[use].ready for use in self._uses):
             return ()
-        if self._engine is not None:
+        if len(self._engines) == len(self._uses):
             return ("local models: being started again",)
         return tuple(f"local {what}: loading" for what in self._loading.values()) or ("local models: warming up",)
 
-    def _note(self, progress: wire.Progress) -> None:
-        what = WHAT[progress.stage]
+    async def _run(self, use: EngineUse) -> None:
+        def note(progress: wire.Progress) -> None:
+            self._note(use, progress)
+
+        async with start_engine(use.socket_path, note, stages=use.stages, gguf=use.gguf) as engine:
+            self._engines[use] = engine
+            if len(self._engines) == len(self._uses):
+                self.loaded.set()
+            await asyncio.Event().wait()
+
+    def _note(self, use: EngineUse, progress: wire.Progress) -> None:
+        what = use.name_of(progress.stage)
         if progress.state == "loading":
             self._say(f"  loading the local {what} ...")
         elif progress.state == "ready":
-            self._loading.pop(progress.stage, None)
+            self._loading.pop((use, progress.stage), None)
             self._say(f"  the local {what} is ready ({progress.took_ms / 1_000:.1f} s)")

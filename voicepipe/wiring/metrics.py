@@ -34,7 +34,7 @@ def _providers(settings: Settings) -> Iterator[str]:
 
 def log_turn(turn: StoredTurn) -> None:
     """Log that a turn has ended."""
-    log_turn_closed(turn.record)
+    log_turn_closed(turn.record, turn.agent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

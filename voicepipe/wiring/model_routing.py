@@ -14,6 +14,7 @@ from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import Health, healths
 from voicepipe.router.llm.model import RoutedModel, Routes
+from voicepipe.router.llm.probe import Probes
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.wiring.prices import price_of
@@ -33,6 +34,7 @@ class Router:
         """Raises ConfigError, naming the setting, for a model that can't be made."""
         self._settings, self._get = settings, get
         self._stats = SharedStats()
+        self._probes = Probes(self._stats)
         self._pools: dict[str, Pool] = {}
         routing = settings.routing
         self._routes = Routes(
@@ -40,6 +42,7 @@ class Router:
             rules=routing.rules,
             experiments=routing.experiments,
             stats=self._stats,
+            probes=self._probes,
             models=lambda spec: get(Spec.parse(spec), "models"),
             pool_for=self._wished,
         )
@@ -83,6 +86,10 @@ class Router:
     def healths(self) -> tuple[Health, ...]:
         """Return the health of each model that was asked or is in a pool."""
         return healths(self._stats, "llm", clock.monotonic_ms())
+
+    async def run_probes(self) -> None:
+        """Own the probes of models whose circuit breakers are half open, until this is cancelled."""
+        await self._probes.run()
 
     def pool(self, name: str) -> Pool:
         """Return the pool of that name, built on first use."""

@@ -15,13 +15,13 @@ P = TypeVar("P")
 
 def price_of(settings: Settings, spec: Spec) -> Price | None:
     """Return the price of an LLM by the settings and the catalog; None: not known. Local models are free."""
-    return Price(0.0, 0.0) if settings.providers[spec.provider].kind == LOCAL else settings.facts(spec).price
+    return Price(0.0, 0.0) if settings.providers[spec.provider].kind in LOCAL else settings.facts(spec).price
 
 
 def tts_usd_per_million_of(settings: Settings, spec: Spec) -> float | None:
     """Return the price of 1 million characters of a TTS; None: not known."""
     entry = settings.providers[spec.provider]
-    if entry.kind == LOCAL:
+    if entry.kind in LOCAL:
         return 0.0
     own = entry.tts_usd_per_million_chars
     return published_usd("tts", spec, entry.base_url) if own is None else own
@@ -30,7 +30,7 @@ def tts_usd_per_million_of(settings: Settings, spec: Spec) -> float | None:
 def stt_usd_per_minute_of(settings: Settings, spec: Spec) -> float | None:
     """Return the price of 1 minute of an STT; None: not known."""
     entry = settings.providers[spec.provider]
-    if entry.kind == LOCAL:
+    if entry.kind in LOCAL:
         return 0.0
     own = entry.stt_usd_per_minute
     return published_usd("stt", spec, entry.base_url) if own is None else own
@@ -48,7 +48,7 @@ class Prices:
         for spec in settings.llm_specs(agent):
             facts = settings.facts(spec)
             for name in ("input_usd_per_million", "output_usd_per_million"):
-                if settings.providers[spec.provider].kind != LOCAL and getattr(facts, name) is None:
+                if settings.providers[spec.provider].kind not in LOCAL and getattr(facts, name) is None:
                     return f"providers.{spec.provider}.{name}"
         for voice in its.specs("tts"):
             if tts_usd_per_million_of(settings, voice) is None:

@@ -14,6 +14,7 @@ from voicepipe import __version__
 from voicepipe.config.settings import STAGES, Settings
 from voicepipe.server.tls import lan_address
 from voicepipe.telemetry.log import logging_to
+from voicepipe.wiring import local_servers
 from voicepipe.wiring.server import Running, running
 
 USUAL = "http://127.0.0.1:8080"
@@ -58,9 +59,10 @@ async def _until_stopped(settings: Settings, server: Running, say: Callable[[str
 
 
 async def _greet(settings: Settings, server: Running, say: Callable[[str], None]) -> None:
+    found = await local_servers.offer(settings)
     await server.ready.wait()
     _set_aside_what_stays()
-    for line in greeting(settings, base_url=server.base_url, is_open=server.is_open):
+    for line in greeting(settings, base_url=server.base_url, is_open=server.is_open, found=found):
         say(line)
 
 
@@ -98,13 +100,18 @@ def stop_signals() -> Iterator[asyncio.Event]:
         restore_handlers()
 
 
-def greeting(settings: Settings, *, base_url: str, is_open: bool) -> Iterator[str]:
-    """Yield the lines printed when the server is ready: the agents, and commands that can be copied to talk to it."""
+def greeting(settings: Settings, *, base_url: str, is_open: bool, found: str | None = None) -> Iterator[str]:
+    """Yield the lines printed when the server is ready: the agents, and commands that can be copied to talk to it.
+
+    `found` offers an LLM server that runs on this machine.
+    """
     yield f"ready, {'without a key for this machine' if is_open else 'with an API key or a client secret'}:"
     for name, agent in settings.agents.items():
         yield f"  agent {name}: " + ", ".join(
             f"{VERBS[stage]} {' or '.join(map(str, agent.specs(stage)))}" for stage in STAGES
         )
+    if found is not None:
+        yield found
     if not is_open:
         yield "clients need a key: `voicepipe keys create` makes one, `voicepipe token` one for a browser."
     yield "talk to it in a browser:"

@@ -117,7 +117,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
     ):
         stages = Stages(settings, sounds=sounds)
         sessions = Sessions(settings, stages, sink, journals, loop, feed)
-        models = LocalModels(stages.engine_socket, stages.local(), say)
+        models = LocalModels(stages.engines(), say)
         files = await asyncio.to_thread(_read_files, settings, health)
         chat, audio = Chat(settings, stages), Audio(settings, stages)
         context = _context(
@@ -159,6 +159,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
                 group.create_task(context.live_sessions.slots.keep(), name="slots"),
                 group.create_task(check_models(settings), name="startup-checks"),
                 group.create_task(maintain(turns, retention_of(settings.records)), name="records"),
+                group.create_task(stages.router.run_probes(), name="probes"),
             )
             is_open = await context.authenticator.is_open()
             yield Running(base_url, is_open, models.loaded)

@@ -160,7 +160,7 @@ class Sessions:
         """
         for name, agent in self._settings.agents.items():
             for spec in agent.specs("llm"):
-                if self._settings.providers[spec.provider].kind == LOCAL:
+                if self._settings.providers[spec.provider].kind in LOCAL:
                     model: Model = self._all_stages.get("llm", spec, key=f"agents.{name}.llm")
                     instructions = Said("system", (Text(agent.instructions),))
                     await model.warm(ModelRequest(model=spec.model, messages=(instructions,)))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from voicepipe.config.settings import LOCAL, STAGES, Settings
+from voicepipe.config.settings import GGUF, LOCAL, STAGES, Settings
 from voicepipe.config.speech_vendors import for_stage
 from voicepipe.ports.endpointing import strategies_named
 from voicepipe.ports.synthesizer import Synthesizer
@@ -20,6 +22,7 @@ from voicepipe.router.tts.audio_cache import AudioCache
 from voicepipe.router.tts.cached import CachedSynthesizer
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.session import SessionStages
+from voicepipe.wiring.engine import EngineUse
 from voicepipe.wiring.model_routing import Router
 from voicepipe.wiring.speech_routing import SpeechRouting
 
@@ -54,8 +57,8 @@ class Stages:
         """
         if (stage, spec) not in self._made:
             connection = for_stage(spec.provider, stage, self._settings.connection(spec, key=key))
-            if connection.kind == LOCAL:
-                socket = ("socket", str(self.engine_socket))
+            if connection.kind in LOCAL:
+                socket = ("socket", str(self._socket_of(spec)))
                 connection = replace(connection, options=(*connection.options, socket))
             made = factory(connection.kind, stage, key=key)(spec, connection)
             made = limited(stage, made, self._settings.provider_limits)
@@ -102,14 +105,35 @@ class Stages:
         key = f"agents.{name}.{stage}"
         return [self.get(stage, spec, key=key) for spec in self._settings.agents[name].specs(stage, key=key)]
 
-    @property
-    def engine_socket(self) -> Path:
-        """Return the socket of the local engines."""
-        return self._settings.data_path / "engine.sock"
+    def engines(self) -> tuple[EngineUse, ...]:
+        """Return the local engines that the agents need."""
+        return self.engines_for((stage, spec) for stage in STAGES for spec in self._specs(stage))
 
-    def local(self) -> tuple[Stage, ...]:
-        """Return the stages for which an agent needs a local engine."""
-        return tuple(stage for stage in STAGES if any(map(self._is_local, self._specs(stage))))
+    def engines_for(self, specs: Iterable[tuple[Stage, Spec]]) -> tuple[EngineUse, ...]:
+        """Return the local engines that these need: one for the models that come along, and one for each GGUF file."""
+        stages: dict[Path | None, set[Stage]] = {}
+        for stage, spec in specs:
+            if self._settings.providers[spec.provider].kind in LOCAL:
+                stages.setdefault(self._gguf_of(spec), set()).add(stage)
+        return tuple(
+            EngineUse(self._socket(gguf), tuple(each for each in STAGES if each in needed), gguf)
+            for gguf, needed in stages.items()
+        )
+
+    def is_served_by(self, use: EngineUse, spec: Spec) -> bool:
+        """Return whether that engine has the spec's model."""
+        return self._settings.providers[spec.provider].kind in LOCAL and self._socket_of(spec) == use.socket_path
+
+    def _gguf_of(self, spec: Spec) -> Path | None:
+        return Path(spec.model).absolute() if self._settings.providers[spec.provider].kind == GGUF else None
+
+    def _socket_of(self, spec: Spec) -> Path:
+        return self._socket(self._gguf_of(spec))
+
+    def _socket(self, gguf: Path | None) -> Path:
+        """Return the socket of an engine. All processes of a user that load the same file share its engine."""
+        name = "engine" if gguf is None else f"gguf-{hashlib.sha256(os.fsencode(gguf)).hexdigest()[:12]}"
+        return self._settings.data_path / f"{name}.sock"
 
     def _specs(self, stage: Stage) -> Iterator[Spec]:
         for agent in self._settings.agents.values():
@@ -120,9 +144,6 @@ class Stages:
         if stage == "llm":
             for name in self._settings.routing.reached:
                 yield from map(Spec.parse, self._settings.routing.pools[name].specs)
-
-    def _is_local(self, spec: Spec) -> bool:
-        return self._settings.providers[spec.provider].kind == LOCAL
 
 
 def _sounds_like(connection: ProviderSettings) -> str:

@@ -20,7 +20,14 @@ export const FILTERS = /** @type {const} */ ({
 /** @typedef {keyof typeof FILTERS} Filter */
 
 /** The windows, in ms. */
-export const WINDOWS = /** @type {const} */ ({ "1m": 60_000, "15m": 900_000, "24h": 86_400_000 });
+export const WINDOWS = /** @type {const} */ ({
+  "1m": 60_000,
+  "15m": 900_000,
+  "1h": 3_600_000,
+  "24h": 86_400_000,
+  "7d": 604_800_000,
+  "30d": 2_592_000_000,
+});
 
 /** @typedef {keyof typeof WINDOWS} Window */
 
@@ -36,6 +43,15 @@ export const GROUPS = /** @type {const} */ (["agent", "route", "provider", "mode
 
 /** @typedef {typeof GROUPS[number]} Group */
 
+/** What the figures are compared with: the same span earlier, by ms; 0: the span right before. */
+export const EARLIER = /** @type {const} */ ({ before: 0, day: 86_400_000, week: 604_800_000 });
+
+/** The steps of a series, in ms, the shortest first. */
+const STEPS = [60_000, 300_000, 900_000, 1_800_000, 3_600_000, 21_600_000, 86_400_000];
+
+/** The most steps of a series: more would not fit on a phone. */
+const MOST_STEPS = 60;
+
 /**
  * @typedef {object} View
  * @property {keyof typeof VIEWS} view
@@ -43,6 +59,8 @@ export const GROUPS = /** @type {const} */ (["agent", "route", "provider", "mode
  * @property {string} session of one session's turns; empty: of all
  * @property {Window} window
  * @property {number | null} at_ms the end of the window, Unix ms; null: now, and it moves
+ * @property {number | null} since_ms the beginning of a free span, which ends at `at_ms`; null: the window's own
+ * @property {keyof typeof EARLIER | ""} versus the span to compare with; empty: none
  * @property {"slowest" | "newest"} order of turns
  * @property {boolean} over only turns that were over their limit
  * @property {Group} the field to compare by
@@ -69,6 +87,9 @@ export function read(search) {
   const params = new URLSearchParams(search);
   const at_ms = Date.parse(params.get("at") ?? "");
   const names = /** @type {Filter[]} */ (Object.keys(FILTERS));
+  const since_ms = Date.parse(params.get("since") ?? "");
+  const isFree = since_ms < at_ms; // false for a time that can't be read
+  const versus = params.get("versus") ?? "";
   const filters = names.map((name) => [name, params.get(name) ?? ""]).filter(([, value]) => value);
   return {
     view: oneOf(VIEWS, params.get("view"), "overview"),
@@ -76,6 +97,8 @@ export function read(search) {
     session: params.get("session") ?? "",
     window: oneOf(WINDOWS, params.get("window"), "15m"),
     at_ms: Number.isNaN(at_ms) ? null : at_ms,
+    since_ms: isFree ? since_ms : null,
+    versus: versus ? oneOf(EARLIER, versus, "before") : "",
     order: params.get("order") === "newest" ? "newest" : "slowest",
     over: params.get("over") === "true",
     by: oneOf(GROUPS, params.get("by"), "agent"),
@@ -95,6 +118,8 @@ export function write(view) {
   if (view.session) params.set("session", view.session);
   if (view.window !== "15m") params.set("window", view.window);
   if (view.at_ms !== null) params.set("at", new Date(view.at_ms).toISOString());
+  if (view.since_ms !== null) params.set("since", new Date(view.since_ms).toISOString());
+  if (view.versus) params.set("versus", view.versus);
   if (view.order !== "slowest") params.set("order", view.order);
   if (view.over) params.set("over", "true");
   if (view.by !== "agent") params.set("by", view.by);
@@ -103,19 +128,50 @@ export function write(view) {
   return text ? `?${text}` : "";
 }
 
+/** @typedef {{since_ms: number, until_ms: number}} Span Unix ms */
+
 /**
- * Return the API's parameters for a window.
+ * @param {View} view
+ * @param {number} now_ms Unix
+ * @returns {Span} which the view shows
+ */
+export function spanOf(view, now_ms) {
+  const until_ms = view.at_ms ?? now_ms;
+  return { since_ms: view.since_ms ?? until_ms - WINDOWS[view.window], until_ms };
+}
+
+/**
+ * @param {View} view
+ * @param {number} now_ms Unix
+ * @returns {Span | null} the earlier span that it is compared with; null: none
+ */
+export function earlierSpan(view, now_ms) {
+  if (!view.versus) return null;
+  const { since_ms, until_ms } = spanOf(view, now_ms);
+  const earlier_ms = EARLIER[view.versus] || until_ms - since_ms;
+  return { since_ms: since_ms - earlier_ms, until_ms: until_ms - earlier_ms };
+}
+
+/** @param {number} span_ms */
+export function stepOf(span_ms) {
+  return STEPS.find((step_ms) => span_ms / step_ms <= MOST_STEPS) ?? STEPS[STEPS.length - 1];
+}
+
+/**
+ * Return the API's address of figures.
  *
  * @param {View} view
- * @param {Window} window
+ * @param {Window | Span} range
  * @param {Record<string, string | number>} [more]
  */
-export function figures(view, window, more = {}) {
+export function figures(view, range, more = {}) {
   const params = new URLSearchParams();
-  if (view.at_ms === null) params.set("window", window);
+  if (typeof range === "string" && view.at_ms === null) params.set("window", range);
   else {
-    params.set("since", String(view.at_ms - WINDOWS[window]));
-    params.set("until", String(view.at_ms));
+    const span =
+      typeof range === "string" ? { since_ms: (view.at_ms ?? 0) - WINDOWS[range], until_ms: view.at_ms } : range;
+    params.set("since", String(span.since_ms));
+    params.set("until", String(span.until_ms));
   }
   return `/v1/stats?${filtered(params, view, more)}`;
 }
@@ -126,13 +182,32 @@ export function figures(view, window, more = {}) {
  * @param {number} now_ms Unix
  */
 export function turns(view, more, now_ms) {
-  const end_ms = view.at_ms ?? now_ms;
+  return `/v1/turns?${filtered(listed(view, now_ms), view, more)}`;
+}
+
+/**
+ * Return the API's address of the view's turns as a file.
+ *
+ * @param {View} view
+ * @param {"csv" | "jsonl"} format
+ * @param {number} now_ms Unix
+ */
+export function exported(view, format, now_ms) {
+  return `/v1/turns/export?${filtered(listed(view, now_ms), view, { format })}`;
+}
+
+/**
+ * @param {View} view
+ * @param {number} now_ms Unix
+ */
+function listed(view, now_ms) {
+  const { since_ms, until_ms } = spanOf(view, now_ms);
   const params = new URLSearchParams();
   if (view.session) params.set("session", view.session);
-  else params.set("since", String(end_ms - WINDOWS[view.window]));
-  if (view.at_ms !== null) params.set("until", String(end_ms));
+  else params.set("since", String(since_ms));
+  if (view.at_ms !== null) params.set("until", String(until_ms));
   if (view.over) params.set("over", "true");
-  return `/v1/turns?${filtered(params, view, more)}`;
+  return params;
 }
 
 /**

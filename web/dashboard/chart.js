@@ -14,7 +14,7 @@ import { whole } from "./figures.js";
 const Plot = /** @type {any} */ (uPlot);
 
 const HEIGHT_PX = 220;
-const STAGES = ["endpoint", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback"];
+const STAGES = ["silence", "endpoint", "llm_ttft", "tool", "first_clause", "tts_ttfb", "overhead", "playback"];
 
 /** The share of a step's width that its bar takes. */
 const BAR = 0.72;

@@ -94,6 +94,9 @@ export function section(id, title, ...children) {
  */
 export function table(id, caption, heads, rows) {
   const cells = heads.map((head) => (typeof head === "string" ? make("th", { scope: "col" }, head) : head));
+  const names = cells.map((cell) => cell.textContent ?? "");
+  // A phone shows each row as a card: its cells then have their columns' names beside them.
+  for (const line of rows) [...line.cells].forEach((cell, i) => i && cell.setAttribute("data-head", names[i] ?? ""));
   const all = make(
     "table",
     {},

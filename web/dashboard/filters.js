@@ -7,12 +7,18 @@
 import { make, part } from "../elements.js";
 import { FILTERS, GROUPS, WINDOWS, figures } from "./address.js";
 import { NAMES } from "./overview.js";
+import { clock } from "./figures.js";
 import { choices } from "./components.js";
 
 /** @typedef {import("./address.js").View} View */
 /** @typedef {import("./address.js").Filter} Filter */
 
 const OUTCOMES = ["completed", "interrupted", "failed", "abandoned"];
+
+/** @param {number} at_ms Unix @returns {string} the value of a `datetime-local` field, in the page's time zone */
+function local(at_ms) {
+  return new Date(at_ms - 60_000 * new Date(at_ms).getTimezoneOffset()).toISOString().slice(0, 16);
+}
 
 export class Filters {
   /**
@@ -30,7 +36,7 @@ export class Filters {
     this.text = part("text", HTMLInputElement);
     this.seesAll = false;
     this.button.onclick = () => void this.toggle();
-    this.hold.onclick = () => go({ at_ms: view().at_ms === null ? Date.now() : null });
+    this.hold.onclick = () => go({ at_ms: view().at_ms === null ? Date.now() : null, since_ms: null });
     part("search", HTMLFormElement).onsubmit = (event) => event.preventDefault();
     this.text.onchange = () => this.set("text", this.text.value.trim());
     this.text.addEventListener("search", () => this.set("text", this.text.value.trim())); // also when it is emptied
@@ -50,7 +56,8 @@ export class Filters {
     const view = this.view();
     const windows = part("windows", HTMLFieldSetElement);
     const chosen = windows.querySelector("input:checked");
-    if (!(chosen instanceof HTMLInputElement) || chosen.value !== view.window) {
+    const now = view.since_ms === null ? view.window : "";
+    if ((chosen instanceof HTMLInputElement ? chosen.value : "") !== now || !windows.querySelector("input")) {
       const names = Object.fromEntries(
         Object.keys(WINDOWS).map((name) => [name, NAMES[/** @type {import("./address.js").Window} */ (name)]]),
       );
@@ -58,9 +65,9 @@ export class Filters {
       const legend = windows.querySelector("legend");
       windows.replaceChildren(
         ...(legend ? [legend] : []),
-        ...choices("window", names, view.window, (window) => this.go({ window })),
+        ...choices("window", names, now, (window) => this.go({ window, ...(view.since_ms && { since_ms: null, at_ms: null }) })),
       );
-      if (focused) part(`window-${view.window}`, HTMLInputElement).focus();
+      if (focused && now) part(`window-${now}`, HTMLInputElement).focus();
     }
     const held = view.at_ms !== null;
     this.hold.setAttribute("aria-pressed", String(held));
@@ -83,6 +90,10 @@ export class Filters {
       const filter = /** @type {Filter} */ (name);
       return [FILTERS[filter], value, () => this.set(filter, "")];
     });
+    if (view.since_ms !== null && view.at_ms !== null) {
+      const [since, until] = [view.since_ms, view.at_ms].map((at) => clock(at, Date.now()));
+      on.push(["Span", `${since} to ${until}`, () => this.go({ since_ms: null, at_ms: null })]);
+    }
     if (view.session) on.push(["Session", view.session, () => this.go({ session: "" })]);
     if (view.over) on.push(["Only", "over the limit", () => this.go({ over: false })]);
     return on.map(([name, value, off]) => {
@@ -103,7 +114,7 @@ export class Filters {
     if (this.panel.hidden) return;
     const found = await Promise.all(GROUPS.map((by) => this.values(by)));
     const fields = GROUPS.map((by, i) => this.select(by, found[i]));
-    this.panel.replaceChildren(...fields, ...(this.seesAll ? [this.project()] : []));
+    this.panel.replaceChildren(...fields, ...(this.seesAll ? [this.project()] : []), ...this.span());
     this.show();
     this.panel.querySelector("select")?.focus();
   }
@@ -132,6 +143,28 @@ export class Filters {
     );
     field.onchange = () => this.set(name, field.value);
     return make("div", {}, make("label", { for: id }, FILTERS[name]), field);
+  }
+
+  /** Return the two fields of a free span; the view changes once both are filled in. */
+  span() {
+    const { at_ms, since_ms } = this.view();
+    const from = make("input", { id: "span-from", type: "datetime-local" });
+    const to = make("input", { id: "span-to", type: "datetime-local" });
+    if (since_ms !== null && at_ms !== null) [from.value, to.value] = [local(since_ms), local(at_ms)];
+    from.onchange = to.onchange = () => this.setSpan(from.value, to.value);
+    return [
+      make("div", {}, make("label", { for: "span-from" }, "From"), from),
+      make("div", {}, make("label", { for: "span-to" }, "To"), to),
+    ];
+  }
+
+  /**
+   * @param {string} from
+   * @param {string} to
+   */
+  setSpan(from, to) {
+    const [since_ms, at_ms] = [Date.parse(from), Date.parse(to)];
+    if (since_ms < at_ms) this.go({ since_ms, at_ms });
   }
 
   project() {

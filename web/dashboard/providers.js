@@ -10,11 +10,11 @@ import { empty, link, row, section, table } from "./components.js";
 
 /** @typedef {import("./address.js").View} View */
 
-/** @type {Record<string, [string, string]>} stage -> its title, and the name of its first output */
+/** @type {Record<string, [string, string, string]>} stage -> its title, its first output, and the limit for that */
 const STAGES = {
-  stt: ["STT", "final transcript"],
-  llm: ["LLM", "first token"],
-  tts: ["TTS", "first byte"],
+  stt: ["STT", "final transcript", "endpoint"],
+  llm: ["LLM", "first token", "llm_ttft"],
+  tts: ["TTS", "first byte", "tts_ttfb"],
 };
 
 /** @type {Record<string, string>} the circuit breaker's states on the page */
@@ -24,20 +24,21 @@ const STATES = { closed: "● in use", open: "▲ circuit breaker open", half_op
  * @param {View} view
  * @param {any} stats
  * @param {any[]} healths of `GET /v1/providers`
- * @param {Record<string, any>} published model -> its published figures
+ * @param {{published: Record<string, any>, limits: Record<string, number>}} about published figures by model, and the
+ *   limits of the stages in ms
  */
-export function providers(view, stats, healths, published) {
+export function providers(view, stats, healths, { published, limits }) {
   const known = new Map(healths.map((each) => [`${each.stage} ${each.id}`, each]));
   const measured = new Map(stats.providers.map((/** @type {any} */ each) => [`${each.stage} ${each.provider}`, each]));
   if (!known.size && !measured.size) {
     const talk = make("a", { href: "/talk", class: "button" }, "Start a conversation");
     return [empty("No provider was used yet. ", talk, " and see how fast each answers.")];
   }
-  return Object.entries(STAGES).map(([stage, [title, what]]) => {
+  return Object.entries(STAGES).map(([stage, [title, what, limited]]) => {
     const keys = [...new Set([...known.keys(), ...measured.keys()])].filter((key) => key.startsWith(`${stage} `));
-    const rows = keys.map((key) => line(view, key.slice(4), known.get(key), measured.get(key), published));
+    const rows = keys.map((key) => line(view, key.slice(4), known.get(key), measured.get(key), published, limits[limited]));
     const state = make("th", { scope: "col", class: "words" }, "State");
-    const heads = ["Provider", state, "Calls", "Errors", `ms to ${what}, p50`, "p95", "p99"];
+    const heads = ["Provider", state, "Calls", "Errors", `ms to ${what}, p50 (limit ${limits[limited]})`, "p95", "p99"];
     const more =
       stage === "llm" ? ["published p50", "ms between tokens", "Tokens a second", "published tokens a second", "Cached"] : [];
     const body = rows.length
@@ -67,8 +68,13 @@ function trim(line, stage) {
  * @param {any} health
  * @param {any} its
  * @param {Record<string, any>} published
+ * @param {number} limit_ms
  */
-function line(view, spec, health, its, published) {
+function line(view, spec, health, its, published, limit_ms) {
+  const quantile = (/** @type {number | null | undefined} */ value) => {
+    const isOver = (value ?? 0) > limit_ms;
+    return make("td", { class: isOver ? "alarm" : "" }, isOver ? `▲ ${whole(value)}` : whole(value));
+  };
   const claims = published[spec];
   const state = health ? (STATES[health.state] ?? health.state) : "–";
   const words = make(
@@ -83,9 +89,9 @@ function line(view, spec, health, its, published) {
     make("td", { class: health && health.state !== "closed" ? "alarm words" : "words" }, words),
     its ? String(its.calls) : "–",
     make("td", { class: its?.errors ? "alarm" : "" }, its?.errors ? `▲ ${errors}` : errors),
-    whole(its?.p50_ms),
-    whole(its?.p95_ms),
-    whole(its?.p99_ms),
+    quantile(its?.p50_ms),
+    quantile(its?.p95_ms),
+    quantile(its?.p99_ms),
     ofModels(whole(claims?.ttft_p50_ms)),
     ofModels(rate(its?.itl_ms)),
     ofModels(rate(its?.tokens_per_s)),

@@ -78,10 +78,28 @@ export class OperatorKey {
    * @param {AbortSignal} [signal]
    * @returns {Promise<Answer>}
    */
-  async fetch(path, signal) {
+  fetch(path, signal) {
+    return this.answered(path, (answer) => answer.json(), signal);
+  }
+
+  /**
+   * @param {string} path
+   * @returns {Promise<Answer>} whose data is a Blob
+   */
+  fetchFile(path) {
+    return this.answered(path, (answer) => answer.blob());
+  }
+
+  /**
+   * @param {string} path
+   * @param {(answer: Response) => Promise<any>} body
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<Answer>}
+   */
+  async answered(path, body, signal) {
     try {
       const answer = await fetch(path, { headers: this.headers, cache: "no-store", signal });
-      if (answer.ok) return { ok: true, data: await answer.json() };
+      if (answer.ok) return { ok: true, data: await body(answer) };
       return { ok: false, ...(await refusal(answer)) };
     } catch {
       return { ok: false, status: 0, words: "The server can't be reached. This page retries automatically." };

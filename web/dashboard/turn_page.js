@@ -8,7 +8,7 @@ import { latencyCard, stageName } from "../latency_bar.js";
 import { make } from "../elements.js";
 import { clock, count, ms, share, usd, whole } from "./figures.js";
 import { empty, link, row, section, table } from "./components.js";
-import { ACTIONS, MARKS, culprit, why } from "./why.js";
+import { ACTIONS, MARKS, why } from "./why.js";
 
 /** The parts of stages, by name. @type {Record<string, string>} */
 const PARTS = { stt_final: "final transcript", gate_wait: "end of turn", connect: "LLM connection" };
@@ -55,12 +55,9 @@ function answer(turn) {
   const says = make("p", { class: bad ? "says alarm" : "says" }, why(turn));
   const { breach } = turn;
   if (!breach) return make("div", { class: "answer" }, says);
-  const setting = make("code", {}, breach.setting.replace("NAME", turn.agent));
-  const first =
-    breach.stage === "total" ? "The total broke its limit first" : `“${stageName(breach.stage)}” broke its limit first`;
-  const same = culprit(turn)?.stage === breach.stage;
-  const lead = same ? "Setting to change: " : `${first}, by ${breach.over_ms} ms. Setting to change: `;
-  return make("div", { class: "answer" }, says, make("p", {}, lead, setting));
+  if (!breach.setting) return make("div", { class: "answer" }, says);
+  const setting = make("code", {}, breach.setting);
+  return make("div", { class: "answer" }, says, make("p", {}, `Up to ${breach.saves_ms} ms sooner with `, setting));
 }
 
 /** @param {TurnRecord} turn whose marks are listed, each with whether the user waited for its stage */
@@ -89,6 +86,8 @@ function marks(turn) {
 /** @param {string} mark */
 export function markName(mark) {
   if (MARKS[mark]) return MARKS[mark];
+  const numbered = /^(.*_)(\d+)$/.exec(mark);
+  if (numbered && MARKS[numbered[1]]) return `${MARKS[numbered[1]]} ${numbered[2]}`;
   if (mark.startsWith("stall_began_")) return "Event loop stalled";
   return mark.startsWith("stall_ended_") ? "Event loop runs again" : mark;
 }

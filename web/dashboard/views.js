@@ -5,9 +5,10 @@
  */
 
 import { make } from "../elements.js";
-import { WINDOWS, figures, turns } from "./address.js";
+import { WINDOWS, earlierSpan, exported, figures, spanOf, stepOf, turns } from "./address.js";
 import { Chart } from "./chart.js";
-import { SPANS, overview } from "./overview.js";
+import { heatMap } from "./heat_map.js";
+import { BURNS, overview, spanName } from "./overview.js";
 import { empty, link, swap } from "./components.js";
 import { providers } from "./providers.js";
 import { totalOf } from "./stage_bar.js";
@@ -26,12 +27,15 @@ const PAGE = 50;
 /** The most that one request returns. */
 const MOST = 200;
 
-/** The chart's steps; the store counts whole minutes, so the shortest window is drawn within a longer one. */
-const STEPS = /** @type {Record<Window, [Window, number]>} */ ({
-  "1m": ["15m", 60_000],
-  "15m": ["15m", 60_000],
-  "24h": ["24h", 1_800_000],
-});
+/** The store counts whole minutes, so the shortest window is drawn within a longer one. */
+const SHORTEST_DRAWN = "15m";
+
+/** The figures of longer spans cost more and change less. */
+const LONG_MS = 172_800_000;
+const LONG_STALE_MS = 60_000;
+
+/** @type {Record<"csv" | "jsonl", string>} */
+const EXPORTS = { csv: "Export CSV", jsonl: "Export JSON lines" };
 
 /** From this many turns on, one more changes little: the figures are loaded again only after a while. */
 const MANY = 1000;
@@ -43,9 +47,11 @@ export class Views {
    * @param {(changes: Partial<View>) => void} go to another view
    * @param {import("./live_turns.js").Now} now
    * @param {HTMLElement} place their container
+   * @param {(path: string, name: string) => Promise<void>} download save an answer as a file
    */
-  constructor(request, go, now, place) {
+  constructor(request, go, now, place, download) {
     this.request = request;
+    this.download = download;
     this.go = go;
     this.now = now;
     this.place = place;
@@ -85,28 +91,41 @@ export class Views {
    */
   async overview(view, about, signal) {
     const now_ms = Date.now();
-    const end_ms = view.at_ms ?? now_ms;
-    const [long, step_ms] = STEPS[view.window];
-    const names = /** @type {Window[]} */ (Object.keys(WINDOWS));
-    const paths = names.map((name) =>
-      figures(view, name, { ...(name === view.window && { by: view.by }), ...(name === long && { step: step_ms }) }),
-    );
+    const span = spanOf(view, now_ms);
+    const isShortest = view.since_ms === null && view.window === "1m";
+    const drawn = isShortest ? { ...span, since_ms: span.until_ms - WINDOWS[SHORTEST_DRAWN] } : span;
+    const step_ms = stepOf(drawn.until_ms - drawn.since_ms);
+    const range = view.since_ms === null ? view.window : span;
+    const paths = new Map([["span", figures(view, range, { by: view.by, ...(!isShortest && { step: step_ms }) })]]);
+    for (const name of BURNS) {
+      const isDrawn = isShortest && name === SHORTEST_DRAWN;
+      if (name !== range) paths.set(name, figures(view, name, isDrawn ? { step: step_ms } : {}));
+    }
     const slow = turns({ ...view, session: "" }, { order: "slowest", limit: 5 }, now_ms);
-    const newest = turns({ ...view, session: "", window: "24h" }, { order: "newest", limit: 6 }, now_ms);
-    const stale = paths.filter((path) => now_ms - (this.cached.get(path)?.at_ms ?? -Infinity) > STALE_MS);
+    const newest = turns({ ...view, session: "", window: "24h", since_ms: null }, { order: "newest", limit: 6 }, now_ms);
+    const past = earlierSpan(view, now_ms - (now_ms % LONG_STALE_MS)); // so that the address stays for a while
+    if (past) paths.set("earlier", figures(view, past));
+    const stale_ms = span.until_ms - span.since_ms > LONG_MS ? LONG_STALE_MS : STALE_MS;
+    const stale = [...paths.values()].filter((path) => now_ms - (this.cached.get(path)?.at_ms ?? -Infinity) > stale_ms);
     const got = await this.request(signal, slow, newest, ...stale);
     if (!got) return null;
     const [worst, latest, ...figured] = got;
     const fresh = new Map(stale.map((path, i) => [path, figured[i]]));
     for (const [path, stats] of fresh) if (stats.turns >= MANY) this.cached.set(path, { stats, at_ms: now_ms });
-    const all = paths.map((path, i) => [names[i], fresh.get(path) ?? this.cached.get(path)?.stats]);
-    const windows = /** @type {Record<Window, any>} */ (Object.fromEntries(all));
+    const all = [...paths].map(([name, path]) => [name, fresh.get(path) ?? this.cached.get(path)?.stats]);
+    const { span: stats, earlier = null, ...others } = Object.fromEntries(all);
+    const windows = typeof range === "string" ? { ...others, [range]: stats } : others;
     const limit_ms = totalOf(windows["24h"])?.limit_ms ?? about.limits.total;
     this.now.limit_ms = limit_ms;
     this.now.begin(latest.data);
-    this.chart.show(windows[long].series, { since_ms: end_ms - WINDOWS[long], until_ms: end_ms, step_ms, limit_ms });
+    const { series } = isShortest ? windows[SHORTEST_DRAWN] : stats;
+    const within = { ...drawn, step_ms, limit_ms };
+    this.chart.show(series, within);
     const { chart, now, go } = this;
-    return overview({ view, about, windows, slowest: worst.data, chart, now: now.place, now_ms: end_ms, go });
+    const heat = heatMap(series, within, about.latency_bands_ms);
+    const end_ms = span.until_ms;
+    const data = { view, about, stats, earlier, windows, heat, slowest: worst.data, chart, now: now.place };
+    return overview({ ...data, now_ms: end_ms, go });
   }
 
   /**
@@ -134,12 +153,21 @@ export class Views {
       return link(view, { order }, order === view.order ? { "aria-current": "true" } : {}, words);
     });
     const late = link(view, { over: !view.over }, view.over ? { "aria-current": "true" } : {}, "Only over the limit");
-    const head = make("h2", {}, view.session ? `Turns of ${view.session}` : `Turns of ${SPANS[view.window]}`);
-    const tabs = make("p", { class: "tabs" }, ...links, late);
+    const head = make("h2", {}, view.session ? `Turns of ${view.session}` : `Turns of ${spanName(view)}`);
+    const tabs = make("p", { class: "tabs" }, ...links, late, ...this.exports(view));
     if (!this.listed.length) return [head, tabs, none(view)];
     const more = make("button", { type: "button", id: "more" }, "More");
     more.onclick = () => void this.more(view, signal);
     return [head, tabs, turnList(view, this.listed, Date.now()), ...(this.next ? [more] : [])];
+  }
+
+  /** @param {View} view */
+  exports(view) {
+    return /** @type {const} */ (["csv", "jsonl"]).map((format) => {
+      const button = make("button", { type: "button", id: `export-${format}`, class: "quiet" }, EXPORTS[format]);
+      button.onclick = () => void this.download(exported(view, format, Date.now()), `turns.${format}`);
+      return button;
+    });
   }
 
   /**
@@ -170,8 +198,9 @@ export class Views {
    * @param {AbortSignal} signal
    */
   async providers(view, about, signal) {
-    const got = await this.request(signal, figures(view, view.window), "/v1/providers");
-    return got && providers(view, got[0], got[1].data, about.published);
+    const range = view.since_ms === null ? view.window : spanOf(view, 0);
+    const got = await this.request(signal, figures(view, range), "/v1/providers");
+    return got && providers(view, got[0], got[1].data, about);
   }
 
   /**
@@ -191,6 +220,6 @@ export class Views {
 /** @param {View} view */
 function none(view) {
   if (view.window === "24h" || view.session) return empty("No turn matches.");
-  const longer = link(view, { window: "24h" }, { class: "button" }, "Show the last 24 hours");
-  return empty(`No turn in ${SPANS[view.window]} matches. `, longer);
+  const longer = link(view, { window: "24h", since_ms: null }, { class: "button" }, "Show the last 24 hours");
+  return empty(`No turn in ${spanName(view)} matches. `, longer);
 }

@@ -10,17 +10,18 @@ import { stageName } from "../latency_bar.js";
 
 /** The stage `endpoint` by its owner, where that is not the STT. @type {Record<string, (ms: number) => string>} */
 const ENDED = {
-  settings: (ms) => `it took ${ms} ms to be sure that the user had finished`,
   client: (ms) => `it took ${ms} ms until the client requested an answer`,
   server: (ms) => `the server took ${ms} ms to send the LLM request`,
 };
 
 /** The other stages, each by its owner and duration. @type {Record<string, (owner: string, ms: number) => string>} */
 const DID = {
+  silence: (_, ms) => `${ms} ms of silence were chosen to end the turn`,
   endpoint: (owner, ms) => `the STT ${owner} was late with its text, ${ms} ms until the LLM request`,
   llm_ttft: (owner, ms) => `the LLM${owner && ` ${owner}`} took ${ms} ms to its first token`,
   first_clause: (owner, ms) => `the LLM${owner && ` ${owner}`} took ${ms} ms to finish its first clause`,
   tts_ttfb: (owner, ms) => `the TTS${owner && ` ${owner}`} took ${ms} ms to its first audio`,
+  tool: (_, ms) => `the tool took ${ms} ms`,
   overhead: (_, ms) => `the server itself took ${ms} ms`,
   playback: (_, ms) => `playback took ${ms} ms`,
 };
@@ -28,6 +29,8 @@ const DID = {
 /** The names of the marks on the page. */
 export const MARKS = /** @type {Record<string, string>} */ ({
   voiced_last: "User's last voiced sample (t0), or request",
+  start_due: "Silence long enough to begin a reply",
+  end_due: "Chosen silence over",
   flushed: "Final transcript requested",
   transcribed: "Final transcript",
   ended: "End of turn",
@@ -41,6 +44,10 @@ export const MARKS = /** @type {Record<string, string>} */ ({
   first_sent: "First audio sent",
   first_audible: "First audible sample at the client",
   last_delta: "LLM last token",
+  tool_called_: "Function call sent to the client, round",
+  tool_returned_: "Reply with the result requested, round",
+  llm_requested_: "LLM request sent, of the reply that called, round",
+  first_audible_: "First audible sample before the call, round",
   filler_sent: "Filler sent",
   filler_audible: "Filler audible",
 });
@@ -56,20 +63,19 @@ export const ACTIONS = {
 };
 
 /**
- * The stage that took most beyond its limit while the user waited; without one, the longest wait.
+ * The stage of the breach; without one, the longest wait.
  *
  * @param {TurnRecord} turn
  * @returns {any} of `turn.stages`, with `waited_ms`; null when nothing was waited for
  */
-export function culprit(turn) {
+function culprit(turn) {
   const waited = (/** @type {any} */ stage) =>
     turn.contributions
       .filter((/** @type {any} */ part) => part.stage === stage.stage)
       .reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part.duration_ms, 0);
   const stages = turn.stages.map((/** @type {any} */ stage) => ({ ...stage, waited_ms: waited(stage) }));
-  const beyond = (/** @type {any} */ stage) => stage.waited_ms - stage.limit_ms;
-  const worst = stages.toSorted((/** @type {any} */ a, /** @type {any} */ b) => beyond(b) - beyond(a))[0];
-  if (worst && beyond(worst) > 0) return worst;
+  const worst = stages.find((/** @type {any} */ { stage }) => stage === turn.breach?.stage);
+  if (worst) return worst;
   return stages.toSorted((/** @type {any} */ a, /** @type {any} */ b) => b.waited_ms - a.waited_ms)[0] ?? null;
 }
 

@@ -13,7 +13,7 @@ import msgspec
 
 from voicepipe.errors import ConfigError, StageBroken, StageRefused, StageTimeout
 from voicepipe.providers.local import wire
-from voicepipe.providers.local.prerequisites import check_packages, check_socket_path
+from voicepipe.providers.local.prerequisites import check_gguf, check_packages, check_socket_path
 from voicepipe.registry import ProviderSettings, Spec
 
 _RETRY_CONNECT_S: Final = 0.02
@@ -125,10 +125,24 @@ def link(stage: wire.Stage, spec: Spec, settings: ProviderSettings, *, model: st
     """
     if spec.model != model:
         raise ConfigError(f"{spec}: expected the local {stage} model {model!r}, got {spec.model!r}")
+    check_packages(stage)
+    return _link(stage, spec, settings)
+
+
+def gguf_link(spec: Spec, settings: ProviderSettings) -> Link:
+    """Do the same for the LLM in a GGUF file, the spec's model.
+
+    Raises:
+        ConfigError: no such file, another format, no socket, or missing packages.
+    """
+    check_gguf(Path(spec.model))
+    return _link("llm", spec, settings)
+
+
+def _link(stage: wire.Stage, spec: Spec, settings: ProviderSettings) -> Link:
     socket_path = dict(settings.options).get("socket")
     if not socket_path:
         raise ConfigError(f'{spec}: expected the option "socket", the path of the engine\'s socket')
-    check_packages(stage)
     check_socket_path(Path(socket_path))
     return Link(stage, str(spec), Path(socket_path), settings.connect_timeout_ms, settings.idle_timeout_ms)
 

@@ -23,7 +23,7 @@ from voicepipe.ports.model import Model, ModelRequest, Said, Text, TextDelta
 from voicepipe.ports.synthesizer import Synthesizer, Voice
 from voicepipe.ports.transcriber import Samples, Transcriber, TranscriptionOptions
 from voicepipe.providers.local import llm, stt, tts
-from voicepipe.providers.local.engine.smollm import SLOTS
+from voicepipe.providers.local.engine.llama_cpp import smollm2
 from voicepipe.providers.local.process import LocalEngine, start_engine
 from voicepipe.providers.local.wire import STT_RATE_HZ, Progress
 from voicepipe.registry import ProviderSettings, Spec
@@ -146,7 +146,7 @@ async def measure(clip: Path, folder: Path, *, times: int = 9) -> None:
             return await first_text_ms(model, request(f"What is {n}?", session="cached"))
 
         await report(f"stt: flush to final, {seconds:.1f} s clip", lambda n: final_ms(transcriber, samples), times)
-        await report("llm: first text, instructions not read", cold, min(times, SLOTS))
+        await report("llm: first text, instructions not read", cold, min(times, smollm2().slots))
         await cached(0)
         await report("llm: first text, instructions cached", cached, times)
         await report("tts: clause to first sound", lambda n: first_sound_ms(synthesizer), times)

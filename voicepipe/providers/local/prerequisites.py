@@ -27,6 +27,9 @@ _ELSEWHERE: Final = (
     "or name another provider for this stage: Ollama or any OpenAI-compatible server, "
     'as [providers.NAME] kind = "openai", base_url = "http://HOST:PORT/v1"'
 )
+_GGUF: Final = b"GGUF"
+"""The first bytes of the format."""
+
 _MAX_SOCKET_PATH_BYTES: Final = 107
 """Linux: sockaddr_un.sun_path has 108 bytes with its end (unix(7))."""
 
@@ -61,6 +64,23 @@ def check_packages(stage: Stage) -> None:
     if missing:
         names = ", ".join(missing.values())
         raise ConfigError(f"local {stage}: not installed: {names}; run: {_install(missing)}; {_ELSEWHERE}")
+
+
+def check_gguf(path: Path) -> None:
+    """Check that a model file is there and that its runtime is installed.
+
+    Raises:
+        ConfigError: naming the file, or the command that installs the runtime.
+    """
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(_GGUF))
+    except OSError as why:
+        raise ConfigError(f"gguf: expected a GGUF file, got {path}: {why.strerror}") from None
+    if begins != _GGUF:
+        raise ConfigError(f"gguf: expected a GGUF file, got one of another format: {path}")
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise ConfigError(f"gguf: not installed: xllamacpp; run: {install_command('gguf')}; {_ELSEWHERE}")
 
 
 def check_socket_path(socket_path: Path) -> None:

@@ -15,6 +15,7 @@ VENDOR: Final = Vendor(
             llm="voicepipe.providers.local.llm:open_model",
             tts="voicepipe.providers.local.tts:open_synthesizer",
         ),
+        Api(kind="gguf", title="a GGUF file on this machine", llm="voicepipe.providers.local.llm:open_gguf"),
     ),
-    providers=(KnownProvider(name="local", kind="local"),),
+    providers=(KnownProvider(name="local", kind="local"), KnownProvider(name="gguf", kind="gguf")),
 )

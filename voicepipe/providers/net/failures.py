@@ -36,6 +36,21 @@ _MEANINGS = {
     503: "overloaded",
     529: "overloaded",
 }
+_NO_CREDIT_CODES = frozenset(
+    {
+        "insufficient_quota",  # with 429
+        "billing_hard_limit_reached",  # with 400
+        "billing_not_active",  # with 429
+        "exceeded_current_quota_error",  # with 429
+        "quota_exceeded",  # with 401
+        "Arrearage",  # with 400
+    }
+)
+"""Codes of vendors that report used up credit with another status than 402."""
+
+_NO_CREDIT_WORDS = re.compile(r"\bcredit balance is too low\b|\binsufficient balance\b", re.IGNORECASE)
+"""Likewise in words alone, with 400."""
+
 _KEY_LIKE = re.compile(r"\b(?:sk|gsk|pk|rk|xai|key|token|bearer)[-_ ][\w*.…-]{6,}", re.IGNORECASE)
 
 
@@ -69,6 +84,8 @@ def refused(address: ProviderAddress, status: int, body: bytes, *, retry_after: 
     details = _details(body)
     if status == 400 and any(each.get("reason") == "API_KEY_INVALID" for each in details):
         status = 401  # Gemini's way to refuse a key
+    if status in (400, 401, 403, 429) and _has_no_credit(body):
+        status = 402
     if retry_after is None:  # Gemini's is in the body: "37s"
         retry_after = next((str(each["retryDelay"]).rstrip("s") for each in details if "retryDelay" in each), None)
     why = f"HTTP {status}: {_MEANINGS.get(status, 'refused')}"
@@ -125,6 +142,16 @@ def vendor_words(body: bytes) -> str:
             return str(words[0].get("msg", ""))  # FastAPI's; the rest of it repeats the request
     text = body.decode("utf-8", "replace")
     return "" if inner or text.lstrip()[:1] in ("<", "{") else text  # proxies' HTML pages have no useful text
+
+
+def _has_no_credit(body: bytes) -> bool:
+    inner = _error_object(body)
+    detail = inner.get("detail")
+    codes = [inner.get(key) for key in ("code", "type", "status")]
+    codes += [detail.get(key) for key in ("code", "status")] if isinstance(detail, dict) else []
+    if any(isinstance(code, str) and code in _NO_CREDIT_CODES for code in codes):
+        return True
+    return bool(_NO_CREDIT_WORDS.search(vendor_words(body)))
 
 
 def _error_object(body: bytes) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from voicepipe.errors import StageBroken, StageError
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
 from voicepipe.ports.provider_events import ModelConnected
 from voicepipe.router.llm.continuation import TextJoiner
+from voicepipe.router.llm.first_token import empty_answer, has_token
 from voicepipe.router.llm.usage import summed
 from voicepipe.router.race import Attempt
 from voicepipe.router.race_runner import RacingCall
@@ -17,15 +18,15 @@ from voicepipe.router.race_runner import RacingCall
 MOST_WAITING: Final = 256
 """Events of one answer that are not yet taken. Full: the provider is not read until an event is taken."""
 
-Speakable = TextDelta | CallDelta | Finished
-"""Events that count as an answer; an empty answer is one too."""
+AnswerEvent = TextDelta | CallDelta | Finished
+"""Events of an answer. Blank text at its beginning waits for the first token."""
 
 
 class LlmCallListener(Protocol):
     """Receives the events of LLM calls. Each method returns at once."""
 
     def on_connected(self, call: LlmCall, event: ModelConnected) -> None: ...
-    def on_event(self, call: LlmCall, event: Speakable) -> None: ...
+    def on_event(self, call: LlmCall, event: AnswerEvent) -> None: ...
     def on_complete(self, call: LlmCall) -> None: ...
     def on_failure(self, call: LlmCall, failure: StageError) -> None: ...
     async def wait_for_room(self, call: LlmCall) -> None:
@@ -33,7 +34,7 @@ class LlmCallListener(Protocol):
         ...
 
 
-class LlmCall(RacingCall[Speakable]):
+class LlmCall(RacingCall[AnswerEvent]):
     """An attempt and its answer. `run` it as a task of the request's group."""
 
     def __init__(self, attempt: Attempt, *, joiner: TextJoiner | None = None) -> None:
@@ -46,6 +47,8 @@ class LlmCall(RacingCall[Speakable]):
 
         self.usage: Usage | None = None
         self.finished: Finished | None = None
+        self._has_begun = False
+        self._blank = ""
 
     @property
     def span_ms(self) -> float:
@@ -67,6 +70,8 @@ class LlmCall(RacingCall[Speakable]):
                 await listener.wait_for_room(self)
         if self.finished is None:
             raise StageBroken("llm", provider=self.spec, why="the answer ended without a finish reason", retryable=True)
+        if not self._has_begun and self.joiner is None:
+            raise empty_answer(self.spec, self.finished)
         listener.on_complete(self)
 
     def _dispatch(self, event: ModelEvent, listener: LlmCallListener) -> None:
@@ -79,9 +84,18 @@ class LlmCall(RacingCall[Speakable]):
                 self.usage = summed(self.usage, event)
             case Finished():
                 self.finished = event
-                listener.on_event(self, event)
+                if self._has_begun or self.joiner is not None:
+                    listener.on_event(self, event)
+            case TextDelta(text) if not self._has_begun and not has_token(event):
+                self._blank += text
+            case TextDelta(text) if self._blank:
+                self._pass(TextDelta(self._blank + text), listener)
+                self._blank = ""
             case TextDelta() | CallDelta():
-                self.latest_ms = clock.monotonic_ms()
-                listener.on_event(self, event)
+                self._pass(event, listener)
             case _:
                 pass  # a nested router reports its own attempts
+
+    def _pass(self, event: TextDelta | CallDelta, listener: LlmCallListener) -> None:
+        self._has_begun, self.latest_ms = True, clock.monotonic_ms()
+        listener.on_event(self, event)

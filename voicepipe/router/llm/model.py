@@ -12,6 +12,7 @@ from voicepipe import clock
 from voicepipe.errors import ConfigError, StageRefused
 from voicepipe.freeing import FreeingTaskGroup
 from voicepipe.ports.model import Model, ModelEvent, ModelRequest, Said, Text
+from voicepipe.router.llm.probe import Probes
 from voicepipe.router.llm.request import RoutedAnswer
 from voicepipe.router.policies import Experiment, PoolChoice, RoutingQuery, Rule, pool_of
 from voicepipe.router.pool import Pool, SharedStats
@@ -29,6 +30,7 @@ class Routes:
     rules: tuple[Rule, ...]
     experiments: tuple[Experiment, ...]
     stats: SharedStats
+    probes: Probes
     models: Callable[[str], Model]
     """Spec -> the model itself. Raises ConfigError for one that can't be made."""
 
@@ -105,6 +107,7 @@ class RoutedModel:
             pool=pool,
             stats=self._routes.stats,
             models=self._routes.models,
+            probes=self._routes.probes,
             choice=choice,
         )
 

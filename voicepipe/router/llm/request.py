@@ -10,13 +10,14 @@ from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Routed, TextDelta
 from voicepipe.ports.provider_events import ModelConnected, ModelJoined
-from voicepipe.router.llm.call import MOST_WAITING, LlmCall, Speakable
+from voicepipe.router.llm.call import MOST_WAITING, AnswerEvent, LlmCall
 from voicepipe.router.llm.continuation import StallPolicy, TextJoiner, continued, takes_prefill
-from voicepipe.router.llm.usage import attempted, planned_usd, tokens_of
+from voicepipe.router.llm.probe import Probes
+from voicepipe.router.llm.usage import attempted, cached_share, planned_usd, tokens_of
 from voicepipe.router.policies import PoolChoice, RoutingQuery
 from voicepipe.router.pool import Decision, Pool, SharedStats
 from voicepipe.router.race import Attempt
-from voicepipe.router.race_runner import EventQueue, RaceRunner
+from voicepipe.router.race_runner import RaceRunner, StreamQueue
 
 LOOK_AGAIN_S: Final = 0.4
 """Interval in which a full queue of events is checked for a stall."""
@@ -34,8 +35,11 @@ class RoutedAnswer:
         pool: Pool,
         stats: SharedStats,
         models: Callable[[str], Model],
+        probes: Probes,
         choice: PoolChoice,
     ) -> None:
+        self._probes = probes
+        self._probe: Attempt | None = None
         self._request, self._query, self._decision, self._choice = request, query, decision, choice
         self._pool, self._stats, self._models = pool, stats, models
         self._runner: RaceRunner[LlmCall] = RaceRunner(decision.plan, stats, self, silence="no speakable text")
@@ -45,7 +49,7 @@ class RoutedAnswer:
         """The call that is to continue the answer, or does; there is at most 1 in a turn."""
 
         self._continuation_reason = ""
-        self._events: EventQueue[ModelEvent] = EventQueue(MOST_WAITING)
+        self._events: StreamQueue[ModelEvent] = StreamQueue(MOST_WAITING)
         self._learned = False
         self._text, self._calls_function = "", False
         self._began_ms = self._latest_ms = 0
@@ -62,6 +66,9 @@ class RoutedAnswer:
         """Ask the first models of the plan; every call is a task of `group`."""
         self._group, self._began_ms = group, clock.monotonic_ms()
         self._runner.begin()
+        if (probe := self._decision.probe) is not None:
+            timeout_ms = self._pool.options.attempt_timeout_ms
+            self._probe = self._probes.start(probe, self._models(probe.spec), self._request, timeout_ms=timeout_ms)
         # After the calls have left: the next request finds a fresh table, and this one did not wait for it.
         asyncio.get_running_loop().call_soon(self._pool.refresh, self._began_ms)
 
@@ -88,7 +95,7 @@ class RoutedAnswer:
 
     def _start(self, call: LlmCall, request: ModelRequest) -> None:
         self._runner.add(call)
-        if call.attempt.role != "primary":
+        if call.attempt.role != "primary" and call.attempt.role != "probe":
             self._events.put(ModelJoined(call.spec, call.attempt.role))
         if self._group is not None:
             running = call.run(self._models(call.spec), request, self)
@@ -129,7 +136,7 @@ class RoutedAnswer:
         if not call.over:
             self._events.put(event)
 
-    def on_event(self, call: LlmCall, event: Speakable) -> None:
+    def on_event(self, call: LlmCall, event: AnswerEvent) -> None:
         """Handle an event of a call."""
         if call.over:
             return
@@ -190,7 +197,7 @@ class RoutedAnswer:
 
     # --- the answer ---------------------------------------------------------------------------
 
-    def _pass_on(self, call: LlmCall, event: Speakable) -> None:
+    def _pass_on(self, call: LlmCall, event: AnswerEvent) -> None:
         """Pass on an event of the answering call. Its `Finished` is sent at the end, after the cost of all calls."""
         now_ms = clock.monotonic_ms()
         if self._text and self._latest_ms:
@@ -223,12 +230,19 @@ class RoutedAnswer:
         speaker = self._speaker
         tokens = tokens_of(self._request, self._text, speaker.usage if speaker else None)
         usd = 0.0
-        for call in self._runner.calls:
-            warm = call.spec in self._decision.warm
-            self._events.put(
-                attempted(call.attempt, tokens, call.usage, call.failure, began_ms=self._began_ms, warm=warm)
-            )
-            usd += planned_usd(call.attempt, tokens, warm=warm)
+        calls = [(call.attempt, call.usage, call.failure) for call in self._runner.calls]
+        if self._probe is not None:
+            calls.append((self._probe, None, None))
+        shares = self._stats.cached_shares
+        for attempt, usage, failure in calls:
+            spec = attempt.candidate.spec
+            warm = spec in self._decision.warm
+            if usage is not None and (share := cached_share(usage)) is not None:
+                shares[spec] = share
+            # Only what this provider has charged before is evidence of its cache.
+            expected = shares.get(spec, 0.0) if warm else 0.0
+            self._events.put(attempted(attempt, tokens, usage, failure, began_ms=self._began_ms, cached_share=expected))
+            usd += planned_usd(attempt, tokens, warm=warm)
         self._pool.spent(self._decision, usd, tokens)
 
     def _settle(self, now_ms: int) -> None:
@@ -292,7 +306,7 @@ class RoutedAnswer:
         self._start(self._continuation, continued(self._request, self._text, prefills=prefills))
         return True
 
-    def _switch_to(self, continuation: LlmCall, event: Speakable) -> None:
+    def _switch_to(self, continuation: LlmCall, event: AnswerEvent) -> None:
         """Make the continuing call the answering one, at its first words."""
         before, now_ms = self._speaker, clock.monotonic_ms()
         continuation.attempt.state, continuation.attempt.first_ms = "spoke", now_ms - continuation.attempt.began_ms

@@ -41,9 +41,12 @@ def attempted(
     failure: StageError | None,
     *,
     began_ms: float,
-    warm: bool,
+    cached_share: float,
 ) -> Attempted:
-    """Return the record of one LLM call; `warm`: its provider had the session in its cache."""
+    """Return the record of one LLM call.
+
+    `cached_share`: of the tokens that a call without a count of its provider has read, the share charged as cached.
+    """
     outcome: Literal["spoke", "lost", "failed"] = attempt.state if attempt.state in ("spoke", "failed") else "lost"
     return Attempted(
         provider=attempt.candidate.spec,
@@ -52,17 +55,23 @@ def attempted(
         began_ms=round(attempt.began_ms - began_ms),
         first_ms=None if attempt.first_ms is None else round(attempt.first_ms),
         why=failure.why if failure is not None else "",
-        cost_usd=_charged_usd(attempt, tokens, usage, warm=warm),
+        cost_usd=_charged_usd(attempt, tokens, usage, cached_share),
     )
 
 
-def _charged_usd(attempt: Attempt, tokens: Tokens, usage: Usage | None, *, warm: bool) -> float | None:
+def cached_share(usage: Usage) -> float | None:
+    """Return the share of the input tokens that a provider has charged as cached; None: it read none."""
+    return min(1.0, usage.cached_tokens / usage.input_tokens) if usage.input_tokens else None
+
+
+def _charged_usd(attempt: Attempt, tokens: Tokens, usage: Usage | None, cached_share: float) -> float | None:
     price = attempt.candidate.price
     if price is None:
         return None
     if usage is not None:
         return price.cost_usd(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
-    return planned_usd(attempt, tokens, warm=warm)
+    read, written = billed_tokens(attempt, tokens)
+    return price.cost_usd(read, written, cached_share * read)
 
 
 def planned_usd(attempt: Attempt, tokens: Tokens, *, warm: bool) -> float:

@@ -25,7 +25,7 @@ from voicepipe.ports.transcriber import (
 )
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import blame
-from voicepipe.router.race_runner import EventQueue
+from voicepipe.router.race_runner import StreamQueue
 from voicepipe.router.speech_order import SpeechOrder
 from voicepipe.router.stt.replay_buffer import BufferedUtterance, ReplayBuffer
 from voicepipe.tasks import background_tasks
@@ -111,7 +111,7 @@ class FailoverStream:
         )
         self._buffer = ReplayBuffer(capabilities.rate_hz, leads=capabilities.streams)
         self._feed: _TranscriberFeed | None = None
-        self._events: EventQueue[TranscriptEvent] = EventQueue(UNREAD_TEXTS)
+        self._events: StreamQueue[TranscriptEvent] = StreamQueue(UNREAD_TEXTS)
         self._failed: set[str] = set()
         """Transcribers that have failed since a text came."""
 

@@ -15,7 +15,7 @@ from voicepipe.ports.provider_events import ProviderChanged, UnusedSpeech
 from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Voice
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.race import Attempt
-from voicepipe.router.race_runner import EventQueue, RaceRunner
+from voicepipe.router.race_runner import RaceRunner, StreamQueue
 from voicepipe.router.speech_order import SpeechOrder
 from voicepipe.router.tts.call import MOST_WAITING, SynthesizerCall, SynthesizerCandidate
 from voicepipe.router.tts.progress import Progress
@@ -24,6 +24,9 @@ from voicepipe.tasks import BackgroundTasks, background_tasks
 STALL_MS: Final = 1_500
 """A synthesizer that certainly owes audio and sends none for this long has stalled. Between two pieces of a clause a
 healthy one takes tens of ms, and the audio sent before is still playing."""
+
+
+_WHY: Final = {"primary": "first choice of this turn"}
 
 
 class RoutedSynthesizer:
@@ -76,13 +79,16 @@ class RoutedSpeech:
         owned: BackgroundTasks,
     ) -> None:
         self._voice, self._speakers, self._speech_order, self._owned = voice, speakers, speech_order, owned
+        self._name = next(iter(speakers))
+        """The synthesizer that is taken for the speaker until an event names another."""
+
         plan = speech_order.plan(voice.session, clock.monotonic_ms())
         self._runner: RaceRunner[SynthesizerCall] = RaceRunner(plan, speech_order.stats, self, silence="no audio")
         self._progress = Progress(voice.speed)
         self._clauses: list[str] = []  # bounded: one turn's
         self._finished = self._over = False
         self._speaker: SynthesizerCall | None = None
-        self._events: EventQueue[SpeechEvent] = EventQueue(MOST_WAITING)
+        self._events: StreamQueue[SpeechEvent] = StreamQueue(MOST_WAITING)
         self._stall_timer: asyncio.TimerHandle | None = None
 
     # --- the turn -----------------------------------------------------------------------------
@@ -142,9 +148,10 @@ class RoutedSpeech:
     def let_speak(self, call: SynthesizerCall) -> None:
         """Pass on the audio of the synthesizer that has won, or continues."""
         self._speaker = call
-        if call.attempt.role != "primary":
-            why = "; ".join(self._runner.whys()) or "first audible"
-            self._events.put_ahead(ProviderChanged(call.spec, call.attempt.role, why, call.n_chars))
+        role = "primary" if call.attempt.role == "probe" else call.attempt.role
+        if call.spec != self._name or role != "primary":
+            why = "; ".join(self._runner.whys()) or _WHY.get(role, "first audible")
+            self._events.put_ahead(ProviderChanged(call.spec, role, why, call.n_chars))
         while call.waiting:
             self._pass_on(call.waiting.popleft())
         self._learn(call)

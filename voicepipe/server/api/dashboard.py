@@ -12,13 +12,14 @@ import voicepipe
 from voicepipe.auth.scopes import OPERATE
 from voicepipe.server.context import CONTEXT
 from voicepipe.server.reference_figures import ReferenceFigures
+from voicepipe.telemetry.rollups.stats import LATENCY_BANDS_MS
 
 
 async def about(request: web.Request) -> web.Response:
     """Return the operator's identity and the reference figures.
 
-    `{"project", "sees_all", "version", "limits": {stage: ms}, "over_allowed", "published": {spec: {...}}}`; 401 and 403
-    as everywhere, and 429 for an address that guesses keys.
+    `{"project", "sees_all", "version", "limits": {stage: ms}, "latency_bands_ms", "over_allowed", "published": {spec:
+    {...}}}`; 401 and 403 as everywhere, and 429 for an address that guesses keys.
     """
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
@@ -35,6 +36,7 @@ def _plain(reference_figures: ReferenceFigures) -> dict[str, Any]:
     limits = reference_figures.limits
     return {
         "limits": {each.name.removesuffix("_ms"): getattr(limits, each.name) for each in fields(limits)},
+        "latency_bands_ms": LATENCY_BANDS_MS,
         "over_allowed": reference_figures.over_allowed,
         "published": {
             spec: {"ttft_p50_ms": facts.ttft_p50_ms, "tokens_per_s": facts.tokens_per_s}

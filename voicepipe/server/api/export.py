@@ -22,7 +22,7 @@ from voicepipe.server.streaming import StreamedResponse
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.store.port import StoredTurn, TurnPage, TurnQuery, TurnStore, turn_plain
 
-STAGES: Final = ("endpoint", "llm_ttft", "first_clause", "tts_ttfb", "playback", "overhead", "tool")
+STAGES: Final = ("silence", "endpoint", "llm_ttft", "first_clause", "tts_ttfb", "playback", "overhead", "tool")
 
 PLAIN: Final = (
     "id",
@@ -55,6 +55,7 @@ COLUMNS: Final = (
     "breach_owner",
     "breach_over_ms",
     "breach_setting",
+    "breach_saves_ms",
     "stt",
     "llm",
     "tts",
@@ -132,7 +133,7 @@ def row(turn: Mapping[str, Any]) -> list[object]:
     return [
         *(turn[name] for name in PLAIN),
         *(spent.get(stage) for stage in STAGES),
-        *(breach.get(name) for name in ("stage", "owner", "over_ms", "setting")),
+        *(breach.get(name) for name in ("stage", "owner", "over_ms", "setting", "saves_ms")),
         *(providers.get(stage) for stage in ("stt", "llm", "tts")),
         *(tokens[name] for name in ("input", "output", "cached")),
         turn["cost"]["usd"],

@@ -21,7 +21,7 @@ FILTERS: Final = (*TEXTS, "outcome", "cause", "over", "since", "until")
 MOST_CHARS: Final = 200
 """Maximum length of a search text."""
 
-MINUTES: Final = {"1m": 1, "15m": 15, "24h": 24 * 60}
+MINUTES: Final = {"1m": 1, "15m": 15, "1h": 60, "24h": 24 * 60, "7d": 7 * 24 * 60, "30d": 30 * 24 * 60}
 
 _CHOICES: Final = {"outcome": get_args(Outcome), "cause": get_args(Cause), "over": ("true", "false")}
 

@@ -101,6 +101,9 @@ class Figures(Gist, array_like=True):
     providers: dict[str, ProviderFigures] = {}
     """Calls by `stage provider/model`."""
 
+    late_causes: dict[str, int] = {}
+    """Turns over their total limit by the `stage owner` of their breach."""
+
     def add(self, other: Figures) -> None:
         """Add all that `other` counted."""
         self.add_gist(other)
@@ -112,6 +115,7 @@ class Figures(Gist, array_like=True):
             self.stages.setdefault(stage, StageFigures()).add(figures)
         for provider, served in other.providers.items():
             self.providers.setdefault(provider, ProviderFigures()).add(served)
+        _count(self.late_causes, other.late_causes)
 
 
 def total_of(several: Sequence[Figures]) -> Figures:

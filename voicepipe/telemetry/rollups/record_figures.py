@@ -26,6 +26,11 @@ class _Contribution(msgspec.Struct):
     duration_ms: int
 
 
+class _Breach(msgspec.Struct):
+    stage: str
+    owner: str
+
+
 class _Tokens(msgspec.Struct):
     input: int = 0
     output: int = 0
@@ -68,6 +73,7 @@ class CountedRecord(msgspec.Struct):
     parts: dict[str, int]
     providers: dict[str, str]
     tokens: _Tokens
+    breach: _Breach | None = None
     actions: list[str] = []
     attempts: list[_Attempt] = []
     itl_ms: float | None = None
@@ -108,6 +114,7 @@ class CountedRecord(msgspec.Struct):
             ],
             stages={span.stage: _stage(span) for span in self.stages},
             providers=self._providers(),
+            late_causes={f"{self.breach.stage} {self.breach.owner}": 1} if late and self.breach is not None else {},
         )
 
     def _waited_ms(self) -> dict[str, int]:

@@ -68,6 +68,21 @@ class StageStats:
     """The part that ran while another stage was the bottleneck, on average."""
 
 
+LATENCY_BANDS_MS: Final = (200, 400, 600, 800, 1000, 1250, 1500, 2000, 3000)
+"""The upper bounds of the bands of a heat map; the last band has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateCause:
+    """The late turns whose breach, as in their records, is one stage of one owner."""
+
+    stage: str
+    owner: str
+    """As in a turn's record: a provider, `settings`, `client` or `server`."""
+
+    turns: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsPoint:
     """The turns that began within one step of a series."""
@@ -85,6 +100,9 @@ class StatsPoint:
     p99_ms: int | None
     critical: Mapping[str, float]
     """Stage -> ms that users waited for it, on average over the turns with audible output."""
+
+    bands: tuple[int, ...]
+    """Turns with audible output by their turn latency: a count for each of `LATENCY_BANDS_MS`, and one beyond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +165,9 @@ class Stats:
 
     measured: int = 0
     """Turns with audible output: of these a share `over / measured` was late."""
+
+    late_causes: tuple[LateCause, ...] = ()
+    """Whose the late turns are, most turns first."""
 
     outcomes: Mapping[str, int] = field(default_factory=dict)
     actions: Mapping[str, int] = field(default_factory=dict)

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from voicepipe.quantile import Sketch, SketchState
 from voicepipe.telemetry.rollups.aggregates import Figures, Gist, ProviderFigures, StageFigures
 from voicepipe.telemetry.rollups.stats import (
+    LATENCY_BANDS_MS,
     TOTAL,
     CostSum,
+    LateCause,
     ProviderStats,
     SpeculationSum,
     StageStats,
@@ -18,7 +20,7 @@ from voicepipe.telemetry.rollups.stats import (
     TokenSum,
 )
 
-ORDER = ("endpoint", "llm_ttft", "first_clause", "tts_ttfb", "overhead", "playback", "tool")
+ORDER = ("silence", "endpoint", "llm_ttft", "tool", "first_clause", "tts_ttfb", "overhead", "playback")
 """Stages, as they follow one another in a turn; others come after them."""
 
 
@@ -37,6 +39,7 @@ def stats_of(
         turns=figures.turns,
         over=figures.over,
         measured=figures.measured,
+        late_causes=tuple(_late_cause(name, turns) for name, turns in _most_first(figures.late_causes).items()),
         outcomes=_most_first(figures.outcomes),
         actions=_most_first(figures.actions),
         cost_usd=CostSum(**dict(zip(CostSum.__slots__, (figures.usd, *figures.usd_for), strict=True))),
@@ -75,6 +78,11 @@ def _stage(stage: str, of: StageFigures, waited_ms: int) -> StageStats:
     )
 
 
+def _late_cause(name: str, turns: int) -> LateCause:
+    stage, _, owner = name.partition(" ")
+    return LateCause(stage=stage, owner=owner, turns=turns)
+
+
 def _provider(name: str, of: ProviderFigures) -> ProviderStats:
     stage, _, spec = name.partition(" ")
     sketch = _sketch(of.durations)
@@ -105,6 +113,7 @@ def _point(from_ms: int, of: Gist) -> StatsPoint:
         p95_ms=_ms(total, 0.95),
         p99_ms=_ms(total, 0.99),
         critical={stage: waited_ms / of.measured for stage, waited_ms in of.waited_ms.items() if of.measured},
+        bands=total.bands(LATENCY_BANDS_MS),
     )
 
 

@@ -336,7 +336,7 @@ def turn_plain(turn: StoredTurn) -> dict[str, Any]:
         "language": turn.language,
         "pool": turn.route,
         "arm": turn.arm,
-        **record_plain(turn.record),
+        **record_plain(turn.record, turn.agent),
     }
 
 

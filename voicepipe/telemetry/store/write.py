@@ -51,7 +51,9 @@ _MARK: Final = """
 def keep(turns: Sequence[StoredTurn]) -> Work[None]:
     """Write new turns and newer records of turns."""
     rows = [_row(turn) for turn in turns]
-    records = [(deflated(record_json(turn.record)), row[0], row[1]) for turn, row in zip(turns, rows, strict=True)]
+    records = [
+        (deflated(record_json(turn.record, turn.agent)), row[0], row[1]) for turn, row in zip(turns, rows, strict=True)
+    ]
     yield from execute(
         "INSERT INTO projects (project, trimmed_ms, pruned_ms) VALUES (?, 0, 0) ON CONFLICT (project) DO NOTHING",
         [(project,) for project in sorted({row[0] for row in rows})],

@@ -72,8 +72,14 @@ def _whole(turn: StoredTurn, marks: Mapping[str, int]) -> PlainSpan:
         about |= {"voicepipe.turn_latency_ms": record.total_ms, "voicepipe.verdict": record.total_verdict or ""}
     if record.breach is not None:
         breach = record.breach
-        about |= {"voicepipe.breach": breach.stage, "voicepipe.owner": breach.owner}
-        about |= {"voicepipe.setting": setting_for(breach.depends_on), "voicepipe.over_ms": breach.over_ms}
+        about |= {
+            "voicepipe.breach": breach.stage,
+            "voicepipe.owner": breach.owner,
+            "voicepipe.over_ms": breach.over_ms,
+        }
+        if breach.depends_on:
+            setting = setting_for(breach.depends_on, turn.agent)
+            about |= {"voicepipe.setting": setting, "voicepipe.saves_ms": breach.saves_ms}
     return PlainSpan("turn", min(at_ms), max(*at_ms, played_until_ms), record.outcome or "", about)
 
 

@@ -19,8 +19,9 @@ from voicepipe.turn.endpointing.strategy import MAX_WAIT_MS, Decision, Evidence,
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.states import User
 
-SILENCES_MS = (0, 200, 720, 10_000)
-"""What operators and clients may set."""
+SILENCES_MS = (0, 200, 720, 10_000, 14_400)
+"""What clients may cause, and the most of the setting `silence_ms`: plain, and as a strategy without `turn_detection`
+gets it."""
 
 N_TRIED = 400
 """Number of combinations of evidence that are tried, always the same ones."""
@@ -36,7 +37,14 @@ def evidences() -> list[Evidence]:
     kinds = product(
         (None, -6.0, 0.0, 3.5),
         (None, 0, 400),
-        (("", 0.0), ("I would like the", 1.0), ("That is all.", -0.3), ("yes", -1.0), ("0 7 9", 0.5)),
+        (
+            ("", 0.0),
+            ("I would like the", 1.0),
+            ("If it rains,", 0.6),
+            ("That is all.", -0.3),
+            ("yes", -1.0),
+            ("0 7 9", 0.5),
+        ),
         ("", "I would", "0 7"),
         (0, 640, 30_000),
         (0, 80, 500, 9_000),

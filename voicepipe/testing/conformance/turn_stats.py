@@ -87,9 +87,10 @@ async def sums_all_figures_of_a_turn(open_store: OpenStore) -> None:
         stats = await store.stats("p", StatsQuery(by="model"))
     assert (stats.turns, stats.over, stats.measured, stats.outcomes) == (1, 0, 1, {"completed": 1})
     assert (stats.actions, stats.cost_usd.usd, stats.tokens.cached) == ({"hedge": 1}, 0.25, 96)
-    assert [(stage.stage, stage.p95_ms) for stage in stats.stages][:3] == [
+    assert [(stage.stage, stage.p95_ms) for stage in stats.stages][:4] == [
         ("total", 983),
-        ("endpoint", 525),
+        ("silence", 500),
+        ("endpoint", 25),
         ("llm_ttft", 235),
     ]
     changes = {(each.stage, each.provider): each for each in stats.providers}

@@ -12,17 +12,20 @@ delayed nothing and is not counted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from voicepipe.turn.record.marks import CONNECTED as CONNECTED
+from voicepipe.turn.record.marks import END_DUE as END_DUE
 from voicepipe.turn.record.marks import ENDED as ENDED
 from voicepipe.turn.record.marks import FILLER_AUDIBLE as FILLER_AUDIBLE
 from voicepipe.turn.record.marks import FILLER_MARKS as FILLER_MARKS
 from voicepipe.turn.record.marks import FILLER_SENT as FILLER_SENT
+from voicepipe.turn.record.marks import FIRST_ANNOUNCED as FIRST_ANNOUNCED
 from voicepipe.turn.record.marks import FIRST_AUDIBLE as FIRST_AUDIBLE
 from voicepipe.turn.record.marks import FIRST_CLAUSE as FIRST_CLAUSE
 from voicepipe.turn.record.marks import FIRST_DELTA as FIRST_DELTA
+from voicepipe.turn.record.marks import FIRST_REQUESTED as FIRST_REQUESTED
 from voicepipe.turn.record.marks import FIRST_SENT as FIRST_SENT
 from voicepipe.turn.record.marks import FIRST_SOUND as FIRST_SOUND
 from voicepipe.turn.record.marks import FLUSHED as FLUSHED
@@ -30,6 +33,9 @@ from voicepipe.turn.record.marks import GATE_OPENED as GATE_OPENED
 from voicepipe.turn.record.marks import LAST_DELTA as LAST_DELTA
 from voicepipe.turn.record.marks import LLM_REQUESTED as LLM_REQUESTED
 from voicepipe.turn.record.marks import REQUESTED as REQUESTED
+from voicepipe.turn.record.marks import START_DUE as START_DUE
+from voicepipe.turn.record.marks import TOOL_CALLED as TOOL_CALLED
+from voicepipe.turn.record.marks import TOOL_RETURNED as TOOL_RETURNED
 from voicepipe.turn.record.marks import TRANSCRIBED as TRANSCRIBED
 from voicepipe.turn.record.marks import VOICED_LAST as VOICED_LAST
 from voicepipe.turn.record.values import Breach, Contribution, StageSpan
@@ -43,50 +49,47 @@ OVERHEAD = "overhead"
 _Leg = tuple[str, str, str]
 """(stage, the mark that begins it, the mark that ends it)."""
 
+SILENCE: Final = "silence"
+ENDPOINT: Final = "endpoint"
+PLAYBACK: Final = "playback"
+TOOL: Final = "tool"
+TOTAL: Final = "total"
+
 _SPEECH_PATH = (
-    ("endpoint", VOICED_LAST, LLM_REQUESTED),
+    (ENDPOINT, VOICED_LAST, LLM_REQUESTED),
     ("llm_ttft", LLM_REQUESTED, FIRST_DELTA),
     ("first_clause", FIRST_DELTA, FIRST_CLAUSE),
     ("tts_ttfb", FIRST_CLAUSE, FIRST_SOUND),
     ("overhead", FIRST_SOUND, FIRST_SENT),
-    ("playback", FIRST_SENT, FIRST_AUDIBLE),
+    (PLAYBACK, FIRST_SENT, FIRST_AUDIBLE),
 )
 _TEXT_PATH = (
-    ("endpoint", VOICED_LAST, LLM_REQUESTED),
+    (ENDPOINT, VOICED_LAST, LLM_REQUESTED),
     ("llm_ttft", LLM_REQUESTED, FIRST_DELTA),
     ("overhead", FIRST_DELTA, FIRST_SENT),
 )
 _HELD_PATH = (
-    ("endpoint", VOICED_LAST, GATE_OPENED),
+    (ENDPOINT, VOICED_LAST, GATE_OPENED),
     ("overhead", GATE_OPENED, FIRST_SENT),
-    ("playback", FIRST_SENT, FIRST_AUDIBLE),
+    (PLAYBACK, FIRST_SENT, FIRST_AUDIBLE),
 )
 """The path when the reply was ready before the turn was over: the user waited for the gate alone."""
 
-_HELD_TEXT_PATH = (("endpoint", VOICED_LAST, GATE_OPENED), ("overhead", GATE_OPENED, FIRST_SENT))
+_HELD_TEXT_PATH = ((ENDPOINT, VOICED_LAST, GATE_OPENED), ("overhead", GATE_OPENED, FIRST_SENT))
+
+_HELD: Final[Mapping[bool, tuple[_Leg, ...]]] = {True: _HELD_PATH, False: _HELD_TEXT_PATH}
+_NOT_HELD: Final[Mapping[bool, tuple[_Leg, ...]]] = {True: _SPEECH_PATH, False: _TEXT_PATH}
+"""The path by whether the reply is audible."""
 
 _PARTS = (("stt_final", FLUSHED, TRANSCRIBED), ("gate_wait", VOICED_LAST, ENDED), ("connect", LLM_REQUESTED, CONNECTED))
 
-DEPENDS_ON = {
-    "endpoint": "client_silence",
-    "llm_ttft": "llm",
-    "first_clause": "instructions",
-    "tts_ttfb": "tts",
-    "overhead": "capacity",
-    "playback": "tts",
-    "total": "llm",
-}
-"""What the length of a stage depends on."""
-
-_ENDPOINT_DEPENDS_ON = {"client": "client_commit", "server": "capacity"}
-"""What the length of the endpoint depends on, by the owner of its delay.
-
-The required silence can be set in several ways; all other owners are transcribers.
-"""
-
-
 AFTERMATH_MS: Final = 20
-"""How long work piled up during a stall usually takes, in ms: a later mark was not waiting."""
+"""How long work piled up during a short stall usually takes, in ms: a later mark was not waiting."""
+
+AFTERMATH_SHARE: Final = 1 / 16
+"""The same as a share of a long stall, beside `AFTERMATH_MS`: the user's audio of that time is worked off first. Of a
+stall of 1 s this took 26 to 46 ms on two busy cores (`tests.measure.fault_attribution`).
+"""
 
 MOST: Final = 8
 """Most stalls in a record; of more, the longest stay."""
@@ -132,7 +135,7 @@ def judge(
     owners: Mapping[str, str],
     *,
     audible: bool,
-    silence_set_by: str = DEPENDS_ON["endpoint"],
+    silence_set_by: str = "client_silence",
 ) -> Judgement:
     """Judge a turn.
 
@@ -146,28 +149,74 @@ def judge(
     The contributions lie end to end on the critical path. Their sum and `unattributed_ms` make
     `total_ms`; a turn that did not reach its end has no total and no contributions.
     """
-    path, held_path = (_SPEECH_PATH, _HELD_PATH) if audible else (_TEXT_PATH, _HELD_TEXT_PATH)
     total_ms = _span(marks, VOICED_LAST, FIRST_AUDIBLE if audible else FIRST_SENT)
     held = waited_for_the_gate(marks, audible=audible)
-    critical = _contributions(marks, held_path if held else path) if total_ms is not None else ()
-    # What waits behind the gate waits for the user's turn, not for our own queues.
-    spans = ((stage, GATE_OPENED if held and stage == "overhead" else a, b) for stage, a, b in path)
-    stages = _stages(marks, tuple(spans), critical, limits, owners)
+    critical = _contributions(marks, _critical_path(marks, audible=audible, held=held)) if total_ms is not None else ()
+    spans = _spans(marks, audible=audible, held=held)
+    stages = _stages(marks, spans, critical, limits, owners, total_ms, audible=audible)
     unattributed_ms = 0 if total_ms is None else total_ms - sum(c.duration_ms for c in critical)
     parts = tuple((name, ms) for name, a, b in _PARTS if (ms := _span(marks, a, b)) is not None)
-    return Judgement(
-        total_ms,
-        stages,
-        parts,
-        critical,
-        unattributed_ms,
-        _breach(stages, total_ms, limits, silence_set_by),
-    )
+    breach = _breach(marks, stages, total_ms, limits, silence_set_by, audible=audible)
+    return Judgement(total_ms, stages, parts, critical, unattributed_ms, breach)
+
+
+def _critical_path(marks: Mapping[str, int], *, audible: bool, held: bool) -> tuple[_Leg, ...]:
+    """Return the legs that the user waited for; the first is the silence that was chosen, where its end is known."""
+    path = _HELD[audible] if held else _NOT_HELD[audible]
+    due = silence_end(marks, held=held)
+    (_, t0, end), rest = path[0], path[1:]
+    if f"{TOOL_CALLED}1" in marks:
+        end, rounds = first_requested(marks), _tool_legs(marks)
+        rest = (*rounds, *rest)
+    begin = ((ENDPOINT, t0, end),) if due is None else ((SILENCE, t0, due), (ENDPOINT, due, end))
+    return (*begin, *rest)
+
+
+def first_requested(marks: Mapping[str, int]) -> str:
+    """Return the mark that ends `endpoint` in a turn whose answer waited for a tool: its first LLM request; or the
+    function calls themselves, where they were ready before the turn was over.
+    """
+    return FIRST_REQUESTED + "1" if FIRST_REQUESTED + "1" in marks else TOOL_CALLED + "1"
+
+
+def _tool_legs(marks: Mapping[str, int]) -> tuple[_Leg, ...]:
+    """Return what the user waited for up to the LLM request of the answer: each round of function calls."""
+    legs: list[_Leg] = []
+    n = 1
+    while (called := f"{TOOL_CALLED}{n}") in marks:
+        requested, returned = f"{FIRST_REQUESTED}{n}", f"{TOOL_RETURNED}{n}"
+        legs += [("llm_ttft", requested, called)] if requested in marks else []
+        following = f"{FIRST_REQUESTED}{n + 1}"
+        legs += [(TOOL, called, returned), (OVERHEAD, returned, following if following in marks else LLM_REQUESTED)]
+        n += 1
+    return tuple(legs)
+
+
+def _spans(marks: Mapping[str, int], *, audible: bool, held: bool) -> tuple[_Leg, ...]:
+    """Return the whole span of each stage, hidden or not. The silence lasts to its end, also beside a reply that was
+    begun meanwhile; what waits behind the gate waits for the user's turn, not for our own queues.
+    """
+    path = _critical_path(marks, audible=audible, held=False)
+    if held:
+        gate = {OVERHEAD: GATE_OPENED} | ({ENDPOINT: END_DUE} if END_DUE in marks else {})
+        ends = {ENDPOINT: GATE_OPENED} if END_DUE in marks else {}
+        path = tuple((stage, gate.get(stage, a), ends.get(stage, b)) for stage, a, b in path)
+    return tuple((stage, a, END_DUE if stage == SILENCE else b) for stage, a, b in path)
+
+
+def silence_end(marks: Mapping[str, int], *, held: bool) -> str | None:
+    """Return the mark that ends the chosen silence as far as the answer waited for it: a reply that was begun early
+    and was not ready in time waited for less of it. None: there was none.
+    """
+    due = START_DUE if START_DUE in marks and not held else END_DUE
+    return due if due in marks else None
 
 
 def waited_for_the_gate(marks: Mapping[str, int], *, audible: bool) -> bool:
     """Return whether the reply was ready before the turn was over, so that the user waited for the turn's end alone."""
     ready = FIRST_SOUND if audible else FIRST_DELTA
+    if f"{TOOL_CALLED}1" in marks:
+        return False  # the turn was over long before
     return GATE_OPENED in marks and ready in marks and marks[GATE_OPENED] > marks[ready]
 
 
@@ -196,38 +245,42 @@ def _stages(
     critical: tuple[Contribution, ...],
     limits: BudgetLimits,
     owners: Mapping[str, str],
+    total_ms: int | None,
+    *,
+    audible: bool,
 ) -> tuple[StageSpan, ...]:
     """Return each stage that has its two marks; `overhead` also includes the time of the blocked event loop."""
+
+    def judged(stage: str, duration_ms: int, waited_ms: int) -> StageSpan:
+        span = _stage_span(stage, duration_ms, waited_ms, limits, owners)
+        in_time = stage == SILENCE and (total_ms is None or total_ms <= limits.total_ms)
+        over = not in_time and _excess_ms(marks, span, total_ms, audible=audible) > 0
+        return replace(span, verdict="over") if over else span
+
     found, lost = [], [part for part in critical if part.stage == OVERHEAD]
-    for leg in spans:
-        stage, start, end = leg
-        if stage == OVERHEAD or _span(marks, start, end) is None:
-            continue
-        pieces = tuple(_pieces(marks, *leg))
-        lost += [piece for piece in pieces if piece.stage == OVERHEAD]
-        own = sum(max(0, piece.duration_ms) for piece in pieces if piece.stage == stage)
-        waited_ms = sum(_overlap(marks, c, start, end) for c in critical if c.stage == stage)
-        found.append(_judged(stage, own, waited_ms, limits, owners))
-    (overhead,) = (leg for leg in spans if leg[0] == OVERHEAD)
-    if lost or _span(marks, *overhead[1:]) is not None:
-        own_ms = _covered_ms(marks, [*lost, *_contributions(marks, (overhead,))])
+    known = [leg for leg in spans if _span(marks, *leg[1:]) is not None]
+    for stage in dict.fromkeys(leg[0] for leg in known if leg[0] != OVERHEAD):
+        own = waited_ms = 0
+        for leg in (leg for leg in known if leg[0] == stage):
+            pieces = tuple(_pieces(marks, *leg))
+            lost += [piece for piece in pieces if piece.stage == OVERHEAD]
+            own += sum(max(0, piece.duration_ms) for piece in pieces if piece.stage == stage)
+            waited_ms += sum(_overlap(marks, c, *leg[1:]) for c in critical if c.stage == stage)
+        found.append(judged(stage, own, waited_ms))
+    overhead = tuple(leg for leg in known if leg[0] == OVERHEAD)
+    if lost or overhead:
+        own_ms = _covered_ms(marks, [*lost, *_contributions(marks, overhead)])
         waited_ms = sum(part.duration_ms for part in critical if part.stage == OVERHEAD)
         at = 1 + max((i for i, span in enumerate(found) if span.stage != "playback"), default=-1)
-        found.insert(at, _judged(OVERHEAD, own_ms, waited_ms, limits, owners))
+        found.insert(at, judged(OVERHEAD, own_ms, waited_ms))
     return tuple(found)
 
 
-def _judged(stage: str, duration_ms: int, waited_ms: int, limits: BudgetLimits, owners: Mapping[str, str]) -> StageSpan:
-    limit_ms = limit_of(limits, stage)
-    return StageSpan(
-        stage=stage,
-        duration_ms=duration_ms,
-        limit_ms=limit_ms,
-        verdict="over" if duration_ms > limit_ms else "within",
-        critical_ms=waited_ms,
-        hidden_ms=duration_ms - waited_ms,
-        owner=owners.get(stage, "server"),
-    )
+def _stage_span(
+    stage: str, duration_ms: int, waited_ms: int, limits: BudgetLimits, owners: Mapping[str, str]
+) -> StageSpan:
+    limit_ms, owner = limit_of(limits, stage), owners.get(stage, "server")
+    return StageSpan(stage, duration_ms, limit_ms, "within", waited_ms, duration_ms - waited_ms, owner)
 
 
 def _covered_ms(marks: Mapping[str, int], parts: list[Contribution]) -> int:
@@ -244,29 +297,102 @@ def _overlap(marks: Mapping[str, int], part: Contribution, start: str, end: str)
     return max(0, min(marks[part.to_mark], marks[end]) - max(marks[part.from_mark], marks[start]))
 
 
+# --- blame ------------------------------------------------------------------------------------
+
+DEPENDS_ON: Final[Mapping[str, str]] = {
+    SILENCE: "client_silence",
+    ENDPOINT: "stt",
+    "llm_ttft": "llm",
+    "first_clause": "instructions",
+    "tts_ttfb": "tts",
+    PLAYBACK: "tts",
+}
+"""What the length of a stage depends on. A stage without a row depends on no setting that is known to help."""
+
+_OF_CLIENT: Final[Mapping[str, str]] = {
+    SILENCE: "client_commit",
+    ENDPOINT: "client_commit",
+    PLAYBACK: "client_playback",
+}
+"""The same where the client is the owner."""
+
+_NOTHING: Final = StageSpan(TOTAL, 0, 0, "within", 0, 0, "server")
+
+
 def _breach(
-    stages: tuple[StageSpan, ...], total_ms: int | None, limits: BudgetLimits, silence_set_by: str
+    marks: Mapping[str, int],
+    stages: tuple[StageSpan, ...],
+    total_ms: int | None,
+    limits: BudgetLimits,
+    silence_set_by: str,
+    *,
+    audible: bool,
 ) -> Breach | None:
-    """Return the first stage over its limit; or the total, with what its longest part depends on."""
-    for span in stages:
-        if span.verdict == "over":
-            depends_on = _depends_on(span.stage, span.owner, silence_set_by)
-            return Breach(span.stage, span.duration_ms - span.limit_ms, span.owner, depends_on)
-    if total_ms is None or total_ms <= limits.total_ms:
+    """Return the stage with the largest excess that the user waited for; without one, the total, where that is over.
+
+    A cause is named only if the answer would have been heard sooner without that excess. A turn that was not heard has
+    no such answer: there the longest excess of any stage counts.
+    """
+    if over := [span for span in stages if span.verdict == "over"]:
+        over_ms, worst = max(
+            ((_excess_ms(marks, span, total_ms, audible=audible), span) for span in over), key=lambda each: each[0]
+        )
+        stage = worst.stage
+    elif total_ms is not None and total_ms > limits.total_ms:
+        worst = max(stages, key=lambda span: span.critical_ms, default=_NOTHING)
+        stage, over_ms = TOTAL, total_ms - limits.total_ms
+    else:
         return None
-    waited = [(span.critical_ms, span.stage, span.owner) for span in stages]
-    _, stage, owner = max(waited, key=lambda each: each[0], default=(0, "total", "server"))
-    return Breach("total", total_ms - limits.total_ms, owner, _depends_on(stage, owner, silence_set_by))
+    depends_on, saves_ms = _depends_on(worst, silence_set_by), 0
+    if total_ms is not None and depends_on:
+        saves_ms = saved_ms(marks, worst.stage, min(over_ms, worst.critical_ms), audible=audible)
+        depends_on = depends_on if saves_ms > 0 else ""
+    return Breach(stage, over_ms, worst.owner, depends_on, saves_ms)
 
 
-def _depends_on(stage: str, owner: str, silence_set_by: str) -> str:
-    if (stage, owner) == ("playback", "client"):
-        return "client_playback"
-    if stage != "endpoint":
-        return DEPENDS_ON[stage]
-    if owner == "settings":
-        return silence_set_by
-    return _ENDPOINT_DEPENDS_ON.get(owner, "stt")
+def saved_ms(marks: Mapping[str, int], stage: str, less_ms: int, *, audible: bool) -> int:
+    """Return how much sooner the answer would have been heard, in ms, had the stage taken `less_ms` less.
+
+    It is never heard before the turn is over. A shorter silence helps no answer that was not ready by then, or that was
+    not requested because the words were unknown.
+    """
+    held = waited_for_the_gate(marks, audible=audible)
+    if stage == SILENCE:
+        return max(0, min(less_ms, _spare_silence_ms(marks, audible=audible, held=held)))
+    if held or stage == PLAYBACK:
+        return less_ms
+    sent_ms = marks.get(FIRST_SENT, 0)
+    return max(0, min(less_ms, sent_ms - marks.get(ENDED, sent_ms - less_ms)))
+
+
+def _spare_silence_ms(marks: Mapping[str, int], *, audible: bool, held: bool) -> int:
+    """Return how much of the chosen silence passed while nothing else was awaited, in ms."""
+    due_ms = marks.get(END_DUE, 0)
+    if held:
+        return due_ms - marks.get(FIRST_SOUND if audible else FIRST_DELTA, due_ms)
+    if START_DUE in marks:
+        return 0  # the reply was begun long before the end of the silence
+    return due_ms - max(marks.get(mark, 0) for mark in (VOICED_LAST, FLUSHED, TRANSCRIBED))
+
+
+def _excess_ms(marks: Mapping[str, int], span: StageSpan, total_ms: int | None, *, audible: bool) -> int:
+    """Return how much longer than its limit the user waited for the stage. For the silence only as far as nothing else
+    was awaited meanwhile: a transcript that was missing anyway is not its fault.
+    """
+    if total_ms is None:
+        return span.duration_ms - span.limit_ms
+    excess_ms = span.critical_ms - span.limit_ms
+    if span.stage == SILENCE and span.owner != "client" and excess_ms > 0:
+        return saved_ms(marks, SILENCE, excess_ms, audible=audible)
+    return excess_ms
+
+
+def _depends_on(span: StageSpan, silence_set_by: str) -> str:
+    if span.owner == "client":
+        return _OF_CLIENT.get(span.stage, "")
+    if span.owner == "server":
+        return ""
+    return silence_set_by if span.stage == SILENCE else DEPENDS_ON.get(span.stage, "")
 
 
 def limit_of(limits: BudgetLimits, stage: str) -> int:
@@ -323,7 +449,7 @@ def stalled_ms(marks: Mapping[str, int], from_ms: int, until_ms: int) -> int:
 
 def _longest(marks: Mapping[str, int], stalls: Iterable[Stall]) -> list[Stall]:
     """Return the longest stalls that delayed the turn, in time order."""
-    delaying = [stall for stall in stalls if any(_delayed(marks, stage, stall) for stage in ("endpoint", *_WAITING))]
+    delaying = [stall for stall in stalls if any(_delayed(marks, stage, stall) for stage in (ENDPOINT, *_WAITING))]
     return sorted(sorted(delaying, key=lambda stall: stall[0] - stall[1])[:MOST])
 
 
@@ -334,8 +460,9 @@ def _pairs(marks: Mapping[str, int]) -> list[tuple[str, str]]:
 
 def _delayed(marks: Mapping[str, int], stage: str, stall: Stall) -> bool:
     """Return whether an event that the stage waited for came during the stall, or was handled right after it."""
+    worked_off_ms = stall[1] + AFTERMATH_MS + round(AFTERMATH_SHARE * (stall[1] - stall[0]))
     awaited = _WAITING.get(stage) or (_awaited_at_the_end(marks) if stage == "endpoint" else ())
-    return any(mark in marks and stall[0] < marks[mark] <= stall[1] + AFTERMATH_MS for mark in awaited)
+    return any(mark in marks and stall[0] < marks[mark] <= worked_off_ms for mark in awaited)
 
 
 def _awaited_at_the_end(marks: Mapping[str, int]) -> tuple[str, ...]:

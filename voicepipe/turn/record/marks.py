@@ -8,6 +8,12 @@ VOICED_LAST = "voiced_last"
 
 FLUSHED = "flushed"
 TRANSCRIBED = "transcribed"
+START_DUE = "start_due"
+"""The end of the silence that had to pass before a speculative reply could begin: chosen, no work of the server's."""
+
+END_DUE = "end_due"
+"""The end of the silence that was chosen for the end of the turn; with a commit, the commit: the client chose it."""
+
 ENDED = "ended"
 LLM_REQUESTED = "llm_requested"
 CONNECTED = "connected"
@@ -29,5 +35,15 @@ FIRST_AUDIBLE = "first_audible"
 FILLER_SENT = "filler_sent"
 FILLER_AUDIBLE = "filler_audible"
 """Beside the path to the answer, which the filler does not end."""
+
+TOOL_CALLED = "tool_called_"
+TOOL_RETURNED = "tool_returned_"
+"""With the number of the round behind it: the function calls of a reply were sent to the client, and the client
+requested the next reply with their results. The marks below `LLM_REQUESTED` are those of that next reply.
+"""
+
+FIRST_REQUESTED = "llm_requested_"
+FIRST_ANNOUNCED = "first_audible_"
+"""Likewise numbered: the LLM request of the reply that called, and the first audible sample of what it said."""
 
 FILLER_MARKS = (FILLER_SENT, FILLER_AUDIBLE)

@@ -23,6 +23,8 @@ class StageSpan:
 
     limit_ms: int
     verdict: Verdict
+    """`over`: the user waited for it for longer than its limit; in a turn without a total, it took longer."""
+
     critical_ms: int
     """The part that the user waited for."""
 
@@ -45,15 +47,21 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """The first stage that exceeded its limit, and what its length depends on."""
+    """The stage whose excess over its limit the user waited for longest, and what would have helped.
+
+    `total`: no stage exceeded its limit, and all together did; the owner is that of the longest wait.
+    """
 
     stage: str
     over_ms: int
     owner: str
     depends_on: str
-    """What would change it: one of `budget.DEPENDS_ON`, or what set the silence (`settings.SilenceSetBy`). Readers
-    name the setting (`telemetry.advice`).
+    """What would make the answer sooner (`attribution.DEPENDS_ON`, `settings.SilenceSetBy`); readers name the setting
+    (`telemetry.advice`). Empty: no setting is known to help.
     """
+
+    saves_ms: int = 0
+    """How much sooner the answer would have been heard with that stage at its limit, in ms, all else as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,21 @@ class TokenCount:
 
     cache_write: int = 0
     """Input tokens written into the provider's cache, where it charges for that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One function call of a turn."""
+
+    name: str
+    ran_by: str = "client"
+    """Who ran the function."""
+
+    took_ms: int | None = None
+    """From the call, sent to the client, to its result; None: none has come."""
+
+    outcome: Literal["running", "returned", "unanswered"] = "running"
+    """`unanswered`: no reply was requested with its result before the turn was over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +268,17 @@ class TurnRecord:
     """How much of connecting to the TTS was over when its reply began, in ms; None when it has no connection of its
     own.
     """
+
+    tools: tuple[ToolCall, ...] = ()
+    """The function calls that the turn's answer waited for, or would have waited for, in order."""
+
+    first_audio_ms: int | None = None
+    """From t0 to the first audible sample of any kind: the answer's, a filler's, or of what was said before a function
+    call; None: nothing was heard.
+    """
+
+    answer_audio_ms: int | None = None
+    """From t0 to the first audible sample of the answer itself; None: no answer was heard."""
 
     stt_connect_hidden_ms: int | None = None
     """How much of connecting to the STT was over when the user began to speak, in ms; None likewise."""

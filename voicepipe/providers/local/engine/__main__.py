@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from voicepipe.errors import ConfigError
-from voicepipe.providers.local.prerequisites import check_machine, check_packages, check_socket_path, llm_socket
+from voicepipe.providers.local.prerequisites import (
+    check_gguf,
+    check_machine,
+    check_packages,
+    check_socket_path,
+    llm_socket,
+)
 
 EXIT_CANNOT: Final = 2
 
@@ -26,6 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="voicepipe.providers.local.engine")
     parser.add_argument("--socket", type=Path, required=True, help="where to listen; its folder must be private")
     parser.add_argument("--linger-ms", type=int, default=3_000, help="how long to outlive the last client")
+    parser.add_argument("--gguf", type=Path, help="the LLM's file; without it SmolLM2 from its package")
     arguments = parser.parse_args()
     socket_path: Path = arguments.socket.absolute()
     try:
@@ -43,7 +50,7 @@ def main() -> int:
         return 0
     if not os.fork():
         _detach(socket_path)
-        _serve(socket_path, arguments.linger_ms)
+        _serve(socket_path, arguments.gguf, arguments.linger_ms)
     return 0
 
 
@@ -57,20 +64,23 @@ def _detach(socket_path: Path) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
 
 
-def _serve(socket_path: Path, linger_ms: int) -> NoReturn:
+def _serve(socket_path: Path, gguf: Path | None, linger_ms: int) -> NoReturn:
     # Only now: the models' libraries start threads, which a fork would lose.
     from voicepipe.providers.local.engine.daemon import Daemon
     from voicepipe.providers.local.engine.hibari import Hibari
+    from voicepipe.providers.local.engine.llama_cpp import LlamaCpp, gguf_file, smollm2
     from voicepipe.providers.local.engine.moonshine import Moonshine
-    from voicepipe.providers.local.engine.smollm import SmolLm
 
     def load_stt() -> Moonshine:
         check_packages("stt")
         return Moonshine()
 
-    def load_llm() -> SmolLm:
+    def load_llm() -> LlamaCpp:
+        if gguf is not None:
+            check_gguf(gguf)
+            return LlamaCpp(llm_socket(socket_path), gguf_file(gguf))
         check_packages("llm")
-        return SmolLm(llm_socket(socket_path))
+        return LlamaCpp(llm_socket(socket_path), smollm2())
 
     def load_tts() -> Hibari:
         check_packages("tts")

