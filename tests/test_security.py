@@ -133,7 +133,7 @@ ATTACKS: Final = (
     ),
     Attack(
         "Another project's places",
-        "503 for one's own",
+        "429 for one's own",
         f"{PROJECTS}::test_one_project_does_not_take_the_places_of_another",
     ),
     Attack(

@@ -31,8 +31,10 @@ from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.chat_ports import ChatRoute
 from voicepipe.server.context import AgentChoice, ServerContext
 from voicepipe.server.gateway.capacity import Places
+from voicepipe.server.head_room import HeadRoom
 from voicepipe.server.listening import listening
 from voicepipe.server.options import ServerSettings
+from voicepipe.server.quotas import Quotas
 from voicepipe.server.revocations import watch_revocations
 from voicepipe.server.sessions.live_sessions import LiveSessions
 from voicepipe.server.tls import tls_context
@@ -47,6 +49,8 @@ from voicepipe.telemetry.webhooks.sender import Webhooks
 from voicepipe.turn.record.values import TurnRecord
 
 Talk = Callable[[ClientSocket], Awaitable[None]]
+
+NO_QUOTAS = Quotas()
 
 
 async def echo(socket: ClientSocket) -> None:
@@ -246,6 +250,8 @@ def serve(tmp_path: Path) -> Serve:
         unpriced: str | None = None,
         key_files: tuple[Path, ...] = (),
         webhooks: Sequence[Webhook] = (),
+        quotas: Quotas = NO_QUOTAS,
+        head_room: HeadRoom | None = None,
         **options: Any,
     ) -> AsyncIterator[Server]:
         settings = ServerSettings(**{"port": 0, "data_dir": str(tmp_path), "drain_ms": 0, **options})
@@ -288,9 +294,8 @@ def serve(tmp_path: Path) -> Serve:
                 allowed_origins=settings.allowed_origins,
                 talk_page_tokens=settings.talk_page_tokens,
             ),
-            live_sessions=LiveSessions(
-                cluster, max_sessions=settings.max_sessions, max_project_sessions=settings.max_project_sessions
-            ),
+            live_sessions=LiveSessions(cluster, max_sessions=settings.max_sessions, head_room=head_room),
+            quotas=quotas,
             token_issuer=TokenIssuer(
                 key_store=key_store,
                 cluster=cluster,

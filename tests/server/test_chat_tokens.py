@@ -101,6 +101,22 @@ async def test_what_answers_cost_is_counted(fake_server: Any) -> None:
         assert refused.value.code == "limit_reached"
 
 
+async def test_what_answers_cost_is_counted_for_the_quotas_of_a_user(fake_server: Any) -> None:
+    """Another user of the same project goes on."""
+    async with (
+        fake_server(PRICES | {"quotas.user_usd_per_day": 0.0001}) as server,
+        await client_of(server, subject="ann") as ann,
+        await client_of(server, subject="bob") as bob,
+    ):
+        server.vendor.llm.usual = LlmCue(tokens=("a", "b", "c", "d"), input_tokens=20)  # 20 + 40 millionths
+        for _ in range(2):
+            await complete(ann)
+        with pytest.raises(openai.RateLimitError) as refused:
+            await complete(ann)
+        assert refused.value.code == "quota_exceeded"
+        await complete(bob)
+
+
 async def test_who_leaves_before_the_end_pays_for_what_came(fake_server: Any) -> None:
     async with fake_server(PRICES) as server, await client_of(server, limits={"spend_usd": 0.0001}) as client:
         server.vendor.llm.cue(LlmCue(tokens=("x" * 400, "y"), hold=Hold(after=1)))  # 100 tokens by our estimate

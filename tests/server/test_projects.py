@@ -7,6 +7,7 @@ from typing import Any
 
 from voicepipe.auth.tokens import verify
 from voicepipe.clock import unix_s
+from voicepipe.server.quotas import Quotas
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 
@@ -51,14 +52,14 @@ async def test_sessions_are_of_the_project_of_their_credential(serve: Any) -> No
 
 
 async def test_one_project_does_not_take_the_places_of_another(serve: Any, gate: Any) -> None:
-    async with serve(max_project_sessions=1) as server:
+    async with serve(quotas=Quotas(project_sessions=1)) as server:
         mine, theirs = server.new_key("mine"), server.new_key("theirs")
         server.talks.append(gate)
         async with server.connect(headers=mine):
             await gate.began.wait()
             status, error = await server.refused(headers=mine)
-            assert (status, error["code"]) == (503, "server_overloaded")
-            assert error["message"] == "Too many sessions in project 'mine' (limit 1)."
+            assert (status, error["code"]) == (429, "quota_exceeded")
+            assert error["message"] == "Too many sessions of project 'mine' (limit 1)."
             async with server.connect(headers=theirs):
                 gate.go.set()
         async with server.connect(headers=mine):

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from voicepipe.config import Settings, load
-from voicepipe.wiring.prices import Prices
+from voicepipe.errors import ConfigError
+from voicepipe.wiring.prices import Prices, check_quota_prices
 
 
 def settings(folder: Path, text: str) -> Settings:
@@ -26,6 +27,21 @@ def test_what_has_no_price_is_named(tmp_path: Path) -> None:
     prices = Prices(settings(tmp_path, text))
     assert prices.unpriced("default") == "providers.openai-realtime.stt_usd_per_minute"
     assert Prices(settings(tmp_path, "")).unpriced("default") is None
+
+
+def test_a_quota_on_spending_needs_all_prices(tmp_path: Path) -> None:
+    """Those of the agents, and those of models that only REST requests name."""
+    quota = "[quotas]\nuser_usd_per_day = 2\n"
+    check_quota_prices(settings(tmp_path, quota))
+    for text, missing in (
+        ("[agents.default]\nllm = 'openrouter/some/model'\n", "providers.openrouter.input_usd_per_million"),
+        ("[server]\nchat_models = ['openrouter/other/model']\n", "providers.openrouter.input_usd_per_million"),
+        ("[server]\nspeech_models = ['openai/no-such']\n", "providers.openai.tts_usd_per_million_chars"),
+        ("[server]\ntranscription_models = ['openai/no-such']\n", "providers.openai.stt_usd_per_minute"),
+    ):
+        check_quota_prices(settings(tmp_path, text))
+        with pytest.raises(ConfigError, match=rf"quotas\.user_usd_per_day: .* {missing} is not set"):
+            check_quota_prices(settings(tmp_path, quota + text))
 
 
 def test_a_session_knows_the_prices_of_all_who_may_answer(tmp_path: Path) -> None:

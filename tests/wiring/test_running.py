@@ -202,7 +202,7 @@ async def test_the_settings_of_who_may_come_in_reach_the_server(tmp_path: Path) 
         "server.tls_dev": True,
         "server.token_keys": [str(pem)],
         "server.trusted_proxies": ["127.0.0.1"],
-        "server.max_project_sessions": 1,
+        "quotas.project_sessions": 1,
     }
     async with FakeVendor() as vendor, running(settings_for(tmp_path, vendor, **chosen)) as server:
         assert server.base_url.startswith("https://")
@@ -220,4 +220,4 @@ async def test_the_settings_of_who_may_come_in_reach_the_server(tmp_path: Path) 
             async with http.ws_connect(url, headers=bearer):
                 with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
                     await http.ws_connect(url, headers=bearer)
-                assert refused.value.status == 503
+                assert refused.value.status == 429

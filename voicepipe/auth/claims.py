@@ -61,6 +61,8 @@ class Claims(
         "expires_at_s": "exp",
         "token_id": "jti",
         "config_id": "cfg",
+        "key_id": "key",
+        "reserved_until_s": "rsv",
     },
 ):
     """The claims of a token. In the token itself the registered claims have their short names (RFC 7519, 4.1). Times
@@ -88,6 +90,12 @@ class Claims(
     """Free names and values that routing rules may look at: `{"tier": "gold"}`."""
 
     locks: tuple[Lock, ...] = ()
+    key_id: Annotated[str, Meta(max_length=128)] = ""
+    """The ID of the API key that minted it, whose quotas its sessions count for; empty without one."""
+
+    reserved_until_s: int = 0
+    """Until when a slot is reserved for its first session; 0: none is."""
+
     config_id: Annotated[str, Meta(max_length=128)] = ""
     """The key of the starting session config in the cluster's store; empty when it is inlined, or there is none."""
 

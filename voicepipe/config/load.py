@@ -34,6 +34,7 @@ from voicepipe.providers.catalog import Catalog, ProviderFacts
 from voicepipe.registry import Spec
 from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
+from voicepipe.server.quotas import Quotas
 from voicepipe.telemetry.journal.settings import JournalSettings
 from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.settings import BudgetLimits, Deadlines
@@ -62,6 +63,7 @@ SINGLE = {
     "catalog": CatalogSettings,
     "router": RouterOptions,
     "provider_limits": ProviderLimits,
+    "quotas": Quotas,
 }
 """The sections that exist once."""
 

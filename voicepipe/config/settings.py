@@ -26,6 +26,7 @@ from voicepipe.providers.catalog import Catalog, ModelFacts, ProviderFacts
 from voicepipe.registry import ProviderSettings, Spec, Stage
 from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
+from voicepipe.server.quotas import Quotas
 from voicepipe.telemetry.journal.settings import JournalSettings
 from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.settings import BudgetLimits, Deadlines
@@ -265,6 +266,7 @@ class Settings:
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
     router: RouterOptions = field(default_factory=RouterOptions)
     provider_limits: ProviderLimits = field(default_factory=ProviderLimits)
+    quotas: Quotas = field(default_factory=Quotas)
     routing: Routing = field(default_factory=Routing)
     """Pools, rules and experiments."""
 

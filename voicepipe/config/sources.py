@@ -25,6 +25,7 @@ SECTIONS = (
     "catalog",
     "router",
     "provider_limits",
+    "quotas",
     "providers",
     "agents",
     "pools",

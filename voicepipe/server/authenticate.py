@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from voicepipe.auth.api_key_cache import ApiKeyCache
-from voicepipe.auth.apikeys import ApiKeys
+from voicepipe.auth.apikeys import ApiKey, ApiKeys
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.credentials import Presented, find_credential, missing_credential
 from voicepipe.auth.identify import Holder, check_scope, identify, is_token
@@ -43,6 +43,17 @@ class Principal:
     def claims(self) -> Claims | None:
         """The token's claims; None for an API key or no credential."""
         return self.holder if isinstance(self.holder, Claims) else None
+
+    @property
+    def key_id(self) -> str:
+        """The ID of its API key, or of the one that minted its token; empty without one."""
+        match self.holder:
+            case Claims(key_id=key_id):
+                return key_id
+            case ApiKey(id=key_id):
+                return key_id
+            case None:
+                return ""
 
     def check_scope(self, scope: str) -> None:
         """Check that the visitor has the permission `scope`.

@@ -17,6 +17,7 @@ from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.chat_ports import ChatModels
 from voicepipe.server.gateway.capacity import Places
 from voicepipe.server.options import ServerSettings
+from voicepipe.server.quotas import Quotas
 from voicepipe.server.reference_figures import ReferenceFigures
 from voicepipe.server.revocations import EndsRevoked
 from voicepipe.server.sessions.live_sessions import LiveSessions, RunsOnSocket
@@ -96,6 +97,8 @@ class ServerContext:
     """The parts that are not ready, as text; empty when all are."""
 
     metrics: Metrics = field(default_factory=lambda: Metrics(BudgetLimits(), agents=frozenset(), providers=frozenset()))
+
+    quotas: Quotas = field(default_factory=Quotas)
 
     counts: Callable[[], Iterable[Sample]] = tuple
     """Metrics of the other packages, for `/metrics`."""

@@ -69,6 +69,8 @@ class TooManyAttempts(AuthError):
 class TooManyRequests(VoicepipeError):
     """The client has as many requests running as it may."""
 
+    code = "rate_limit_exceeded"
+
     def __init__(self, why: str, *, wait_s: int = 1) -> None:
         super().__init__(why)
         self.why, self.wait_s = why, wait_s
@@ -105,7 +107,7 @@ def refused(error: Exception) -> web.Response:
         case Overload():
             return refusal(503, error.why, code="server_overloaded", wait_s=-(-error.retry_after_ms // 1_000))
         case TooManyRequests():
-            return refusal(429, error.why, code="rate_limit_exceeded", wait_s=error.wait_s)
+            return refusal(429, error.why, code=error.code, wait_s=error.wait_s)
         case StageError():
             return _provider_failed(error)
         case web.RequestPayloadError() | HttpProcessingError():

@@ -16,7 +16,6 @@ TalkPageTokens = Literal["auto", "always", "never"]
 BOUNDS = {
     "port": (0, 65_535),
     "max_sessions": (1, 100_000),
-    "max_project_sessions": (0, 100_000),
     "max_session_s": (1, 86_400),
     "max_chats": (1, 100_000),
     "max_project_chats": (0, 100_000),
@@ -52,8 +51,9 @@ class ServerSettings:
     max_sessions: int = 100
     """Maximum number of sessions at once; the next one is answered 503 with `Retry-After`."""
 
-    max_project_sessions: int = 0
-    """Maximum number of sessions of one project, so that one customer cannot take all; 0: the server's maximum."""
+    head_room: bool = True
+    """Refuse a session (503) when the sessions need all CPU time of the event loop, so that one more does not make
+    them wait. The first 10 sessions are always admitted."""
 
     max_session_s: int = 3_600
     """Maximum length of one session, in seconds; and of one answer over REST."""

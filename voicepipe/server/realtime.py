@@ -52,7 +52,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     handshake = context.authenticator.handshake(request)
     check_ready(context)
     grant = await grant_for(principal, handshake, request.query, context)
-    live = LiveSession(grant, SessionUsage(UsageLimits(principal.claims, context.cluster)))
+    live = LiveSession(grant, SessionUsage(UsageLimits(principal, context.quotas, context.cluster)))
     line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
     if not line.can_prepare(request):
         await context.live_sessions.check(live)

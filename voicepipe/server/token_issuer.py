@@ -19,6 +19,7 @@ from voicepipe.errors import ProtocolError, validation_place
 from voicepipe.protocol.field_locks import check_locks
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.server.lookup_threads import LookupThreads
+from voicepipe.server.sessions.slots import RESERVED_S
 from voicepipe.session.grant import SessionGrant
 
 LIFE_S: Final = 600
@@ -49,6 +50,8 @@ class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Free names and values that routing rules may use."""
 
     locks: tuple[Lock, ...] = ()
+    reserve: bool = False
+    """Hold a place for the first session, for 10 s."""
 
 
 class SecretRequest(msgspec.Struct, frozen=True):
@@ -69,6 +72,9 @@ class Minted:
     token_id: str
     """The ID that revokes it; not secret."""
 
+    reserved_until_s: int
+    """Until when a place is reserved for its first session; 0: none is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenIssuer:
@@ -88,8 +94,10 @@ class TokenIssuer:
 
     _threads: LookupThreads = field(default_factory=LookupThreads, init=False, repr=False)
 
-    async def mint(self, project: str, requested: SecretRequest) -> Minted:
+    async def mint(self, project: str, requested: SecretRequest, *, key_id: str = "") -> Minted:
         """Mint the requested secret; a session config too large for the token is first stored in the cluster's store.
+
+        `key_id`: of the API key that asks for it; empty without one.
 
         Raises:
             ProtocolError: the request cannot be met; `field` names the wrong field.
@@ -114,6 +122,8 @@ class TokenIssuer:
             limits=token.limits,
             routing=token.routing,
             locks=token.locks,
+            key_id=key_id,
+            reserved_until_s=now_s + RESERVED_S if token.reserve else 0,
             config_id="" if inline else token_id,
             session=session if inline else {},
         )
@@ -122,7 +132,7 @@ class TokenIssuer:
         if not inline:
             stored = msgspec.json.encode(session)
             await self.cluster.keep_config(token_id, stored, project=project, until_s=expires_at, now_s=now_s)
-        return Minted(value, expires_at, preview, token_id)
+        return Minted(value, expires_at, preview, token_id, claims.reserved_until_s)
 
     def _session_preview(
         self, project: str, session: dict[str, Any], token: TokenRequest, expires_at: int

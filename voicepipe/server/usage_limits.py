@@ -3,44 +3,51 @@
 from __future__ import annotations
 
 import logging
-from typing import Final, Literal
+from typing import Literal
 
-from voicepipe.auth.claims import Claims, Limits
+from voicepipe.auth.claims import Limits
 from voicepipe.auth.token_limits import Usage, limit_reached
 from voicepipe.auth.tokens import LIFE_MAX_S
 from voicepipe.clock import unix_s
 from voicepipe.cluster.port import Cluster, Tally, counter
 from voicepipe.errors import AuthError, Overload
+from voicepipe.server.authenticate import Principal
+from voicepipe.server.quota_usage import QuotaUsage
+from voicepipe.server.quotas import MICRO, Quotas
 from voicepipe.telemetry.log import log_event
 
-Countable = Literal["turns", "spend"]
+Countable = Literal["turns", "spend", "seconds"]
 """What is counted while a session runs; `spend` in whole micro-USD."""
-
-MICRO: Final = 1_000_000
-"""Money is counted in whole millionths of a USD: a sum of floats depends on its order."""
 
 
 class UsageLimits:
-    """The limits of one client secret in all processes. API keys and open mode have no claims, and no limits."""
+    """The limits of one principal in all processes: those of its client secret, and the quotas of its API key, project
+    and user. API keys and open mode have no claims, and quotas alone."""
 
-    def __init__(self, claims: Claims | None, cluster: Cluster) -> None:
-        self.claims, self._cluster = claims, cluster
+    def __init__(self, principal: Principal, quotas: Quotas, cluster: Cluster) -> None:
+        self.claims, self._cluster = claims, cluster = principal.claims, cluster
         self._limits = claims.limits if claims is not None else Limits()
+        subject = claims.subject if claims is not None else ""
+        self.quotas = QuotaUsage(
+            quotas.of(project=principal.project, key_id=principal.key_id, subject=subject), cluster
+        )
 
     def limits(self, what: Countable) -> bool:
         """Return whether there is a limit, so that this must be counted."""
-        return (self._limits.turns if what == "turns" else self._limits.spend_usd) is not None
+        return self._token_limits(what) or (what != "turns" and self.quotas.limits(what))
 
     async def check(self) -> None:
         """Check that another session may start.
 
         Raises:
             AuthError: 401: no session is left. 403: no turn, or no money, is left.
+            QuotaExceeded: a quota of the day is used up.
         """
         most = self._limits.max_sessions
         if most is not None and (await self._count("sessions", 0)).total >= most:
             raise self._used_up()
-        self._check(await self.reached())
+        self._check(await self._token_reached())
+        await self.quotas.check()
 
     async def take_session(self) -> None:
         """Count a session against those that the secret may start; of several that want the last one, one gets it.
@@ -60,15 +67,20 @@ class UsageLimits:
 
         Raises:
             AuthError: 403: no turn, or no money, is left.
+            QuotaExceeded: a quota of the day is used up.
         """
+        await self.quotas.check()
         self._check(limit_reached(self._limits, Usage(spend_usd=await self._spent_usd())))
         most = self._limits.turns
         if most is not None and not (await self._count("turns", 1, most)).counted:
             self._check(limit_reached(self._limits, Usage(turns=most)))
 
     async def reached(self) -> str | None:
-        """Return which limit of turns or money is reached, as text; None while none is."""
-        turns = (await self._count("turns", 0)).total if self.limits("turns") else 0
+        """Return which limit or quota is reached, as text; None while none is."""
+        return await self._token_reached() or await self.quotas.reached()
+
+    async def _token_reached(self) -> str | None:
+        turns = (await self._count("turns", 0)).total if self._token_limits("turns") else 0
         return limit_reached(self._limits, Usage(turns=turns, spend_usd=await self._spent_usd()))
 
     async def add(self, what: Countable, amount: int) -> None:
@@ -77,8 +89,10 @@ class UsageLimits:
         Raises:
             Overload: the shared store is busy: nothing was counted.
         """
-        if self.limits(what):
+        if self._token_limits(what):
             await self._count(what, amount)
+        if what != "turns":
+            await self.quotas.add(what, amount)
 
     async def settle(self, what: Countable, amount: int) -> None:
         """Count the amount of something that has ended; an amount that can't be counted is logged and lost."""
@@ -89,7 +103,16 @@ class UsageLimits:
             log_event("usage_lost", level=logging.ERROR, project=project, what=what, amount=amount, why=busy.why)
 
     async def _spent_usd(self) -> float:
-        return (await self._count("spend", 0)).total / MICRO if self.limits("spend") else 0.0
+        return (await self._count("spend", 0)).total / MICRO if self._token_limits("spend") else 0.0
+
+    def _token_limits(self, what: Countable) -> bool:
+        match what:
+            case "turns":
+                return self._limits.turns is not None
+            case "spend":
+                return self._limits.spend_usd is not None
+            case "seconds":
+                return False
 
     async def _count(self, what: str, amount: int, limit: int | None = None) -> Tally:
         assert self.claims is not None

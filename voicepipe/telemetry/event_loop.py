@@ -12,6 +12,7 @@ import logging
 import sys
 import threading
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ CPU_EDGES_MS: Final = (1, 5, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500
 
 WINDOW_MS: Final = 10_000
 """`figures` cover at least this time, and less than twice as much."""
+
+LOAD_MS: Final = 4_000
+"""`cpu_share` covers this time."""
 
 LONG_CPU_MS: Final = 20
 """From this CPU time on, the time that a hypervisor took is looked up and subtracted."""
@@ -143,6 +147,9 @@ class EventLoopMonitor:
         self._stall_cpu_counts, self._stall_cpu_sum_ms = [0] * (len(CPU_EDGES_MS) + 1), 0.0
         self._cpu_us = clock.thread_cpu_us()
         self._stolen_ms, self._stolen_read_us = clock.stolen_ms(), clock.monotonic_us()
+        self._samples: deque[tuple[int, int]] = deque(maxlen=LOAD_MS // options.sample_ms + 1)
+        """(when in us, the thread's CPU time in us) of the latest samples."""
+
         self._n_stalls = 0
         self._last_stall: Stall | None = None
         self._listeners: dict[object, OnStall] = {}
@@ -182,6 +189,13 @@ class EventLoopMonitor:
             gc_longest_ms=pauses.longest_us / 1_000,
         )
 
+    def cpu_share(self) -> float | None:
+        """Return the share of one core that the loop's thread used over the last `LOAD_MS`; None: not known yet."""
+        if len(self._samples) < 2:
+            return None
+        (first_us, first_cpu_us), (last_us, last_cpu_us) = self._samples[0], self._samples[-1]
+        return (last_cpu_us - first_cpu_us) / (last_us - first_us)
+
     # --- on the loop ----------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -208,6 +222,7 @@ class EventLoopMonitor:
         late_us = max(0, now_us - due_us)
         self._count(late_us / 1_000, now_us // 1_000)
         cpu_ms = self._count_cpu(late_us, now_us)
+        self._samples.append((now_us, self._cpu_us))
         stall_ms = (now_us - due_us) // 1_000
         if stall_ms >= min(self._options.report_ms, self._options.stall_ms):
             self._note(due_us, now_us // 1_000, stall_ms, cpu_ms)

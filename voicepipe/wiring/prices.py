@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from voicepipe.config.settings import LOCAL, Settings
+from voicepipe.errors import ConfigError
 from voicepipe.providers.built_in import published_usd
 from voicepipe.registry import Spec
 from voicepipe.turn.pricing import Price, PriceList
@@ -65,6 +66,34 @@ class Prices:
         voices = {str(spec): tts_usd_per_million_of(self._settings, spec) for spec in its.specs("tts")}
         transcribers = {str(spec): stt_usd_per_minute_of(self._settings, spec) for spec in its.specs("stt")}
         return PriceList(models=_known(models), voices=_known(voices), transcribers=_known(transcribers))
+
+
+def check_quota_prices(settings: Settings) -> None:
+    """Check that everything that costs money has a price, if a quota limits spending.
+
+    Raises:
+        ConfigError: a price is not set; the text names its setting.
+    """
+    quotas = settings.quotas
+    limiting = [name for name in quotas.__slots__ if name.endswith("_usd_per_day") and getattr(quotas, name)]
+    missing = next(_unpriced(settings), None) if limiting else None
+    if missing is not None:
+        raise ConfigError(f"quotas.{limiting[0]}: a quota on spending needs all prices, and {missing} is not set")
+
+
+def _unpriced(settings: Settings) -> Iterator[str]:
+    """Yield the price settings that are missing: of the agents, and of the models that REST requests may name."""
+    yield from filter(None, map(Prices(settings).unpriced, settings.agents))
+    server = settings.server
+    for spec in map(Spec.parse, server.chat_models):
+        if price_of(settings, spec) is None:
+            yield f"providers.{spec.provider}.input_usd_per_million"
+    for spec in map(Spec.parse, server.speech_models):
+        if tts_usd_per_million_of(settings, spec) is None:
+            yield f"providers.{spec.provider}.tts_usd_per_million_chars"
+    for spec in map(Spec.parse, server.transcription_models):
+        if stt_usd_per_minute_of(settings, spec) is None:
+            yield f"providers.{spec.provider}.stt_usd_per_minute"
 
 
 def _known(prices: Mapping[str, P | None]) -> dict[str, P]:

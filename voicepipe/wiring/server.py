@@ -26,6 +26,7 @@ from voicepipe.router.tts.audio_cache import AudioCache, open_audio_cache
 from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.context import ServerContext
 from voicepipe.server.gateway.capacity import Places
+from voicepipe.server.head_room import HeadRoom
 from voicepipe.server.listening import listening
 from voicepipe.server.reference_figures import ReferenceFigures
 from voicepipe.server.revocations import watch_revocations
@@ -44,6 +45,7 @@ from voicepipe.wiring.audio import Audio
 from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.engine import LocalModels
 from voicepipe.wiring.metrics import Counts, log_turn, metrics_of
+from voicepipe.wiring.prices import check_quota_prices
 from voicepipe.wiring.sessions import Sessions
 from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.startup_checks import check_models
@@ -87,6 +89,7 @@ async def running(settings: Settings, *, say: Callable[[str], None] = _silent) -
         VoicepipeError: a setting, this machine or this installation does not work. When the local models
             fail to load, the error comes while the block runs, and the block is cancelled.
     """
+    check_quota_prices(settings)
     _make_private(settings.data_path)
     try:
         async with _open(settings, say) as server:
@@ -130,6 +133,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
             audio=audio,
             models=models,
             health=health,
+            loop=loop,
         )
         context = replace(
             context,
@@ -149,7 +153,6 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
                 journals=journals,
             ),
             tracing=spans,
-            loop=loop,
         )
         async with listening(context) as base_url:
             tasks = (
@@ -157,6 +160,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
                 group.create_task(_warm(models, sessions), name="warm-up"),
                 group.create_task(watch_revocations(cluster, context.registries), name="revocations"),
                 group.create_task(context.live_sessions.slots.keep(), name="slots"),
+                group.create_task(context.live_sessions.measure(), name="head-room"),
                 group.create_task(check_models(settings), name="startup-checks"),
                 group.create_task(maintain(turns, retention_of(settings.records)), name="records"),
                 group.create_task(stages.router.run_probes(), name="probes"),
@@ -205,8 +209,10 @@ def _context(
     audio: Audio,
     models: LocalModels,
     health: StorageHealth,
+    loop: EventLoopMonitor,
 ) -> ServerContext:
     options = settings.server
+    head_room = HeadRoom(loop.cpu_share) if options.head_room else None
     authenticator = Authenticator(
         key_store=files.key_store,
         api_keys=ApiKeys(settings.data_path, health=health),
@@ -222,8 +228,11 @@ def _context(
         options=options,
         authenticator=authenticator,
         live_sessions=LiveSessions(
-            cluster, max_sessions=options.max_sessions, max_project_sessions=options.max_project_sessions
+            cluster,
+            max_sessions=options.max_sessions,
+            head_room=head_room,
         ),
+        quotas=settings.quotas,
         token_issuer=token_issuer(settings, cluster, files.key_store),
         key_store=files.key_store,
         cluster=cluster,
@@ -240,6 +249,7 @@ def _context(
         healths=sessions.healths,
         missing=models.missing,
         storage=health,
+        loop=loop,
         reference_figures=_reference_figures(settings),
     )
 

@@ -45,6 +45,8 @@ def _of_server(context: ServerContext) -> Iterator[Sample]:
     yield Sample("sessions", len(context.live_sessions))
     yield Sample("sessions_limit", context.live_sessions.max_sessions)
     yield Sample("sessions_opened_total", context.live_sessions.n_accepted)
+    for reason, count in context.live_sessions.n_refused.items():
+        yield Sample("sessions_refused_total", count, (reason,))
     for kind, places in (("chat", context.chat_places), ("audio", context.audio_places)):
         yield Sample("http_requests_running", len(places), (kind,))
         yield Sample("http_requests_limit", places.most, (kind,))

@@ -18,6 +18,7 @@ from voicepipe.protocol.ga import session_object
 from voicepipe.server.authenticate import OPEN_PROJECT, Principal
 from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT, ServerContext
+from voicepipe.server.quota_usage import QuotaUsage
 from voicepipe.server.token_issuer import (
     ExpiresAfter,
     Minted,
@@ -49,8 +50,7 @@ async def client_secrets(request: web.Request) -> web.Response:
     principal = await admit_minter(request)
     requested = read_secret_request(await read_body(request))
     minted = await mint_secret(principal, requested, request.app[CONTEXT])
-    ours = {"voicepipe": {"token_id": minted.token_id}} if requested.voicepipe is not None else {}
-    return _json(_plain(minted) | ours)
+    return _json(_plain(minted) | (_ours(minted) if requested.voicepipe is not None else {}))
 
 
 async def revoke(request: web.Request) -> web.Response:
@@ -115,8 +115,21 @@ async def mint_secret(principal: Principal, requested: SecretRequest, context: S
 
     Raises:
         ProtocolError: the request cannot be met; `field` names the wrong field.
+        Overload: the server has no place for another session.
+        QuotaExceeded: no place is left for it to reserve.
     """
-    return await context.token_issuer.mint(principal.project, requested)
+    context.live_sessions.check_capacity()
+    minted = await context.token_issuer.mint(principal.project, requested, key_id=principal.key_id)
+    if minted.reserved_until_s and requested.voicepipe is not None:
+        its = context.quotas.of(project=principal.project, key_id=principal.key_id, subject=requested.voicepipe.subject)
+        quotas = QuotaUsage(its, context.cluster)
+        await context.live_sessions.reserve(principal.project, minted.token_id, quotas)
+    return minted
+
+
+def _ours(minted: Minted) -> dict[str, Any]:
+    reserved = {"reserved_until": minted.reserved_until_s} if minted.reserved_until_s else {}
+    return {"voicepipe": {"token_id": minted.token_id, **reserved}}
 
 
 def _plain(minted: Minted) -> dict[str, Any]:

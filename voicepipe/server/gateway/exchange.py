@@ -101,7 +101,7 @@ class Exchange:
         self._kind, self._id, self._model = KINDS[stage], id_, model
         self._place, self._principal, self._context = place, place.principal, context
         claims = self._principal.claims
-        self._usage_limits = UsageLimits(claims, context.cluster)
+        self._usage_limits = UsageLimits(self._principal, context.quotas, context.cluster)
         length_s = context.options.max_session_s
         self._call = RestCall(stage, min(length_s, (claims and claims.limits.session_seconds) or length_s))
         self._began_ms = monotonic_ms()

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
-from voicepipe.clock import unix_ms
+from voicepipe.clock import monotonic_ms, unix_ms
 from voicepipe.cluster.port import Cluster
 from voicepipe.cluster.revocation import Revocation
 from voicepipe.errors import Overload
 from voicepipe.protocol.extensions import Resume
+from voicepipe.server.head_room import HeadRoom, NoHeadRoom
+from voicepipe.server.quota_usage import QuotaExceeded, QuotaUsage
 from voicepipe.server.revocations import REVOKED, Revocable
 from voicepipe.server.sessions.session_usage import SessionUsage
-from voicepipe.server.sessions.slots import FULL_WAIT_MS, Slots
+from voicepipe.server.sessions.slots import FULL_WAIT_MS, RESERVED_S, Full, Slots, reservation
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.socket import ClientSocket
 from voicepipe.turn.record.values import TurnRecord
 
 CLOSE_WAIT_MS: Final = 2_000
 """Time for a client to answer the close frame before its connection is dropped."""
+
+RefusalReason = Literal["full", "head_room", "quota"]
+REFUSAL_REASONS: Final[tuple[RefusalReason, ...]] = ("full", "head_room", "quota")
+"""The reasons for which a session is refused although its credential is good."""
 
 TURNS_KNOWN: Final = 64
 """Turns whose records may still be renewed."""
@@ -112,12 +118,19 @@ class LiveSessions:
     """The sessions of this process, one entry each, from the check of the capacity to the end. Belongs to one event
     loop."""
 
-    def __init__(self, cluster: Cluster, *, max_sessions: int, max_project_sessions: int) -> None:
-        """`max_project_sessions`: 0 means that a project may have all."""
+    def __init__(self, cluster: Cluster, *, max_sessions: int, head_room: HeadRoom | None = None) -> None:
+        """`head_room` None: only the number of sessions is limited."""
         self.max_sessions = max_sessions
-        self.slots = Slots(cluster, max_sessions=max_sessions, max_project_sessions=max_project_sessions)
+        self.slots = Slots(cluster, max_sessions=max_sessions)
+        self._head_room = head_room
+        self._reserved_ms: deque[int] = deque()
+        """When places were reserved that no session has taken yet; the oldest first."""
+
         self.n_accepted = 0
         """Number of sessions accepted so far."""
+
+        self.n_refused: dict[RefusalReason, int] = dict.fromkeys(REFUSAL_REASONS, 0)
+        """Number of sessions and reservations refused so far."""
         # Full: the next session is refused, never queued: a user who waits in silence hangs up.
         self._sessions: dict[str, LiveSession] = {}
         self._all_left = asyncio.Event()
@@ -131,10 +144,11 @@ class LiveSessions:
         """Check that the session could start now; nothing is taken.
 
         Raises:
-            Overload: all places are taken, or the server is stopping.
+            Overload: all places are taken, the server has no head-room, or it is stopping.
             AuthError: 401 or 403: nothing is left of its client secret.
+            QuotaExceeded: nothing is left of a quota.
         """
-        self._check_capacity()
+        self.check_capacity()
         await live.usage.limits.check()
 
     @asynccontextmanager
@@ -142,16 +156,18 @@ class LiveSessions:
         """Take a place in this process and a shared one while the block runs.
 
         Raises:
-            AuthError, Overload: as in `check`; the machine or the project has no more, or the shared store cannot be
-                reached.
+            AuthError, Overload, QuotaExceeded: as in `check`; the machine, the API key, the project or the user has no
+                more; or the shared store cannot be reached.
         """
-        self._check_capacity()
+        with self._counting_refusals():
+            self._check_open()
         session_id = live.grant.session_id
         self._sessions[session_id] = live
         self._all_left.clear()
         try:
-            await live.usage.limits.check()
-            async with self.slots.slot(session_id, live.grant.project):
+            async with AsyncExitStack() as stack:
+                with self._counting_refusals():
+                    await self._take_place(live, stack)
                 self.n_accepted += 1
                 yield
         finally:
@@ -160,6 +176,30 @@ class LiveSessions:
             live.session = live.socket = None
             if not self._sessions:
                 self._all_left.set()
+
+    async def _take_place(self, live: LiveSession, stack: AsyncExitStack) -> None:
+        limits = live.usage.limits
+        await limits.check()
+        reserved = await self.slots.use_reservation(limits.claims)
+        if reserved is None:
+            self._check_head_room(len(self._sessions) - 1)
+        elif self._reserved_ms:
+            self._reserved_ms.popleft()
+        await stack.enter_async_context(self.slots.slot(reserved or live.grant.session_id, limits.quotas))
+
+    @contextmanager
+    def _counting_refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except NoHeadRoom:
+            self.n_refused["head_room"] += 1
+            raise
+        except QuotaExceeded:
+            self.n_refused["quota"] += 1
+            raise
+        except Full:
+            self.n_refused["full"] += 1
+            raise
 
     def find(self, session_id: str) -> LiveSession | None:
         """Return the session of that ID, if it is listed."""
@@ -205,13 +245,46 @@ class LiveSessions:
             return False
         return True
 
-    def _check_capacity(self) -> None:
+    async def reserve(self, project: str, token_id: str, quotas: QuotaUsage) -> None:
+        """Reserve the place of a client secret's first session for `slots.RESERVED_S`.
+
+        Raises:
+            Overload, QuotaExceeded: as in `place`.
+        """
+        with self._counting_refusals():
+            self._check_open()
+            await quotas.check()
+            self._check_head_room(len(self._sessions))
+            self._reserved_ms.append(monotonic_ms())
+            await self.slots.reserve(reservation(project, token_id), quotas)
+
+    def check_capacity(self) -> None:
+        """Check that one more session could start in this process now.
+
+        Raises:
+            Overload: all places are taken, the server has no head-room, or it is stopping.
+        """
+        with self._counting_refusals():
+            self._check_open()
+            self._check_head_room(len(self._sessions))
+
+    async def measure(self) -> None:
+        """Measure what sessions use until cancelled."""
+        if self._head_room is not None:
+            await self._head_room.keep(self.__len__)
+
+    def _check_head_room(self, n_sessions: int) -> None:
+        oldest_ms = monotonic_ms() - 1_000 * RESERVED_S
+        while self._reserved_ms and self._reserved_ms[0] <= oldest_ms:
+            self._reserved_ms.popleft()
+        if self._head_room is not None:
+            self._head_room.check(n_sessions + len(self._reserved_ms))
+
+    def _check_open(self) -> None:
         if self.closing:
             raise Overload("The server is stopping.", retry_after_ms=FULL_WAIT_MS)
         if len(self._sessions) >= self.max_sessions:
-            raise Overload(
-                f"Too many sessions on this server (limit {self.max_sessions}).", retry_after_ms=FULL_WAIT_MS
-            )
+            raise Full(f"Too many sessions on this server (limit {self.max_sessions}).", retry_after_ms=FULL_WAIT_MS)
 
 
 def iso(unix_ms: int) -> str:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Final
 
+from voicepipe.clock import monotonic_ms
 from voicepipe.errors import Overload
 from voicepipe.server.revocations import RETRY_S, Revocable
 from voicepipe.server.usage_limits import Countable, UsageLimits, micro_usd
 from voicepipe.session.shutdown import POLICY_VIOLATION, Ending
 from voicepipe.telemetry.log import log_event
 from voicepipe.turn.record.values import TurnRecord
+
+TIME_S: Final = 15
+"""Interval in which the time of a session is counted where a quota limits it: the most by which one session exceeds
+it."""
 
 RECENT_TURNS: Final = 64
 """Turns whose cost may still change: a record is renewed when late words or audio arrive."""
@@ -29,6 +35,9 @@ class SessionUsage:
         self.limits = limits
         self._known: OrderedDict[str, tuple[int, int]] = OrderedDict()  # full: the oldest can no longer be renewed
         self._uncounted: dict[Countable, int] = {}
+        self._timed_ms: int | None = None
+        """Until when the session's time is counted; None before it runs."""
+
         self._news = asyncio.Event()
 
     def note(self, record: TurnRecord) -> None:
@@ -51,8 +60,11 @@ class SessionUsage:
 
     async def run(self, session: Revocable) -> None:
         """End the session when a limit is reached, until cancelled."""
-        while await self._news.wait():
+        self._timed_ms = monotonic_ms()
+        while True:
+            await self._wait()
             self._news.clear()
+            self._owe_time()
             try:
                 await self._count()
                 reached = await self.limits.reached()
@@ -65,9 +77,23 @@ class SessionUsage:
                 session.end_after_turn(Ending("limit_reached", reached, POLICY_VIOLATION))
 
     async def settle(self) -> None:
-        """Count the costs that arrive at the end of the session."""
+        """Count the session's last seconds, and the costs that arrive at its end."""
+        self._owe_time()
         for what in tuple(self._uncounted):
             await self.limits.settle(what, self._uncounted.pop(what, 0))
+
+    async def _wait(self) -> None:
+        """Wait for what must be counted: news, or time where a quota limits it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TIME_S if self.limits.limits("seconds") else None):
+                await self._news.wait()
+
+    def _owe_time(self) -> None:
+        """Owe the whole seconds since the session began, as far as they are not counted."""
+        if self._timed_ms is not None:
+            seconds = (monotonic_ms() - self._timed_ms) // 1_000
+            self._timed_ms += 1_000 * seconds
+            self._owe("seconds", seconds)
 
     async def _count(self) -> None:
         """Skip amounts in flight when cancelled: they were most likely counted, and are not counted again."""

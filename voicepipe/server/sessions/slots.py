@@ -1,4 +1,4 @@
-"""Places that all processes of a machine share: the limits of sessions per machine and per project."""
+"""Places that all processes of a machine share: the limits of sessions per machine, API key, project and user."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from voicepipe.auth.claims import Claims
 from voicepipe.clock import unix_s
-from voicepipe.cluster.port import Cluster
+from voicepipe.cluster.port import Cluster, counter
 from voicepipe.errors import Overload
+from voicepipe.server.quota_usage import QuotaUsage
 from voicepipe.telemetry.log import log_event
 
 LEASE_S: Final = 30
@@ -20,44 +22,66 @@ LEASE_S: Final = 30
 RENEW_S: Final = 10
 """Interval of a process's heartbeat: two failures in a row are tolerated."""
 
+RESERVED_S: Final = 10
+"""Lifetime of a reserved place: a page connects within a second of getting its client secret."""
+
 FULL_WAIT_MS: Final = 5_000
 """`Retry-After` when all places are taken: sessions last minutes."""
 
 MACHINE: Final = "machine"
 
+RESERVATIONS: Final = "reservations"
+"""The owner of reserved places. Nobody renews them: they end by themselves."""
+
+
+class Full(Overload):
+    """All places of this server are taken."""
+
 
 class Slots:
     """The shared places, as one process takes them. `keep` must run while the process holds any place."""
 
-    def __init__(self, cluster: Cluster, *, max_sessions: int, max_project_sessions: int) -> None:
-        """`max_project_sessions`: 0 means that a project may have all."""
-        self._cluster = cluster
-        self._max_sessions, self._max_project_sessions = max_sessions, max_project_sessions
+    def __init__(self, cluster: Cluster, *, max_sessions: int) -> None:
+        self._cluster, self._max_sessions = cluster, max_sessions
         self._owner = f"process-{secrets.token_hex(8)}"
         # bounded: sessions that ended while the store was busy, which lasts seconds
         self._unreleased: set[str] = set()
 
     @asynccontextmanager
-    async def slot(self, session_id: str, project: str) -> AsyncIterator[None]:
-        """Take a place while the block runs.
+    async def slot(self, holder: str, quotas: QuotaUsage) -> AsyncIterator[None]:
+        """Take a place while the block runs. A holder that has reserved one gets that one.
 
         Raises:
-            Overload: the machine or the project has no more, or the shared store cannot be reached.
+            Full: the machine has no more.
+            Overload: the shared store cannot be reached.
+            QuotaExceeded: the API key, the project or the user has no more.
         """
-        pools = {MACHINE: self._max_sessions}
-        if self._max_project_sessions:
-            pools[f"project/{project}"] = self._max_project_sessions
-        now_s = unix_s()
-        full = await self._cluster.take_slots(
-            session_id, pools, owner=self._owner, until_s=now_s + LEASE_S, now_s=now_s
-        )
-        if full is not None:
-            where = "on this server" if full == MACHINE else f"in project {project!r}"
-            raise Overload(f"Too many sessions {where} (limit {pools[full]}).", retry_after_ms=FULL_WAIT_MS)
+        await self._take(holder, quotas, self._owner, LEASE_S)
         try:
             yield
         finally:
-            await self._release(session_id)
+            await self._release(holder)
+
+    async def reserve(self, holder: str, quotas: QuotaUsage) -> None:
+        """Take a place that is free again after `RESERVED_S`, unless its session has begun.
+
+        Raises:
+            Full, Overload, QuotaExceeded: as in `slot`.
+        """
+        await self._take(holder, quotas, RESERVATIONS, RESERVED_S)
+
+    async def use_reservation(self, claims: Claims | None) -> str | None:
+        """Return the holder of a client secret's reserved place, to the first session that asks; None: there is none.
+
+        Raises:
+            Overload: the shared store cannot be reached.
+        """
+        now_s = unix_s()
+        if claims is None or claims.reserved_until_s <= now_s:
+            return None
+        name, until_s = counter(claims, "reserved"), claims.reserved_until_s
+        used = await self._cluster.count(name, 1, limit=1, until_s=until_s, now_s=now_s)
+        return reservation(claims.project, claims.token_id) if used.counted else None
 
     async def keep(self) -> None:
         """Renew this process's places until cancelled."""
@@ -66,16 +90,29 @@ class Slots:
             now_s = unix_s()
             try:
                 await self._cluster.renew_slots(self._owner, until_s=now_s + LEASE_S, now_s=now_s)
-                for session_id in tuple(self._unreleased):
-                    await self._release(session_id)
+                for holder in tuple(self._unreleased):
+                    await self._release(holder)
             except Overload as busy:
                 log_event("slot_renewal_failed", level=logging.WARNING, why=busy.why)
 
-    async def _release(self, session_id: str) -> None:
-        self._unreleased.add(session_id)
+    async def _take(self, holder: str, quotas: QuotaUsage, owner: str, lease_s: int) -> None:
+        pools, now_s = {MACHINE: self._max_sessions, **quotas.pools}, unix_s()
+        full = await self._cluster.take_slots(holder, pools, owner=owner, until_s=now_s + lease_s, now_s=now_s)
+        if full == MACHINE:
+            raise Full(f"Too many sessions on this server (limit {self._max_sessions}).", retry_after_ms=FULL_WAIT_MS)
+        if full is not None:
+            raise quotas.full(full)
+
+    async def _release(self, holder: str) -> None:
+        self._unreleased.add(holder)
         try:
-            await self._cluster.give_back_slots(session_id)
+            await self._cluster.give_back_slots(holder)
         except Overload as busy:
-            log_event("slot_release_failed", level=logging.WARNING, session=session_id, why=busy.why)
+            log_event("slot_release_failed", level=logging.WARNING, session=holder, why=busy.why)
         else:
-            self._unreleased.discard(session_id)
+            self._unreleased.discard(holder)
+
+
+def reservation(project: str, token_id: str) -> str:
+    """Return the holder of the place that is reserved for a client secret."""
+    return f"reserved/{project}/{token_id}"

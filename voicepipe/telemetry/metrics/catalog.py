@@ -67,6 +67,12 @@ NOW: Final = (
     Family("sessions_limit", "gauge", (), "Limit of open sessions"),
     Family("sessions_opened_total", "counter", (), "Sessions that were opened"),
     Family(
+        "sessions_refused_total",
+        "counter",
+        ("reason",),
+        "Sessions and client secrets refused for `full`, `head_room` or `quota`",
+    ),
+    Family(
         "sessions_stuck_total", "counter", (), "Sessions with a turn that only the watchdog ended: a bug in voicepipe"
     ),
     Family("endpointing_failures_total", "counter", ("strategy",), "Sessions in which an end-of-turn strategy failed"),

@@ -1,0 +1,308 @@
+"""Who gets in: reserved places, quotas, and head-room."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicepipe.auth.claims import Claims
+from voicepipe.auth.tokens import AUDIENCE, ISSUER
+from voicepipe.clock import unix_s
+from voicepipe.cluster.memory import MemoryCluster
+from voicepipe.errors import ConfigError, Overload
+from voicepipe.server import head_room as head_room_module
+from voicepipe.server.head_room import HeadRoom, NoHeadRoom
+from voicepipe.server.quota_usage import QuotaExceeded, QuotaUsage
+from voicepipe.server.quotas import Quotas
+from voicepipe.server.sessions import session_usage
+from voicepipe.server.sessions import slots as slots_module
+from voicepipe.server.sessions.slots import MACHINE, RESERVED_S, Slots, reservation
+from voicepipe.testing.waiting import eventually
+
+RESERVE = {"voicepipe": {"reserve": True}}
+
+
+def bearer(minted: dict[str, Any]) -> dict[str, str]:
+    return {"Authorization": f"Bearer {minted['value']}"}
+
+
+# --- reserved places --------------------------------------------------------------------------
+
+
+async def test_a_reserved_place_is_held_for_its_client_secret(serve: Any, gate: Any) -> None:
+    """Nobody else gets it, and its session needs no second one."""
+    async with serve(max_sessions=1) as server:
+        server.talks.append(gate)
+        status, minted = await server.mint(RESERVE, headers=server.new_key("shop"))
+        assert status == 200
+        assert 0 < minted["voicepipe"]["reserved_until"] - unix_s() <= RESERVED_S
+        status, error = await server.refused(headers=server.new_key("other"))
+        assert (status, error["code"]) == (503, "server_overloaded")
+        async with server.connect(headers=bearer(minted)):
+            await gate.began.wait()
+            assert await server.context.cluster.slots_taken(MACHINE, now_s=unix_s()) == 1
+            gate.go.set()
+        assert server.context.live_sessions.n_refused == {"full": 1, "head_room": 0, "quota": 0}
+
+
+async def test_a_client_secret_is_not_minted_without_a_place_to_reserve(serve: Any, gate: Any) -> None:
+    async with serve(max_sessions=1) as server:
+        server.talks.append(gate)
+        key = server.new_key("shop")
+        await server.mint(RESERVE, headers=key)
+        status, answer = await server.mint(RESERVE, headers=key)
+        assert (status, answer["error"]["code"]) == (503, "server_overloaded")
+
+
+async def test_only_one_session_gets_the_reserved_place(serve: Any, gate: Any) -> None:
+    """The next session of the same client secret takes a place of its own."""
+    async with serve(max_sessions=2) as server:
+        server.talks.append(gate)
+        _, minted = await server.mint(RESERVE, headers=server.new_key("shop"))
+        async with server.connect(headers=bearer(minted)), server.connect(headers=bearer(minted)):
+            assert await server.context.cluster.slots_taken(MACHINE, now_s=unix_s()) == 2
+            status, _ = await server.refused(headers=bearer(minted))
+            assert status == 503
+            gate.go.set()
+
+
+async def test_reserved_and_taken_places_are_always_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever order reservations, sessions and time come in: never more places than there are, and none is left."""
+
+    @given(
+        st.lists(
+            st.tuples(st.sampled_from(["reserve", "connect", "connect_reserved", "leave", "wait"]), st.integers(0, 5)),
+            max_size=40,
+        )
+    )
+    def follows(steps: list[tuple[str, int]]) -> None:
+        asyncio.run(_run_steps(steps, monkeypatch))
+
+    await asyncio.to_thread(follows)
+
+
+async def _run_steps(steps: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_000_000]
+    monkeypatch.setattr(slots_module, "unix_s", lambda: now[0])
+    cluster = MemoryCluster()
+    slots, no_quotas = Slots(cluster, max_sessions=3), QuotaUsage((), cluster)
+    reserved_until: dict[str, int] = {}
+    running: list[Any] = []
+    for n, (step, which) in enumerate(steps):
+        try:
+            if step == "reserve":
+                await slots.reserve(reservation("p", f"t{n}"), no_quotas)
+                reserved_until[f"t{n}"] = now[0] + RESERVED_S
+            elif step == "connect":
+                running.append(await _entered(slots, f"s{n}", no_quotas))
+            elif step == "connect_reserved" and reserved_until:
+                token = sorted(reserved_until)[which % len(reserved_until)]
+                holder = await slots.use_reservation(_claims(token, reserved_until[token]))
+                running.append(await _entered(slots, holder or f"s{n}", no_quotas))
+            elif step == "leave" and running:
+                await running.pop(which % len(running)).__aexit__(None, None, None)
+            elif step == "wait":
+                # The heartbeat comes more often than a lease ends.
+                for _ in range(which):
+                    now[0] += 5
+                    await cluster.renew_slots(slots._owner, until_s=now[0] + 30, now_s=now[0])
+        except Overload:
+            assert await cluster.slots_taken(MACHINE, now_s=now[0]) == 3, "refused although a place was free"
+        assert len(running) <= await cluster.slots_taken(MACHINE, now_s=now[0]) <= 3
+    for session in running:
+        await session.__aexit__(None, None, None)
+    now[0] += RESERVED_S
+    assert await cluster.slots_taken(MACHINE, now_s=now[0]) == 0
+
+
+async def _entered(slots: Slots, holder: str, quotas: QuotaUsage) -> Any:
+    slot = slots.slot(holder, quotas)
+    await slot.__aenter__()
+    return slot
+
+
+def _claims(token_id: str, reserved_until_s: int) -> Claims:
+    return Claims(
+        issuer=ISSUER,
+        audience=AUDIENCE,
+        subject="",
+        issued_at_s=0,
+        not_before_s=0,
+        expires_at_s=reserved_until_s + 600,
+        token_id=token_id,
+        project="p",
+        reserved_until_s=reserved_until_s,
+    )
+
+
+# --- quotas -----------------------------------------------------------------------------------
+
+
+async def test_a_user_has_so_many_sessions_at_once(serve: Any, gate: Any) -> None:
+    """Another user of the same project, and sessions without a user, are not concerned."""
+    async with serve(quotas=Quotas(user_sessions=1)) as server:
+        server.talks.append(gate)
+        key = server.new_key("shop")
+        _, ann = await server.mint({"voicepipe": {"subject": "ann"}}, headers=key)
+        _, ann_again = await server.mint({"voicepipe": {"subject": "ann"}}, headers=key)
+        _, bob = await server.mint({"voicepipe": {"subject": "bob"}}, headers=key)
+        async with server.connect(headers=bearer(ann)):
+            status, error = await server.refused(headers=bearer(ann_again))
+            assert (status, error["code"]) == (429, "quota_exceeded")
+            assert error["message"] == "Too many sessions of this user (limit 1)."
+            async with server.connect(headers=bearer(bob)), server.connect(headers=key):
+                gate.go.set()
+        async with server.connect(headers=bearer(ann_again)):
+            pass
+        assert server.context.live_sessions.n_refused["quota"] == 1
+
+
+async def test_the_sessions_of_a_key_include_those_of_its_client_secrets(serve: Any, gate: Any) -> None:
+    async with serve(quotas=Quotas(key_sessions=1)) as server:
+        server.talks.append(gate)
+        key = server.new_key("shop")
+        _, minted = await server.mint(headers=key)
+        async with server.connect(headers=bearer(minted)):
+            status, error = await server.refused(headers=key)
+            assert (status, error["message"]) == (429, "Too many sessions of this API key (limit 1).")
+            async with server.connect(headers=server.new_key("shop")):
+                gate.go.set()
+
+
+async def test_a_used_up_day_refuses_until_midnight(serve: Any) -> None:
+    """A second's use of the last minute is counted by the session itself; here it is used up before."""
+    async with serve(quotas=Quotas(project_minutes_per_day=1, project_usd_per_day=0.5)) as server:
+        quotas = QuotaUsage(server.context.quotas.of(project="shop", key_id="", subject=""), server.context.cluster)
+        await quotas.add("seconds", 59)
+        key = server.new_key("shop")
+        async with server.connect(headers=key):
+            pass
+        await quotas.add("seconds", 1)
+        status, error = await server.refused(headers=key)
+        assert (status, error["code"]) == (429, "quota_exceeded")
+        assert error["message"] == "Daily quota of project 'shop' used up: 1 minutes."
+        async with server.connect(headers=server.new_key("other")):
+            pass
+
+
+async def test_a_refused_day_says_when_the_next_one_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("voicepipe.server.quota_usage.unix_s", lambda: 86_400 * 3 + 86_000)
+    quotas = QuotaUsage(Quotas(user_usd_per_day=0.5).of(project="p", key_id="", subject="ann"), MemoryCluster())
+    await quotas.add("spend", 499_999)
+    await quotas.check()
+    await quotas.add("spend", 1)
+    with pytest.raises(QuotaExceeded, match=r"Daily quota of this user used up: 0\.5 USD\.") as refused:
+        await quotas.check()
+    assert refused.value.wait_s == 400
+    monkeypatch.setattr("voicepipe.server.quota_usage.unix_s", lambda: 86_400 * 4)
+    await quotas.check()
+
+
+async def test_a_session_ends_when_the_minutes_of_the_day_are_used_up(
+    serve: Any, gate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is counted while it runs, and the rest of it at its end."""
+    now_ms = [0]
+    monkeypatch.setattr(session_usage, "monotonic_ms", lambda: now_ms[0])
+    monkeypatch.setattr(session_usage, "TIME_S", 0.005)
+    async with serve(quotas=Quotas(project_minutes_per_day=1)) as server:
+        server.talks.append(gate)
+        async with server.connect(headers=server.new_key("shop")):
+            await gate.began.wait()
+            now_ms[0] += 60_900
+            (session,) = server.sessions
+            await session.notified.wait()
+            assert session.ending.code == "limit_reached"
+            assert session.ending.why == "daily quota of project 'shop' used up: 1 minutes"
+            gate.go.set()
+
+
+async def test_the_cost_of_a_session_counts_for_its_quotas(serve: Any, gate: Any) -> None:
+    """Here a cost outside turns; records and REST requests are counted by the same object."""
+    async with serve(quotas=Quotas(key_usd_per_day=1, user_usd_per_day=1)) as server:
+        server.talks.append(gate)
+        _, minted = await server.mint({"voicepipe": {"subject": "ann"}}, headers=server.new_key("shop"))
+        async with server.connect(headers=bearer(minted)):
+            await gate.began.wait()
+            (live,) = server.context.live_sessions.of(None)
+            live.usage.charge(1.0)
+            await server.sessions[0].notified.wait()
+            gate.go.set()
+        status, error = await server.refused(headers=bearer(minted))
+        assert (status, error["code"]) == (429, "quota_exceeded")
+
+
+def test_a_quota_below_zero_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"quotas\.user_sessions: expected a number from 0"):
+        Quotas(user_sessions=-1)
+
+
+# --- head-room --------------------------------------------------------------------------------
+
+
+def measured(*shares: tuple[int, float]) -> HeadRoom:
+    """Return a head-room with these measurements: sessions, and the share of a core that all of them use."""
+    now = [0.0]
+    head_room = HeadRoom(lambda: now[0])
+    for n_sessions, cpu_share in shares:
+        now[0] = cpu_share
+        head_room.measure(n_sessions)
+    return head_room
+
+
+@pytest.mark.parametrize(
+    ("measurements", "capacity"),
+    [
+        ([], 79),  # nothing is known: 0.85 / 0.0107
+        ([(9, 0.9)], 79),  # too few to measure
+        ([(20, 0.4)], 42),
+        ([(60, 0.12)], 158),  # silent sessions may all speak
+        ([(20, 0.4), (20, 0.9), (25, 1.0)], 42),  # a flood is no cost of a session
+        ([(10, 1.0)] * 15, 19),  # but one that lasts is, up to four times what is expected
+        ([(20, 0.4)] + [(20, 0.8)] * 15, 21),  # a minute ago is forgotten
+    ],
+)
+def test_as_many_sessions_get_in_as_there_is_cpu_time_for(measurements: list[tuple[int, float]], capacity: int) -> None:
+    head_room = measured(*measurements)
+    assert head_room.capacity == capacity
+    head_room.check(capacity - 1)
+    with pytest.raises(NoHeadRoom, match=rf"it has for {capacity}") as refused:
+        head_room.check(capacity)
+    assert refused.value.retry_after_ms > 0
+
+
+async def test_the_cost_of_sessions_is_measured_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head_room_module, "MEASURE_S", 0)
+    head_room = HeadRoom(lambda: 0.4)
+    keeping = asyncio.create_task(head_room.keep(lambda: 20))
+
+    async def has_measured() -> bool | None:
+        return head_room.capacity == 42 or None
+
+    await eventually(has_measured)
+    keeping.cancel()
+
+
+async def test_without_head_room_neither_session_nor_client_secret_is_given(serve: Any, gate: Any) -> None:
+    """A place that was reserved before counts, and stays."""
+    head_room = measured(*[(10, 10.0)] * 15)
+    capacity = head_room.capacity
+    async with serve(head_room=head_room) as server, AsyncExitStack() as stack:
+        server.talks.append(gate)
+        key = server.new_key("shop")
+        _, minted = await server.mint(RESERVE, headers=key)
+        for _ in range(capacity - 1):
+            await stack.enter_async_context(server.connect(headers=key))
+        for _ in range(2):
+            status, error = await server.refused(headers=key)
+            assert (status, error["code"]) == (503, "server_overloaded")
+        status, _ = await server.mint(headers=key)
+        assert status == 503
+        await stack.enter_async_context(server.connect(headers=bearer(minted)))
+        assert server.context.live_sessions.n_refused == {"full": 0, "head_room": 3, "quota": 0}
+        gate.go.set()
