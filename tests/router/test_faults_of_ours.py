@@ -294,9 +294,10 @@ async def test_another_transcriber_gets_all_of_it(fault: Exception, caplog: pyte
 
 
 async def test_no_transcriber_is_left() -> None:
-    with pytest.raises(StageBroken, match="Too many requests at a time") as full:
+    """As of an LLM: a full one says when to come again, and a bug is told without its text."""
+    with pytest.raises(StageRefused, match="Too many requests at a time") as full:
         await transcribed(routed_transcriber(Deaf("a/stt", FULL)))
-    assert full.value.retryable
+    assert (full.value.retry_after_ms, full.value.retryable) == (2_500, True)
     with pytest.raises(StageBroken, match=r"internal error \(RuntimeError\)") as bug:
         await transcribed(routed_transcriber(Deaf("a/stt", BUG)))
     assert not bug.value.retryable

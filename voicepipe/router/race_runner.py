@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from voicepipe import clock
 from voicepipe.errors import Overload, StageBroken, StageError, StageRefused, StageTimeout
+from voicepipe.registry import Stage
 from voicepipe.router.health import blame
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.race import Attempt, Close, GiveUp, Order, Plan, Race, Speak, Start
@@ -18,6 +19,22 @@ RacingStage = Literal["llm", "tts"]
 
 
 E = TypeVar("E")
+
+
+async def failure_of(stage: Stage, spec: str, work: Awaitable[None]) -> StageError | None:
+    """Wait for the work of a provider; return why it failed, as an error of its stage, or None."""
+    try:
+        await work
+    except StageError as failure:
+        return failure
+    except Overload as full:
+        why, after_ms = full.why, full.retry_after_ms
+        return StageRefused(stage, provider=spec, why=why, retryable=True, retry_after_ms=after_ms)
+    except Exception as bug:
+        log_crash(f"{stage} by {spec}", bug)
+        why = f"internal error ({type(bug).__name__})"
+        return StageBroken(stage, provider=spec, why=why, retryable=False)
+    return None
 
 
 class RacingCall(Generic[E]):
@@ -32,21 +49,6 @@ class RacingCall(Generic[E]):
         self.task: asyncio.Task[None] | None = None
         self.waiting: deque[E] = deque()
         """Output held while the call may not speak yet: bounded by its listener, for which its task waits."""
-
-    async def failure_of(self, work: Awaitable[None]) -> StageError | None:
-        """Wait for the work of this call; return why it failed, as an error of its stage, or None."""
-        try:
-            await work
-        except StageError as failure:
-            return failure
-        except Overload as full:
-            why, after_ms = full.why, full.retry_after_ms
-            return StageRefused(self.stage, provider=self.spec, why=why, retryable=True, retry_after_ms=after_ms)
-        except Exception as bug:
-            log_crash(f"{self.stage} by {self.spec}", bug)
-            why = f"internal error ({type(bug).__name__})"
-            return StageBroken(self.stage, provider=self.spec, why=why, retryable=False)
-        return None
 
 
 C = TypeVar("C", bound=RacingCall[Any])
@@ -224,6 +226,11 @@ class StreamQueue(Generic[E]):
         self._events.clear()
         self._ahead.clear()
         self.end(self._failure)
+
+    async def room(self) -> None:
+        """Wait until there is room: the consumer takes events, or the stream is over."""
+        while self.lacks_room() and not self._over:
+            await self.taken()
 
     async def taken(self) -> None:
         """Wait until the consumer takes an event."""

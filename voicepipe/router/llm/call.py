@@ -13,7 +13,7 @@ from voicepipe.router.llm.continuation import TextJoiner
 from voicepipe.router.llm.first_token import empty_answer, has_token
 from voicepipe.router.llm.usage import summed
 from voicepipe.router.race import Attempt
-from voicepipe.router.race_runner import RacingCall
+from voicepipe.router.race_runner import RacingCall, failure_of
 
 MOST_WAITING: Final = 256
 """Events of one answer that are not yet taken. Full: the provider is not read until an event is taken."""
@@ -58,7 +58,9 @@ class LlmCall(RacingCall[AnswerEvent]):
     async def run(self, model: Model, request: ModelRequest, listener: LlmCallListener) -> None:
         """Ask the model, and pass its events to the listener until the answer ends or breaks. Cancel the task to
         close it."""
-        if (failure := await self.failure_of(self._pass_answer(model, request, listener))) is not None:
+        if (
+            failure := await failure_of(self.stage, self.spec, self._pass_answer(model, request, listener))
+        ) is not None:
             listener.on_failure(self, failure)
 
     async def _pass_answer(self, model: Model, request: ModelRequest, listener: LlmCallListener) -> None:

@@ -14,10 +14,10 @@ from voicepipe.errors import StageTimeout
 from voicepipe.ports.model import Finished, Model, ModelRequest
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import blame
-from voicepipe.router.llm.call import LlmCall
 from voicepipe.router.llm.first_token import empty_answer, has_token
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.race import Attempt
+from voicepipe.router.race_runner import failure_of
 from voicepipe.tasks import BackgroundTasks, background_tasks
 
 
@@ -56,7 +56,7 @@ class _Probe:
         attempt, spec = self.attempt, self.attempt.candidate.spec
         try:
             async with asyncio.timeout(timeout_ms / 1_000):
-                failure = await LlmCall(attempt).failure_of(self._wait_for_token(model, request))
+                failure = await failure_of("llm", spec, self._wait_for_token(model, request))
         except TimeoutError:
             attempt.timed_out = True
             why = f"no speakable text for {timeout_ms:.0f} ms"

@@ -11,7 +11,7 @@ from typing import Literal
 
 from voicepipe import clock
 from voicepipe.audio.resample import Resampler
-from voicepipe.errors import Overload, StageBroken, StageError, StageExpired, StageTimeout
+from voicepipe.errors import StageBroken, StageError, StageExpired, StageTimeout
 from voicepipe.ports.provider_events import ProviderChanged
 from voicepipe.ports.transcriber import (
     Final,
@@ -25,11 +25,10 @@ from voicepipe.ports.transcriber import (
 )
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import blame
-from voicepipe.router.race_runner import StreamQueue
+from voicepipe.router.race_runner import StreamQueue, failure_of
 from voicepipe.router.speech_order import SpeechOrder
 from voicepipe.router.stt.replay_buffer import BufferedUtterance, ReplayBuffer
 from voicepipe.tasks import background_tasks
-from voicepipe.telemetry.log import log_crash
 
 UNREAD_TEXTS = 64
 """The most texts that are not yet read. Full: the transcriber is not read until a text is."""
@@ -164,28 +163,17 @@ class FailoverStream:
             chosen = self._transcribers[candidate.spec]
             if candidate.spec not in self._aged:
                 self._report_fallback(candidate, why)
-            try:
-                await self._listen(chosen)
-            except StageExpired as aged:
-                failure = aged
-                if candidate.spec not in self._aged:
-                    self._aged.add(candidate.spec)
-                    continue  # with the same: it gets again what waits for its text
-            except StageError as broke:
-                failure = broke
-            except Overload as full:
-                failure = StageBroken("stt", provider=candidate.spec, why=full.why, retryable=True)
-            except Exception as bug:
-                log_crash(f"stt by {candidate.spec}", bug)
-                bad = f"internal error ({type(bug).__name__})"
-                failure = StageBroken("stt", provider=candidate.spec, why=bad, retryable=False)
-            else:
+            failure = await failure_of("stt", candidate.spec, self._listen(chosen))
+            if failure is None:
                 break  # it ended by itself, between two utterances: the session opens another
+            if isinstance(failure, StageExpired) and candidate.spec not in self._aged:
+                self._aged.add(candidate.spec)
+                continue  # with the same: it gets again what waits for its text
             self._failed.add(candidate.spec)
             why = f"{candidate.spec}: {failure.why}"
             breaker = self._speech_order.stats.breaker(candidate)
             blame(breaker, candidate.spec, failure, clock.monotonic_ms())
-        self._events.end(failure if candidate is None else None)
+        self._events.end(failure)
 
     def _report_fallback(self, candidate: Candidate, why: str) -> None:
         """Report that a transcriber begins that is not the first choice, or not the same as before."""
@@ -236,8 +224,7 @@ class FailoverStream:
             if not self._buffer.waits and self._timeout is not None:
                 self._timeout.reschedule(None)
         self._events.put(text)
-        while self._events.lacks_room():
-            await self._events.taken()
+        await self._events.room()
 
     def _start_timeout(self) -> None:
         """Start the timeout for a text, where another transcriber might have it sooner."""

@@ -10,7 +10,7 @@ from voicepipe.errors import StageError
 from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Synthesizer, Voice
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.race import Attempt
-from voicepipe.router.race_runner import RacingCall
+from voicepipe.router.race_runner import RacingCall, failure_of
 
 MOST_WAITING: Final = 32
 """Pieces of audio that are not yet taken. Full: the synthesizer is not read until a piece is taken."""
@@ -83,7 +83,7 @@ class SynthesizerCall(RacingCall[Spoken]):
 
     async def run(self, listener: SynthesizerCallListener) -> None:
         """Speak, and pass the audio to the listener. Cancel the task to close it."""
-        if (failure := await self.failure_of(self._pass_speech(listener))) is not None:
+        if (failure := await failure_of(self.stage, self.spec, self._pass_speech(listener))) is not None:
             listener.on_failure(self, failure)
 
     async def _pass_speech(self, listener: SynthesizerCallListener) -> None:
