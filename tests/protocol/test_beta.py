@@ -78,7 +78,7 @@ def test_beta_turn() -> None:
         frames += wire.render(what)
     frames += wire.text_delta("r", "hello") + wire.audio("r", np.ones(480, dtype=np.int16))
     frames += wire.render(OutputStarted("r", FunctionCall("a_call0", "c", "f", ""), "a"))
-    frames += wire.call_delta("r", 0, "{}") + wire.render(ResponseEnded("r", "completed"))
+    frames += wire.call_delta("r", "a_call0", "{}") + wire.render(ResponseEnded("r", "completed"))
     events = decoded(frames)
     assert [event["type"] for event in events[3:]] == [
         "conversation.item.created",

@@ -278,7 +278,7 @@ def test_a_deleted_output_item_is_done_in_its_response_only(sent: SentEventsOf, 
     open_reply(sent, item=output)
     sent.render(ItemDeleted(output.id))
     sent.take(sent.wire.text_delta("resp_1", "More of it."))
-    sent.take(sent.wire.call_delta("resp_1", 0, "{}"))
+    sent.take(sent.wire.call_delta("resp_1", CALL.id, "{}"))
     sent.render(ResponseEnded("resp_1", "completed"))
     after = sent.types()[sent.types().index("conversation.item.deleted") + 1 :]
     assert "conversation.item.done" not in after
@@ -479,7 +479,7 @@ def test_nothing_of_a_response_after_its_end(sent: SentEventsOf) -> None:
     wire: EventRenderer = sent.wire
     assert wire.text_delta("resp_1", "late") == []
     assert wire.audio("resp_1", tone(480)) == []
-    assert wire.call_delta("resp_1", 0, "{}") == []
+    assert wire.call_delta("resp_1", CALL.id, "{}") == []
     assert wire.render(OutputStarted("resp_1", AGENT, None)) == []
     assert wire.render(ResponseEnded("resp_1", "completed")) == []
     assert wire.dropped == 5
@@ -497,8 +497,8 @@ def test_output_before_its_item_is_dropped(sent: SentEventsOf) -> None:
 def test_function_call(sent: SentEventsOf) -> None:
     """In progress with empty arguments first; `name` in the done event; completed only in the done item."""
     open_reply(sent, item=CALL)
-    sent.take(sent.wire.call_delta("resp_1", 0, '{"place":'))
-    sent.take(sent.wire.call_delta("resp_1", 0, '"Bern"}'))
+    sent.take(sent.wire.call_delta("resp_1", CALL.id, '{"place":'))
+    sent.take(sent.wire.call_delta("resp_1", CALL.id, '"Bern"}'))
     sent.render(ResponseEnded("resp_1", "completed"))
     by_type = {event["type"]: event for event in sent.events}
     added = by_type["response.output_item.added"]["item"]
@@ -524,7 +524,7 @@ def test_several_calls_have_rising_output_indexes(sent: SentEventsOf) -> None:
         call = FunctionCall(f"item_a_call{index}", f"call_{index}", "f", "", "in_progress")
         sent.render(OutputStarted("resp_1", call, previous))
     for index in (1, 11, 0):
-        sent.take(sent.wire.call_delta("resp_1", index, json.dumps({"n": index})))
+        sent.take(sent.wire.call_delta("resp_1", f"item_a_call{index}", json.dumps({"n": index})))
     sent.render(ResponseEnded("resp_1", "completed"))
     output = sent.events[-1]["response"]["output"]
     assert [item["id"] for item in output] == ["item_a", "item_a_call0", "item_a_call1", "item_a_call11"]
@@ -534,7 +534,7 @@ def test_several_calls_have_rising_output_indexes(sent: SentEventsOf) -> None:
 def test_call_without_arguments_gets_an_empty_object(sent: SentEventsOf) -> None:
     """`arguments` must parse, and a function without parameters may come with none."""
     open_reply(sent, item=CALL)
-    assert sent.wire.call_delta("resp_1", 0, "") == []
+    assert sent.wire.call_delta("resp_1", CALL.id, "") == []
     sent.render(ResponseEnded("resp_1", "completed"))
     assert sent.events[-1]["response"]["output"][0]["arguments"] == "{}"
 
@@ -545,15 +545,15 @@ def test_call_without_arguments_gets_an_empty_object(sent: SentEventsOf) -> None
 def test_a_call_that_is_not_whole_is_not_run(sent: SentEventsOf, arguments: str, status: Any) -> None:
     """Clients run a call on `arguments.done` or on a completed item: neither is sent for a cut or broken one."""
     open_reply(sent, item=CALL)
-    sent.take(sent.wire.call_delta("resp_1", 0, arguments))
+    sent.take(sent.wire.call_delta("resp_1", CALL.id, arguments))
     sent.render(ResponseEnded("resp_1", status, "" if status == "completed" else "turn_detected"))
     assert "response.function_call_arguments.done" not in sent.types()
     assert sent.events[-1]["response"]["output"][0]["status"] == "incomplete"
 
 
-def test_call_of_another_index_is_dropped(sent: SentEventsOf) -> None:
+def test_call_of_another_id_is_dropped(sent: SentEventsOf) -> None:
     open_reply(sent, item=CALL)
-    assert sent.wire.call_delta("resp_1", 1, "{}") == []
+    assert sent.wire.call_delta("resp_1", "item_a_call1", "{}") == []
     assert sent.wire.dropped == 1
 
 

@@ -47,7 +47,7 @@ def session() -> Events:
         frames += wire.render(what)
     frames += wire.text_delta("r", "one ") + wire.audio("r", np.ones(480, dtype=np.int16)) + wire.text_delta("r", "two")
     frames += wire.render(OutputStarted("r", FunctionCall("a_call0", "c", "f", ""), "a"))
-    frames += wire.call_delta("r", 0, '{"a":') + wire.call_delta("r", 0, "1}")
+    frames += wire.call_delta("r", "a_call0", '{"a":') + wire.call_delta("r", "a_call0", "1}")
     frames += wire.render(ResponseEnded("r", "completed"))
     return [json.loads(frame) for frame in frames]
 

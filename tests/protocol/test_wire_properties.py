@@ -119,7 +119,7 @@ class Talk(RuleBasedStateMachine):
 
     @rule(number=st.integers(1, 12), index=st.integers(0, 12), arguments=st.sampled_from(['{"a":1}', "{", ""]))
     def arguments_come(self, number: int, index: int, arguments: str) -> None:
-        self.take(self.wire.call_delta(f"resp_{number}", index, arguments))
+        self.take(self.wire.call_delta(f"resp_{number}", call_item_id(f"item_{number}", index), arguments))
 
     @rule(number=st.integers(1, 12), ending=st.sampled_from(ENDINGS))
     def reply_ends(self, number: int, ending: tuple[str, str]) -> None:

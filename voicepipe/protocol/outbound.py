@@ -166,10 +166,10 @@ class EventRenderer:
             return []
         return [self._audio_delta(message, coded) for coded in message.codec.push(samples)]
 
-    def call_delta(self, response_id: str, index: int, arguments: str) -> Frames:
-        """Return more of the arguments of the response's call `index`, as `call_item_id` counts."""
+    def call_delta(self, response_id: str, item_id: str, arguments: str) -> Frames:
+        """Return more of the arguments of the response's call of that id."""
         response = self._open.get(response_id)
-        call = response and response.call(index)
+        call = response and response.call(item_id)
         if not call:
             self.dropped += 1
             return []

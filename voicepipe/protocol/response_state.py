@@ -10,7 +10,6 @@ from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.output_codec import OutputCodec
 from voicepipe.protocol.session_types import AudioFormat
 from voicepipe.turn import notifications as notices
-from voicepipe.turn.commands import call_item_id
 from voicepipe.turn.conversation import FunctionCall, Item, ItemStatus, Message, OutputAudio, OutputText
 
 TURN_KEY = "voicepipe_turn"
@@ -115,11 +114,10 @@ class OpenResponse:
     message: OpenMessage | None = None
     """The message that text and audio belong to: the last message begun."""
 
-    def call(self, index: int) -> OpenCall | None:
-        """Return the call of that index, by the id that the core gave it."""
-        ending = call_item_id("", index)
+    def call(self, item_id: str) -> OpenCall | None:
+        """Return the call of that id."""
         calls = (output for output in self.outputs if isinstance(output, OpenCall))
-        return next((call for call in calls if call.item_id.endswith(ending)), None)
+        return next((call for call in calls if call.item_id == item_id), None)
 
     def begin(self, item: Message | FunctionCall, previous_item_id: str | None) -> OpenMessage | OpenCall:
         """Add an output item, empty as yet."""

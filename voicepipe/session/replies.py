@@ -67,8 +67,8 @@ class GatedOutput:
     def text(self, delta: str) -> None:
         self._send(lambda: self._post(self._wire.text_delta(self._response_id, delta)))
 
-    def call(self, index: int, arguments: str) -> None:
-        self._send(lambda: self._post(self._wire.call_delta(self._response_id, index, arguments)))
+    def call(self, item_id: str, arguments: str) -> None:
+        self._send(lambda: self._post(self._wire.call_delta(self._response_id, item_id, arguments)))
 
     def sound(self, samples: Samples) -> None:
         self._held_ms += 0 if self._opened.is_set() else len(samples) * 1_000 // RATE_HZ

@@ -35,7 +35,7 @@ from voicepipe.protocol.json_fields import MAX_ECHOED_CHARS
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
 from voicepipe.turn.clauses import ClauseSplitter
-from voicepipe.turn.commands import StartReply
+from voicepipe.turn.commands import StartReply, call_item_id
 from voicepipe.turn.record.values import ModelAttempt
 
 MAX_CHARS = MAX_ECHOED_CHARS
@@ -50,7 +50,7 @@ class ReplyOutput(Protocol):
     """The output of a reply: held until the gate opens, then to the client."""
 
     def text(self, delta: str) -> None: ...
-    def call(self, index: int, arguments: str) -> None: ...
+    def call(self, item_id: str, arguments: str) -> None: ...
     def sound(self, samples: Samples) -> None: ...
     async def room(self) -> None:
         """Wait until more audio may be queued."""
@@ -73,7 +73,7 @@ class Reply:
         post: Callable[[e.Event], None],
     ) -> None:
         """`queued_ms` returns how much audio of this reply is still to be played, in ms."""
-        self._turn, self._revision = command.turn, command.revision
+        self._turn, self._revision, self._item_id = command.turn, command.revision, command.item_id
         self._audible = command.reply.audible
         self._request = request
         self._voice = replace(voice, session=request.session)
@@ -198,7 +198,7 @@ class Reply:
         if not (arguments or delta.call_id or delta.name):
             return
         self._post(e.CallGrew(self._turn, self._revision, delta.index, delta.call_id, delta.name, arguments))
-        self._output.call(delta.index, arguments)
+        self._output.call(call_item_id(self._item_id, delta.index), arguments)
 
     def _with_blank(self, owner: int | None, text: str, *, alone: bool = False) -> str:
         """Return the text after the white space that was held back; nothing while there is only white space, unless
