@@ -261,6 +261,7 @@ def test_a_reply_without_end() -> None:
         scenario.sound(20)
         scenario.sent(20)
     assert scenario.outcomes() == [("failed", "reply: not complete within 2000 ms")]
+    assert [record.failed_stage for record in scenario.driver.records.values()] == ["reply"]
 
 
 def test_failed_speculative_reply_is_dropped() -> None:
@@ -469,4 +470,6 @@ def test_a_requested_reply_to_lost_words_fails() -> None:
     scenario.creates()
     assert scenario.started() == []
     assert scenario.ended() == [("failed", "stt_failed")]
+    assert [ended.failed_stage for ended in scenario.said(a.ResponseEnded)] == ["stt"]
     assert scenario.outcomes() == [("failed", "stt: fake/stt: broke")]
+    assert [record.failed_stage for record in scenario.driver.records.values()] == ["stt"]

@@ -8,26 +8,39 @@ import pytest
 
 from voicepipe.testing.records import turn_record
 from voicepipe.turn import notifications as a
-from voicepipe.turn.record.values import ModelAttempt
+from voicepipe.turn.record.values import FailedStage, ModelAttempt, Outcome
 from voicepipe.turn.redaction import redacted_notification, redacted_record
 
 SECRET = "org-4711 is over its limit of 3"
 
 
-@pytest.mark.parametrize(
-    ("reason", "redacted"), [(f"llm: {SECRET}", "llm: it failed"), ("turn_detected", "turn_detected"), ("", "")]
+FAILURES: tuple[tuple[Outcome, FailedStage | None, str, str], ...] = (
+    ("failed", "llm", f"llm: {SECRET}", "llm: it failed"),
+    ("failed", "stt", SECRET, "stt: it failed"),
+    ("failed", "client", "client: no progress for 9 ms", "client: no progress for 9 ms"),
+    ("failed", None, f"llm: {SECRET}", "it failed"),  # stored by an older version
+    ("interrupted", None, "turn_detected", "turn_detected"),
+    ("completed", None, "", ""),
 )
-def test_a_record_keeps_the_stage_and_loses_the_text(reason: str, redacted: str) -> None:
+"""(outcome, failed stage, reason, redacted reason)."""
+
+
+@pytest.mark.parametrize(("outcome", "stage", "reason", "redacted"), FAILURES)
+def test_a_record_keeps_the_stage_and_loses_the_text(
+    outcome: Outcome, stage: FailedStage | None, reason: str, redacted: str
+) -> None:
     attempt = ModelAttempt(provider="openai/a", role="primary", outcome="failed", began_ms=0, first_ms=None, why=SECRET)
-    record = replace(turn_record(), reason=reason, route=SECRET, attempts=(attempt,))
+    record = replace(
+        turn_record(), outcome=outcome, failed_stage=stage, reason=reason, route=SECRET, attempts=(attempt,)
+    )
     veiled = redacted_record(record)
     assert SECRET not in repr(veiled)
     assert (veiled.reason, [each.provider for each in veiled.attempts]) == (redacted, ["openai/a"])
 
 
 @pytest.mark.parametrize("stage", ["stt", "llm", "tts"])
-def test_a_failed_response_names_its_stage(stage: str) -> None:
-    failed = a.ResponseEnded("resp_1", "failed", f"{stage}_failed", SECRET)
+def test_a_failed_response_names_its_stage(stage: FailedStage) -> None:
+    failed = a.ResponseEnded("resp_1", "failed", "an_error_code", SECRET, failed_stage=stage)
     assert redacted_notification(failed) == replace(failed, message=f"{stage}: it failed")
 
 

@@ -69,6 +69,8 @@ def record_plain(record: TurnRecord, agent: str) -> dict[str, Any]:
                           `took_ms` or null, `outcome`: `running`, `returned`, `unanswered`
     `first_audio_ms`      from t0 to the first audible sample of any kind, or null
     `answer_audio_ms`     from t0 to the first audible sample of the answer, or null
+    `failed_stage`        the stage in which it failed: `stt`, `llm`, `tts`, `client` (it took no more) or
+                          `reply` (not complete in time); null: it did not fail
     `stt_connect_hidden_ms` how much of connecting to the STT was over when the user began to speak, or null
     `speculation`         object, replies started before the turn was over: `starts`, `used`,
                           `refused` (not made: it would not have paid, or a limit was reached),

@@ -10,7 +10,7 @@ from voicepipe.turn.commands import OpenGate, StartReply, StopReply, call_item_i
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item, OutputAudio
 from voicepipe.turn.record import attribution
-from voicepipe.turn.record.values import Outcome, TokenCount
+from voicepipe.turn.record.values import FailedStage, Outcome, TokenCount
 from voicepipe.turn.responses import Playback
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.speculation import input_tokens_of
@@ -89,14 +89,14 @@ class AgentSide:
             if item_id in (*turn.reply.started_items, turn.filler.item_id):
                 turn.deleted_items.add(item_id)
 
-    def overdue(self, timer: Timer) -> tuple[Turn, str, str] | None:
+    def overdue(self, timer: Timer) -> tuple[Turn, FailedStage, str] | None:
         """Handle a reply's timeout: return the turn, the stage that it waits for, and the reason to report."""
         turn = next((t for t in self._running() if t.number == timer.number), None)
         if turn is None:
             return None
         limits = self._context.core.deadlines
         if timer.due is Due.FIRST_OUTPUT:
-            stage = "tts" if attribution.FIRST_CLAUSE in turn.marks else "llm"
+            stage: FailedStage = "tts" if attribution.FIRST_CLAUSE in turn.marks else "llm"
             return turn, stage, f"no output within {limits.first_output_ms} ms"
         if timer.due is Due.REPLY:
             return turn, "reply", f"not complete within {limits.reply_ms} ms"
@@ -221,7 +221,7 @@ class AgentSide:
 
     # --- end ----------------------------------------------------------------------------------
 
-    def fail(self, turn: Turn, stage: str, why: str, now_ms: int) -> None:
+    def fail(self, turn: Turn, stage: FailedStage, why: str, now_ms: int) -> None:
         """End a turn that cannot be answered, and notify the client; the conversation goes on.
 
         What was sent already is played to its end, so the reply is cut there and not where it plays now.
@@ -230,6 +230,7 @@ class AgentSide:
             responses.start_response(self._context, turn)
         self._cut(turn, turn.audio.sent_ms)
         self._stop(turn)
+        turn.failed_stage = stage
         responses.end_response(self._context, turn, "failed", f"{stage}_failed", why)
         if apology.is_owed(self._context, turn, stage):
             self._context.turns.failed.append(turn)
@@ -456,7 +457,7 @@ class AgentSide:
         self.state = self._context.transitions.move(self.state, to)
 
 
-def _awaited(turn: Turn) -> str:
+def _awaited(turn: Turn) -> FailedStage:
     """Return the stage whose next output a running reply waits for."""
     if turn.audio.sent_ms < turn.audio.arrived_ms:
         return "client"

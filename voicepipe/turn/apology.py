@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from voicepipe.turn.context import TurnContext
+from voicepipe.turn.record.values import FailedStage
 from voicepipe.turn.turn import Turn
 
 APOLOGY: Final = "apology"
@@ -40,7 +41,7 @@ def phrases_of(context: TurnContext) -> tuple[str, ...]:
     return tuple(words for words in (context.core.budget_actions.filler, words_for(context)) if words)
 
 
-def is_owed(context: TurnContext, turn: Turn, stage: str) -> bool:
+def is_owed(context: TurnContext, turn: Turn, stage: FailedStage) -> bool:
     """Return whether this turn's failure in that stage is followed by a spoken apology.
 
     There is none if the client is what failed, nor for an apology that failed. If the TTS failed, there is one only if

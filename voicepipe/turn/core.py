@@ -19,6 +19,7 @@ from voicepipe.turn.interruptions import Interruptions
 from voicepipe.turn.item_requests import ItemRequests
 from voicepipe.turn.live_updates import LiveUpdates
 from voicepipe.turn.record import attribution
+from voicepipe.turn.record.values import FailedStage
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.states import Agent, User
@@ -325,7 +326,7 @@ class Core:
         turn.account.providers[event.stage] = event.provider
         self._reply_failed(turn, event.stage, f"{event.provider}: {event.why}", now_ms)
 
-    def _reply_failed(self, turn: Turn, stage: str, why: str, now_ms: int) -> None:
+    def _reply_failed(self, turn: Turn, stage: FailedStage, why: str, now_ms: int) -> None:
         """Handle a failed reply. A speculative reply is dropped: the LLM request is repeated at the turn's end."""
         if self.user.turn is turn and self.user.state is not User.ENDED:
             turn.guess_failed = True

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicepipe.turn.conversation import FunctionCall, Item, Message
-from voicepipe.turn.record.values import StageSpan
+from voicepipe.turn.record.values import FailedStage, StageSpan
 from voicepipe.turn.settings import ReplySettings
 
 OutputItem = Message | FunctionCall
@@ -153,6 +153,8 @@ class ResponseEnded:
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    failed_stage: FailedStage | None = None
+    """As in the turn's record."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         cause=turn.cause,
         outcome=turn.outcome,
         reason=turn.reason,
+        failed_stage=turn.failed_stage,
         marks=tuple(sorted(marks.items(), key=lambda mark: mark[1])),
         total_ms=judged.total_ms,
         total_limit_ms=limits.total_ms,

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Final
 
 from voicepipe.turn import notifications as a
-from voicepipe.turn.record.values import TurnRecord
+from voicepipe.turn.record.values import FailedStage, TurnRecord
 
-STAGES: Final = ("stt", "llm", "tts")
-"""The stages that providers serve: the reasons of their failures begin with these names."""
+STAGES: Final[tuple[FailedStage, ...]] = ("stt", "llm", "tts")
+"""The stages that providers serve: why these fail is the provider's text."""
 
 FAILED: Final = "it failed"
 
@@ -21,19 +21,21 @@ FAILED: Final = "it failed"
 def redacted_record(record: TurnRecord) -> TurnRecord:
     """Return the record without providers' error texts: in its reason, its route and its attempts."""
     attempts = tuple(replace(each, why="") for each in record.attempts)
-    return replace(record, reason=_redacted_reason(record.reason), route="", attempts=attempts)
+    return replace(record, reason=_redacted_reason(record), route="", attempts=attempts)
 
 
 def redacted_notification(what: a.Notification) -> a.Notification:
     """Return the notification without providers' error texts: of a response or a transcription that failed."""
     match what:
-        case a.ResponseEnded(status="failed", reason=code) if code.removesuffix("_failed") in STAGES:
-            return replace(what, message=f"{code.removesuffix('_failed')}: {FAILED}")
+        case a.ResponseEnded(failed_stage=stage) if stage in STAGES:
+            return replace(what, message=f"{stage}: {FAILED}")
         case a.TranscriptFailed():
             return replace(what, why=f"stt: {FAILED}")
     return what
 
 
-def _redacted_reason(reason: str) -> str:
-    stage = reason.partition(":")[0]
-    return f"{stage}: {FAILED}" if stage in STAGES else reason
+def _redacted_reason(record: TurnRecord) -> str:
+    if record.failed_stage in STAGES:
+        return f"{record.failed_stage}: {FAILED}"
+    # An older version stored no stage: the reason may be a provider's text.
+    return FAILED if record.failed_stage is None and record.outcome == "failed" else record.reason

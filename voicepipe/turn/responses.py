@@ -71,7 +71,8 @@ def end_response(
     turn.reply.calls = {i: _ended_call(call, done) for i, call in turn.reply.calls.items()}
     write_down(context, turn)
     t = turn.reply.tokens
-    context.notify(a.ResponseEnded(turn.reply.response_id, status, reason, message, t.input, t.output, t.cached))
+    tokens = (t.input, t.output, t.cached)
+    context.notify(a.ResponseEnded(turn.reply.response_id, status, reason, message, *tokens, turn.failed_stage))
 
 
 def _ended_call(call: FunctionCall, status: ItemStatus) -> FunctionCall:

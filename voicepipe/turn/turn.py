@@ -10,7 +10,7 @@ from voicepipe.turn.endpointing.completeness import same_words
 from voicepipe.turn.events import TranscriberChanged
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.attribution import Stall
-from voicepipe.turn.record.values import Cause, ModelAttempt, Outcome, Speculation, TokenCount, ToolCall
+from voicepipe.turn.record.values import Cause, FailedStage, ModelAttempt, Outcome, Speculation, TokenCount, ToolCall
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.tts_usage import TtsUsage
 
@@ -316,6 +316,7 @@ class Turn:
 
     outcome: Outcome | None = None
     reason: str = ""
+    failed_stage: FailedStage | None = None
 
     @property
     def pause(self) -> object:

@@ -9,6 +9,7 @@ Cause = Literal["vad", "commit", "create", "tool", "idle", "apology"]
 Outcome = Literal["completed", "interrupted", "failed", "abandoned"]
 Verdict = Literal["within", "over"]
 LatencySource = Literal["reported", "estimated", "none"]
+FailedStage = Literal["stt", "llm", "tts", "client", "reply"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +280,11 @@ class TurnRecord:
 
     answer_audio_ms: int | None = None
     """From t0 to the first audible sample of the answer itself; None: no answer was heard."""
+
+    failed_stage: FailedStage | None = None
+    """The stage in which it failed: a provider's, `client` (it took no more), or `reply` (not complete in time); None:
+    it did not fail.
+    """
 
     stt_connect_hidden_ms: int | None = None
     """How much of connecting to the STT was over when the user began to speak, in ms; None likewise."""
