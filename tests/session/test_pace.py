@@ -10,6 +10,7 @@ from itertools import pairwise
 from voicepipe.ports.transcriber import Samples, TranscriberCapabilities
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
+from voicepipe.session.outbox import Outbox, OutgoingFrame
 from voicepipe.session.pace import (
     ALL_HOLD_US,
     AUDIO_SPEED,
@@ -87,6 +88,39 @@ async def test_many_clients_share_the_time_that_all_of_them_may_take() -> None:
     assert crowd.n_waiting == 0
     assert len(gaps) > 10
     assert max(gaps) <= ALL_HOLD_US + n_clients * message_us
+
+
+async def test_answers_that_wait_are_sent_in_slices() -> None:
+    """A socket that takes everything at once: twenty clients hold the loop for 20 ms and a frame each."""
+    n_clients, n_frames, frame_us, crowd = 20, 400, 700, Crowd()
+    now_us, turns_at, sent = [1_000_000], list[int](), [list[int]() for _ in range(n_clients)]
+
+    class Taker:
+        def __init__(self, numbers: list[int]) -> None:
+            self.numbers = numbers
+
+        async def send(self, number: int, outgoing: OutgoingFrame) -> None:
+            self.numbers.append(number)
+            now_us[0] += frame_us
+
+    def outbox() -> Outbox:
+        full = Outbox(lambda _: None, lambda: None, now_us=lambda: now_us[0], crowd=crowd)
+        for _ in range(n_frames):
+            full.put(OutgoingFrame(b"{}"))
+        return full
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(outbox().run(Taker(numbers))) for numbers in sent]
+        while any(len(numbers) < n_frames for numbers in sent):
+            turns_at.append(now_us[0])
+            await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+    gaps = [later - earlier for earlier, later in pairwise(turns_at)][2:]  # no client waits yet in the first turns
+    assert sent == [[*range(1, n_frames + 1)]] * n_clients
+    assert crowd.n_waiting == 0
+    assert len(gaps) > 10
+    assert max(gaps) <= ALL_HOLD_US + n_clients * frame_us
 
 
 async def test_a_client_gives_way_when_its_events_have_taken_their_time(monkeypatch) -> None:  # type: ignore[no-untyped-def]

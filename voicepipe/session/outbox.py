@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from voicepipe.clock import monotonic_us
+from voicepipe.session.pace import ALL_CLIENTS, Crowd
+
 UNTAKEN_SOUND_MS = 2_000
 """Audio that the socket has not taken; above this the synthesizer waits."""
 
@@ -60,9 +63,18 @@ class Outbox:
     stopped reply is dropped before it reaches the socket.
     """
 
-    def __init__(self, on_sent: Callable[[OutgoingFrame], None], on_full: Callable[[], None]) -> None:
-        """`on_full` is called by a `put` behind more than `UNTAKEN_MAX_BYTES`, once until that much has left."""
+    def __init__(
+        self,
+        on_sent: Callable[[OutgoingFrame], None],
+        on_full: Callable[[], None],
+        *,
+        now_us: Callable[[], int] = monotonic_us,
+        crowd: Crowd = ALL_CLIENTS,
+    ) -> None:
+        """`on_full` is called by a `put` behind more than `UNTAKEN_MAX_BYTES`, once until that much has left. `now_us`
+        is a monotonic clock; `crowd` has all clients of the event loop."""
         self._on_sent, self._on_full = on_sent, on_full
+        self._now_us, self._crowd = now_us, crowd
         self._n_put = 0
         # Bounded through `room`, `calm` and `on_full`.
         self._frames: deque[tuple[int, OutgoingFrame]] = deque()
@@ -105,9 +117,17 @@ class Outbox:
         await self._room.wait()
 
     async def run(self, connection: FrameSender) -> None:
-        """Send what is queued, in order, until cancelled."""
+        """Send what is queued, in order, until cancelled.
+
+        A socket takes thousands of small frames without waiting: in between, the event loop serves the others.
+        """
         while True:
+            since_us = self._now_us()
             while self._frames:
+                if self._now_us() - since_us >= self._crowd.hold_us:
+                    await self._crowd.give_way()
+                    since_us = self._now_us()
+                    continue  # what was queued may have been dropped meanwhile
                 number, outgoing = self._frames.popleft()
                 await connection.send(number, outgoing)
                 self._count(-outgoing.sound_ms, -_bytes_of(outgoing))

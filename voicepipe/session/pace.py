@@ -63,7 +63,7 @@ class TokenBucket:
 
 
 class Crowd:
-    """The number of clients that give way: they have more to be read, and wait for their next turn."""
+    """The number of clients that give way: they have more to be read or sent, and wait for their next turn."""
 
     __slots__ = ("n_waiting",)
 
@@ -72,7 +72,7 @@ class Crowd:
 
     @property
     def hold_us(self) -> float:
-        """Return how long the client that is being read may hold the event loop."""
+        """Return how long the client that is being read or written to may hold the event loop."""
         return min(HOLD_US, ALL_HOLD_US / (1 + self.n_waiting))
 
     async def give_way(self) -> None:
@@ -84,13 +84,14 @@ class Crowd:
             self.n_waiting -= 1
 
 
-_ALL: Final = Crowd()
+ALL_CLIENTS: Final = Crowd()
+"""All clients of the process: what is read from them and what is sent to them."""
 
 
 class Pace:
     """Slows down the reading of one client."""
 
-    def __init__(self, now_us: Callable[[], int] = monotonic_us, crowd: Crowd = _ALL) -> None:
+    def __init__(self, now_us: Callable[[], int] = monotonic_us, crowd: Crowd = ALL_CLIENTS) -> None:
         """`now_us` is a monotonic clock; `crowd` has all clients of the event loop."""
         self._crowd = crowd
         self._now_us = now_us
