@@ -55,8 +55,20 @@ TYPES = (("mypy",),)
 CHECKS = (*LINT, *TYPES)
 """The checks that `test` runs before pytest, whose closing line comes last."""
 
-SIDE_BY_SIDE = ("-n", "logical", "--maxprocesses", "4", "--dist", "worksteal")
-"""Runs pytest on every core, up to four: more would each start a browser and local models for little gain."""
+
+def side_by_side(most: int) -> tuple[str, ...]:
+    """Return pytest's options to run in two processes for each core, up to `most`.
+
+    For two thirds of its time a test waits for sockets, timers and other processes: one process leaves a core idle.
+    """
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return ("-n", str(min(most, 2 * n_cores)), "--dist", "worksteal")
+
+
+SIDE_BY_SIDE = side_by_side(4)
+"""For the slow tests too: each process starts a browser and loads the local models."""
+
+QUICK_SIDE_BY_SIDE = side_by_side(8)
 
 SEARCH = ("-m", "hypothesis", "--hypothesis-profile", "search")
 """pytest on the property tests alone, which draw the same examples in every run of `test`, and others here."""
@@ -64,7 +76,7 @@ SEARCH = ("-m", "hypothesis", "--hypothesis-profile", "search")
 DEVELOPMENT = {
     "lint": LINT,
     "types": TYPES,
-    "unit": (("python", "-m", "pytest", *SIDE_BY_SIDE, "-m", "not slow"),),
+    "unit": (("python", "-m", "pytest", *QUICK_SIDE_BY_SIDE, "-m", "not slow"),),
     "coverage": (("python", "-m", "tests.coverage_gate", *SIDE_BY_SIDE),),
     "docs": (("python", "-m", "tests.docs"),),
 }

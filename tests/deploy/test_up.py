@@ -124,8 +124,8 @@ def test_every_check_runs_and_pytest_last(up: ModuleType, tmp_path: Path) -> Non
     [
         ("lint", ["ruff check . --quiet", "ruff format --check . --quiet"]),
         ("types", ["mypy --quiet"]),
-        ("unit", ["python -m pytest -n logical --maxprocesses 4 --dist worksteal -m not slow --quiet"]),
-        ("coverage", ["python -m tests.coverage_gate -n logical --maxprocesses 4 --dist worksteal --quiet"]),
+        ("unit", ["python -m pytest {quick} -m not slow --quiet"]),
+        ("coverage", ["python -m tests.coverage_gate {any} --quiet"]),
         ("docs", ["python -m tests.docs --quiet"]),
     ],
 )
@@ -136,7 +136,20 @@ def test_each_part_of_the_tests_has_a_word(
     environment = up.Environment(tools(tmp_path, broken=("ruff",)))
     monkeypatch.setattr(up, "provide", lambda command, folder: (environment, []))
     assert up.main([command, "--quiet"]) == int(command == "lint")
-    assert (tmp_path / "ran").read_text().splitlines() == ran
+    side_by_side = {"quick": " ".join(up.QUICK_SIDE_BY_SIDE), "any": " ".join(up.SIDE_BY_SIDE)}
+    assert (tmp_path / "ran").read_text().splitlines() == [line.format(**side_by_side) for line in ran]
+
+
+@pytest.mark.parametrize(("n_cores", "most", "n"), [(1, 4, "2"), (2, 4, "4"), (2, 8, "4"), (4, 8, "8"), (64, 8, "8")])
+def test_each_core_runs_two_processes_of_pytest(
+    up: ModuleType, monkeypatch: pytest.MonkeyPatch, n_cores: int, most: int, n: str
+) -> None:
+    """Of the cores that this process may use, up to a bound."""
+    monkeypatch.setattr(up.os, "sched_getaffinity", lambda _: set(range(n_cores)), raising=False)
+    assert up.side_by_side(most) == ("-n", n, "--dist", "worksteal")
+    monkeypatch.delattr(up.os, "sched_getaffinity")  # as on macOS
+    monkeypatch.setattr(up.os, "cpu_count", lambda: n_cores)
+    assert up.side_by_side(most) == ("-n", n, "--dist", "worksteal")
 
 
 def test_compiled_modules_are_stored(up: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
