@@ -17,7 +17,7 @@ import pytest
 from tests import docs
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.clock import unix_s
-from voicepipe.testing.waiting import eventually
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ async def test_the_examples_of_a_backend_give_a_page_its_secret(
             headers = {"Authorization": f"Bearer {secret}"}
             async with aiohttp.ClientSession() as http:
                 async with http.ws_connect(f"{server.url}/v1/realtime", headers=headers) as line:
-                    assert (await line.receive_json(timeout=10))["type"] == "session.created"
+                    assert (await line.receive_json(timeout=WAIT_S))["type"] == "session.created"
                 async with http.get(f"{server.url}/v1/realtime", headers=headers) as answer:
                     assert (await answer.json())["error"]["code"] == "token_used_up"
         finally:

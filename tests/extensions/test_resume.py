@@ -230,7 +230,7 @@ async def test_silent_clients_do_not_block_resumption(server: Any, place: str) -
         await user.break_connection()
         assert await user.resume() == 0
         for client in silent_clients[:MOST_OF_ADDRESS]:
-            assert (await client.receive(timeout=20)).type in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.ERROR)
+            assert (await client.receive(timeout=WAIT_S)).type in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.ERROR)
         for client in silent_clients:
             await client.close()
 
@@ -242,10 +242,10 @@ async def test_named_sessions_have_their_own_capacity(server: Any) -> None:
         own = await http.ws_connect(base + user.session_id)
         silent_clients = [await http.ws_connect(base + "1") for _ in range(2 * MOST_OF_ADDRESS)]
         unknown = await http.ws_connect(base + "sess_unknown")
-        assert json.loads(await unknown.receive_str(timeout=20))["error"]["code"] == "resume_refused"
+        assert json.loads(await unknown.receive_str(timeout=WAIT_S))["error"]["code"] == "resume_refused"
         request = {"session_id": user.session_id, "secret": user.secret, "last_event_id": user.last_event_id}
         await own.send_str(json.dumps({"type": "voicepipe.resume", **request}))
-        assert json.loads(await own.receive_str(timeout=20))["type"] == "voicepipe.resumed"
+        assert json.loads(await own.receive_str(timeout=WAIT_S))["type"] == "voicepipe.resumed"
         for line in (own, unknown, *silent_clients):
             await line.close()
 

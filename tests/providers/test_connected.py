@@ -17,6 +17,7 @@ from voicepipe.providers.openai import model as openai
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.fakes.cues import Hang, LlmCue, Status
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.waiting import WAIT_S
 
 SPEC = Spec("fake", "m")
 HI = ModelRequest(model="m", messages=(Said("user", (Text("Hi"),)),))
@@ -41,7 +42,7 @@ async def test_the_connection_is_reported_before_the_headers_come(
     vendor: FakeVendor, settings: Callable[..., ProviderSettings]
 ) -> None:
     vendor.llm.usual = LlmCue(fault=Hang())
-    async with openai.open_model(SPEC, settings()).open(HI) as answer, asyncio.timeout(5):
+    async with openai.open_model(SPEC, settings()).open(HI) as answer, asyncio.timeout(WAIT_S):
         assert await anext(aiter(answer)) == ModelConnected()
 
 

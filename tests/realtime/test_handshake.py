@@ -18,6 +18,7 @@ from websockets.typing import Subprotocol
 
 from voicepipe.testing.strict_events import problems
 from voicepipe.testing.user import calling
+from voicepipe.testing.waiting import WAIT_S
 
 KEY = "THE_KEY"
 """Stands for the key in a handshake below."""
@@ -79,7 +80,7 @@ async def greeted(base_url: str, shape: Shape, key: str) -> tuple[dict[str, Any]
             protocols=[shape.filled(name, key) for name in shape.protocols],
         ) as line,
     ):
-        event: dict[str, Any] = await line.receive_json(timeout=20)
+        event: dict[str, Any] = await line.receive_json(timeout=WAIT_S)
         return event, line.protocol
 
 
@@ -193,10 +194,10 @@ async def test_bad_key_of_a_page(fake_server: Any, reported: bool) -> None:
                 await connecting
             return
         async with connecting as line:
-            event = await line.receive_json(timeout=20)
+            event = await line.receive_json(timeout=WAIT_S)
             assert problems(event) == []
             assert event["error"]["code"] == "invalid_token"
-            closed = await line.receive(timeout=20)
+            closed = await line.receive(timeout=WAIT_S)
             assert (closed.data, line.protocol) == (4_001, "realtime")
 
 
@@ -264,7 +265,7 @@ async def test_text_frames(server: Any) -> None:
     async with aiohttp.ClientSession() as http, http.ws_connect(f"{server.url}/v1/realtime", autoping=False) as line:
         await line.send_bytes(b'{"type": "input_audio_buffer.clear"}')
         await line.ping(b"here")
-        messages = [await line.receive(timeout=20) for _ in range(3)]
+        messages = [await line.receive(timeout=WAIT_S) for _ in range(3)]
     texts = [json.loads(message.data)["type"] for message in messages if message.type is WSMsgType.TEXT]
     assert texts == ["session.created", "input_audio_buffer.cleared"]
     assert [message.data for message in messages if message.type is WSMsgType.PONG] == [b"here"]

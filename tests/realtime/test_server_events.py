@@ -80,7 +80,7 @@ async def test_event_id(server: Any, speech: Samples) -> None:
 async def test_session_created(server: Any) -> None:
     """The first frame, before the client has said anything."""
     async with aiohttp.ClientSession() as http, http.ws_connect(f"{server.url}/v1/realtime") as line:
-        assert (await line.receive_json(timeout=20))["type"] == "session.created"
+        assert (await line.receive_json(timeout=WAIT_S))["type"] == "session.created"
 
 
 async def test_session_updated(server: Any) -> None:
@@ -468,8 +468,8 @@ async def test_code_session_expired(fake_server: Any) -> None:
         aiohttp.ClientSession() as http,
         http.ws_connect(f"{server.url}/v1/realtime") as line,
     ):
-        await line.receive_json(timeout=20)
-        error = (await line.receive_json(timeout=20))["error"]
+        await line.receive_json(timeout=WAIT_S)
+        error = (await line.receive_json(timeout=WAIT_S))["error"]
         closed = await asyncio.wait_for(line.receive(), WAIT_S)
     assert error["code"] == "session_expired"
     assert error["message"] == closed.extra == "Your session hit the maximum duration of 1 seconds."

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from voicepipe.clock import unix_s
+from voicepipe.testing.waiting import WAIT_S
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -134,7 +135,7 @@ async def test_a_single_use_token_is_good_once(serve: Any) -> None:
             try:
                 async with server.connect(headers=bearer(token)) as line:
                     await line.send_str("hello")
-                    assert await line.receive_str(timeout=5) == "hello"
+                    assert await line.receive_str(timeout=WAIT_S) == "hello"
                     return 101
             except Exception as refused:
                 return int(getattr(refused, "status", 0))

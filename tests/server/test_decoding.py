@@ -239,7 +239,7 @@ async def test_credentials_are_looked_up_whatever_keeps_the_threads_busy(serve: 
             headers = {"Authorization": f"Bearer {minted['value']}"}
             async with server.connect(headers=headers) as call:
                 await call.send_str("in?")
-                assert await call.receive_str(timeout=30) == "in?"
+                assert await call.receive_str(timeout=WAIT_S) == "in?"
             assert not any(each.done() for each in busy)
         finally:
             over.set()

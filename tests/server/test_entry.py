@@ -11,6 +11,7 @@ import pytest
 from voicepipe.auth.tokens import verify
 from voicepipe.clock import unix_s
 from voicepipe.cluster.revocation import RevokedToken
+from voicepipe.testing.waiting import WAIT_S
 
 
 async def test_open_mode_takes_any_credential_and_none(serve: Any) -> None:
@@ -18,7 +19,7 @@ async def test_open_mode_takes_any_credential_and_none(serve: Any) -> None:
         for headers in ({}, {"Authorization": "Bearer bench"}, {"api-key": "x"}, {"Authorization": "Basic eDp5"}):
             async with server.connect(headers=headers) as line:
                 await line.send_str("hello")
-                assert await line.receive_str(timeout=5) == "hello"
+                assert await line.receive_str(timeout=WAIT_S) == "hello"
         assert {(grant.project, grant.agent) for grant in server.grants} == {("default", "default")}
 
 

@@ -34,7 +34,7 @@ from voicepipe.testing.waiting import WAIT_S
 async def test_every_route_that_clients_know_opens_a_session(serve: Any, path: str) -> None:
     async with serve() as server, server.connect(path) as line:
         await line.send_str("hello")
-        assert await line.receive_str(timeout=5) == "hello"
+        assert await line.receive_str(timeout=WAIT_S) == "hello"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ async def test_text_that_is_no_utf8_reaches_the_session_and_the_line_lives(serve
         async with server.connect() as line:
             for sent in (b"\xff\xfe{", b"{}"):
                 await line.send_frame(sent, aiohttp.WSMsgType.TEXT)
-                assert await line.receive_str(timeout=5) == str(list(sent))
+                assert await line.receive_str(timeout=WAIT_S) == str(list(sent))
 
 
 async def test_compression_is_declined(serve: Any) -> None:
@@ -235,7 +235,7 @@ async def test_a_session_that_crashes_closes_with_1011(serve: Any) -> None:
     async with serve() as server:
         server.talks.append(crash)
         async with server.connect() as line:
-            message = await line.receive(timeout=5)
+            message = await line.receive(timeout=WAIT_S)
             assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1011)
         assert await server.context.live_sessions.left(5_000)
 
@@ -249,7 +249,7 @@ async def test_a_session_may_close_with_its_own_words(serve: Any) -> None:
     async with serve() as server:
         server.talks.append(expire)
         async with server.connect() as line:
-            message = await line.receive(timeout=5)
+            message = await line.receive(timeout=WAIT_S)
             assert (message.data, message.extra) == (1001, "é" * 61)
 
 
@@ -257,7 +257,7 @@ async def test_stopping_gives_sessions_time_then_says_goodbye(serve: Any) -> Non
     async with serve(drain_ms=0) as server:
         line = await server.connect()
         await server.context.live_sessions.drain(0)
-        message = await line.receive(timeout=5)
+        message = await line.receive(timeout=WAIT_S)
         assert (message.data, message.extra) == (1001, "The server is stopping.")
         status, error = await server.refused()
         assert (status, error["message"]) == (503, "The server is stopping.")
@@ -271,7 +271,7 @@ async def test_stopping_waits_for_a_session_that_ends_by_itself(serve: Any, gate
         async with asyncio.TaskGroup() as group:
             group.create_task(server.context.live_sessions.drain(10_000))
             gate.go.set()
-            message = await line.receive(timeout=5)
+            message = await line.receive(timeout=WAIT_S)
         assert message.data == 1000
 
 
@@ -282,6 +282,6 @@ async def test_stopping_drops_a_line_whose_session_does_not_end(serve: Any, gate
         line = await server.connect()
         await gate.began.wait()
         emptied = asyncio.ensure_future(server.context.live_sessions.drain(0))
-        assert (await line.receive(timeout=5)).data == 1001
+        assert (await line.receive(timeout=WAIT_S)).data == 1001
         await asyncio.wait_for(emptied, WAIT_S)
         gate.go.set()

@@ -17,6 +17,7 @@ from cryptography import x509
 from voicepipe.errors import ConfigError
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.tls import dev_certificate, tls_context
+from voicepipe.testing.waiting import WAIT_S
 
 
 async def test_the_server_speaks_https_and_wss_with_a_made_certificate(serve: Any, tmp_path: Path) -> None:
@@ -30,7 +31,7 @@ async def test_the_server_speaks_https_and_wss_with_a_made_certificate(serve: An
                 assert answer.status == 200
         async with server.connect(ssl=trusting) as line:
             await line.send_str("hello")
-            assert await line.receive_str(timeout=5) == "hello"
+            assert await line.receive_str(timeout=WAIT_S) == "hello"
         page = {"Origin": server.base}
         assert (await server.post("/talk/token", headers=page, ssl=trusting))[0] == 200
         with pytest.raises(aiohttp.ClientConnectorCertificateError):

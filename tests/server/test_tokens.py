@@ -17,7 +17,7 @@ from voicepipe.clock import unix_s
 from voicepipe.cluster.port import counter
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
-from voicepipe.testing.waiting import eventually
+from voicepipe.testing.waiting import WAIT_S, eventually
 from voicepipe.turn.record.values import TurnCost
 
 EVERYTHING: dict[str, Any] = {
@@ -126,14 +126,14 @@ async def test_a_running_call_ends_when_its_token_is_revoked(serve: Any, by: str
                 200,
                 {"revoked": True},
             )
-            closed = await line.receive(timeout=10)
+            closed = await line.receive(timeout=WAIT_S)
             assert (closed.type, closed.data, closed.extra) == (
                 aiohttp.WSMsgType.CLOSE,
                 4001,
                 "This client secret was revoked.",
             )
             await others.send_str("still there")
-            assert await others.receive_str(timeout=5) == "still there"
+            assert await others.receive_str(timeout=WAIT_S) == "still there"
         assert (await server.refused(headers=bearer(mine["value"])))[1]["code"] == "token_revoked"
 
 
@@ -182,10 +182,10 @@ async def test_turns_of_all_its_sessions_count_and_end_the_call(serve: Any) -> N
             two.note_turn(replace(turn_record(), id="t4"))
             await counted(server, token, 2)
             two.note_turn(replace(turn_record(), id="t5"))
-            closed = await second.receive(timeout=10)
+            closed = await second.receive(timeout=WAIT_S)
             assert (closed.data, closed.extra) == (1008, "turn limit of this client secret reached: 3 turns")
             await first.send_str("still there")
-            assert await first.receive_str(timeout=5) == "still there"
+            assert await first.receive_str(timeout=WAIT_S) == "still there"
         status, error = await server.refused(headers=bearer(token))
         assert (status, error["code"]) == (403, "limit_reached")
         assert error["message"].startswith("Turn limit of this client secret reached: 3 turns.")
@@ -209,7 +209,7 @@ async def test_spending_ends_the_call(serve: Any) -> None:
             for name in ("t1", "t2", "t3"):
                 cost = TurnCost(usd=0.2, answer_usd=0.15, hedge_usd=0.05)
                 server.sessions[0].note_turn(replace(turn_record(), id=name, cost=cost))
-            closed = await line.receive(timeout=10)
+            closed = await line.receive(timeout=WAIT_S)
             assert (closed.data, closed.extra) == (1008, "spend limit of this client secret reached: 0.5 USD")
         assert (await server.refused(headers=bearer(token)))[1]["code"] == "limit_reached"
 

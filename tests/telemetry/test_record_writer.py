@@ -270,7 +270,7 @@ async def test_a_turn_gets_the_routers_pool_and_arm_or_its_agents_pool() -> None
         keep(turn_record(id="single"))
         keep(turn_record(id="ruled", pool="fast", route="rule short; first choice"))
         keep(turn_record(id="tried", pool="new", arm="summer/new"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_S):
             batch = await store.batches.get()
     assert [(turn.route, turn.arm) for turn in batch] == [("home", ""), ("fast", ""), ("new", "summer/new")]
     assert not {"pool", "arm"} & record_plain(batch[2].record, "default").keys()

@@ -15,6 +15,7 @@ import pytest
 
 from voicepipe.config import Settings, load
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.waiting import WAIT_S
 from voicepipe.wiring.serve import dangers, greeting
 
 PROGRAM = "import sys; from voicepipe.config import load; from voicepipe.wiring import run; run(load(sys.argv[1]))"
@@ -75,7 +76,7 @@ async def test_it_prints_commands_and_ends_on_a_signal(tmp_path: Path, number: s
         assert f"  voicepipe talk question.wav --out answer.wav --url {base_url}" in said
         assert "  agent default: transcribes with fake/stt, answers with fake/llm, speaks with fake/tts" in said
         async with aiohttp.ClientSession() as http, http.ws_connect(f"{base_url}/v1/realtime") as line:
-            await line.receive(timeout=30)
+            await line.receive(timeout=WAIT_S)
             process.send_signal(number)
             assert (await lines_until(process, "stopping"))[-1] == "stopping ..."
             process.send_signal(number)

@@ -161,7 +161,7 @@ async def test_locked_fields_stay_and_hidden_ones_are_not_seen(fake_server: Any)
         async with aiohttp.ClientSession() as http:
             older = bearer(token) | {"OpenAI-Beta": "realtime=v1"}
             async with http.ws_connect(f"{server.url}/v1/realtime", headers=older) as line:
-                assert (await line.receive_json(timeout=10))["session"]["instructions"] == ""
+                assert (await line.receive_json(timeout=WAIT_S))["session"]["instructions"] == ""
 
 
 async def test_a_call_of_a_killed_token_ends_from_the_shell_too(fake_server: Any) -> None:
