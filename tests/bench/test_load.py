@@ -110,6 +110,7 @@ def test_minimum_latency_follows_from_the_delays() -> None:
 # --- runs -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_crowd_talks_to_any_server(fake_server: Any, question: Path) -> None:
     """Each user has its turns, and no user receives audio twice."""
     async with fake_server() as server:

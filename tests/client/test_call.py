@@ -37,6 +37,7 @@ Talk = Callable[[websockets.ServerConnection], Awaitable[None]]
 SESSION = {"session": {"id": "sess_1", "model": "m"}}
 
 
+@pytest.mark.slow
 async def test_a_spoken_question_is_answered(fake_server: Any, question: Path) -> None:
     async with fake_server() as server:
         server.vendor.stt.cue(SttCue(text="No."))
@@ -53,6 +54,7 @@ async def test_a_spoken_question_is_answered(fake_server: Any, question: Path) -
     assert (record.id, record.outcome, record.user_text) == (answer.turn_id, "completed", "No.")
 
 
+@pytest.mark.slow
 async def test_a_second_turn_counts_on_where_the_first_ended(fake_server: Any, question: Path) -> None:
     async with fake_server() as server, connect(server.url) as call:
         sound = read_sound(question, RATE_HZ)

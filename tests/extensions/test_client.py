@@ -77,6 +77,7 @@ def lose_line(call: Call) -> None:
     call._connection._websocket.transport.abort()
 
 
+@pytest.mark.slow
 async def test_call_reports_playback(server: Any, question: Samples) -> None:
     """The record and the client agree to two frames of the microphone, unless the machine was busy between the two: of
     five turns the best one counts."""
@@ -106,6 +107,7 @@ async def test_call_without_extensions(server: Any) -> None:
             await _to_the_end(call)
 
 
+@pytest.mark.slow
 async def test_a_call_outlives_its_line(server: Any, question: Samples) -> None:
     """It breaks while the user speaks and while the answer comes: one answer, all of it, and nothing twice."""
     async with connect(server.base_url) as call:

@@ -88,6 +88,7 @@ async def test_sessions_are_counted_while_they_last(serve: Any, gate: Any) -> No
             gate.go.set()
 
 
+@pytest.mark.slow
 async def test_a_whole_server_counts_a_conversation(fake_server: Any, question: Path) -> None:
     """The metrics count its turn, its providers and its event loop; nothing was dropped or stuck."""
     async with fake_server() as server, connect(server.url) as call, aiohttp.ClientSession() as http:

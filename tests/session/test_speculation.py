@@ -12,6 +12,8 @@ from voicepipe.testing.fakes.cues import LlmCue, Status, tokens
 from voicepipe.testing.user import WIRE_HZ, calling
 from voicepipe.testing.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 VAD = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 1_300}}}}
 
 

@@ -246,6 +246,7 @@ async def stored_record(http: aiohttp.ClientSession, url: str) -> Any:
     return record if record["outcome"] else None
 
 
+@pytest.mark.slow
 async def test_a_whole_server_sends_what_its_records_say(collector: Any, fake_server: Any, question: Path) -> None:
     """The user's trace, the session, the turn as `GET /v1/turns` has it; vendors get the id of the session's span."""
     async with fake_server(WITH_OTEL) as server, aiohttp.ClientSession() as http:

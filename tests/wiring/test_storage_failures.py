@@ -97,6 +97,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 async def test_no_call_is_refused_and_no_turn_is_lost(tmp_path: Path, name: str) -> None:
     """New calls with a key and with secrets, old and new; limits hold; and all is stored when the disk is well."""
