@@ -18,6 +18,7 @@ Record = dict[str, Any]
 
 VAD = {"type": "server_vad", "silence_duration_ms": 200}
 SESSION = {"audio": {"input": {"turn_detection": VAD}}}
+SORRY = "Sorry, please ask again."
 LONG = "The museum opens at nine, and closes at five. On Mondays it is shut."
 
 
@@ -108,6 +109,37 @@ async def test_what_can_not_be_continued_is_spoken_to_its_end_and_then_fails(fak
     assert record["outcome"] == "failed"
     # The fake voice speaks 40 ms for each character.
     assert record["spoken_ms"] >= 40 * len("".join(said).replace(" ", ""))
+
+
+EMPTY = pytest.mark.parametrize(
+    "cue",
+    [LlmCue(tokens=()), LlmCue(tokens=(" ", "\n")), LlmCue(tokens=(), finish="content_filter")],
+    ids=["nothing", "blank text", "filtered"],
+)
+
+
+@EMPTY
+@pytest.mark.parametrize("llm", ["fake/first", "fake/first,fake/second"], ids=["one model", "two models"])
+async def test_a_turn_without_any_answer_fails_and_apologises(
+    fake_server: Any, speech: Samples, llm: str, cue: LlmCue
+) -> None:
+    """Every model answers with nothing: the response fails, the apology is spoken, and the record is a failure's."""
+    async with fake_server({"agents.default.llm": llm, "agents.default.apology": SORRY}) as server:
+        server.vendor.llm.usual = cue
+        async with calling(server.url, session=SESSION) as user:
+            await user.say(speech)
+            failed = (await user.until("response.done"))["response"]
+            sorry = (await user.until("response.done"))["response"]
+        record = await record_of(server)
+    assert (failed["status"], failed["output"]) == ("failed", [])
+    assert sorry["status"] == "completed"
+    assert sorry["metadata"]["voicepipe_apology_for"] == record["id"]
+    assert sorry["output"][0]["content"][0]["transcript"] == SORRY
+    assert (record["outcome"], record["cause"]) == ("failed", "vad")
+    assert (record["agent_text"], record["answer_audio_ms"]) == ("", None)
+    tried = ["fake/first", "fake/second"] if "," in llm else []  # a model alone has no attempts of its own
+    assert [(call["provider"], call["outcome"]) for call in record["attempts"]] == [(each, "failed") for each in tried]
+    assert record["actions"][-1] == "apology"
 
 
 async def test_a_rule_reads_the_sessions_metadata(fake_server: Any, speech: Samples) -> None:
