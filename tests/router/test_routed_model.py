@@ -317,6 +317,37 @@ async def test_a_held_answer_is_let_out_when_the_preferred_one_breaks(pool: Any)
     assert (came.text, came.routes, came.is_whole) == ("Held back.", ["v1/m"], True)
 
 
+@pytest.mark.parametrize(
+    ("options", "answers"),
+    [
+        ({}, "v0/m"),
+        ({"prefer_first": False}, "v1/m"),
+        ({"order": "price"}, "v1/m"),
+        ({"order": "price", "prefer_first": True}, "v0/m"),
+    ],
+    ids=str,
+)
+async def test_the_first_of_a_list_answers_within_the_deadline_though_its_hedge_is_ready(
+    pool: Any, options: dict[str, Any], answers: str
+) -> None:
+    """In the order as written; elsewhere, or if the settings say so, the first one to speak answers."""
+    pooled = await pool(2, hedge_budget_usd=1.0, deadline_ms=4_000, **options)
+    hold = Hold(after=0)
+    pooled.vendors[0].llm.usual = LlmCue(tokens=("First",), hold=hold)
+    pooled.vendors[1].llm.usual = LlmCue(tokens=("Second",))
+    async with asyncio.TaskGroup() as group:
+        answering = group.create_task(pooled.request(HI))
+        await soon(hold.reached)
+        await soon((await pooled.vendors[1].llm.nth(0)).ended)
+
+        async def ready() -> bool | None:
+            return None if pooled.stats.running["v1/m"] else True
+
+        await eventually(ready)
+        hold.release.set()
+    assert answering.result().routes == [answers]
+
+
 async def test_no_continuation_after_a_call_has_begun(pool: Any) -> None:
     """A call may have been decided on words that another model never said."""
     pooled = await pool(2, order="given", policy="single")

@@ -125,7 +125,7 @@ def test_a_cheaper_and_faster_second_answers_only_when_the_first_is_late_or_fail
     speakers = {}
     for name, options in {"default": {}, "learned": {"order": "learned"}}.items():
         stats = SharedStats()
-        pool = build_pool("p", (A, cheap), RouterOptions(prefer_first=True, **options), stats)  # type: ignore[arg-type]
+        pool = build_pool("p", (A, cheap), RouterOptions(**options), stats)  # type: ignore[arg-type]
         speakers[name] = [each.speaker for each in simulate_turns(pool, stats, turns)]
     assert speakers["default"] == ["a/m"] * 30 + ["b/m"] * 2
     assert speakers["learned"].count("b/m") > 20

@@ -36,7 +36,7 @@ POLICIES: Final[Mapping[str, Mapping[str, object]]] = {
     "race-3": {"policy": "race", "race_width": 3},
     "hedge": {"policy": "hedge"},
     "hedge-learned": {"policy": "hedge", "order": "learned"},
-    "hedge-prefer-first": {"policy": "hedge", "prefer_first": True},
+    "hedge-first-to-speak": {"policy": "hedge", "prefer_first": False},
 }
 """Each policy as the settings express it; everything else is taken from `[router]`."""
 

@@ -33,8 +33,9 @@ class RouterOptions:
     hedge_budget_usd: float = 0.0001
     """The average cost that hedging may add to the cost of the first model alone."""
 
-    prefer_first: bool = False
-    """Keep a hedge that is ready until the deadline: if the first model makes it, the first model answers."""
+    prefer_first: bool | None = None
+    """Keep a hedge that is ready until the deadline: if the first model makes it, the first model answers. False: the
+    first one to speak answers. Unset: true with the order `given`, false with any other."""
 
     race_width: int = 2
     """The number of models that `race` starts at once."""
@@ -56,6 +57,12 @@ class RouterOptions:
 
     complexity: str = "words"
     """The heuristic that decides whether a question is easy, for `easy_models`: `words`, or an installed one."""
+
+    @property
+    def prefers_first(self) -> bool:
+        """Return whether the first model answers if it meets the deadline: what is set, else by the order. Only a list
+        in the order as written says that its first model is the best one."""
+        return self.order == "given" if self.prefer_first is None else self.prefer_first
 
     def __post_init__(self) -> None:
         for name, least, most in (

@@ -201,7 +201,7 @@ class Pool:
             chosen,
             later=() if second is None else (Later(second, hedge.after_ms),),
             reserve=tuple([each for each in ordered if each is not chosen and each is not second]),
-            hold_until_ms=bounds.deadline_ms - HOLD_MARGIN_MS if self.options.prefer_first else None,
+            hold_until_ms=bounds.deadline_ms - HOLD_MARGIN_MS if self.options.prefers_first else None,
         )
         if is_complete:
             self._plans[key] = plan
