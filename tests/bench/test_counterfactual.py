@@ -15,7 +15,10 @@ from voicepipe.bench.counterfactual.world import simulate
 from voicepipe.config.settings import AgentSettings
 from voicepipe.telemetry.journal.format import read_journal
 from voicepipe.testing.journal_check import JournalCheck
+from voicepipe.testing.scenario import Scenario
 from voicepipe.testing.transitions import illegal_moves
+from voicepipe.turn import events as e
+from voicepipe.turn.conversation import FunctionOutput
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import TurnSettings
@@ -162,6 +165,84 @@ def test_a_journal_without_words_foretells_the_same() -> None:
         for texts in ("plain", "pseudonymized")
     )
     assert with_words == without
+
+
+def recorded(name: str, changes: Changes) -> Learned:
+    """The session `name` as it is recorded where these are the settings."""
+    known, sessions = learned(name), JournalCheck()
+    with sessions.watching():
+        simulate(known, changes)
+    return learn(next(sessions.journals()))
+
+
+def called(silence_ms: int) -> Learned:
+    """A session whose LLM calls a function before the turn is over; its client returns the result 300 ms later."""
+    sessions = JournalCheck()
+    with sessions.watching():
+        scenario = Scenario(speculate=True, silence_ms=silence_ms)
+        scenario.speaks()
+        scenario.pauses()
+        begun_ms = scenario.driver.now_ms - 80
+
+        def silent(until_ms: int) -> None:
+            while scenario.driver.now_ms < begun_ms + until_ms:
+                scenario.driver.at(scenario.driver.now_ms + 20, e.SilenceGrew(scenario.driver.now_ms + 20 - begun_ms))
+
+        silent(260)
+        scenario.transcribes()
+        silent(360)
+        scenario.model_requested()
+        silent(500)
+        scenario.call()
+        key = (scenario.started()[-1].turn, scenario.started()[-1].revision)
+        for event in (e.ModelFinished(*key, "tool_calls"), e.SynthesisFinished(*key)):
+            scenario.driver.at(scenario.driver.now_ms, event)
+        silent(silence_ms)
+        scenario.passes(300)
+        scenario.creates_item(FunctionOutput("", "call_0", "sunny"))
+        scenario.creates()
+        scenario.answers()
+        scenario.passes(5_000)
+        scenario.leaves()
+    return learn(next(sessions.journals()))
+
+
+AGREED_MS = 30
+LIMIT_MS = 500
+SILENCES_MS = (600, 900, 1_500, 2_500)
+
+
+def agreed(known: Learned) -> int:
+    """Compare each record's word on its silence with a replay's; return how many could be compared."""
+    n_compared = 0
+    for row in what_if(known, Changes({"silence_ms": LIMIT_MS})).rows:
+        was, would_be = row.was, row.would_be
+        if was is None or would_be is None or row.difference_ms is None:
+            continue
+        if (was.outcome, was.latency_source) != (would_be.outcome, would_be.latency_source):
+            continue  # one of them was cut off, and so was its playback
+        silence = next(span for span in was.stages if span.stage == attribution.SILENCE)
+        excess_ms = max(0, silence.critical_ms - LIMIT_MS)
+        saves_ms = attribution.saved_ms(dict(was.marks), attribution.SILENCE, excess_ms, audible=True)
+        assert abs(saves_ms + row.difference_ms) <= AGREED_MS
+        if was.breach is not None and was.breach.stage == attribution.SILENCE:
+            assert was.breach.saves_ms == saves_ms
+        n_compared += 1
+    return n_compared
+
+
+@pytest.mark.parametrize("speculate", [True, False])
+@pytest.mark.parametrize("name", ["answer", "reported", "revision"])
+def test_what_a_record_says_of_its_silence_is_what_a_replay_says(name: str, speculate: bool) -> None:
+    """How much sooner the answer would have been heard, had the silence kept its limit."""
+    settings = ({"silence_ms": ms, "end_of_turn": "silence", "speculate": speculate} for ms in SILENCES_MS)
+    assert sum(agreed(recorded(name, Changes(each))) for each in settings) >= 3
+
+
+@pytest.mark.parametrize("silence_ms", SILENCES_MS)
+def test_so_it_is_where_a_function_call_was_held_back(silence_ms: int) -> None:
+    """A shorter silence makes no call come sooner that the LLM had not written by then."""
+    assert agreed(called(silence_ms)) == 1
 
 
 changed_settings = st.fixed_dictionaries(

@@ -376,13 +376,18 @@ class Turn:
         earlier = (
             attribution.TOOL_CALLED,
             attribution.TOOL_RETURNED,
+            attribution.CALL_WRITTEN,
             attribution.FIRST_REQUESTED,
             attribution.FIRST_ANNOUNCED,
         )
         retained = (*USERS_MARKS, *attribution.FILLER_MARKS, *(() if held else (attribution.START_DUE,)))
         self.marks = {name: ms for name, ms in after.marks.items() if name in retained or name.startswith(earlier)}
         numbered = {attribution.FIRST_ANNOUNCED: attribution.FIRST_AUDIBLE}
-        numbered |= {} if held else {attribution.FIRST_REQUESTED: attribution.LLM_REQUESTED}
+        numbered |= (
+            {attribution.CALL_WRITTEN: attribution.LAST_DELTA}
+            if held
+            else {attribution.FIRST_REQUESTED: attribution.LLM_REQUESTED}
+        )
         self.marks |= {f"{name}{n}": after.marks[mark] for name, mark in numbered.items() if mark in after.marks}
         self.marks |= {f"{attribution.TOOL_CALLED}{n}": called_ms, f"{attribution.TOOL_RETURNED}{n}": now_ms}
 

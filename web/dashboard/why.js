@@ -44,6 +44,7 @@ export const MARKS = /** @type {Record<string, string>} */ ({
   first_sent: "First audio sent",
   first_audible: "First audible sample at the client",
   last_delta: "LLM last token",
+  call_written_: "Function call written, held back, round",
   tool_called_: "Function call sent to the client, round",
   tool_returned_: "Reply with the result requested, round",
   llm_requested_: "LLM request sent, of the reply that called, round",

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from voicepipe.turn.record.marks import CALL_WRITTEN as CALL_WRITTEN
 from voicepipe.turn.record.marks import CONNECTED as CONNECTED
 from voicepipe.turn.record.marks import END_DUE as END_DUE
 from voicepipe.turn.record.marks import ENDED as ENDED
@@ -372,7 +373,7 @@ def _spare_silence_ms(marks: Mapping[str, int], *, audible: bool, held: bool) ->
         return due_ms - marks.get(FIRST_SOUND if audible else FIRST_DELTA, due_ms)
     if START_DUE in marks:
         return 0  # the reply was begun long before the end of the silence
-    return due_ms - max(marks.get(mark, 0) for mark in (VOICED_LAST, FLUSHED, TRANSCRIBED))
+    return due_ms - max(marks.get(mark, 0) for mark in (VOICED_LAST, FLUSHED, TRANSCRIBED, CALL_WRITTEN + "1"))
 
 
 def _excess_ms(marks: Mapping[str, int], span: StageSpan, total_ms: int | None, *, audible: bool) -> int:

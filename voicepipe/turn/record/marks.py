@@ -42,6 +42,11 @@ TOOL_RETURNED = "tool_returned_"
 requested the next reply with their results. The marks below `LLM_REQUESTED` are those of that next reply.
 """
 
+CALL_WRITTEN = "call_written_"
+"""Likewise numbered, where function calls were written before the turn was over, and held back until then: when the LLM
+had written them. It is beside the path, which has the silence there.
+"""
+
 FIRST_REQUESTED = "llm_requested_"
 FIRST_ANNOUNCED = "first_audible_"
 """Likewise numbered: the LLM request of the reply that called, and the first audible sample of what it said."""
