@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -32,25 +33,43 @@ class App:
     vendor: Any
     stt: FakeDeepgram
     tts: FakeCartesia
+    folder: Path
 
     async def turn(self, speech: Samples) -> Record:
         """One answered turn, and its record."""
-        async with calling(self.url, session=SESSION) as user:
-            await user.say(speech, then_silence_ms=600)
-            done = await user.until("response.done")
-            assert done["response"]["status"] == "completed"
-        return await eventually(self._over)
+        return (await self.turns(speech, 1))[0]
 
-    async def _over(self) -> Record | None:
+    async def turns(self, speech: Samples, n_turns: int, *, cached_after: int = 0) -> list[Record]:
+        """The answered turns of one session, and their records in order; `cached_after`: wait until audio is cached
+        after that many turns.
+        """
+        async with calling(self.url, session=SESSION) as user:
+            for n in range(n_turns):
+                if n and n == cached_after:
+                    await eventually(self._cached)
+                await user.say(speech, then_silence_ms=600)
+                done = await user.until("response.done")
+                assert done["response"]["status"] == "completed"
+
+        async def over() -> list[Record] | None:
+            found = await self._over()
+            return found if len(found) == n_turns else None
+
+        return await eventually(over)
+
+    async def _cached(self) -> bool | None:
+        return bool(list(self.folder.glob("data/audio-cache/*.sound"))) or None
+
+    async def _over(self) -> list[Record]:
         async with aiohttp.ClientSession() as http, http.get(f"{self.url}/v1/turns") as answer:
             turns: list[Record] = (await answer.json())["data"]
-            return next((each for each in turns if each["outcome"] is not None), None)
+            return sorted((each for each in turns if each["outcome"] is not None), key=lambda each: each["turn"])
 
 
 @pytest.fixture
 def opened(fake_server: Any) -> Any:
     @asynccontextmanager
-    async def opened() -> AsyncIterator[App]:
+    async def opened(more: dict[str, object] | None = None) -> AsyncIterator[App]:
         async with FakeDeepgram() as stt, FakeCartesia() as tts:
             settings = {
                 "agents.default.stt": "deepgram/nova-3, fake/stt",
@@ -59,12 +78,13 @@ def opened(fake_server: Any) -> Any:
                 "providers.deepgram.api_key": deepgram_stt.KEY,
                 "providers.cartesia.base_url": tts.base_url,
                 "providers.cartesia.api_key": cartesia_tts.KEY,
+                **(more or {}),
             }
             async with fake_server(settings) as server:
                 stt.script.usual = SttCue(text=QUESTION)
                 server.vendor.stt.usual = SttCue(text=QUESTION)
                 server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon. Anything else?"))
-                yield App(server.url, server.vendor, stt, tts)
+                yield App(server.url, server.vendor, stt, tts, server.folder)
 
     return opened
 
@@ -111,3 +131,22 @@ async def test_an_answer_is_spoken_though_the_voice_breaks(
     assert record["providers"]["tts"] == "fake/tts"
     assert record["actions"] == [action]
     assert "cartesia/sonic-3: " in record["route"]
+
+
+async def test_a_stand_in_is_paid_for_what_it_synthesized_and_not_for_what_was_cached(
+    opened: Any, speech: Samples
+) -> None:
+    """The first voice is dead. The other one speaks twice, and is played from disk the third time: it is named in each
+    turn, and paid in two; the dead one never.
+    """
+    prices = {"providers.cartesia.tts_usd_per_million_chars": 9_000, "providers.fake.tts_usd_per_million_chars": 100}
+    async with opened({"server.audio_cache_mb": 1, **prices}) as server:
+        server.tts.script.usual = TtsCue(fault=Cut(after=0))
+        server.vendor.llm.usual = LlmCue(tokens=("It is noon.",))
+        records = await server.turns(speech, 3, cached_after=2)
+        n_requests = len(server.vendor.tts.received)
+    assert n_requests == 2
+    assert [record["providers"]["tts"] for record in records] == ["fake/tts"] * 3
+    paid = len("It is noon.") * 100 / 1e6
+    assert [record["cost"]["tts_usd"] for record in records] == pytest.approx([paid, paid, 0.0])
+    assert [record["cost"]["hedge_usd"] for record in records] == [0.0] * 3

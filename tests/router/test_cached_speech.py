@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicepipe.errors import StageBroken
+from voicepipe import clock
+from voicepipe.errors import StageBroken, StageRefused
 from voicepipe.ports.provider_events import CachedSpeech
-from voicepipe.ports.synthesizer import Spoken, Voice, WordTime, audio_of
+from voicepipe.ports.synthesizer import Spoken, Synthesizer, Voice, WordTime, audio_of
+from voicepipe.registry import Spec
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.options import RouterOptions
+from voicepipe.router.pool import SharedStats
+from voicepipe.router.single import SingleSynthesizer
+from voicepipe.router.speech_order import SpeechOrder
 from voicepipe.router.tts import audio_cache
 from voicepipe.router.tts.audio_cache import MOST_SAMPLES, AudioCache, CachedAudio, decoded, encoded, open_audio_cache
 from voicepipe.router.tts.cached import CachedSynthesizer
+from voicepipe.router.tts.call import SynthesizerCandidate
+from voicepipe.router.tts.synthesizer import RoutedSynthesizer
 from voicepipe.testing.conformance.synthesizer import (
     ScriptedSynthesizerConformance,
     events_of,
@@ -46,10 +56,10 @@ def inner() -> FakeSynthesizer:
     return FakeSynthesizer(TtsCue(ms_per_char=10))
 
 
-async def learn(stored: CachedSynthesizer, *clauses: str) -> None:
+async def learn(stored: CachedSynthesizer, *clauses: str, voice: Voice = VOICE) -> None:
     """Speak clauses until they are stored."""
     for _ in range(2):
-        await speak(stored, VOICE, *clauses)
+        await speak(stored, voice, *clauses)
     await stored.store.settled()
 
 
@@ -287,3 +297,25 @@ def test_file_gives_back_what_it_was_given(values: list[int], words: list[tuple[
     assert np.array_equal(found.samples, sound.samples)
     assert found.words == sound.words
     assert all(decoded(data[:n]) is None for n in range(len(data)))
+
+
+async def test_cached_audio_says_nothing_about_its_provider(inner: FakeSynthesizer, store: AudioCache) -> None:
+    """It closes no circuit breaker and is no quick answer, in a pool and without one; a clause of its own does both."""
+    stored, voice = CachedSynthesizer(inner, store), replace(VOICE, model=Spec.parse(inner.name).model)
+    await learn(stored, "Of course!", voice=voice)
+    candidate = Candidate(spec=inner.name, ttft_p50_ms=250.0)
+    refused = StageRefused("tts", provider=inner.name, why="HTTP 429", retryable=True, status=429)
+    for pooled in (True, False):
+        stats = SharedStats()
+        order = SpeechOrder((candidate,), RouterOptions(policy="fallback"), stats)
+        synthesizer: Synthesizer = SingleSynthesizer(stored, stats)
+        if pooled:
+            synthesizer = RoutedSynthesizer((SynthesizerCandidate(candidate, stored, True),), order)
+        stats.breaker(candidate).failed(refused, clock.monotonic_ms() - 20_000)
+        await speak(synthesizer, voice, "Of course!")
+        assert stats.breaker(candidate).is_troubled
+        assert stats.latency.known(inner.name) is None
+        await speak(synthesizer, voice, "Of course!", f"New, {pooled}.")
+        assert not stats.breaker(candidate).is_troubled
+        await speak(synthesizer, voice, f"Quite new, {pooled}.")
+        assert (stats.latency.known(inner.name) is not None) is pooled

@@ -223,6 +223,28 @@ def test_what_came_from_disk_costs_nothing() -> None:
     assert latest(scenario).cost.tts_usd == 0
 
 
+@pytest.mark.parametrize("cached_first", [True, False])
+def test_a_voice_that_lost_with_cached_audio_costs_nothing(cached_first: bool) -> None:
+    """Whether its cached audio is known before another voice has won, or after."""
+    scenario = Scenario(prices=PRICES)
+    scenario.says()
+    scenario.begins_to_answer("It is noon.")
+    turn = scenario.started()[-1]
+    key = (turn.turn, turn.revision)
+    cached = e.CachedSpeechUsed(*key, "fake/tts", 11)
+    won = (
+        e.SynthesizerChanged(*key, "b/tts", "hedge", "first audible", 11),
+        e.SynthesisUnused(*key, "fake/tts", 11),
+    )
+    for event in (cached, *won) if cached_first else (*won, cached):
+        scenario.driver.at(scenario.driver.now_ms, event)
+    scenario.model_done()
+    scenario.voice_done()
+    scenario.passes(5_000)
+    cost = latest(scenario).cost
+    assert (cost.tts_usd, cost.hedge_usd) == pytest.approx((11 * 100 / 1e6, 0.0))
+
+
 def test_stt_is_charged_for_its_audio() -> None:
     """The turn bears its own audio, the silence before it, and audio without words."""
     scenario = Scenario(prices=PRICES)

@@ -47,6 +47,8 @@ class Spoken:
     clause: int
     samples: Samples
     words: tuple[WordTime, ...] = ()
+    cached: bool = False
+    """Whether it was played from the cache on disk: it says nothing about the provider's health or speed."""
 
 
 SpeechEvent = Spoken | SynthesizerConnected | ProviderChanged | UnusedSpeech | CachedSpeech

@@ -123,7 +123,7 @@ class _SingleSpeech:
 
     async def __anext__(self) -> SpeechEvent:
         event = await self._observed.next(self._sound)
-        if isinstance(event, Spoken):
+        if isinstance(event, Spoken) and not event.cached:
             self._observed.succeeded()
         return event
 

@@ -61,9 +61,12 @@ class SpeechOrder:
         return next((each for each in self.order(session, now_ms) if each.spec not in failed), None)
 
     def served(self, session: str, candidate: Candidate, now_ms: float) -> None:
-        """Record that this candidate served the session."""
-        self.stats.breaker(candidate).succeeded()
+        """Record that the session has this candidate's output."""
         self.stats.affinity.note(session, (candidate.spec,), candidate.spec, 0.0, now_ms)
+
+    def succeeded(self, candidate: Candidate) -> None:
+        """Record that this candidate's provider has done its work."""
+        self.stats.breaker(candidate).succeeded()
 
     def _is_usable(self, candidate: Candidate, now_ms: float) -> bool:
         """Return whether it is healthy, or on trial by no other session: another candidate is ready if it fails."""

@@ -26,8 +26,12 @@ class TtsUsage:
         self.played[to] += n_chars
 
     def waste(self, provider: str, n_chars: int) -> None:
-        """Add text given to a TTS beside the TTS whose audio is used."""
-        self.unused[provider] += n_chars
+        """Add text given to a TTS beside the TTS whose audio is used. What it would have played from disk was
+        subtracted from its used text, below zero once another TTS has that text.
+        """
+        n_cached = min(n_chars, max(0, -self.played[provider]))
+        self.played[provider] += n_cached
+        self.unused[provider] += n_chars - n_cached
 
     def recite(self, provider: str, n_chars: int) -> None:
         """Subtract text that was played from disk."""

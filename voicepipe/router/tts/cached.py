@@ -11,6 +11,7 @@ import hashlib
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -151,7 +152,7 @@ class _CachingSpeech:
                 return piece
             else:
                 self._keep(run, self._recording.take(piece))
-                return Spoken(run.first + piece.clause, piece.samples, piece.words)
+                return replace(piece, clause=run.first + piece.clause)
         raise self._failure
 
     def _begin(self) -> _Run:
@@ -176,7 +177,7 @@ class _CachingSpeech:
         run.keys.clear()  # it is stored already
         words = stored.words
         for begin in range(0, len(stored.samples), PIECE_SAMPLES):
-            await run.sound.put(Spoken(0, stored.samples[begin : begin + PIECE_SAMPLES], words))
+            await run.sound.put(Spoken(0, stored.samples[begin : begin + PIECE_SAMPLES], words, cached=True))
             words = ()
         await run.sound.put(None)
 

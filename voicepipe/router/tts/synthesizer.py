@@ -152,18 +152,23 @@ class RoutedSpeech:
         if call.spec != self._name or role != "primary":
             why = "; ".join(self._runner.whys()) or _WHY.get(role, "first audible")
             self._events.put_ahead(ProviderChanged(call.spec, role, why, call.n_chars))
+        is_cached = bool(call.waiting) and call.waiting[0].cached
         while call.waiting:
             self._pass_on(call.waiting.popleft())
-        self._learn(call)
+        self._learn(call, is_cached=is_cached)
 
     def give_up(self) -> None:
         """Fail with the error of the synthesizer that was started last."""
         self._end(self._runner.failures()[-1])
 
-    def _learn(self, speaker: SynthesizerCall) -> None:
-        """Record how soon each take sent audio, and which synthesizer the session uses now."""
+    def _learn(self, speaker: SynthesizerCall, *, is_cached: bool) -> None:
+        """Record how soon each take sent audio, and which synthesizer the session uses now. Cached audio is no sign of
+        its provider's speed, nor is what it was compared with.
+        """
         now_ms = clock.monotonic_ms()
         self._speech_order.served(self._voice.session, speaker.speaker.candidate, now_ms)
+        if is_cached:
+            return
         for each in self._runner.race.attempts:
             survival = self._speech_order.stats.latency.survival(each.candidate)
             if each.first_ms is not None:
@@ -243,6 +248,8 @@ class RoutedSpeech:
         return self._speech_order.next_after(failed, self._voice.session, clock.monotonic_ms())
 
     def _pass_on(self, spoken: Spoken) -> None:
+        if not spoken.cached and self._speaker is not None:
+            self._speech_order.succeeded(self._speaker.attempt.candidate)
         self._progress.note(spoken, self._clauses)
         self._events.put(spoken)
         self._watch()
