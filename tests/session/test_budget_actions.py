@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from voicepipe.ports.transcriber import Samples
-from voicepipe.testing.fakes.cues import Hold, LlmCue, Status, tokens
+from voicepipe.testing.fakes.cues import CallCue, Hold, LlmCue, Status, tokens
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.user import calling
 from voicepipe.testing.waiting import eventually
 
 VAD = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 200}}}}
 FILLER, APOLOGY = "One moment.", "Sorry. That went wrong."
+LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 
 
 @pytest.fixture
@@ -82,6 +83,35 @@ async def test_a_late_answer_has_a_filler_before_it(server: Any, question: Sampl
     assert record["marks"]["filler_audible"] < record["marks"]["first_sound"] <= record["marks"]["first_audible"]
     messages = (await server.vendor.llm.nth(1)).question["messages"]
     assert [message["content"] for message in messages[2:3]] == ["It is noon."]
+
+
+async def test_a_slow_tool_has_a_filler_while_it_runs(server: Any, question: Samples) -> None:
+    """A response of its own, with all its audio, that no model reads; the client's request for the answer is
+    accepted, and the record of the one turn has the phrase.
+    """
+    call = LlmCue(tokens=(), calls=(CallCue("look", ("{}",), "c1"),), finish="tool_calls")
+    server.vendor.llm.cue(call)
+    async with calling(server.base_url, session={**VAD, "tools": [LOOK]}) as user:
+        await user.say(question)
+        called = await user.until("response.done")
+        assert [item["type"] for item in called["response"]["output"]] == ["function_call"]
+        filler = await user.until("response.done")
+        n_bytes = len(user.sound())
+        output = {"type": "function_call_output", "call_id": "c1", "output": "noon"}
+        await user.send("conversation.item.create", item=output)
+        await user.send("response.create")
+        answer = await user.until("response.done")
+        record = await closed(server, turn_of(answer))
+    assert (said_in(filler), filler["response"]["status"]) == ([("filler", FILLER)], "completed")
+    assert n_bytes > 0
+    assert turn_of(called) == turn_of(filler) == turn_of(answer)
+    assert said_in(answer) == [("item", "It is noon. Anything else?")]
+    assert (record["actions"], record["filler"]) == (["filler"], FILLER)
+    marks = record["marks"]
+    assert marks["tool_called_1"] <= marks["filler_sent"] < marks["first_audible"]
+    assert marks["filler_audible"] - marks["voiced_last"] == record["first_audio_ms"] < record["answer_audio_ms"]
+    messages = (await server.vendor.llm.nth(1)).question["messages"]
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool"]
 
 
 async def test_phrases_are_spoken_once_for_all_sessions(server: Any) -> None:

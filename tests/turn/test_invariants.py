@@ -208,7 +208,10 @@ class World:
                 case c.SayFiller():
                     key = (command.turn, command.revision)
                     assert key in self.replies
-                    assert key not in self.stopped | self.opened, "a filler comes before its answer"
+                    assert key not in self.stopped, "a reply that is stopped has no filler"
+                    waiting = self.driver.core.context.turns.awaits_tools
+                    while_tools_run = waiting is not None and waiting.number == command.turn
+                    assert key not in self.opened or while_tools_run, "a filler comes before its answer"
                     assert command.response_id in self.open_responses
                     assert command.turn not in {turn for turn, _ in self.filled}, "a turn has one filler"
                     self.filled.add(key)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from voicepipe.testing.attribution import problems
 from voicepipe.testing.scenario import Scenario
+from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
+from voicepipe.turn.commands import SayFiller, StopReply
 from voicepipe.turn.conversation import FunctionOutput
 from voicepipe.turn.pricing import Price, PriceList
 from voicepipe.turn.record.values import Breach, ToolCall, TurnRecord
-from voicepipe.turn.settings import BudgetActionSettings
+from voicepipe.turn.settings import BudgetActionSettings, ReplySettings
 
 TOOL_MS = 3_000
 
@@ -195,20 +200,128 @@ def test_the_answer_pays_for_both_requests() -> None:
     assert (turn.tokens.input, turn.tokens.output) == (300, 30)
 
 
-def test_the_projection_and_the_filler_know_of_the_tool() -> None:
-    """The user has waited for seconds when the answer is requested: a filler is said at once."""
-    scenario = Scenario(budget_actions=BudgetActionSettings(filler="One moment."))
-    scenario.has_ready("One moment.")
+FILLER = "One moment."
+
+
+def with_filler() -> Scenario:
+    scenario = Scenario(budget_actions=BudgetActionSettings(filler=FILLER))
+    scenario.has_ready(FILLER)
+    return scenario
+
+
+def fillers(scenario: Scenario) -> list[SayFiller]:
+    return [command for command in scenario.driver.commands if isinstance(command, SayFiller)]
+
+
+def test_the_filler_is_said_while_the_tool_runs() -> None:
+    """As soon as the answer can only be late, in a response of its own that is over at once: the client may request
+    the reply with its result at any time."""
+    scenario = with_filler()
     calls(scenario)
-    scenario.passes(TOOL_MS)
-    returns(scenario)
-    scenario.model_requested()
+    (said,) = fillers(scenario)
     scenario.filler_sent()
+    scenario.passes(TOOL_MS)
+    called, filler = scenario.said(a.ResponseStarted)
+    assert said.response_id == filler.response_id != called.response_id
+    assert called.turn_id == filler.turn_id
+    assert [(each.response_id, each.status) for each in scenario.said(a.ResponseEnded)] == [
+        (called.response_id, "completed"),
+        (filler.response_id, "completed"),
+    ]
+    (waiting,) = records(scenario)
+    assert (waiting.outcome, waiting.actions, waiting.filler) == (None, ("filler",), FILLER)
+    returns(scenario)
+    assert scenario.said(a.Refused) == []
     scenario.answers()
     scenario.passes(5_000)
     (turn,) = records(scenario)
-    assert dict(turn.projected)["llm_requested"] > TOOL_MS
-    assert (turn.actions, turn.filler) == (("filler",), "One moment.")
+    marks, projected = dict(turn.marks), dict(turn.projected)
+    assert (turn.actions, turn.filler, turn.outcome) == (("filler",), FILLER, "completed")
     assert turn.first_audio_ms is not None
     assert turn.answer_audio_ms is not None
-    assert TOOL_MS < turn.first_audio_ms < turn.answer_audio_ms
+    assert turn.first_audio_ms < TOOL_MS < turn.answer_audio_ms
+    assert marks["tool_called_1"] < marks["filler_sent"] < marks["tool_returned_1"]
+    assert projected["tool_called_1"] > 1_200
+    assert projected["llm_requested"] > TOOL_MS
+    assert len(fillers(scenario)) == 1
+    assert problems(turn) == []
+
+
+def test_a_filler_that_is_sent_when_the_result_is_there_is_of_the_answers_turn() -> None:
+    """And the answer plays after it."""
+    scenario = with_filler()
+    calls(scenario)
+    scenario.passes(TOOL_MS)
+    waiting = scenario.started()[-1]
+    returns(scenario)
+    scenario.driver.at(scenario.driver.now_ms, e.FillerSent(waiting.turn, waiting.revision, 4_000))
+    plays_until_ms = scenario.driver.now_ms + 4_000
+    scenario.answers()
+    scenario.passes(6_000)
+    (turn,) = records(scenario)
+    assert dict(turn.marks)["filler_audible"] < plays_until_ms <= dict(turn.marks)["first_audible"]
+
+
+def test_the_filler_waits_for_a_tool_that_is_usually_quick() -> None:
+    """Tools and answers that took 50 ms are expected to do so again; when this one takes longer, the filler is said."""
+    scenario = Scenario(budget_actions=BudgetActionSettings(filler=FILLER))
+    for _ in range(2):
+        calls(scenario)
+        returns(scenario)
+        scenario.answers()
+        scenario.passes(5_000)
+    scenario.has_ready(FILLER)
+    calls(scenario)
+    assert fillers(scenario) == []
+    waiting = scenario.driver.core.context.turns.awaits_tools
+    assert waiting is not None
+    assert waiting.reply.projected["tool_called_1"] < 1_200
+    scenario.passes(TOOL_MS)
+    assert len(fillers(scenario)) == 1
+
+
+def announced(scenario: Scenario) -> None:
+    calls(scenario, announced="I look it up.")
+
+
+def without_ready(scenario: Scenario) -> None:
+    scenario.has_ready()
+    calls(scenario)
+
+
+def as_text(scenario: Scenario) -> None:
+    scenario.changes(reply=ReplySettings(audible=False))
+    calls(scenario)
+
+
+@pytest.mark.parametrize("but", [announced, without_ready, as_text])
+def test_no_filler_during_a_tool_where_it_would_not_help(but: Any) -> None:
+    """The LLM has said what it does; there is no audio of the filler; the session has none."""
+    scenario = with_filler()
+    but(scenario)
+    scenario.passes(TOOL_MS)
+    assert fillers(scenario) == []
+
+
+def test_a_user_who_speaks_stops_the_filler_of_a_tool() -> None:
+    scenario = with_filler()
+    calls(scenario)
+    scenario.passes(TOOL_MS)
+    (said,) = fillers(scenario)
+    scenario.filler_sent(4_000)
+    assert StopReply(said.turn, said.revision) in scenario.speaks()
+
+
+def test_a_filler_during_a_tool_leaves_the_next_turn_without_one() -> None:
+    """As any filler does."""
+    scenario = with_filler()
+    calls(scenario)
+    scenario.passes(TOOL_MS)
+    scenario.filler_sent()
+    returns(scenario)
+    scenario.answers()
+    scenario.passes(5_000)
+    scenario.says("And tomorrow?")
+    scenario.model_requested()
+    scenario.passes(2_000)
+    assert len(fillers(scenario)) == 1

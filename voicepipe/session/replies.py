@@ -83,7 +83,8 @@ class GatedOutput:
         """Queue the events that end the response, after the audio that was held back."""
         for i, frame in enumerate(frames):
             owed_ms = self._owed_ms if i == 0 else 0
-            self._outbox.put(OutgoingFrame(frame, self.turn, self.revision, 0, owed_ms, owed_ms > 0))
+            own_ms, filler_ms = (0, owed_ms) if self._fills else (owed_ms, 0)
+            self._outbox.put(OutgoingFrame(frame, self.turn, self.revision, 0, own_ms, owed_ms > 0, filler_ms))
         self._owed_ms = 0
 
     def _send(self, send: Callable[[], None]) -> None:
@@ -169,13 +170,15 @@ class Replies:
             running[0].shorten()
 
     def fill(self, command: c.SayFiller) -> None:
-        """Say a phrase before the reply, if its audio is available in the present voice."""
+        """Say a phrase before the reply, or while its tools run, if its audio is available in the present voice."""
         samples = self._voices.book.sound(self._voices.usual, command.words)
         if samples is None:
             return  # the voice has changed since
         key = (command.turn, command.revision)
-        self._filled.add(key)
+        if key in self._running:  # otherwise the reply is over, and has a task no more that would forget the key
+            self._filled.add(key)
         output = GatedOutput(*key, self._wire, self._outbox, self._audio_input.agent_says, fills=True)
+        self._responses[command.response_id] = output  # until the reply's own output opens, if it is in the same one
         output.open(command.response_id)
         output.text(command.words)
         output.sound(samples)

@@ -79,6 +79,15 @@ class AgentSide:
         """Return the running turn of that number and revision, or None when the event is stale."""
         return next((t for t in self._running() if t.number == turn and t.reply.revision == revision), None)
 
+    def filled(self, number: int) -> Turn | None:
+        """Return the turn to which a filler belongs that was said while the tools of reply `number` ran: the one that
+        waits for them, or its answer.
+        """
+        waiting = self._context.turns.awaits_tools
+        if waiting is not None and waiting.number == number:
+            return waiting
+        return next((t for t in self._running() if t.before is not None and t.before.number == number), None)
+
     def remembered(self, item_id: str) -> Turn | None:
         """Return the turn that made this item, if it still runs or ended lately."""
         return next((t for t in (*self._ended, *self._running()) if t.reply.item_id == item_id), None)
@@ -243,7 +252,7 @@ class AgentSide:
         responses.end_response(self._context, turn, "cancelled", client_reason)
         self._close(turn, outcome, reason, now_ms)
         if turn.reply.released or turn.filler.words:
-            self._fall_silent(now_ms)
+            self.fall_silent(now_ms)
 
     def cancel(self, response_id: str | None, now_ms: int) -> bool:
         """Cancel the running response for the client; return False when none runs, or none of that id."""
@@ -295,7 +304,7 @@ class AgentSide:
         elif not whole and turn.reply.released and not turn.reply.response_open:
             self._stop(turn)
             self._close(turn, *_how_it_went(turn), now_ms)
-            self._fall_silent(now_ms)
+            self.fall_silent(now_ms)
 
     def playback_reported(self, event: e.PlaybackReported, now_ms: int) -> None:
         """Apply the client's playback report: it moves the end of a running reply, or the cut of a truncated reply."""
@@ -441,7 +450,7 @@ class AgentSide:
         playing = Agent.DUCKED if self.state is Agent.DUCKED else Agent.SPEAKING
         self._move(Agent.IDLE if self.turn is None else playing)
 
-    def _fall_silent(self, now_ms: int) -> None:
+    def fall_silent(self, now_ms: int) -> None:
         """Flush playback after a cut: the client's buffer holds only what the other replies have sent."""
         self._playback.flush(max([now_ms, *(turn.audio.plays_until_ms for turn in self._running())]))
 

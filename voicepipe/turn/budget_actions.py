@@ -14,7 +14,7 @@ from voicepipe.turn import notifications as a
 from voicepipe.turn import projection, record_builder, responses
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.apology import APOLOGY, APOLOGY_KEY, words_for
-from voicepipe.turn.commands import SayFiller, ShortenClause
+from voicepipe.turn.commands import SayFiller, ShortenClause, StopReply
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.record import attribution
 from voicepipe.turn.reply_queue import Answers
@@ -50,9 +50,14 @@ class BudgetActions:
         """Update the projection, do what is due, and schedule the next check in time."""
         self._context.timers.clear(Timer(Due.FILLER), Timer(Due.SHORTEN))
         self.over = self.restless = False
-        turn = self._agent.turn
+        turn, waiting = self._agent.turn, self._context.turns.awaits_tools
+        if turn is None and waiting is not None:
+            self._fill_tool_time(waiting, now_ms)
+            return
         if turn is None or not turn.settings.audible or turn.words or attribution.VOICED_LAST not in turn.marks:
             return
+        if turn.before is not None:
+            self._turn = turn.number  # the answer after tools: the same turn for the user
         if turn.number != self._turn:
             self._turn, self._filled, self._filled_before = turn.number, False, self._filled
         self._project(turn, now_ms)
@@ -117,7 +122,7 @@ class BudgetActions:
         if now_ms < late_ms:
             self._context.timers.set(Timer(Due.FILLER), late_ms)
         elif usual.first_audible_ms(turn.marks, now_ms) - now_ms >= WORTH_MS:
-            self._say_filler(turn)
+            self._say_filler(turn, turn.reply.response_id)
         else:
             self.restless = True
 
@@ -133,11 +138,49 @@ class BudgetActions:
         alone = self._agent.playing is None and not (self._filled or self._filled_before or turn.filler.words)
         return bool(phrase) and phrase in self._context.phrases and waits and empty and alone
 
-    def _say_filler(self, turn: Turn) -> None:
+    def _say_filler(self, turn: Turn, response_id: str) -> None:
         context, words = self._context, self._context.core.budget_actions.filler
         self._filled, turn.filler.words, turn.filler.item_id = True, words, context.new_id("filler")
         turn.reply.actions.append(FILLER)
         item = responses.filler(turn)
         previous = context.join(item)
-        context.notify(a.OutputStarted(turn.reply.response_id, replace(item, parts=(), status="in_progress"), previous))
-        context.issue(SayFiller(turn.number, turn.reply.revision, turn.reply.response_id, words))
+        context.notify(a.OutputStarted(response_id, replace(item, parts=(), status="in_progress"), previous))
+        context.issue(SayFiller(turn.number, turn.reply.revision, response_id, words))
+
+    # --- a filler while tools run -------------------------------------------------------------
+
+    def stop_filler(self, now_ms: int) -> None:
+        """Stop the filler of a turn that waits for its tools: the user speaks."""
+        waiting = self._context.turns.awaits_tools
+        if waiting is not None and waiting.filler.words and self._agent.turn is None:
+            self._context.issue(StopReply(waiting.number, waiting.reply.revision))
+            self._agent.fall_silent(now_ms)
+
+    def _fill_tool_time(self, turn: Turn, now_ms: int) -> None:
+        """Say the filler if the answer that waits for this turn's tools is expected late. It is a response of its own,
+        over at once: the client may request the answer at any time.
+        """
+        usual, called_ms = self._context.learned.usual, turn.tools_called_ms
+        if called_ms is None or not turn.settings.audible or attribution.VOICED_LAST not in turn.marks:
+            return
+        t0_ms, expected_ms = turn.marks[attribution.VOICED_LAST], usual.first_audible_after_tool_ms(called_ms, now_ms)
+        turn.reply.projected.setdefault(turn.tool_mark, expected_ms - t0_ms)
+        if not self._may_fill_tool_time(turn):
+            return
+        late_ms = usual.late_after_tool_from_ms(called_ms, t0_ms + self._context.core.budget_actions.filler_over_ms)
+        if now_ms < late_ms:
+            self._context.timers.set(Timer(Due.FILLER), late_ms)
+        elif expected_ms - now_ms >= WORTH_MS:
+            settings = replace(turn.settings, tools=(), metadata=())
+            response_id = self._context.new_id("resp")
+            self._context.notify(a.ResponseStarted(response_id, settings, turn.id))
+            self._say_filler(turn, response_id)
+            self._context.notify(a.ResponseEnded(response_id, "completed"))
+            record_builder.keep(self._context, turn, now_ms)
+
+    def _may_fill_tool_time(self, turn: Turn) -> bool:
+        """Return whether the user has waited in silence for this turn's answer, and waits on."""
+        phrase = self._context.core.budget_actions.filler
+        silent = self._user.state is User.QUIET and attribution.FIRST_SOUND not in turn.marks
+        alone = not (self._filled or self._filled_before or turn.filler.words)
+        return bool(phrase) and phrase in self._context.phrases and silent and alone

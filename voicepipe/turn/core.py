@@ -139,8 +139,10 @@ class Core:
 
     def _is_answering(self) -> bool:
         """Return whether there is an answer for the budget's actions, or a timer of theirs to clear."""
-        due = self.context.timers.due
-        return self.agent.turn is not None or Timer(Due.FILLER) in due or Timer(Due.SHORTEN) in due
+        due, waiting = self.context.timers.due, self.context.turns.awaits_tools
+        return (
+            self.agent.turn is not None or waiting is not None or Timer(Due.FILLER) in due or Timer(Due.SHORTEN) in due
+        )
 
     def _may_be_idle(self) -> bool:
         """Return whether both sides are silent, or the idle timer is set."""
@@ -205,6 +207,7 @@ class Core:
         if turn is not None and is_answered:
             self._answers.postpone(turn, now_ms)
         self.user.speech_started(event, now_ms)
+        self._actions.stop_filler(now_ms)
         if turn is not None and not is_answered:
             self.agent.revise(turn)
         if may_interrupt and not resumed and not is_answered:
@@ -313,9 +316,11 @@ class Core:
         }
 
     def _of_reply(self, event: Any, now_ms: int) -> After:
-        turn = self.agent.find(event.turn, event.revision)
+        turn, fills = self.agent.find(event.turn, event.revision), isinstance(event, e.FillerSent)
+        if turn is None and fills:
+            turn = self.agent.filled(event.turn)
         over = turn is not None and turn.reply.released and not turn.reply.response_open
-        if turn is None or (over and not isinstance(event, e.OutputSent)):
+        if turn is None or (over and not (fills or isinstance(event, e.OutputSent))):
             self.ignored += 1
             return NOTHING
         handler, after = self._reply_handlers[type(event)]

@@ -45,13 +45,19 @@ class UsualTimes:
     def __init__(self, limits: BudgetLimits) -> None:
         self._limits = limits
         # Bounded: the oldest turn is dropped.
-        self._seen: dict[str, deque[int]] = {stage: deque(maxlen=REMEMBERED) for stage, _, _ in LEGS}
+        self._seen: dict[str, deque[int]] = {
+            stage: deque(maxlen=REMEMBERED) for stage in (*(stage for stage, _, _ in LEGS), attribution.TOOL)
+        }
 
     def note(self, marks: Mapping[str, int]) -> None:
         """Record the marks of an answer that was played."""
         for stage, start, end in LEGS:
             if start in marks and end in marks:
                 self._seen[stage].append(max(0, marks[end] - marks[start]))
+        n = 1
+        while (called := f"{attribution.TOOL_CALLED}{n}") in marks:
+            self._seen[attribution.TOOL].append(marks[f"{attribution.TOOL_RETURNED}{n}"] - marks[called])
+            n += 1
 
     def usual_ms(self, stage: str) -> int:
         """Return how long the stage is expected to take, in ms."""
@@ -65,6 +71,16 @@ class UsualTimes:
             at_ms = marks[end] if end in marks else self._end_ms(stage, at_ms, now_ms)
         return at_ms
 
+    def first_audible_after_tool_ms(self, called_ms: int, now_ms: int) -> int:
+        """Return the session time at which an answer is expected to be audible that waits for function calls, which
+        were sent to the client at `called_ms`.
+        """
+        return self._end_ms(attribution.TOOL, called_ms, now_ms) + self._answer_ms()
+
+    def late_after_tool_from_ms(self, called_ms: int, audible_by_ms: int) -> int:
+        """Return when, without a result, `first_audible_after_tool_ms` becomes later than `audible_by_ms`."""
+        return self._late_ms(attribution.TOOL, called_ms, audible_by_ms - self._answer_ms() - called_ms)
+
     def late_from_ms(self, marks: Mapping[str, int], audible_by_ms: int) -> int:
         """Return when, without a further mark, `first_audible_ms` becomes later than `audible_by_ms`."""
         start_ms, later_ms = marks.get(attribution.LLM_REQUESTED, 0), 0
@@ -76,10 +92,7 @@ class UsualTimes:
                 start_ms = marks[end]
             else:
                 awaited = stage
-        spare_ms = audible_by_ms - later_ms - start_ms
-        if not awaited or spare_ms < self.usual_ms(awaited):
-            return start_ms
-        return start_ms + int(spare_ms / LATE_FACTOR) + 1
+        return self._late_ms(awaited, start_ms, audible_by_ms - later_ms - start_ms) if awaited else start_ms
 
     def left_ms(self, marks: Mapping[str, int], now_ms: int) -> int | None:
         """Return how long an LLM request sent now may take, in ms, if the total limit is to be met.
@@ -90,6 +103,14 @@ class UsualTimes:
         left_ms = marks.get(attribution.VOICED_LAST, now_ms) + self._limits.total_ms - now_ms - later_ms
         steps_ms = left_ms // STEP_MS * STEP_MS
         return steps_ms if LEAST_LEFT_MS <= steps_ms < self._limits.llm_ttft_ms else None
+
+    def _answer_ms(self) -> int:
+        """Return how long an answer is expected to take, from the LLM request until it is audible."""
+        return sum(self.usual_ms(stage) for stage, _, _ in LEGS)
+
+    def _late_ms(self, stage: str, start_ms: int, spare_ms: int) -> int:
+        """Return when a stage that began at `start_ms` and goes on is expected to take longer than `spare_ms`."""
+        return start_ms if spare_ms < self.usual_ms(stage) else start_ms + int(spare_ms / LATE_FACTOR) + 1
 
     def _end_ms(self, stage: str, start_ms: int, now_ms: int) -> int:
         return start_ms + max(self.usual_ms(stage), round((now_ms - start_ms) * LATE_FACTOR))

@@ -355,6 +355,11 @@ class Turn:
         self.tools_called_ms = min(now_ms, max(written_ms, self.marks.get(attribution.GATE_OPENED, written_ms)))
         self.tool_calls = {call.call_id: ToolCall(name=call.name) for call in self.reply.calls.values()}
 
+    @property
+    def tool_mark(self) -> str:
+        """Return the mark of the reply's function calls: `tool_called_1` for those of the first reply that called."""
+        return f"{attribution.TOOL_CALLED}{1 + sum(name.startswith(attribution.TOOL_CALLED) for name in self.marks)}"
+
     def note_result(self, call_id: str, now_ms: int) -> None:
         """Record the result of a function call; only the first one counts."""
         call = self.tool_calls.get(call_id)
@@ -366,10 +371,13 @@ class Turn:
 
         The user's marks stay. Those of the reply that called are numbered, so that the answer can have its own.
         """
-        self.before, self.question = after, after.question
+        self.before, self.question, self.filler = after, after.question, after.filler
         after.answered_after_tools, after.account.active_ms = True, 0  # the time is the answer's
         self.account.stalls, self.account.noted = [*after.account.stalls], after.account.noted
-        n = 1 + sum(name.startswith(attribution.TOOL_CALLED) for name in after.marks)
+        n = int(after.tool_mark.removeprefix(attribution.TOOL_CALLED))
+        self.reply.projected = {
+            name: ms for name, ms in after.reply.projected.items() if name.startswith(attribution.TOOL_CALLED)
+        }
         called_ms = now_ms if after.tools_called_ms is None else after.tools_called_ms
         written_ms = after.marks.get(attribution.LAST_DELTA, called_ms)
         held = n == 1 and after.cause == "vad" and written_ms < after.marks.get(attribution.GATE_OPENED, 0)
