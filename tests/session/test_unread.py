@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -53,6 +54,14 @@ def dropped(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
+def small_socket(address: Any) -> socket.socket:
+    """A client's socket whose kernel takes little: by itself it may take more than all that the test has sent to it."""
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+    made.setblocking(False)
+    return made
+
+
 REQUESTS = [
     {"type": "conversation.item.retrieve", "item_id": "long"},
     {"type": "session.update", "session": {"type": "realtime", "audio": {"output": {"speed": 1.0}}}},
@@ -75,7 +84,7 @@ async def test_events_for_a_client_that_does_not_read_are_bounded(
     text = {"type": "input_text", "text": LONG}
     item = {"type": "message", "role": "user", "id": "long", "content": [text]}
     async with (
-        aiohttp.ClientSession() as http,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(socket_factory=small_socket)) as http,
         http.ws_connect(f"{server.base_url}/v1/realtime", max_msg_size=0) as line,
     ):
         await line.send_str(json.dumps({"type": "session.update", "session": {"instructions": LONG}}))
