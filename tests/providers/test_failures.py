@@ -303,12 +303,25 @@ def test_without_a_key_nothing_is_said_of_one() -> None:
         (401, b'{"detail": {"status": "quota_exceeded", "message": "0 credits remain."}}'),
         (400, b'{"error": {"type": "invalid_request_error", "message": "Your credit balance is too low."}}'),
         (400, b'{"code": "Arrearage", "message": "Access denied."}'),
+        (429, b'{"error": {"message": "No.", "type": "insufficient_quota", "code": "credit_balance_exhausted"}}'),
+        (403, b'{"error": {"message": "Your account has an insufficient balance.", "type": "permission_denied"}}'),
     ],
 )
 def test_used_up_credit_is_the_same_error_with_every_status(address: ProviderAddress, status: int, body: bytes) -> None:
     error = failures.refused(address, status, body)
     assert (error.status, error.retryable) == (402, False)
     assert error.why.startswith("HTTP 402: no credit is left")
+
+
+def test_a_code_of_used_up_credit_that_means_a_rate_stays_a_rate_limit() -> None:
+    """Alibaba's `insufficient_quota` is a limit of requests or tokens a minute."""
+    settings = ProviderSettings(kind="openai", base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1")
+    alibaba = ProviderAddress.of("llm", Spec("alibaba", "qwen-plus"), settings)
+    body = b'{"error": {"message": "Allocated quota exceeded.", "code": "insufficient_quota"}}'
+    error = failures.refused(alibaba, 429, body)
+    assert (error.status, error.retryable) == (429, True)
+    arrears = b'{"error": {"message": "Access denied.", "code": "Arrearage"}}'
+    assert failures.refused(alibaba, 403, arrears).status == 402
 
 
 def test_a_rate_limit_that_speaks_of_a_quota_stays_a_rate_limit(address: ProviderAddress) -> None:

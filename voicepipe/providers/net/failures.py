@@ -36,20 +36,27 @@ _MEANINGS = {
     503: "overloaded",
     529: "overloaded",
 }
+_QUOTA = "insufficient_quota"
+
 _NO_CREDIT_CODES = frozenset(
     {
-        "insufficient_quota",  # with 429
-        "billing_hard_limit_reached",  # with 400
-        "billing_not_active",  # with 429
-        "exceeded_current_quota_error",  # with 429
-        "quota_exceeded",  # with 401
-        "Arrearage",  # with 400
+        _QUOTA,  # OpenAI, 429 (learn.microsoft.com/microsoft-cloud/dev/dev-proxy/concepts/openai-insufficient-quota)
+        "billing_hard_limit_reached",  # OpenAI, 400 (reported: dfinke/PowerShellAI#127, all-in-aigc/aiwallpaper#2)
+        "billing_not_active",  # OpenAI, 429 (reported: BerriAI/litellm#2743)
+        "exceeded_current_quota_error",  # Kimi, 429 (its staff, forum.moonshot.ai/t/429-insufficient-balance/244)
+        "quota_exceeded",  # ElevenLabs, 401 (help.elevenlabs.io, "API - Error Code 400 or 401")
+        "Arrearage",  # Alibaba (help.aliyun.com/en/model-studio/error-code); the status is not stated there
     }
 )
-"""Codes of vendors that report used up credit with another status than 402."""
+"""Codes of vendors that report used up credit with another status than 402, each with its source."""
+
+_QUOTA_MEANS_RATE = ".aliyuncs.com/"
+"""The vendor whose `insufficient_quota` is a limit of its rate: Alibaba, 429
+(help.aliyun.com/en/model-studio/error-code-start)."""
 
 _NO_CREDIT_WORDS = re.compile(r"\bcredit balance is too low\b|\binsufficient balance\b", re.IGNORECASE)
-"""Likewise in words alone, with 400."""
+"""Likewise in words alone: Anthropic's with 400 (anthropics/anthropic-sdk-typescript#618), Kimi's with 403
+(kimi.com/help/kimi-api/api-troubleshooting)."""
 
 _KEY_LIKE = re.compile(r"\b(?:sk|gsk|pk|rk|xai|key|token|bearer)[-_ ][\w*.…-]{6,}", re.IGNORECASE)
 
@@ -84,7 +91,7 @@ def refused(address: ProviderAddress, status: int, body: bytes, *, retry_after: 
     details = _details(body)
     if status == 400 and any(each.get("reason") == "API_KEY_INVALID" for each in details):
         status = 401  # Gemini's way to refuse a key
-    if status in (400, 401, 403, 429) and _has_no_credit(body):
+    if status in (400, 401, 403, 429) and _has_no_credit(address, body):
         status = 402
     if retry_after is None:  # Gemini's is in the body: "37s"
         retry_after = next((str(each["retryDelay"]).rstrip("s") for each in details if "retryDelay" in each), None)
@@ -144,12 +151,13 @@ def vendor_words(body: bytes) -> str:
     return "" if inner or text.lstrip()[:1] in ("<", "{") else text  # proxies' HTML pages have no useful text
 
 
-def _has_no_credit(body: bytes) -> bool:
+def _has_no_credit(address: ProviderAddress, body: bytes) -> bool:
+    known = _NO_CREDIT_CODES - {_QUOTA} if _QUOTA_MEANS_RATE in f"{address.base_url}/" else _NO_CREDIT_CODES
     inner = _error_object(body)
     detail = inner.get("detail")
     codes = [inner.get(key) for key in ("code", "type", "status")]
     codes += [detail.get(key) for key in ("code", "status")] if isinstance(detail, dict) else []
-    if any(isinstance(code, str) and code in _NO_CREDIT_CODES for code in codes):
+    if any(isinstance(code, str) and code in known for code in codes):
         return True
     return bool(_NO_CREDIT_WORDS.search(vendor_words(body)))
 
