@@ -112,6 +112,8 @@ def questions(until_ms: int) -> Iterator[Question]:
         TurnQuery(user="user-77"),
         TurnQuery(text="00077"),
         TurnQuery(model="nobody/nothing"),
+        TurnQuery(words="charged twice"),
+        TurnQuery(words="nobody says this"),
         TurnQuery(agent="sales", outcome="failed", over=False),
     ):
         named = {name: getattr(turn_query, name) for name in TurnQuery.__dataclass_fields__}

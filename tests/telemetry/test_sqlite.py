@@ -12,6 +12,7 @@ import stat
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
 
@@ -43,6 +44,23 @@ async def test_stored_turns_are_there_after_reopening(tmp_path: Path) -> None:
         await store.keep([stored_turn(f"t{number}", number)])
         assert len((await store.list("p")).turns) == number + 1
         await store.close()
+
+
+async def test_one_page_looks_for_words_in_so_many_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page without a find goes on where it stopped, so no request reads a month of records."""
+    monkeypatch.setattr(turns, "LIMIT_MAX", 2)
+    monkeypatch.setattr(turns, "SEARCHED_MAX", 4)
+    store = await SqliteTurnStore.open(tmp_path / "turns.db")
+    await store.keep([stored_turn(f"t{n}", n, user_text="a garden" if n < 2 else "a house") for n in range(10)])
+    found, query = [], TurnQuery(words="garden")
+    while True:
+        page = await store.list("p", query)
+        found.append([turn.record.id for turn in page.turns])
+        if page.next is None:
+            break
+        query = replace(query, before=page.next)
+    await store.close()
+    assert found == [[], [], ["t1", "t0"]]
 
 
 def memory_of_sqlite() -> int:

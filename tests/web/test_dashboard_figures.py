@@ -54,7 +54,9 @@ def planted(now_ms: int) -> Iterator[StoredTurn]:
     """Late turns of three causes among others, five minutes ago; and timely ones, a day before."""
     ages = [5 * MINUTE_MS] * N_TIMELY + [DAY_MS + 5 * MINUTE_MS] * N_EARLIER
     for n, age_ms in enumerate(ages):
-        yield stored(turn_record(id=f"turn_timely_{n}", session="sess_timely", breach=None), now_ms - age_ms + n)
+        words = "Is there lunch tomorrow?" if n == 3 else "What time is it?"
+        record = turn_record(id=f"turn_timely_{n}", session="sess_timely", breach=None, user_text=words)
+        yield stored(record, now_ms - age_ms + n)
     for n, stage, owner, mark in CAUSES:
         at = dict(MARKS)[mark]
         marks = tuple((name, ms + 1_000 * (ms >= at and name != "voiced_last")) for name, ms in MARKS)
@@ -238,3 +240,28 @@ async def test_a_phone_shows_everything_and_axe_finds_nothing(
                 if width == 390:
                     assert (search, await page.evaluate(UNSEEN)) == (search, [])
                     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), search
+
+
+async def test_turns_are_found_by_their_words(planted_server: Planted) -> None:
+    """By what was said, in either case; the address has the words, and they are left out again."""
+    address, listed = f"{planted_server.url}/dashboard", "document.querySelector('.turns li, .empty') !== null"
+    async with planted_server.browser.page(f"{address}?view=turns&window=1h") as page:
+        await page.until(listed)
+        n_all = await page.evaluate("document.querySelectorAll('.turns li').length")
+        typed = (
+            "(() => {{ const field = document.querySelector('#words'); field.value = '{0}';"
+            "field.dispatchEvent(new Event('change')); }})()"
+        )
+        await page.evaluate(typed.format("LUNCH tomorrow"))
+        await page.until("document.querySelectorAll('.turns li').length === 1")
+        assert "words=LUNCH+tomorrow" in await page.evaluate("location.search")
+        search = await page.evaluate("location.search")
+        await page.evaluate(typed.format("nobody said this"))
+        await page.until("document.querySelectorAll('.turns li').length === 0")
+        await page.evaluate(typed.format(""))
+        await page.until(f"document.querySelectorAll('.turns li').length === {n_all}")
+        assert page.complaints == []
+    async with planted_server.browser.page(f"{address}{search}") as another:
+        await another.until(listed)
+        assert await another.evaluate("document.querySelector('#words').value") == "LUNCH tomorrow"
+        assert await another.evaluate("document.querySelectorAll('.turns li').length") == 1

@@ -63,6 +63,7 @@ const MOST_STEPS = 60;
  * @property {keyof typeof EARLIER | ""} versus the span to compare with; empty: none
  * @property {"slowest" | "newest"} order of turns
  * @property {boolean} over only turns that were over their limit
+ * @property {string} words of the list of turns: only those in which this was said; empty: all
  * @property {Group} the field to compare by
  * @property {Partial<Record<Filter, string>>} filters
  */
@@ -101,6 +102,7 @@ export function read(search) {
     versus: versus ? oneOf(EARLIER, versus, "before") : "",
     order: params.get("order") === "newest" ? "newest" : "slowest",
     over: params.get("over") === "true",
+    words: params.get("words") ?? "",
     by: oneOf(GROUPS, params.get("by"), "agent"),
     filters: Object.fromEntries(filters),
   };
@@ -122,6 +124,7 @@ export function write(view) {
   if (view.versus) params.set("versus", view.versus);
   if (view.order !== "slowest") params.set("order", view.order);
   if (view.over) params.set("over", "true");
+  if (view.words) params.set("words", view.words);
   if (view.by !== "agent") params.set("by", view.by);
   for (const [name, value] of Object.entries(view.filters)) params.set(name, value);
   const text = params.toString();
@@ -186,6 +189,17 @@ export function turns(view, more, now_ms) {
 }
 
 /**
+ * Return the API's address of the view's list of turns: as `turns`, and those with its words.
+ *
+ * @param {View} view
+ * @param {Record<string, string | number>} more
+ * @param {number} now_ms Unix
+ */
+export function list(view, more, now_ms) {
+  return turns(view, view.words ? { ...more, words: view.words } : more, now_ms);
+}
+
+/**
  * Return the API's address of the view's turns as a file.
  *
  * @param {View} view
@@ -193,7 +207,7 @@ export function turns(view, more, now_ms) {
  * @param {number} now_ms Unix
  */
 export function exported(view, format, now_ms) {
-  return `/v1/turns/export?${filtered(listed(view, now_ms), view, { format })}`;
+  return `/v1/turns/export?${filtered(listed(view, now_ms), view, { format, ...(view.words && { words: view.words }) })}`;
 }
 
 /**

@@ -5,7 +5,7 @@
  */
 
 import { make } from "../elements.js";
-import { WINDOWS, earlierSpan, exported, figures, spanOf, stepOf, turns } from "./address.js";
+import { WINDOWS, earlierSpan, exported, figures, list, spanOf, stepOf, turns } from "./address.js";
 import { Chart } from "./chart.js";
 import { heatMap } from "./heat_map.js";
 import { BURNS, overview, spanName } from "./overview.js";
@@ -56,6 +56,8 @@ export class Views {
     this.now = now;
     this.place = place;
     this.chart = new Chart();
+    /** Lasts longer than a list, which is drawn anew while somebody types. */
+    this.words = make("input", { id: "words", type: "search", autocomplete: "off", maxlength: "200" });
     /** The turns that are listed so far. @type {any[]} */
     this.listed = [];
     /** The `next` of the last page; null: there are no more. @type {string | null} */
@@ -135,7 +137,7 @@ export class Views {
   async turns(view, signal) {
     if (this.listed.length > MOST) return this.list(view, signal); // a list of this length is not updated
     const limit = Math.max(PAGE, this.listed.length);
-    const got = await this.request(signal, turns(view, { order: view.order, limit }, Date.now()));
+    const got = await this.request(signal, list(view, { order: view.order, limit }, Date.now()));
     if (!got) return null;
     this.listed = got[0].data;
     this.next = got[0].next;
@@ -155,10 +157,23 @@ export class Views {
     const late = link(view, { over: !view.over }, view.over ? { "aria-current": "true" } : {}, "Only over the limit");
     const head = make("h2", {}, view.session ? `Turns of ${view.session}` : `Turns of ${spanName(view)}`);
     const tabs = make("p", { class: "tabs" }, ...links, late, ...this.exports(view));
-    if (!this.listed.length) return [head, tabs, none(view)];
-    const more = make("button", { type: "button", id: "more" }, "More");
+    const found = this.listed.length ? turnList(view, this.listed, Date.now()) : none(view, this.next !== null);
+    const more = make("button", { type: "button", id: "more" }, view.words ? "Search older turns" : "More");
     more.onclick = () => void this.more(view, signal);
-    return [head, tabs, turnList(view, this.listed, Date.now()), ...(this.next ? [more] : [])];
+    return [head, tabs, this.search(view), found, ...(this.next ? [more] : [])];
+  }
+
+  /** @param {View} view */
+  search(view) {
+    if (document.activeElement !== this.words) this.words.value = view.words;
+    const set = () => {
+      const words = this.words.value.trim();
+      if (words !== view.words) this.go({ words });
+    };
+    this.words.onchange = set;
+    this.words.onsearch = set; // also when it is emptied
+    const label = make("label", { for: "words" }, "Words of the user or the agent");
+    return make("div", { role: "search", class: "words-search" }, label, this.words);
   }
 
   /** @param {View} view */
@@ -176,7 +191,7 @@ export class Views {
    */
   async more(view, signal) {
     const before = this.next ?? "";
-    const got = await this.request(signal, turns(view, { order: view.order, limit: PAGE, before }, Date.now()));
+    const got = await this.request(signal, list(view, { order: view.order, limit: PAGE, before }, Date.now()));
     if (!got) return;
     this.listed = [...this.listed, ...got[0].data];
     this.next = got[0].next;
@@ -217,8 +232,12 @@ export class Views {
   }
 }
 
-/** @param {View} view */
-function none(view) {
+/**
+ * @param {View} view
+ * @param {boolean} goesOn there are older turns that were not searched
+ */
+function none(view, goesOn) {
+  if (goesOn) return empty(`No turn with “${view.words}” among the first that were searched.`);
   if (view.window === "24h" || view.session) return empty("No turn matches.");
   const longer = link(view, { window: "24h", since_ms: null }, { class: "button" }, "Show the last 24 hours");
   return empty(`No turn in ${spanName(view)} matches. `, longer);

@@ -34,8 +34,9 @@ def turn_query(query: Query) -> TurnQuery:
     Raises:
         ProtocolError: a parameter is unknown or has a wrong value; `field` names it.
     """
-    _refuse_unknown(query, (*FILTERS, "limit", "before", "order"))
-    return TurnQuery(**_filters(query), **_page(query), **_one_of(query, "order", ("newest", "slowest")))
+    _refuse_unknown(query, (*FILTERS, "words", "limit", "before", "order"))
+    order = _one_of(query, "order", ("newest", "slowest"))
+    return TurnQuery(**_filters(query), **_words(query), **_page(query), **order)
 
 
 def export_query(query: Query) -> TurnQuery:
@@ -44,8 +45,8 @@ def export_query(query: Query) -> TurnQuery:
     Raises:
         ProtocolError: as in `turn_query`.
     """
-    _refuse_unknown(query, (*FILTERS, "format"))
-    return TurnQuery(**_filters(query), limit=100)
+    _refuse_unknown(query, (*FILTERS, "words", "format"))
+    return TurnQuery(**_filters(query), **_words(query), limit=100)
 
 
 def session_query(query: Query) -> SessionQuery:
@@ -142,6 +143,10 @@ def _filters(query: Query) -> dict[str, Any]:
         if name in query:
             filters[f"{name}_ms"] = instant(query[name], name)
     return filters
+
+
+def _words(query: Query) -> dict[str, Any]:
+    return {"words": _text(query["words"], "words")} if "words" in query else {}
 
 
 def _page(query: Query) -> dict[str, Any]:

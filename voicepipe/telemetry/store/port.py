@@ -16,6 +16,9 @@ from voicepipe.turn.redaction import redacted_record
 LIMIT_MAX: Final = 200
 """The most turns on one page; a record is about 3 kB."""
 
+SEARCHED_MAX: Final = 5_000
+"""The most turns in which one page looks for words."""
+
 POINTS_MAX: Final = 2_000
 """The most points of one series."""
 
@@ -128,6 +131,10 @@ class TurnQuery(TurnFilter):
 
     order: Order = "newest"
     """`slowest`: by turn latency; turns without one are left out."""
+
+    words: str | None = None
+    """A part of what was said, by the user or the agent, in either case. No index has it: one page looks at
+    `SEARCHED_MAX` turns at most, may have fewer than `limit`, and its `next` goes on."""
 
     def __post_init__(self) -> None:
         TurnFilter.__post_init__(self)

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
+
+import msgspec
 
 from voicepipe.telemetry.record_json import record_from_json
 from voicepipe.telemetry.rollups.buckets import HOUR_MS
 from voicepipe.telemetry.store import turn_hours
 from voicepipe.telemetry.store.filters import clean, condition, projects, within
-from voicepipe.telemetry.store.port import StoredTurn, TurnFilter, TurnPage, TurnQuery, cursor, read_cursor
+from voicepipe.telemetry.store.port import (
+    LIMIT_MAX,
+    SEARCHED_MAX,
+    StoredTurn,
+    TurnFilter,
+    TurnPage,
+    TurnQuery,
+    cursor,
+    read_cursor,
+)
 from voicepipe.telemetry.store.statements import Row, Work, fetch
 
 _FEW_HOURS_MS: Final = 24 * HOUR_MS
@@ -37,13 +49,51 @@ def get(id: str, project: str | None) -> Work[StoredTurn | None]:
 
 def page(project: str | None, query: TurnQuery) -> Work[TurnPage]:
     """Return the turns that match, of one project or of all."""
+    if query.words is not None:
+        return (yield from _with_words(project, query, query.words))
+    rows = yield from _rows(project, query)
+    turns = tuple(turn_of(row) for row in rows[: query.limit])
+    return TurnPage(turns, cursor(turns[-1], query.order) if len(rows) > query.limit else None)
+
+
+def _with_words(project: str | None, query: TurnQuery, words: str) -> Work[TurnPage]:
+    """Return the turns of up to `SEARCHED_MAX` in which this was said."""
+    found: list[StoredTurn] = []
+    part = replace(query, words=None, limit=LIMIT_MAX)
+    for _ in range(SEARCHED_MAX // LIMIT_MAX):
+        rows = yield from _rows(project, part)
+        looked_at = rows[:LIMIT_MAX]
+        for i, row in enumerate(looked_at):
+            if (turn := _turn_with(words, row)) is not None:
+                found.append(turn)
+                if len(found) == query.limit:
+                    is_last = i + 1 == len(rows)
+                    return TurnPage(tuple(found), None if is_last else cursor(turn, query.order))
+        if len(rows) <= LIMIT_MAX:
+            return TurnPage(tuple(found), None)
+        part = replace(part, before=cursor(turn_of(looked_at[-1]), query.order))
+    return TurnPage(tuple(found), part.before)
+
+
+def _turn_with(words: str, row: Row) -> StoredTurn | None:
+    """Return the row's turn if these words were said in it. Most rows are left out before they are decoded."""
+    sought = clean(words).lower()
+    written = msgspec.json.encode(sought)[1:-1].decode()
+    if written not in zlib.decompress(row[0]).decode().lower():
+        return None
+    turn = turn_of(row)
+    said = (turn.record.user_text, turn.record.agent_text, turn.record.filler)
+    return turn if any(sought in text.lower() for text in said) else None
+
+
+def _rows(project: str | None, query: TurnQuery) -> Work[list[Row]]:
+    """Return the rows of a page, in order, and one more of each project if there is a next page."""
     rows: list[Row] = []
     for each in (yield from projects(project)):
         rows += yield from _page(each, query)
     newest = query.order == "newest"
     rows.sort(key=lambda row: (row[3] if newest else row[9], row[8]), reverse=True)
-    turns = tuple(turn_of(row) for row in rows[: query.limit])
-    return TurnPage(turns, cursor(turns[-1], query.order) if len(rows) > query.limit else None)
+    return rows
 
 
 def _page(project: str, query: TurnQuery) -> Work[Sequence[Row]]:

@@ -53,6 +53,32 @@ async def returns_what_was_stored(open_store: OpenStore) -> None:
         assert await store.get("b", "p") is None
 
 
+async def finds_words(open_store: OpenStore) -> None:
+    """Words are found on either side, in either case and order, page by page, and beside other filters. Characters that
+    JSON or LIKE treat specially are words like any other, and other projects stay hidden.
+    """
+    async with opened(open_store) as store:
+        said = ("Is the GARDEN open?", 'They call it "garden", 100%_free', "Ein Gärtner", "gard")
+        turns = [
+            stored_turn(f"t{i}", 1_000 + i, user_text=text, agent=f"a{i % 2}", total_ms=500 + i)
+            for i, text in enumerate(said)
+        ]
+        other = stored_turn("o", 5_000, project="other", user_text="garden")
+        spoken = stored_turn("s", 2_000, agent_text="In the garden.", user_text="", total_ms=900)
+        await store.keep([*turns, spoken, other])
+        assert await _ids(store, words="garden") == ["s", "t1", "t0"]
+        assert await _ids(store, words="garden", order="slowest") == ["s", "t1", "t0"]
+        assert await _ids(store, words="GÄRT") == ["t2"]
+        assert await _ids(store, words='"garden", 100%_') == ["t1"]
+        assert await _ids(store, words="garden", agent="a0") == ["t0"]
+        assert await _ids(store, words="t1") == []
+        first = await store.list("p", TurnQuery(words="garden", limit=1))
+        assert [turn.record.id for turn in first.turns] == ["s"]
+        assert await _ids(store, words="garden", limit=1, before=first.next) == ["t1"]
+        last = await store.list("p", TurnQuery(words="garden", limit=3))
+        assert (len(last.turns), await _ids(store, words="garden", before=last.next or "1.x")) == (3, [])
+
+
 async def hides_other_projects(open_store: OpenStore) -> None:
     """Reading across projects finds nothing, even for the same ID, and writing replaces nothing."""
     async with opened(open_store) as store:
@@ -181,6 +207,7 @@ async def answers_no_more_once_closed(open_store: OpenStore) -> None:
 
 CHECKS: Final[tuple[Callable[[OpenStore], Awaitable[None]], ...]] = (
     returns_what_was_stored,
+    finds_words,
     hides_other_projects,
     replaces_a_turn_by_its_later_record,
     keeps_the_order_within_a_batch,
