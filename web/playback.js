@@ -9,6 +9,12 @@ const POSITIONS = 4;
 
 const FRAME_MS = 20;
 
+/** Without a frame for this long the microphone is muted: it is no late frame. */
+const GAP_MS = 500;
+
+/** Most that the device's clock runs behind the page's, as a share. */
+const DRIFT = 0.0002;
+
 /** The reports of one session. Without the server's consent it sends none. */
 export class Playback {
   /** @param {import("./realtime.js").Realtime} line */
@@ -16,6 +22,8 @@ export class Playback {
     this.line = line;
     this.sent_ms = 0;
     this.sentAt_ms = 0;
+    /** Captured audio less the page's time, by the most punctual frame: a frame may be late, and is never early. */
+    this.ahead_ms = 0;
     this.begin();
   }
 
@@ -23,6 +31,7 @@ export class Playback {
   begin() {
     this.sent_ms = 0;
     this.sentAt_ms = 0;
+    this.ahead_ms = 0;
     this.item = "";
     this.unreported = 0;
   }
@@ -30,12 +39,16 @@ export class Playback {
   /** A frame of the microphone has been sent. */
   sent() {
     this.sent_ms += FRAME_MS;
-    this.sentAt_ms = performance.now();
+    const now_ms = performance.now();
+    const [passed_ms, ahead_ms] = [now_ms - this.sentAt_ms, this.sent_ms - now_ms];
+    const isFirst = this.sent_ms === FRAME_MS || passed_ms > GAP_MS;
+    this.ahead_ms = isFirst ? ahead_ms : Math.max(ahead_ms, this.ahead_ms - DRIFT * passed_ms);
+    this.sentAt_ms = now_ms;
   }
 
   /** How much the microphone has captured, muted time included. */
   get input_ms() {
-    return Math.round(this.sent_ms + (this.sentAt_ms ? performance.now() - this.sentAt_ms : 0));
+    return this.sent_ms ? Math.round(performance.now() + this.ahead_ms) : 0;
   }
 
   /** @param {{item: string, played_ms: number, waiting_ms: number}} at */

@@ -8,7 +8,7 @@ import numpy as np
 
 from voicepipe.audio.samples import Samples
 from voicepipe.client import CallEnded
-from voicepipe.client.microphone import FRAME_MS, RATE_HZ, Microphone
+from voicepipe.client.microphone import FRAME_MS, GAP_MS, RATE_HZ, CaptureClock, Microphone
 from voicepipe.testing.waiting import WAIT_S
 
 FRAME_SAMPLES = RATE_HZ * FRAME_MS // 1_000
@@ -61,3 +61,42 @@ async def test_it_ends_with_the_line() -> None:
 
     async with asyncio.timeout(WAIT_S):
         await Microphone(np.zeros(0, dtype=np.int16), first_ms=0).run(send)
+
+
+def capture_until(ms: int) -> CaptureClock:
+    """Frames that are sent as soon as they are captured, from 0 on the clock."""
+    capture = CaptureClock()
+    for sent_ms in range(FRAME_MS, ms + 1, FRAME_MS):
+        capture.sent(sent_ms, 10_000 + sent_ms)
+    return capture
+
+
+def test_a_late_frame_does_not_move_the_captured_position() -> None:
+    """The client was busy for 300 ms: its frames leave late, and all at once."""
+    capture = capture_until(1_000)
+    assert capture.position_ms(11_290) == 1_290
+    for sent_ms in range(1_020, 1_301, FRAME_MS):
+        capture.sent(sent_ms, 11_300)
+        assert abs(capture.position_ms(11_300) - 1_300) <= 1
+
+
+def test_time_passes_while_nothing_is_captured() -> None:
+    """And what is sent after it counts on from what was sent before."""
+    capture = capture_until(1_000)
+    after_ms = 11_000 + GAP_MS + 1
+    assert capture.position_ms(after_ms) == 1_000 + GAP_MS + 1
+    capture.sent(1_020, after_ms)
+    assert capture.position_ms(after_ms) == 1_020
+
+
+def test_a_device_that_runs_behind_is_followed() -> None:
+    """By a tenth of a millisecond a second, for ten minutes."""
+    capture, at_ms = CaptureClock(), 0.0
+    for n in range(1, 30_001):
+        at_ms += FRAME_MS * 1.0001
+        capture.sent(n * FRAME_MS, round(at_ms))
+    assert abs(capture.position_ms(round(at_ms)) - 600_000) <= 1
+
+
+def test_nothing_is_captured_before_the_first_frame() -> None:
+    assert CaptureClock().position_ms(5_000) == 0

@@ -14,7 +14,7 @@ from voicepipe.client import events as e
 from voicepipe.client.address import DEFAULT_URL, Address
 from voicepipe.client.connection import Connection, dial
 from voicepipe.client.errors import CallEnded, CallFailed, NoAnswer
-from voicepipe.client.microphone import FRAME_MS, RATE_HZ, Microphone
+from voicepipe.client.microphone import FRAME_MS, RATE_HZ, CaptureClock, Microphone
 from voicepipe.client.session_options import SessionOptions
 from voicepipe.client.speaker import TRACKED_ITEMS, Speaker
 from voicepipe.client.turn_result import Answer, TurnCollector
@@ -83,7 +83,7 @@ class Call:
         self._connection, self._session_options = connection, session_options
         self._speaker = Speaker(buffer_ms)
         self._streams: dict[int, e.AudioStreamStarted] = {}  # bounded: the audio of the newest answers
-        self._sent_at_ms = 0
+        self._capture = CaptureClock()
 
     @property
     def sent_ms(self) -> int:
@@ -140,7 +140,7 @@ class Call:
             CallEnded: the connection is closed.
         """
         await self._connection.send_sound(samples)
-        self._sent_at_ms = clock.monotonic_ms()
+        self._capture.sent(self.sent_ms, clock.monotonic_ms())
 
     async def commit(self) -> None:
         """Commit the user's turn, where the session does not detect its end by itself."""
@@ -230,8 +230,7 @@ class Call:
         while self.extensions is not None and self.extensions.playback_reports:
             await asyncio.sleep(REPORT_EVERY_MS / 1_000)
             now_ms = clock.monotonic_ms()
-            # Audio captured between turns is not sent, but its time passes.
-            input_ms = self.sent_ms + (now_ms - self._sent_at_ms if self._sent_at_ms else 0)
+            input_ms = self._capture.position_ms(now_ms)
             for played in self._speaker.reports(now_ms):
                 event = {"type": "voicepipe.playback", **asdict(played), "input_ms": input_ms}
                 try:

@@ -19,6 +19,40 @@ _FRAME_SAMPLES: Final = RATE_HZ * FRAME_MS // 1_000
 Send = Callable[[Samples], Awaitable[None]]
 
 
+GAP_MS: Final = 500
+"""Without a frame for this long, capturing has paused: it is no late frame."""
+
+DRIFT: Final = 0.0002
+"""Most that the device's clock runs behind this one, as a share: 200 ppm, twice what crystals do."""
+
+
+class CaptureClock:
+    """Estimates how much audio the device has captured, in ms, from what was sent when.
+
+    A frame may be sent late, and then others at once; it is never sent before it was captured. So the position is that
+    of the most punctual frame, and not of the latest one. While capturing pauses, time passes on.
+    """
+
+    def __init__(self) -> None:
+        self._ahead_ms: float | None = None
+        """Captured audio less the clock's time, by the most punctual frame."""
+
+        self._sent_at_ms = 0
+
+    def sent(self, sent_ms: int, now_ms: int) -> None:
+        """Record that `sent_ms` of audio have been sent by now."""
+        passed_ms, ahead_ms = now_ms - self._sent_at_ms, sent_ms - now_ms
+        if self._ahead_ms is None or passed_ms > GAP_MS:
+            self._ahead_ms = ahead_ms
+        else:
+            self._ahead_ms = max(ahead_ms, self._ahead_ms - DRIFT * passed_ms)
+        self._sent_at_ms = now_ms
+
+    def position_ms(self, now_ms: int) -> int:
+        """Return how much has been captured by now; 0 before anything was sent."""
+        return 0 if self._ahead_ms is None else round(now_ms + self._ahead_ms)
+
+
 class Microphone:
     """Captures from its creation on. Positions count all audio that the session has sent, in ms."""
 
