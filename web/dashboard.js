@@ -51,6 +51,7 @@ class Dashboard {
       this.now,
       show.view,
       (path, name) => this.download(path, name),
+      this.operator,
     );
     this.filters = new Filters(
       this.operator,

@@ -189,7 +189,16 @@ async def test_sessions_that_are_open_are_listed_while_they_are(serve: Any, gate
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/stats", "/v1/sessions", "/v1/sessions?live=true", "/v1/webhooks", "/v1/webhooks/dead"]
+    "path",
+    [
+        "/v1/stats",
+        "/v1/sessions",
+        "/v1/sessions?live=true",
+        "/v1/sessions/sess_1/audio",
+        "/v1/sessions/sess_1/audio/user",
+        "/v1/webhooks",
+        "/v1/webhooks/dead",
+    ],
 )
 async def test_a_client_secret_sees_no_project(serve: Any, path: str) -> None:
     """Whatever scopes it has: it lives in a stranger's browser."""
@@ -202,7 +211,14 @@ async def test_a_client_secret_sees_no_project(serve: Any, path: str) -> None:
 async def test_a_key_without_the_scope_reads_nothing(serve: Any) -> None:
     async with serve() as server:
         key = server.new_key(scopes=["realtime"])
-        for path in ("/v1/turns", "/v1/stats", "/v1/sessions", "/v1/turns/stream", "/v1/turns/export", "/v1/webhooks"):
+        paths = (
+            "/v1/turns",
+            "/v1/stats",
+            "/v1/sessions",
+            "/v1/sessions/sess_1/audio",
+            "/v1/sessions/sess_1/audio/user",
+        )
+        for path in (*paths, "/v1/turns/stream", "/v1/turns/export", "/v1/webhooks"):
             status, body = await server.get(path, headers=key)
             assert (status, body["error"]["code"]) == (403, "missing_scope")
 

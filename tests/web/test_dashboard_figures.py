@@ -8,11 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import numpy as np
 import pytest
 import pytest_asyncio
 
 from voicepipe.clock import unix_ms
 from voicepipe.config import load
+from voicepipe.telemetry.journal.plain import as_it_is
+from voicepipe.telemetry.journal.session_files import SessionFiles
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.testing.chromium import Browser, Page, chromium
@@ -96,6 +99,11 @@ async def planted_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
     store = await SqliteTurnStore.open(folder / "data" / "turns.sqlite3")
     await store.keep(tuple(planted(now_ms)))
     await store.close()
+    (folder / "data" / "journals").mkdir(mode=0o700)
+    path = folder / "data" / "journals" / "1-sess_late.jsonl"
+    files = SessionFiles(path, head=lambda: b"", texts="plain", words=as_it_is, most_bytes=1_000_000)
+    files.write_audio("user", np.full(48_000, 500, dtype=np.int16), 24_000)
+    files.close(ended=True)
     overrides = {
         "server.port": 0,
         "server.drain_ms": 0,
@@ -228,8 +236,8 @@ async def test_providers_over_their_limit_are_marked(planted_server: Planted) ->
 async def test_a_phone_shows_everything_and_axe_finds_nothing(
     planted_server: Planted, axe: str, scheme: Literal["light", "dark"]
 ) -> None:
-    """No part of a view is scrolled out of sight sideways, at 390 px and on a wide screen."""
-    for width in (390, 1_280):
+    """No part of a view is scrolled out of sight sideways, at 360 px and on a wide screen."""
+    for width in (360, 1_280):
         for search in ("?versus=day", "?view=turns", "?view=providers", "?view=sessions"):
             url = f"{planted_server.url}/dashboard{search}"
             async with planted_server.browser.page(url, width=width, scheme=scheme) as page:
@@ -237,7 +245,7 @@ async def test_a_phone_shows_everything_and_axe_finds_nothing(
                 await page.until("document.querySelector('#view').dataset.busy === 'false'")
                 await page.evaluate(axe + "; 0")
                 assert (search, width, await page.evaluate(SERIOUS)) == (search, width, [])
-                if width == 390:
+                if width == 360:
                     assert (search, await page.evaluate(UNSEEN)) == (search, [])
                     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), search
 
@@ -265,3 +273,21 @@ async def test_turns_are_found_by_their_words(planted_server: Planted) -> None:
         await another.until(listed)
         assert await another.evaluate("document.querySelector('#words').value") == "LUNCH tomorrow"
         assert await another.evaluate("document.querySelectorAll('.turns li').length") == 1
+
+
+async def test_a_sessions_audio_is_played_where_it_is_stored(planted_server: Planted) -> None:
+    """Loaded at a click, by the keyboard too, and played to the end though the page is drawn anew; a session without
+    audio shows no player."""
+    address = f"{planted_server.url}/dashboard?turn="
+    drawn = "document.querySelector('#facts') !== null"
+    async with planted_server.browser.page(f"{address}turn_llm_ttft_0") as page:
+        await page.until(drawn)
+        assert await page.text("#sound") == "Audio of the session\n\nUser: load 2 s"
+        await page.evaluate("document.querySelector('#load-user').focus()")
+        await page.click("#load-user")
+        await page.until("document.querySelector('#play-user')?.duration === 2")
+        assert await page.evaluate("document.activeElement.id") == "play-user"
+        assert page.complaints == []
+    async with planted_server.browser.page(f"{address}turn_timely_0") as page:
+        await page.until(drawn)
+        assert await page.evaluate("document.querySelector('#sound')") is None

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+import numpy as np
 import soundfile
 
 from voicepipe.audio.files import read_sound
@@ -47,6 +50,20 @@ async def test_a_call_is_written_down_and_replayed(fake_server: Any, question: P
             await user.send("response.create", response={"output_modalities": ["text"]})
         folder = server.folder / "data" / "journals"
         journal = await closed(folder)
+        session = f"{server.url}/v1/sessions/{journal.opening.session}/audio"
+        async with aiohttp.ClientSession() as http:
+            async with http.get(session) as answer:
+                listed = {each["side"]: each for each in (await answer.json())["data"]}
+            async with http.get(f"{session}/user") as answer:
+                assert (answer.status, answer.content_type) == (200, "audio/wav")
+                received, rate_hz = soundfile.read(io.BytesIO(await answer.read()), dtype="int16")
+            async with http.get(f"{server.url}/v1/sessions/sess_another/audio/user") as answer:
+                assert (answer.status, (await answer.json())["error"]["code"]) == (404, "audio_not_found")
+    (path,) = folder.glob("*.user-24000hz.au")
+    assert rate_hz == WIRE_HZ
+    assert np.array_equal(received, soundfile.read(path, dtype="int16")[0])
+    assert listed.keys() == {"agent", "user"}
+    assert listed["user"]["duration_ms"] == len(received) * 1_000 // WIRE_HZ
     assert replay(journal).difference is None
     stored = replay(journal).records
     assert done["response"]["metadata"]["voicepipe_turn"] in stored

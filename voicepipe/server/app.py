@@ -15,6 +15,7 @@ from voicepipe.server.api.legacy_tokens import sessions, transcription_sessions
 from voicepipe.server.api.metrics import metrics
 from voicepipe.server.api.pages import asset, dashboard, docs, home, talk
 from voicepipe.server.api.providers import list_providers
+from voicepipe.server.api.recordings import list_recordings, one_recording
 from voicepipe.server.api.stats import list_sessions, stats
 from voicepipe.server.api.stream import stream_turns
 from voicepipe.server.api.tokens import client_secrets, jwks, revoke, talk_token
@@ -60,6 +61,8 @@ def build_app(context: ServerContext) -> web.Application:
         ("GET", "/v1/turns/export", export_turns),
         ("GET", "/v1/turns/{id}", one_turn),
         ("GET", "/v1/sessions", list_sessions),
+        ("GET", "/v1/sessions/{id}/audio", list_recordings),
+        ("GET", "/v1/sessions/{id}/audio/{side:user|agent}", one_recording),
         ("DELETE", "/v1/sessions/{id}", delete_session_data),
         ("DELETE", "/v1/users/{user}", delete_user_data),
         ("GET", "/v1/stats", stats),

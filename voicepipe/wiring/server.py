@@ -141,6 +141,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
             webhooks=webhooks,
             records_lost=lambda: sink.dropped + sink.lost,
             delete_journal=journals.delete_session,
+            recordings=journals.recordings,
             metrics=metrics,
             counts=Counts(
                 sink=sink,

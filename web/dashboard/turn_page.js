@@ -20,8 +20,9 @@ const PARTS = { stt_final: "final transcript", gate_wait: "end of turn", connect
  * @param {View} view
  * @param {TurnRecord} turn
  * @param {number} now_ms
+ * @param {HTMLElement[]} players of the session's audio; empty: none is stored
  */
-export function turnPage(view, turn, now_ms) {
+export function turnPage(view, turn, now_ms, players) {
   return [
     make("p", {}, link(view, { turn: "" }, { class: "back" }, "← Back")),
     head(turn, now_ms),
@@ -35,6 +36,7 @@ export function turnPage(view, turn, now_ms) {
       section("speculation", "Speculative replies", ...speculation(turn)),
       section("cost", "Cost and tokens", cost(turn)),
     ),
+    ...(players.length ? [section("sound", "Audio of the session", ...players)] : []),
     section("facts", "All else", facts(view, turn)),
   ];
 }

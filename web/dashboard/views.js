@@ -12,6 +12,7 @@ import { BURNS, overview, spanName } from "./overview.js";
 import { empty, link, swap } from "./components.js";
 import { providers } from "./providers.js";
 import { totalOf } from "./stage_bar.js";
+import { SessionSound } from "./session_sound.js";
 import { sessions } from "./sessions.js";
 import { turnList } from "./turn_list.js";
 import { turnPage } from "./turn_page.js";
@@ -48,8 +49,10 @@ export class Views {
    * @param {import("./live_turns.js").Now} now
    * @param {HTMLElement} place their container
    * @param {(path: string, name: string) => Promise<void>} download save an answer as a file
+   * @param {import("./sign_in.js").OperatorKey} operator
    */
-  constructor(request, go, now, place, download) {
+  constructor(request, go, now, place, download, operator) {
+    this.sound = new SessionSound(operator);
     this.request = request;
     this.download = download;
     this.go = go;
@@ -204,7 +207,7 @@ export class Views {
    */
   async turn(view, signal) {
     const got = await this.request(signal, `/v1/turns/${encodeURIComponent(view.turn)}`);
-    return got && turnPage(view, got[0], Date.now());
+    return got && turnPage(view, got[0], Date.now(), await this.sound.players(got[0].session, signal));
   }
 
   /**

@@ -40,23 +40,23 @@ _QUOTA = "insufficient_quota"
 
 _NO_CREDIT_CODES = frozenset(
     {
-        _QUOTA,  # OpenAI, 429 (learn.microsoft.com/microsoft-cloud/dev/dev-proxy/concepts/openai-insufficient-quota)
-        "billing_hard_limit_reached",  # OpenAI, 400 (reported: dfinke/PowerShellAI#127, all-in-aigc/aiwallpaper#2)
-        "billing_not_active",  # OpenAI, 429 (reported: BerriAI/litellm#2743)
-        "exceeded_current_quota_error",  # Kimi, 429 (its staff, forum.moonshot.ai/t/429-insufficient-balance/244)
-        "quota_exceeded",  # ElevenLabs, 401 (help.elevenlabs.io, "API - Error Code 400 or 401")
-        "Arrearage",  # Alibaba (help.aliyun.com/en/model-studio/error-code); the status is not stated there
+        _QUOTA,  # with 429
+        "billing_hard_limit_reached",  # with 400
+        "billing_not_active",  # with 429
+        "exceeded_current_quota_error",  # with 429
+        "quota_exceeded",  # with 401
+        "Arrearage",
     }
 )
-"""Codes of vendors that report used up credit with another status than 402, each with its source."""
+"""Codes of vendors that report used up credit with another status than 402. The source of each, with its vendor:
+web/docs/models.md, "Used-up credit".
+"""
 
 _QUOTA_MEANS_RATE = ".aliyuncs.com/"
-"""The vendor whose `insufficient_quota` is a limit of its rate: Alibaba, 429
-(help.aliyun.com/en/model-studio/error-code-start)."""
+"""Where `insufficient_quota` is a limit of the rate. Source: help.aliyun.com/en/model-studio/error-code-start, 429."""
 
 _NO_CREDIT_WORDS = re.compile(r"\bcredit balance is too low\b|\binsufficient balance\b", re.IGNORECASE)
-"""Likewise in words alone: Anthropic's with 400 (anthropics/anthropic-sdk-typescript#618), Kimi's with 403
-(kimi.com/help/kimi-api/api-troubleshooting)."""
+"""Likewise in words alone, with 400 or 403."""
 
 _KEY_LIKE = re.compile(r"\b(?:sk|gsk|pk|rk|xai|key|token|bearer)[-_ ][\w*.…-]{6,}", re.IGNORECASE)
 

@@ -22,6 +22,7 @@ from voicepipe.telemetry.journal.format import Texts
 from voicepipe.telemetry.journal.plain import as_it_is
 from voicepipe.telemetry.journal.port import NO_JOURNAL, Journal
 from voicepipe.telemetry.journal.pseudonyms import Pseudonymizer
+from voicepipe.telemetry.journal.recordings import Recording, recording_in
 from voicepipe.telemetry.journal.session_files import SessionFiles
 from voicepipe.telemetry.journal.settings import JournalSettings
 from voicepipe.telemetry.log import log_event
@@ -95,6 +96,15 @@ class JournalWriter:
         for path in gone:
             path.unlink(missing_ok=True)
         return len(gone)
+
+    def recordings(self, project: str | None, session: str) -> tuple[Recording, ...]:
+        """Return the audio of a project's session, the longest of each side first; without a project, of any. Waits
+        for the disk.
+        """
+        found = [each for path in self._files() if _session_of(path) == session and (each := recording_in(path))]
+        owners = {stem: self._owner(stem) for stem in {_stem(each.path) for each in found}}
+        allowed = [each for each in found if project is None or owners[_stem(each.path)] == project]
+        return tuple(sorted(allowed, key=lambda each: (each.side, -each.n_samples)))
 
     def _owner(self, stem: str) -> str | None:
         """Return the project, empty when it is no longer known; None: the file is still being written."""

@@ -16,7 +16,7 @@ from voicepipe.turn.redaction import redacted_record
 LIMIT_MAX: Final = 200
 """The most turns on one page; a record is about 3 kB."""
 
-SEARCHED_MAX: Final = 5_000
+SEARCHED_MAX: Final = 2_000
 """The most turns in which one page looks for words."""
 
 POINTS_MAX: Final = 2_000
