@@ -24,7 +24,7 @@ ALSO = {"bench": {"client"}}
 user would.
 """
 
-CORE_IMPORTS = {"__future__", "collections", "dataclasses", "enum", "re", "typing", "unicodedata"}
+CORE_IMPORTS = {"__future__", "collections", "dataclasses", "enum", "math", "re", "typing", "unicodedata"}
 """All that the core may import beside `errors`: no I/O, no clock, no task, no log, no chance."""
 
 CLOCKS = re.compile(

@@ -15,9 +15,9 @@ import pytest
 from tests.measure import endpointing
 from tests.measure.endpointing_detector import FRAME_MS, WORDS_MS, Detector, Event, Kind
 from tests.measure.endpointing_score import judge, summary
-from tests.measure.speech_set import CLEAN, RATE_HZ, Clip, SpeechSet
 from voicepipe.audio.files import write_wav
 from voicepipe.audio.samples import Samples, silence
+from voicepipe.bench.endpointing.speech_set import CLEAN, RATE_HZ, Clip, SpeechSet
 from voicepipe.turn.settings import TurnSettings
 
 DATA = Path(__file__).parents[1] / "data"

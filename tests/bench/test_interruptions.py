@@ -14,8 +14,8 @@ from tests.measure import interruptions
 from tests.measure.interruption_call import Seen
 from tests.measure.interruption_scenes import KINDS, OFFSETS, Kind, Scene, reply_of, scenes
 from tests.measure.interruptions import main, report, write_csv
-from tests.measure.speech_set import RATE_HZ, SpeechSet
 from voicepipe.audio.samples import rms_dbfs
+from voicepipe.bench.endpointing.speech_set import RATE_HZ, SpeechSet
 from voicepipe.ports.transcriber import Samples
 
 DATA = Path(__file__).parents[1] / "data"

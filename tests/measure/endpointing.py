@@ -19,13 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.measure import endpointing_words
 from tests.measure.endpointing_chart import svg
 from tests.measure.endpointing_detector import ANSWER_MS, FRAME_MS, Detector, Event, Kind
 from tests.measure.endpointing_report import NATURAL, NOISY, STRESS, Result, Run, table, write_csv
 from tests.measure.endpointing_score import judge
-from tests.measure.speech_set import CLEAN, RATE_HZ, Clip, SpeechSet
 from voicepipe.audio import silero
+from voicepipe.bench.endpointing import words as endpointing_words
+from voicepipe.bench.endpointing.speech_set import CLEAN, RATE_HZ, Clip, SpeechSet
 from voicepipe.errors import VoicepipeError
 from voicepipe.ports.endpointing import strategy_named
 from voicepipe.turn.endpointing.strategies import ADAPTIVE

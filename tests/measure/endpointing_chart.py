@@ -7,7 +7,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from tests.measure.endpointing_report import NATURAL, NOISY, STRESS, Result, Run
-from tests.measure.speech_set import CLEAN
+from voicepipe.bench.endpointing.speech_set import CLEAN
 
 _WIDTH: Final = 360
 _HEIGHT: Final = 220

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.measure.endpointing_score import Summary, Verdict, summary
-from tests.measure.speech_set import CLEAN, Clip, Mix
+from voicepipe.bench.endpointing.speech_set import CLEAN, Clip, Mix
 
 NATURAL: Final = ("clean", "conversation")
 """Kinds of clips with short turns and natural pauses."""

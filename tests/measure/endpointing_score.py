@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from tests.measure.endpointing_detector import ANSWER_MS, Event, Kind
-from tests.measure.speech_set import Clip
+from voicepipe.bench.endpointing.speech_set import Clip
 
 MISSED_MS: Final = 2_000
 """An end later than this after the user's counts as missed."""

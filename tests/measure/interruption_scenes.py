@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from tests.measure.speech_set import CLEAN, RATE_HZ, Clip, SpeechSet
 from voicepipe.audio.samples import Samples
+from voicepipe.bench.endpointing.speech_set import CLEAN, RATE_HZ, Clip, SpeechSet
 
 Kind = Literal["backchannel", "backchannel over echo", "echo alone", "interruption"]
 KINDS: Final[tuple[Kind, ...]] = ("backchannel", "backchannel over echo", "echo alone", "interruption")

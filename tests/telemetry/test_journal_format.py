@@ -19,6 +19,8 @@ from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import FunctionCall, FunctionOutput, InputImage, InputText, Message, OutputText
 from voicepipe.turn.endpointing.completeness import unfinished
+from voicepipe.turn.endpointing.probability import end_probability
+from voicepipe.turn.endpointing.strategy import Evidence
 from voicepipe.turn.journal import Entry, Opening
 from voicepipe.turn.pricing import Price, PriceList
 from voicepipe.turn.settings import CoreSettings, ReplySettings, Tool, TurnSettings
@@ -141,6 +143,13 @@ def test_pseudonyms_keep_sentence_final_cues(words: list[str]) -> None:
     pseudonymizer, text = Pseudonymizer(b"k"), " ".join(words)
     assert unfinished(pseudonymizer(text)) == unfinished(text)
     assert pseudonymizer(text) == " ".join(map(pseudonymizer, words)), "the same word always becomes the same"
+
+
+@pytest.mark.parametrize("text", ["我想要一杯咖啡", "ภาษาไทย", "今日 coffee.", "मुझे कॉफ़ी चाहिए।"])
+def test_pseudonyms_keep_the_number_of_words_of_every_script(text: str) -> None:
+    pseudonym = Pseudonymizer(b"k")(text)
+    assert pseudonym != text
+    assert end_probability(Evidence(text=pseudonym)) == end_probability(Evidence(text=text))
 
 
 def test_other_sessions_have_other_disguises() -> None:

@@ -20,6 +20,11 @@ from voicepipe.turn.endpointing.completeness import (
 from voicepipe.turn.endpointing.vocabularies import VOCABULARIES, Vocabulary
 
 
+def test_vowel_signs_do_not_spell_a_word() -> None:
+    assert unfinished("मुझे कॉफ़ी चाहिए।", "hi") == CLOSED
+    assert unfinished("deja\u0300", "fr") == unfinished("dej\u00e0", "fr") == UNKNOWN
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

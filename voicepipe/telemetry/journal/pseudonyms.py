@@ -11,6 +11,7 @@ from string import ascii_lowercase
 from typing import Final
 
 from voicepipe.turn.backchannels import LISTENERS, SOUNDS
+from voicepipe.turn.endpointing.unspaced import is_unspaced
 from voicepipe.turn.endpointing.vocabularies import VOCABULARIES
 
 _APOSTROPHE: Final = "\u2019"
@@ -20,6 +21,9 @@ _TOKEN: Final = re.compile(rf"[^\W_]+(?:['{_APOSTROPHE}][^\W_]+)*")
 def _words_of(phrases: Iterable[str]) -> set[str]:
     return {word for phrase in phrases for word in phrase.split()}
 
+
+_FIRST_HAN: Final = 0x4E00
+"""Letters of scripts without spaces become the first 256 Han letters: the core counts their words by letters."""
 
 _DIGITS: Final = frozenset(digit for lists in VOCABULARIES.values() for digit in lists.digits)
 """Dictated numbers use these words: the core distinguishes them from other words, but not from one another."""
@@ -88,6 +92,8 @@ def _char(char: str, drawn: int) -> str:
         return str(drawn % 10)
     if not char.isalpha():
         return char
+    if is_unspaced(char):
+        return chr(_FIRST_HAN + drawn)
     letter = ascii_lowercase[drawn % len(ascii_lowercase)]
     return letter.upper() if char.isupper() else letter
 

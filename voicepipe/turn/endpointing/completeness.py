@@ -57,6 +57,13 @@ def _is_said(text: str, i: int, char: str) -> bool:
     return char in _SPOKEN_MARKS or unicodedata.category(char)[0] not in "PZC"
 
 
+def words_of(text: str) -> list[str]:
+    """Return the words of a text. Vowel signs, as in Hindi, are parts of words: without this they would divide them."""
+    if not text.isascii():
+        text = "".join(char for char in unicodedata.normalize("NFC", text) if unicodedata.category(char)[0] != "M")
+    return _TOKEN.findall(text)
+
+
 def unfinished(text: str, language: str | None = None, *, after_question: bool = False) -> float:
     """Return how unfinished `text`, the utterance so far, sounds: from -1, a whole answer, to 1, more must come.
 
@@ -64,7 +71,7 @@ def unfinished(text: str, language: str | None = None, *, after_question: bool =
     `after_question`: the agent's latest sentence is a question.
     """
     lists = VOCABULARIES.get((language or "en").lower().partition("-")[0], PUNCTUATION_ONLY)
-    tokens = [token.replace(_APOSTROPHE, "'") for token in _TOKEN.findall(text.lower())]
+    tokens = [token.replace(_APOSTROPHE, "'") for token in words_of(text.lower())]
     if not tokens:
         return UNKNOWN
     if after_question and len(tokens) <= 2 and lists.answers.issuperset(tokens):

@@ -1,0 +1,159 @@
+"""Fit the weights of `voicepipe/turn/endpointing/probability.py`, and print what they are worth for new speakers.
+
+`python -m tests.measure.end_probability` reads the feature table, prints the weights as they stand in that module, and
+cross-validates them: each speaker's pauses are judged by weights that were fitted without this speaker. The machine
+needs neither audio nor models.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.measure.endpointing_table import Row, read_table, traces_of
+from voicepipe.bench.endpointing.rules import WaitRule
+from voicepipe.bench.endpointing.score import Summary, TurnScore, score, summary
+from voicepipe.bench.endpointing.traces import Pause
+from voicepipe.turn.endpointing import probability
+from voicepipe.turn.endpointing.probability import Weights, log_odds
+
+Array = npt.NDArray[np.float64]
+
+LEAST_PAUSE_MS: Final = 200
+"""Shorter pauses are not fitted: no decision is taken in them."""
+
+RIDGE: Final = 0.003
+"""Penalty on the square of each weight, beside the mean log loss. The weights of rare endings need it."""
+
+_DIGITS: Final = 2
+"""More digits of a weight are noise."""
+
+READY_MS: Final = (350, 500)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A set of weights: its name in `probability`, and the features that it needs."""
+
+    name: str
+    columns: tuple[str, ...]
+
+
+_WORDS: Final = ("question", "closed", "goes_on", "broken_off", "log_words")
+MODELS: Final = (
+    Model("WORDS_ONLY", _WORDS),
+    Model("WITH_SENTENCE_END", (*_WORDS, "sentence_end")),
+    Model("WITH_SMART_TURN", (*_WORDS, "smart_turn")),
+    Model("WITH_BOTH", (*_WORDS, "sentence_end", "smart_turn")),
+    Model("SMART_TURN_ONLY", ("smart_turn",)),
+)
+
+
+def fit(rows: Sequence[Row], columns: Sequence[str]) -> Weights:
+    """Return the weights that fit these pauses best.
+
+    The four sets weigh the same, and in each of them ends and inner pauses. Newton's method, until no weight moves.
+    """
+    used = [row for row in rows if _is_long(row)]
+    design = np.array([[_value(row, column) for column in ("bias", *columns)] for row in used])
+    ends = np.array([float(row.is_end) for row in used])
+    sizes = Counter((row.set, row.is_end) for row in used)
+    shares = np.array([1 / sizes[row.set, row.is_end] for row in used]) / len(sizes)
+    weights = _newton(design, ends, shares)
+    return Weights(**dict(zip(("bias", *columns), (round(float(w), _DIGITS) for w in weights), strict=True)))
+
+
+def _newton(design: Array, ends: Array, shares: Array) -> Array:
+    penalty = RIDGE * np.eye(design.shape[1])
+    penalty[0, 0] = 0.0
+    weights = np.zeros(design.shape[1])
+    while True:
+        odds = 1 / (1 + np.exp(-design @ weights))
+        slope = design.T @ (shares * (odds - ends)) + penalty @ weights
+        curve = (design * (shares * odds * (1 - odds))[:, None]).T @ design + penalty
+        step = np.linalg.solve(curve, slope)
+        weights = weights - step
+        if np.abs(step).max() < 1e-9:
+            return weights
+
+
+def _value(row: Row, column: str) -> float:
+    """Return the factor of a weight: the log odds of weights of which only that one is 1."""
+    return 1.0 if column == "bias" else log_odds(row.features, replace(Weights(), **{column: 1.0}))
+
+
+def _is_long(row: Row) -> bool:
+    return row.resumed_ms is None or row.resumed_ms >= LEAST_PAUSE_MS
+
+
+def cross_validated(rows: Sequence[Row], columns: Sequence[str]) -> list[float]:
+    """Return the probability of each pause, by weights fitted without its speaker."""
+    speakers = {(row.set, row.speaker) for row in rows}
+    weights = {each: fit([row for row in rows if (row.set, row.speaker) != each], columns) for each in speakers}
+    return [1 / (1 + float(np.exp(-log_odds(row.features, weights[row.set, row.speaker])))) for row in rows]
+
+
+def auc(rows: Sequence[Row], probabilities: Sequence[float]) -> float:
+    """Return how often an end has a higher probability than an inner pause, of those that are fitted."""
+    judged = [(row, p) for row, p in zip(rows, probabilities, strict=True) if _is_long(row)]
+    ends = np.array([p for row, p in judged if row.is_end])
+    inner = np.array([p for row, p in judged if not row.is_end])
+    return float((ends[:, None] > inner).mean() + (ends[:, None] == inner).mean() / 2)
+
+
+def policy(rows: Sequence[Row], probabilities: Sequence[float], ready_ms: int) -> dict[str, Summary]:
+    """Return what the waits of the probabilities lead to, by set."""
+    known = {(row.clip, row.voiced_ms): p for row, p in zip(rows, probabilities, strict=True)}
+    scores: dict[str, list[TurnScore]] = {}
+    for traced in traces_of(rows):
+        assert traced.end_ms is not None
+
+        def of_pause(pause: Pause, clip: str = traced.trace.clip) -> float:
+            return known[clip, pause.voiced_ms]
+
+        rule = WaitRule(of_pause)
+        scores.setdefault(traced.set, []).append(score(traced.trace, rule, traced.end_ms, ready_ms))
+    return {name: summary(its) for name, its in scores.items()}
+
+
+def main() -> int:
+    """Fit, cross-validate and print; return the exit code."""
+    rows = read_table()
+    for model in MODELS:
+        weights = fit(rows, model.columns)
+        agrees = weights == getattr(probability, model.name)
+        sys.stdout.write(f"{model.name}: Final = Weights({_arguments(weights)})\n")
+        sys.stdout.write("" if agrees else "    differs from probability.py\n")
+    for model in MODELS:
+        probabilities = cross_validated(rows, model.columns)
+        _report(model, rows, probabilities)
+    return 0
+
+
+def _arguments(weights: Weights) -> str:
+    return ", ".join(f"{field.name}={value}" for field in fields(weights) if (value := asdict(weights)[field.name]))
+
+
+def _report(model: Model, rows: Sequence[Row], probabilities: Sequence[float]) -> None:
+    sys.stdout.write(f"\n{model.name}, cross-validated by speaker\n")
+    for ready_ms in READY_MS:
+        for name, its in policy(rows, probabilities, ready_ms).items():
+            of_set = [(row, p) for row, p in zip(rows, probabilities, strict=True) if row.set == name]
+            of_rows, of_p = [row for row, _ in of_set], [p for _, p in of_set]
+            assert its.latency_ms is not None
+            sys.stdout.write(
+                f"  ready {ready_ms} {name:10} AUC {auc(of_rows, of_p):.2f}  "
+                f"turn latency {its.latency_ms[0]:.0f}/{its.latency_ms[1]:.0f}  "
+                f"overlapped {its.overlapped:.1f} %  broken {its.broken:.1f} %  missed {its.missed:.1f} %  "
+                f"starts in vain {its.starts_in_vain:.2f}  ({its.n_turns} turns)\n"
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

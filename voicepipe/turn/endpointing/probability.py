@@ -1,0 +1,205 @@
+"""The probability that the turn is over, from the words of a pause and the scores of models outside the core.
+
+It is a logistic regression on few features. `python -m tests.measure.end_probability` fits its weights from the table
+`tests/data/endpointing_pauses.csv`, and a test fits them again.
+
+It works in each language that is written with sentence punctuation. Without a word list (`vocabularies`) it can't find
+a sentence that breaks off at an article or a conjunction. An STT that writes no punctuation leaves the number of words.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from voicepipe.turn.endpointing.completeness import ANSWERED, LEANING, SPELLING, unfinished, words_of
+from voicepipe.turn.endpointing.completeness import OPEN as OPENING
+from voicepipe.turn.endpointing.strategy import Evidence
+from voicepipe.turn.endpointing.unspaced import N_UNSPACED_PER_WORD, is_unspaced
+
+SENTENCE_END: Final = "sentence-end"
+"""Score: the probability that a language model ends the sentence after these words, 0 to 1."""
+
+SMART_TURN: Final = "smart-turn"
+"""Score: the probability of smart-turn v3.2 that the user has finished, asked after 100 ms of silence, 0 to 1."""
+
+STT_END: Final = "stt-end-of-turn"
+"""Score: the probability of the STT's own end-of-turn detection, 0 to 1."""
+
+UNKNOWN: Final = 0.5
+"""The probability without words and scores. Ends and inner pauses weigh the same in the fit."""
+
+_TAIL_CHARS: Final = 240
+"""Only the end of the text is read, so that a long turn costs no more than a short one: more than `_MAX_WORDS` words.
+"""
+
+_MAX_WORDS: Final = 20
+"""More words are no more evidence."""
+
+_WHOLE_ANSWER_WORDS: Final = 8
+"""A whole answer to the agent's question, "yes", counts as so many words: the middle of the orders in the table. The
+table has no questions."""
+
+_MIN_SCORE: Final = 0.001
+"""Scores are cut to this and to 1 less this: no model is surer."""
+
+_QUOTES: Final = " \"')\u2019\u201d\u00bb\u300d"
+_TRAILS_OFF: Final = ("...", "\u2026", "-", "\u2013", "\u2014")
+_ASKS: Final = tuple("?\uff1f\u061f\u037e")
+_CLOSES: Final = tuple(".!\u3002\uff01\uff0e\u0964\u06d4\u0589\u1362")
+_GOES_ON: Final = tuple(",;:\uff0c\u3001\uff1b\uff1a\u060c\u061b\u1363")
+"""Latin, full-width, Chinese and Japanese, Arabic and Urdu, Greek, Devanagari, Armenian and Ethiopic punctuation."""
+
+
+class Ending(Enum):
+    """The end of a text: four classes of punctuation, and none."""
+
+    QUESTION = auto()
+    CLOSED = auto()
+    GOES_ON = auto()
+    BROKEN_OFF = auto()
+    """An ellipsis, a dash, a word that needs more after it, or half of a number."""
+
+    NONE = auto()
+    """No punctuation: no evidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """The evidence of a pause that the regression uses."""
+
+    ending: Ending = Ending.NONE
+    n_words: int = 0
+    """0: no words are known."""
+
+    sentence_end: float | None = None
+    smart_turn: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Log odds, for each unit of the feature. A weight without its feature is 0."""
+
+    bias: float = 0.0
+    question: float = 0.0
+    closed: float = 0.0
+    goes_on: float = 0.0
+    broken_off: float = 0.0
+    log_words: float = 0.0
+    sentence_end: float = 0.0
+    """For the log odds of the score; so is the next."""
+
+    smart_turn: float = 0.0
+
+
+WORDS_ONLY: Final = Weights(bias=-1.05, question=0.81, closed=0.48, goes_on=-1.53, broken_off=-1.33, log_words=0.63)
+WITH_SENTENCE_END: Final = Weights(
+    bias=-0.11, question=0.43, closed=0.19, goes_on=-1.71, broken_off=-1.39, log_words=0.49, sentence_end=0.19
+)
+WITH_SMART_TURN: Final = Weights(
+    bias=-1.42, question=0.67, closed=0.4, goes_on=-1.4, broken_off=-0.57, log_words=0.74, smart_turn=0.24
+)
+WITH_BOTH: Final = Weights(
+    bias=-0.87,
+    question=0.48,
+    closed=0.24,
+    goes_on=-1.51,
+    broken_off=-0.63,
+    log_words=0.66,
+    sentence_end=0.11,
+    smart_turn=0.23,
+)
+SMART_TURN_ONLY: Final = Weights(bias=-0.09, smart_turn=0.27)
+"""One set for each combination of scores, so that a score that is late or not installed leaves fitted weights."""
+
+
+def end_probability(evidence: Evidence) -> float:
+    """Return the probability that the turn is over, 0 to 1. Ends and inner pauses are taken to be equally frequent.
+
+    The STT's own detection, where there is any, counts as much as all the rest: the two are averaged as log odds. No
+    table has its scores, so no weight of it is fitted.
+    """
+    known = features(evidence)
+    weights = _weights_for(known)
+    odds = [] if weights is None else [log_odds(known, weights)]
+    of_stt = evidence.score(STT_END)
+    if of_stt is not None:
+        odds.append(score_log_odds(of_stt))
+    return 1 / (1 + math.exp(-sum(odds) / len(odds))) if odds else UNKNOWN
+
+
+def features(evidence: Evidence) -> Features:
+    """Return the features of a pause. A partial transcript stands in for the final one; its punctuation may still
+    change and is no evidence.
+    """
+    ending, n_words = Ending.NONE, 0
+    if text := evidence.text[-_TAIL_CHARS:]:
+        completeness = unfinished(text, evidence.language, after_question=evidence.after_question)
+        ending = _ending(text, completeness)
+        n_words = _WHOLE_ANSWER_WORDS if completeness == ANSWERED else count_words(text)
+    elif text := evidence.interim_text[-_TAIL_CHARS:]:
+        broken_off = _breaks_off(unfinished(text, evidence.language))
+        ending, n_words = (Ending.BROKEN_OFF if broken_off else Ending.NONE), count_words(text)
+    return Features(
+        ending=ending,
+        n_words=n_words,
+        sentence_end=evidence.score(SENTENCE_END) if n_words else None,
+        smart_turn=evidence.score(SMART_TURN),
+    )
+
+
+def count_words(text: str) -> int:
+    """Return the number of words, at most 20. Where words are not spaced, two letters are taken for one."""
+    n_unspaced = sum(map(is_unspaced, text))
+    spaced = "".join(" " if is_unspaced(char) else char for char in text) if n_unspaced else text
+    n_words = len(words_of(spaced)) + math.ceil(n_unspaced / N_UNSPACED_PER_WORD)
+    return min(_MAX_WORDS, n_words)
+
+
+def _ending(text: str, completeness: float) -> Ending:
+    stripped = text.rstrip(_QUOTES)
+    if _breaks_off(completeness) or stripped.endswith(_TRAILS_OFF):
+        return Ending.BROKEN_OFF
+    if stripped.endswith(_ASKS):
+        return Ending.QUESTION
+    if stripped.endswith(_CLOSES):
+        return Ending.CLOSED
+    return Ending.GOES_ON if stripped.endswith(_GOES_ON) else Ending.NONE
+
+
+def _breaks_off(completeness: float) -> bool:
+    return completeness in (OPENING, LEANING, SPELLING)
+
+
+def score_log_odds(score: float) -> float:
+    """Return the log odds of a probability, within the bounds of what a model may claim."""
+    score = min(max(score, _MIN_SCORE), 1 - _MIN_SCORE)
+    return math.log(score / (1 - score))
+
+
+def log_odds(known: Features, weights: Weights) -> float:
+    """Return the log odds that the turn is over, by these weights."""
+    of_ending = {
+        Ending.QUESTION: weights.question,
+        Ending.CLOSED: weights.closed,
+        Ending.GOES_ON: weights.goes_on,
+        Ending.BROKEN_OFF: weights.broken_off,
+        Ending.NONE: 0.0,
+    }
+    odds = weights.bias + of_ending[known.ending] + weights.log_words * math.log(max(1, known.n_words))
+    if known.sentence_end is not None:
+        odds += weights.sentence_end * score_log_odds(known.sentence_end)
+    if known.smart_turn is not None:
+        odds += weights.smart_turn * score_log_odds(known.smart_turn)
+    return odds
+
+
+def _weights_for(known: Features) -> Weights | None:
+    """Return the weights fitted on what is known; None: nothing is."""
+    if not known.n_words:
+        return None if known.smart_turn is None else SMART_TURN_ONLY
+    if known.sentence_end is None:
+        return WORDS_ONLY if known.smart_turn is None else WITH_SMART_TURN
+    return WITH_SENTENCE_END if known.smart_turn is None else WITH_BOTH
