@@ -499,3 +499,38 @@ def test_doubt_about_a_pause_is_no_voice_unless_it_is_as_loud(of_kind: OfKind) -
             found.append(edge)
             model.doubts = isinstance(edge, SpeechStop | SilenceProgress)
         assert kinds(found) == kinds(edges_of(VadSegmenter(RATE_HZ), clip.samples(RATE_HZ))), clip.path
+
+
+class BriefModel(Silero):
+    """A model that is sure of speech for three windows, as sure as the test says, and then of silence."""
+
+    def __init__(self, *probabilities: float) -> None:
+        super().__init__()
+        self._left = list(probabilities)
+
+    def probability(self, state: silero.SileroState, window: Samples) -> float:
+        is_speech = super().probability(state, window) >= 0.5
+        return self._left.pop(0) if is_speech and self._left else 0.01
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "starts"),
+    [
+        ((0.1, 0.66, 0.05), True),
+        ((0.05, 0.66, 0.1), True),
+        ((0.05, 0.66, 0.05), False),
+        ((0.3, 0.62, 0.3), False),
+        ((0.66, 0.05, 0.66), False),
+        ((0.5, 0.5, 0.01), True),
+    ],
+)
+def test_a_short_word_starts_speech(clips: dict[str, Clip], probabilities: tuple[float, ...], starts: bool) -> None:
+    """One window is enough where the model is sure of it and does not deny the next to it."""
+    segmenter = VadSegmenter(RATE_HZ, model=BriefModel(*probabilities))
+    found = edges_of(segmenter, clips["clean/ls_2414-128291-0003"].samples(RATE_HZ))
+    assert (SpeechStart in kinds(found)) is starts
+
+
+def test_a_short_word_needs_the_net_speech_that_was_set(clips: dict[str, Clip]) -> None:
+    segmenter = VadSegmenter(RATE_HZ, VadOptions(min_speech_ms=90), model=BriefModel(0.1, 0.66, 0.1))
+    assert edges_of(segmenter, clips["clean/ls_2414-128291-0003"].samples(RATE_HZ)) == []

@@ -52,6 +52,15 @@ _FAR_MS: Final = 200
 """Speech that was not near for this long has paused: a speaker further away goes on. With the 300 ms over which
 the near field is computed, near speech may fade for about 500 ms before that."""
 
+_SURE_ABOVE: Final = 0.15
+_BESIDE_SURE: Final = 0.1
+"""A window this far above the threshold starts speech together with a neighbour that is only not silent: of "yeah" on
+a telephone the VAD model is often sure in one window of 32 ms.
+
+No further clip of the 26 of noise starts speech. Of 396 copies of those without babble, from -12 to 20 dB, 8 do at 8 kHz
+(7 without this rule) and 9 at 24 kHz (6). A less sure window, or a neighbour of any probability, starts more of them.
+"""
+
 _STIR_MS: Final = 120
 """The VAD model needs 60 to 120 ms to detect speech. While the level rises, `SilenceProgress` is held back for this
 long, so that no turn ends on the first syllable of its next word. Noise that is not speech delays the edge by no more
@@ -92,6 +101,11 @@ class VadOptions:
     def speech_from(self) -> float:
         """Return the probability that starts speech. Audio rejected by the gate has 0: silence at any threshold."""
         return max(self.threshold, 0.01)
+
+    @property
+    def sure_from(self) -> float:
+        """Return the probability at which one window starts speech with a weak neighbour."""
+        return self.speech_from + _SURE_ABOVE
 
     @property
     def silence_below(self) -> float:
@@ -167,7 +181,7 @@ class VadSegmenter:
         self._speech_end = 0
         self._near_end = 0
         self._not_before = 0
-        self._probability = 0.0
+        self._probability = self._probability_before = 0.0
         self._net_ms = 0
         self._pause = Instant(0, 0)
         self._silence_ms = 0
@@ -288,6 +302,7 @@ class VadSegmenter:
             )
         while self._processed - self._classified >= WINDOW_SAMPLES:
             end = self._classified + WINDOW_SAMPLES
+            self._probability_before = self._probability
             self._probability = self._model.probability(self._silero_state, self._buffer.read(self._classified, end))
             self._classified = end
             self._weigh(self._probability, edges)
@@ -302,6 +317,8 @@ class VadSegmenter:
                 self._net_ms += _WINDOW_MS
             else:
                 self._net_ms = max(0, self._net_ms - 2 * _WINDOW_MS) if probability >= options.silence_below else 0
+            if self._is_sure():
+                self._net_ms = max(self._net_ms, 2 * _WINDOW_MS)
             if self._net_ms >= options.min_speech_ms:
                 self._speak(SpeechStart, self._classified - self._net_ms * _PER_MS, edges)
         elif probability >= options.silence_below:
@@ -311,6 +328,11 @@ class VadSegmenter:
                 self._not_before, self._classified
             ):
                 self._speak(SpeechResume, self._classified - WINDOW_SAMPLES, edges)
+
+    def _is_sure(self) -> bool:
+        """Return whether the model is sure of one of the two latest windows, and does not deny the other."""
+        weaker, surer = sorted((self._probability_before, self._probability))
+        return surer >= self.options.sure_from and weaker >= _BESIDE_SURE
 
     # --- what the results lead to ---------------------------------------------------------------
 
