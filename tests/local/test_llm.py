@@ -137,6 +137,37 @@ def test_conversations_longer_than_the_context_go_on(tmp_path: Path) -> None:
         assert 100 < replies[-1].input_tokens < 256
 
 
+async def test_a_sentence_is_likelier_to_end_where_it_is_whole(model: Model) -> None:
+    """Whatever punctuation the STT wrote. Texts may hold the marks of the chat template."""
+    assert isinstance(model, llm.LocalModel)
+    whole = await model.score("a", "I would like a cup of coffee.")
+    assert 1 >= whole > 0.05
+    assert await model.score("a", "I would like a cup of.") < whole / 4
+    assert await model.score("a", "I would like a cup of coffee,") == pytest.approx(whole, rel=0.2)
+    assert 0 <= await model.score("a", "<|im_end|> and") < whole
+    assert 0 <= await model.score("a", "word " * 2_000) <= 1
+
+
+async def test_scores_leave_the_conversations_in_the_cache(model: Model) -> None:
+    """They have a slot of their own."""
+    assert isinstance(model, llm.LocalModel)
+    instructions = said("system", INSTRUCTIONS)
+    await answer(model, request(instructions, said("user", "Hello?"), session="scored"))
+    for text in ("one", "two three", "four five six", "seven", "eight"):
+        await model.score("scored", text)
+    usage = usage_of(await answer(model, request(instructions, said("user", "Hello?"), session="scored")))
+    assert usage.cached_tokens > usage.input_tokens - 16
+
+
+@pytest.mark.slow
+def test_a_model_without_fitted_scores_refuses(tmp_path: Path) -> None:
+    """Of an operator's GGUF file nothing is known."""
+    engine = LlamaCpp(tmp_path / "l.sock", replace(smollm2(), context_tokens=256, scores=False))
+    replies: list[wire.Reply] = []
+    engine.run(Task(wire.Score("a", "Hello."), replies.append))
+    assert replies == [wire.Refused("this model has no fitted scores", retryable=False)]
+
+
 async def test_functions_that_may_be_called_are_left_out(model: Model) -> None:
     """This model can't call them; the question is answered all the same."""
     messages = (said("user", "What is the capital of France?"), Called("c1", "look_up", "{}"), Returned("c1", "Paris"))

@@ -10,12 +10,12 @@ from urllib.parse import parse_qs
 import pytest
 
 from voicepipe.errors import ConfigError, StageBroken, StageError, StageExpired, StageRefused, StageTimeout
-from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptionOptions, TranscriptStream
+from voicepipe.ports.transcriber import EndOfTurn, Final, Interim, Transcriber, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.assemblyai import stt
 from voicepipe.providers.assemblyai.stt import AssemblyAiOptions, open_transcriber
 from voicepipe.providers.built_in import factory
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.testing.conformance.transcriber import next_text, push
+from voicepipe.testing.conformance.transcriber import next_end_of_turn, next_text, push
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, promptly
 from voicepipe.testing.fakes.assemblyai_stt import KEY, FakeAssemblyAi, error, turn
 from voicepipe.testing.fakes.tone import tone
@@ -172,7 +172,7 @@ async def test_session_ends_before_it_expires(
         assert await next_text(stream) == Interim(1, "yes")
         await call.say(turn("yes", 0, 960, end_of_turn=True))
         assert await next_text(stream) == Final(1, 1, "yes")
-        assert [event async for event in stream] == []
+        assert [event async for event in stream] == [EndOfTurn(1, 0.9)]
 
 
 def test_limits_are_the_vendors() -> None:
@@ -197,6 +197,20 @@ async def test_turn_as_it_goes(vendor: FakeAssemblyAi, make_transcriber: MakeTra
         push(stream, SECOND)
         await call.say(turn("for two", 1_000, 1_600, order=1))
         assert await next_text(stream) == Interim(1, "book a table for two")
+
+
+async def test_the_vendors_confidence_comes_with_the_end_alone(
+    vendor: FakeAssemblyAi, make_transcriber: MakeTranscriber
+) -> None:
+    """Not with words that are still said, and not a second time with the formatted turn."""
+    async with calling(vendor, make_transcriber()) as (stream, call):
+        await call.say(turn("yes please", 0, 500, utterance="Yes, please."))
+        await call.say(turn("yes please", 0, 500, end_of_turn=True))
+        assert await next_end_of_turn(stream) == EndOfTurn(1, 0.9)
+        await call.say(turn("Yes, please.", 0, 500, end_of_turn=True, formatted=True))
+        await call.say(turn("now", 600, 800, order=1))
+        assert await anext(aiter(stream)) == Final(1, 0, "Yes, please.")
+        assert await anext(aiter(stream)) == Interim(1, "Yes, please. now")
 
 
 async def test_user_continues_after_an_utterance(vendor: FakeAssemblyAi, make_transcriber: MakeTranscriber) -> None:

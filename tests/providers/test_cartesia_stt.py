@@ -15,7 +15,7 @@ from voicepipe.providers.built_in import factory
 from voicepipe.providers.cartesia import stt
 from voicepipe.providers.cartesia.stt import CartesiaOptions, open_transcriber
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.testing.conformance.transcriber import next_text, push
+from voicepipe.testing.conformance.transcriber import next_end_of_turn, next_text, push
 from voicepipe.testing.conformance.waits import LONG_TIMEOUT_MS, promptly
 from voicepipe.testing.fakes.cartesia_stt import KEY, FakeInk, FakeInkTurns, said, transcript, turn
 from voicepipe.testing.fakes.tone import tone
@@ -169,6 +169,16 @@ async def test_turn_as_it_goes(turns: FakeInkTurns) -> None:
         await call.say(turn("update", " For two"))
         assert await next_text(stream) == Interim(1, "Book a table. For two")
     assert call.controls == ["close"]
+
+
+async def test_each_end_has_the_probability_of_its_threshold(turns: FakeInkTurns) -> None:
+    """The thresholds are of more speech: 0.4 and 0.2, unless the settings say otherwise."""
+    async with calling(turns, make_transcriber(turns, TURNS)) as (stream, call):
+        await call.say(turn("update", "Book a table"))
+        await call.say(turn("eager_end", "Book a table."))
+        assert (await next_end_of_turn(stream)).probability == pytest.approx(0.6)
+        await call.say(turn("end", "Book a table."))
+        assert (await next_end_of_turn(stream)).probability == pytest.approx(0.8)
 
 
 async def test_end_that_is_taken_back(turns: FakeInkTurns) -> None:

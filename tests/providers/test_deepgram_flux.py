@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from voicepipe.errors import ConfigError, StageBroken, StageRefused, StageTimeout
-from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptionOptions, TranscriptStream
+from voicepipe.ports.transcriber import EndOfTurn, Final, Interim, Transcriber, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.built_in import factory
 from voicepipe.providers.deepgram import flux, stt
 from voicepipe.providers.deepgram.flux import FluxOptions, open_transcriber
@@ -19,7 +19,7 @@ from voicepipe.providers.deepgram.stt_options import OF_FLUX
 from voicepipe.providers.deepgram.stt_options import READERS as OF_NOVA
 from voicepipe.providers.deepgram.tts import STT_OPTIONS, open_synthesizer
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.testing.conformance.transcriber import next_text, push
+from voicepipe.testing.conformance.transcriber import next_end_of_turn, next_text, push
 from voicepipe.testing.conformance.waits import promptly
 from voicepipe.testing.fakes.deepgram_flux import FakeFlux, turn_info
 from voicepipe.testing.fakes.deepgram_stt import KEY
@@ -169,6 +169,18 @@ async def test_turn_as_it_goes(vendor: FakeFlux, make_transcriber: MakeTranscrib
         await call.say(turn_info("Update", "for two", 1_000, 1_800, turn=1))
         assert await next_text(stream) == Interim(1, "Book a table. for two")
     assert "ForceEndTurn" not in call.controls
+
+
+async def test_the_vendors_confidence_comes_with_each_end(vendor: FakeFlux, make_transcriber: MakeTranscriber) -> None:
+    """Not with updates: they are of the words before the last ones."""
+    async with calling(vendor, make_transcriber()) as (stream, call):
+        await call.say(turn_info("Update", "book a table", 0, 700))
+        await call.say(turn_info("EagerEndOfTurn", "Book a table.", 0, 950))
+        assert await next_end_of_turn(stream) == EndOfTurn(1, 0.9)
+        await call.say(turn_info("TurnResumed", "Book a table", 0, 1_000))
+        await call.say(turn_info("Update", "Book a table for two", 0, 1_400))
+        assert await anext(aiter(stream)) == Interim(1, "Book a table")
+        assert await anext(aiter(stream)) == Interim(1, "Book a table for two")
 
 
 async def test_end_that_is_taken_back(vendor: FakeFlux, make_transcriber: MakeTranscriber) -> None:

@@ -57,8 +57,8 @@ _BESIDE_SURE: Final = 0.1
 """A window this far above the threshold starts speech together with a neighbour that is only not silent: of "yeah" on
 a telephone the VAD model is often sure in one window of 32 ms.
 
-No further clip of the 26 of noise starts speech. Of 396 copies of those without babble, from -12 to 20 dB, 8 do at 8 kHz
-(7 without this rule) and 9 at 24 kHz (6). A less sure window, or a neighbour of any probability, starts more of them.
+No further clip of the 26 of noise starts speech. Of 396 copies of those without babble, from -12 to 20 dB, 8 do at
+8 kHz (7 without this rule) and 9 at 24 kHz (6). A less sure window, or a neighbour of any probability, starts more.
 """
 
 _STIR_MS: Final = 120

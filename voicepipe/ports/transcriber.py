@@ -78,7 +78,16 @@ class Final:
     language: str | None = None
 
 
-TranscriptEvent = Interim | Final | TranscriberConnected | ProviderChanged
+@dataclass(frozen=True, slots=True)
+class EndOfTurn:
+    """The provider's own judgement whether the user has finished, as of its latest text."""
+
+    utterance: int
+    probability: float
+    """0 to 1. A provider that names none gives the least that its event stands for."""
+
+
+TranscriptEvent = Interim | Final | EndOfTurn | TranscriberConnected | ProviderChanged
 """A text, or what a provider or a router reports beside it."""
 
 

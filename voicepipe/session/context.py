@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from voicepipe.ports.endpoint_scorer import EndpointScorer
 from voicepipe.ports.model import Model
 from voicepipe.ports.synthesizer import Synthesizer
 from voicepipe.ports.transcriber import Transcriber
@@ -33,6 +34,9 @@ class SessionStages:
     tts_model: str
     strategies: Strategies = field(default_factory=lambda: BUILT_IN)
     """The end-of-turn strategies that the session's settings may name."""
+
+    endpoint_scorer: EndpointScorer | None = None
+    """The local model that judges whether the user's words are a whole sentence; None: none runs here."""
 
     phrases: PhraseCache | None = None
     """Phrases spoken earlier in that voice; None: the session has a book of its own."""

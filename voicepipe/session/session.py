@@ -24,6 +24,7 @@ from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.connection import Connection
 from voicepipe.session.context import SessionHooks as SessionHooks
 from voicepipe.session.context import SessionStages as SessionStages
+from voicepipe.session.endpoint_scoring import EndpointScoring
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.live_updates import TurnObserver
 from voicepipe.session.outbox import UNTAKEN_MAX_BYTES, Outbox, OutgoingFrame
@@ -109,8 +110,9 @@ class Session:
         self._core, journal = opening.rebuilt(), hooks.open_journal(opening)
         self._journal = None if journal is NO_JOURNAL else IsolatedJournal(journal)
         self._audio_input = AudioInput(config, stages.transcriber.capabilities, self._clock, post, self._journal)
+        self._scoring = EndpointScoring(stages.endpoint_scorer, grant.session_id, post)
         self._transcription = SessionTranscription(
-            stages.transcriber, self._transcription_options(), self._audio_input, post
+            stages.transcriber, self._transcription_options(), self._audio_input, post, self._scoring.take
         )
         self._prompt_builder = PromptBuilder(stages.model, stages.llm_model, grant, self._core, self._clock)
         book = stages.phrases or PhraseCache(stages.synthesizer)
@@ -169,6 +171,7 @@ class Session:
         self._renew_phrases()
         group.create_task(self._outbox.run(connection), name="outbox")
         group.create_task(self._transcription.run(), name="stt")
+        group.create_task(self._scoring.run(), name="scores")
         group.create_task(self._prompt_builder.warm(), name="warm")
         group.create_task(self._voices.stay_warm(), name="voice")
         group.create_task(self._preparation.run(), name="phrases")
@@ -321,6 +324,7 @@ class Session:
             while events:
                 event, now_ms = events[0], self._clock.now_ms()
                 commands = self._core.handle(event, now_ms)
+                self._scoring.follow(event)
                 if self._journal is not None:
                     self._journal.note(now_ms, event, commands)
                 if self._hooks.live.is_watched or self._turn_observer.followed.turns:

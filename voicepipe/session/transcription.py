@@ -8,7 +8,7 @@ from collections.abc import Callable
 from voicepipe.errors import Overload, StageError
 from voicepipe.freeing import FreeingTaskGroup
 from voicepipe.ports.provider_events import ProviderChanged, TranscriberConnected
-from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptEvent, TranscriptionOptions
+from voicepipe.ports.transcriber import EndOfTurn, Final, Interim, Transcriber, TranscriptionOptions
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
@@ -27,8 +27,10 @@ class SessionTranscription:
         change_options: TranscriptionOptions,
         audio_input: AudioInput,
         post: Callable[[e.Event], None],
+        on_end_of_turn: Callable[[EndOfTurn], None],
     ) -> None:
         self._transcriber, self._audio_input, self._post = transcriber, audio_input, post
+        self._on_end_of_turn = on_end_of_turn
         self._options = self._open_as = change_options
         self._changed = asyncio.Event()
         self._provider = transcriber.name
@@ -69,7 +71,10 @@ class SessionTranscription:
                     async for event in stream:
                         if isinstance(event, Interim | Final):
                             pause_s = FIRST_PAUSE_S
-                        self._post(self._turn_event(event))
+                        if isinstance(event, EndOfTurn):
+                            self._on_end_of_turn(event)
+                        else:
+                            self._post(self._turn_event(event))
                 why = "ended its stream"
             except (StageError, Overload) as failure:
                 why = failure.why
@@ -81,7 +86,7 @@ class SessionTranscription:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    def _turn_event(self, event: TranscriptEvent) -> e.Event:
+    def _turn_event(self, event: Interim | Final | TranscriberConnected | ProviderChanged) -> e.Event:
         match event:
             case Interim(utterance, text):
                 return e.TranscriptGrew(utterance, text)

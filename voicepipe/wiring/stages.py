@@ -7,10 +7,11 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from voicepipe.config.settings import GGUF, LOCAL, STAGES, Settings
 from voicepipe.config.speech_vendors import for_stage
+from voicepipe.ports.endpoint_scorer import EndpointScorer
 from voicepipe.ports.endpointing import strategies_named
 from voicepipe.ports.synthesizer import Synthesizer
 from voicepipe.ports.transcriber import Transcriber
@@ -25,6 +26,9 @@ from voicepipe.session.session import SessionStages
 from voicepipe.wiring.engine import EngineUse
 from voicepipe.wiring.model_routing import Router
 from voicepipe.wiring.speech_routing import SpeechRouting
+
+SCORING: Final = "local"
+"""The kind of the provider whose LLM scores the ends of sentences."""
 
 
 class Stages:
@@ -56,16 +60,20 @@ class Stages:
                 it has no such model.
         """
         if (stage, spec) not in self._made:
-            connection = for_stage(spec.provider, stage, self._settings.connection(spec, key=key))
-            if connection.kind in LOCAL:
-                socket = ("socket", str(self._socket_of(spec)))
-                connection = replace(connection, options=(*connection.options, socket))
+            connection = self._connection(stage, spec, key=key)
             made = factory(connection.kind, stage, key=key)(spec, connection)
             made = limited(stage, made, self._settings.provider_limits)
             if stage == "tts" and self._sounds is not None:
                 made = CachedSynthesizer(made, self._sounds, settings=_sounds_like(connection))
             self._made[stage, spec] = made
         return self._made[stage, spec]
+
+    def _connection(self, stage: Stage, spec: Spec, *, key: str) -> ProviderSettings:
+        connection = for_stage(spec.provider, stage, self._settings.connection(spec, key=key))
+        if connection.kind in LOCAL:
+            socket = ("socket", str(self._socket_of(spec)))
+            connection = replace(connection, options=(*connection.options, socket))
+        return connection
 
     def of_agent(self, name: str) -> SessionStages:
         """Return the three stages of an agent, and its end-of-turn strategy.
@@ -82,12 +90,22 @@ class Stages:
             transcriber=transcriber,
             model=model,
             synthesizer=synthesizer,
+            endpoint_scorer=self._scorer_of(name),
             strategies=strategies_named((its.end_of_turn,), key=f"agents.{name}.end_of_turn"),
             phrases=PhraseCache(synthesizer, prepared=tuple(words for words in (its.filler, its.apology) if words)),
             stt_model=specs["stt"].model,
             llm_model=specs["llm"].model,
             tts_model=specs["tts"].model,
         )
+
+    def _scorer_of(self, name: str) -> EndpointScorer | None:
+        """Return the local LLM of an agent that has one. It costs nothing, and the weights are fitted to its scores."""
+        key = f"agents.{name}.llm"
+        for spec in self._settings.agents[name].specs("llm", key=key):
+            if self._settings.providers[spec.provider].kind == SCORING:
+                made: EndpointScorer = factory(SCORING, "llm", key=key)(spec, self._connection("llm", spec, key=key))
+                return made
+        return None
 
     def transcriber_of(self, name: str) -> Transcriber:
         """Return the STT of an agent; raises as `get`."""

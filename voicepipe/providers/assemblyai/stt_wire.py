@@ -39,6 +39,7 @@ class _Message(msgspec.Struct):
     transcript: str = ""
     utterance: str = ""
     end_of_turn: bool = False
+    end_of_turn_confidence: float | None = None
     words: list[_Word] = []
     language_code: str | None = None
     error_code: int = 0
@@ -100,6 +101,7 @@ class Turns:
             final=read.end_of_turn or bool(read.utterance),
             speech_ended=read.end_of_turn or bool(read.utterance),
             requested=ends,
+            end_probability=read.end_of_turn_confidence if ends else None,
             language=read.language_code,
         )
 

@@ -92,6 +92,14 @@ class CartesiaOptions:
             raise ConfigError(f"{key}: expected {below}, got {options.stt_turn_end_threshold}")
         return options
 
+    @property
+    def ends(self) -> dict[str, float]:
+        """Return the least probability of the end that each end event stands for: the thresholds are of more speech."""
+        return {
+            "turn.eager_end": 1 - self.stt_turn_eager_end_threshold,
+            "turn.end": 1 - self.stt_turn_end_threshold,
+        }
+
     def path(self, transcription: TranscriptionOptions, turns: bool) -> str:
         """Return the path and query of the WebSocket, below the vendor's address."""
         pairs = [("model", transcription.model), ("encoding", "pcm_s16le"), ("sample_rate", str(RATE_HZ))]
@@ -168,6 +176,6 @@ class _Cartesia:
             first_flush_timeout_ms=FIRST_FLUSH_TIMEOUT_MS,
             positions=False,
         )
-        reader: Reader = wire.Turns(self._address) if self._turns else wire.Chunks(self._address)
+        reader: Reader = wire.Turns(self._address, self._options.ends) if self._turns else wire.Chunks(self._address)
         path = self._options.path(transcription, self._turns)
         return continuous_stream(self._address, path, rules, reader)

@@ -42,8 +42,9 @@ class Turns:
     idle = True
     """False: the vendor answers no message here."""
 
-    def __init__(self, address: ProviderAddress) -> None:
-        self._address = address
+    def __init__(self, address: ProviderAddress, ends: dict[str, float]) -> None:
+        """`ends`: the least probability of the end that each end event stands for."""
+        self._address, self._ends = address, ends
         self._start = 0
 
     def read(self, message: str | bytes, upto: int) -> Segment | None:
@@ -55,15 +56,22 @@ class Turns:
             StageError: it is an error, or not a message.
         """
         read = _read(self._address, message)
-        if read.type not in ("turn.update", "turn.eager_end", "turn.end"):
+        if read.type != "turn.update" and read.type not in self._ends:
             return None
         # After an end that is only expected, either the end has the same text, or the turn goes on and its text is sent
         # again.
-        ends = read.type != "turn.update"
+        ends = read.type in self._ends
         start = min(self._start, upto)
         if read.type == "turn.end":
             self._start = upto
-        return Segment(start=start, end=upto, text=read.transcript.strip(), final=ends, speech_ended=ends)
+        return Segment(
+            start=start,
+            end=upto,
+            text=read.transcript.strip(),
+            final=ends,
+            speech_ended=ends,
+            end_probability=self._ends.get(read.type),
+        )
 
 
 class Chunks:

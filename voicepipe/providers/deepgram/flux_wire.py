@@ -37,6 +37,7 @@ class _Message(msgspec.Struct):
     turn_index: int = 0
     audio_window_end: float = 0.0
     transcript: str = ""
+    end_of_turn_confidence: float | None = None
     words: list[_Word] = []
     languages: list[str] = []
     trigger: str = ""
@@ -97,6 +98,8 @@ class Turns:
             # ("TurnResumed").
             final=read.event in _ENDS,
             speech_ended=read.event in _ENDS,
+            # While the user speaks it is of the words before the last ones, so that it is low for no reason.
+            end_probability=read.end_of_turn_confidence if read.event in _ENDS else None,
             complete=True,
             requested=read.trigger == "manual",
             language=read.languages[0] if read.languages else None,

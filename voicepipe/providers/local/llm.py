@@ -25,6 +25,7 @@ from voicepipe.providers.local.connection import Exchange, Link, gguf_link, link
 from voicepipe.providers.local.llm_models import GGUF, SMOLLM2, LlmProfile, Messages
 from voicepipe.providers.local.whole_sentences import WholeSentences
 from voicepipe.registry import ProviderSettings, Spec
+from voicepipe.turn.endpointing.probability import SENTENCE_END
 
 MODEL: Final = "smollm2-135m"
 
@@ -61,6 +62,8 @@ class LocalModel:
     """An LLM in the engine process. It cannot call functions: those that it may call, and the calls and results in its
     messages, are left out. A request that forces a call, or shows a picture, is refused: it would invent the result."""
 
+    score_name = SENTENCE_END
+
     def __init__(self, link: Link, model: str, profile: LlmProfile) -> None:
         self.name = link.provider
         self._link, self._model, self._profile = link, model, profile
@@ -91,6 +94,23 @@ class LocalModel:
                 pass
         except StageError:
             pass  # the turn itself will report it
+        finally:
+            exchange.close()
+
+    async def score(self, session: str, text: str) -> float:
+        """Return how likely a user's sentence ends after `text`, 0 to 1; the port `EndpointScorer`.
+
+        Raises:
+            StageError: this model has no scores; the engine refused, stalled or broke.
+        """
+        exchange = Exchange(self._link)
+        try:
+            await exchange.send(wire.Score(session, text))
+            match await exchange.next():
+                case wire.Scored(probability):
+                    return min(1.0, max(0.0, probability))
+                case _:
+                    raise self._link.broken("the engine ended without a score")
         finally:
             exchange.close()
 

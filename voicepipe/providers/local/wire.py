@@ -1,9 +1,10 @@
 """Messages between an adapter and the engine process on their Unix socket.
 
 A frame is a little-endian uint32, the length of its body in bytes, then the body: one msgpack map with a `type`. One
-connection carries one job (`Transcribe`, `Generate`, `Warm`, `Speak`). The request goes up and replies come down;
-`FINAL` lists the last ones. Closing the connection cancels the job. `Attach` is the exception: its connection is a
-lease that keeps the engine running, and on which the engine reports how loading goes. Audio is raw little-endian int16.
+connection carries one job (`Transcribe`, `Generate`, `Warm`, `Score`, `Speak`). The request goes up and replies come
+down; `FINAL` lists the last ones. Closing the connection cancels the job. `Attach` is the exception: its connection is
+a lease that keeps the engine running, and on which the engine reports how loading goes. Audio is raw little-endian
+int16.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of these messages. A client does not attach to an engine of another version."""
 
 MAX_FRAME_BYTES: Final = 8 << 20
@@ -64,6 +65,13 @@ class Warm(msgspec.Struct, frozen=True, tag="warm"):
     messages: tuple[tuple[str, str], ...]
 
 
+class Score(msgspec.Struct, frozen=True, tag="score"):
+    """Compute how likely a user's sentence ends after `text`. Answered by `Scored`."""
+
+    session: str
+    text: str
+
+
 class Speak(msgspec.Struct, frozen=True, tag="speak"):
     """Answered by `Audio`, one for each sentence, then `Done`."""
 
@@ -72,7 +80,7 @@ class Speak(msgspec.Struct, frozen=True, tag="speak"):
     speed: float
 
 
-Job = Transcribe | Generate | Warm | Speak
+Job = Transcribe | Generate | Warm | Score | Speak
 Request = Attach | Leave | Job
 
 
@@ -117,6 +125,12 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
     cached_tokens: int
 
 
+class Scored(msgspec.Struct, frozen=True, tag="scored"):
+    """The result of a `Score`: 0 to 1."""
+
+    probability: float
+
+
 class Audio(msgspec.Struct, frozen=True, tag="audio"):
     """Audio of a `Speak`: int16 at `TTS_RATE_HZ`."""
 
@@ -141,8 +155,8 @@ class Broken(msgspec.Struct, frozen=True, tag="broken"):
     why: str
 
 
-Reply = Progress | Ready | Transcribed | Reading | Delta | Answered | Audio | Done | Refused | Broken
-FINAL: Final = (Transcribed, Answered, Done, Refused, Broken)
+Reply = Progress | Ready | Transcribed | Reading | Delta | Answered | Scored | Audio | Done | Refused | Broken
+FINAL: Final = (Transcribed, Answered, Scored, Done, Refused, Broken)
 """Replies after which a job's connection carries nothing more."""
 
 REQUESTS: Final[msgspec.msgpack.Decoder[Request]] = msgspec.msgpack.Decoder(Request)

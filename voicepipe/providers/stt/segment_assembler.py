@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from voicepipe.ports.transcriber import Final, Interim, TranscriptEvent
+from voicepipe.ports.transcriber import EndOfTurn, Final, Interim, TranscriptEvent
 
 REMEMBERED_UTTERANCES = 8
 """Number of the latest utterances that can still get words."""
@@ -61,6 +61,9 @@ class Segment:
 
     requested: bool = False
     """Whether it answers a request for the final text."""
+
+    end_probability: float | None = None
+    """The vendor's judgement whether the user has finished, 0 to 1; None: it gave none."""
 
     language: str | None = None
 
@@ -173,7 +176,15 @@ class SegmentAssembler:
         if segment.complete:
             self._complete_to = max(self._complete_to, segment.end)
         answers = self._answers(segment) if segment.final or segment.complete else []
-        return [*answers, *(grown for utterance, _ in shares if (grown := self._grown(utterance, segment)))]
+        grown = [event for utterance, _ in shares if (event := self._grown(utterance, segment))]
+        return [*answers, *grown, *self._judged(segment)]
+
+    def _judged(self, segment: Segment) -> list[TranscriptEvent]:
+        """Return the vendor's judgement of the utterance at the segment's end."""
+        utterance = self._owner(max(0, segment.end - 1))
+        if segment.end_probability is None or utterance is None:
+            return []
+        return [EndOfTurn(utterance.number, min(1.0, max(0.0, segment.end_probability)))]
 
     def _share(self, segment: Segment) -> list[tuple[_Utterance, str]]:
         """Assign the words to utterances. An utterance that had interim words there and has none now gets an empty

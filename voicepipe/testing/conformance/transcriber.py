@@ -10,6 +10,7 @@ import pytest
 
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.ports.transcriber import (
+    EndOfTurn,
     Final,
     Interim,
     Samples,
@@ -74,6 +75,15 @@ async def next_text(stream: TranscriptStream) -> Interim | Final:
             if isinstance(event, Interim | Final):
                 return event
     raise AssertionError("the stream ended without a text")
+
+
+async def next_end_of_turn(stream: TranscriptStream) -> EndOfTurn:
+    """Return the provider's next judgement of the end of a turn, skipping other events."""
+    async with asyncio.timeout(WAIT_S):
+        async for event in stream:
+            if isinstance(event, EndOfTurn):
+                return event
+    raise AssertionError("the stream ended without an end of turn")
 
 
 def push(stream: TranscriptStream, samples: Samples, *, piece_samples: int = 320) -> None:

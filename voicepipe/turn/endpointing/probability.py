@@ -47,7 +47,7 @@ _MIN_SCORE: Final = 0.001
 
 _QUOTES: Final = " \"')\u2019\u201d\u00bb\u300d"
 _TRAILS_OFF: Final = ("...", "\u2026", "-", "\u2013", "\u2014")
-_ASKS: Final = tuple("?\uff1f\u061f\u037e")
+_QUESTIONS: Final = tuple("?\uff1f\u061f\u037e")
 _CLOSES: Final = tuple(".!\u3002\uff01\uff0e\u0964\u06d4\u0589\u1362")
 _GOES_ON: Final = tuple(",;:\uff0c\u3001\uff1b\uff1a\u060c\u061b\u1363")
 """Latin, full-width, Chinese and Japanese, Arabic and Urdu, Greek, Devanagari, Armenian and Ethiopic punctuation."""
@@ -162,7 +162,7 @@ def _ending(text: str, completeness: float) -> Ending:
     stripped = text.rstrip(_QUOTES)
     if _breaks_off(completeness) or stripped.endswith(_TRAILS_OFF):
         return Ending.BROKEN_OFF
-    if stripped.endswith(_ASKS):
+    if stripped.endswith(_QUESTIONS):
         return Ending.QUESTION
     if stripped.endswith(_CLOSES):
         return Ending.CLOSED

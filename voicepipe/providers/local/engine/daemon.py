@@ -20,6 +20,7 @@ STAGE_OF: Final[dict[type[wire.Job], wire.Stage]] = {
     wire.Transcribe: "stt",
     wire.Generate: "llm",
     wire.Warm: "llm",
+    wire.Score: "llm",
     wire.Speak: "tts",
 }
 
@@ -67,7 +68,7 @@ class Daemon:
             match await wire.receive(reader, wire.REQUESTS):
                 case wire.Attach() as attach:
                     await self._attend(attach, reader, writer)
-                case wire.Transcribe() | wire.Generate() | wire.Warm() | wire.Speak() as job:
+                case wire.Transcribe() | wire.Generate() | wire.Warm() | wire.Score() | wire.Speak() as job:
                     await self._work(job, reader, writer)
         except (ValueError, msgspec.MsgspecError) as error:
             send(writer, wire.Refused(f"not a message of version {wire.VERSION}: {error}", retryable=False))

