@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tests.measure.endpointing_table import Row, read_table, traces_of
 from voicepipe.bench.endpointing.rules import WaitRule
 from voicepipe.bench.endpointing.score import Summary, TurnScore, score, summary
-from voicepipe.bench.endpointing.traces import Pause
+from voicepipe.bench.endpointing.traces import Pause, Step
 from voicepipe.turn.endpointing import probability
 from voicepipe.turn.endpointing.probability import Weights, log_odds
 
@@ -114,7 +114,7 @@ def policy(rows: Sequence[Row], probabilities: Sequence[float], ready_ms: int) -
     for traced in traces_of(rows):
         assert traced.end_ms is not None
 
-        def of_pause(pause: Pause, clip: str = traced.trace.clip) -> float:
+        def of_pause(pause: Pause, step: Step, clip: str = traced.trace.clip) -> float:
             return known[clip, pause.voiced_ms]
 
         rule = WaitRule(of_pause)

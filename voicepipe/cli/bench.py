@@ -1,4 +1,6 @@
-"""`voicepipe bench llm|stt|tts`: compare providers of a stage with the same work. `bench compare`: compare two runs."""
+"""`voicepipe bench llm|stt|tts`: compare providers of a stage with the same work.
+`bench endpointing`: compare end-of-turn rules. `bench compare`: compare two runs.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,9 @@ from voicepipe.config import Settings, load
 
 FAILED = 1
 
+ALONE: Final = ("compare", "endpointing")
+"""Actions that measure no provider."""
+
 WHERE: Final = {"llm": "bench_llm", "stt": "bench_speech", "tts": "bench_speech"}
 
 
@@ -22,9 +27,9 @@ def run(options: BenchOptions) -> int:
     Raises:
         ConfigError: a setting, a spec or an option is wrong.
     """
-    if options.action == "compare":
-        compare: Callable[[Any], int] = import_module("voicepipe.cli.bench_compare").run
-        return compare(options)
+    if options.action in ALONE:
+        alone: Callable[[Any], int] = import_module(f"voicepipe.cli.bench_{options.action}").run
+        return alone(options)
     settings = load(options.config, overrides=options.overrides())
     bench: Callable[[BenchOptions, Settings], Report] = getattr(
         import_module(f"voicepipe.cli.{WHERE[options.action]}"), options.action

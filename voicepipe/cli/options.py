@@ -182,6 +182,18 @@ class TtsBenchOptions(BenchOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointingBenchOptions(Options):
+    action: str
+    data: tuple[Path, ...]
+    rule: tuple[str, ...] = ()
+    smart_turn: Path | None = None
+    traces: Path | None = None
+    without_words: bool = False
+    without_sentence_end: bool = False
+    out: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateOptions(Options):
     action: str
     pool: tuple[str, ...] = ()
@@ -389,6 +401,7 @@ def _bench(commands: Commands[argparse.ArgumentParser]) -> None:
     tts.add_argument("--voice", metavar="NAME", help="the voice's name at its provider")
     tts.add_argument("--language", metavar="TAG", help="BCP-47")
     _repeated(tts, "tts")
+    _bench_endpointing(actions)
     _bench_compare(actions)
 
 
@@ -425,6 +438,24 @@ def _replay(commands: Commands[argparse.ArgumentParser]) -> None:
         "--what-if", nargs="+", action="extend", metavar="KEY=VALUE", help="recompute the latencies with these settings"
     )
     command.add_argument("--json", action="store_true", help="print a line of JSON for each journal")
+    _config(command)
+
+
+def _bench_endpointing(actions: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(
+        actions, EndpointingBenchOptions, "endpointing", "measure turn latency and overlaps of end-of-turn rules"
+    )
+    command.add_argument("data", nargs="+", type=Path, metavar="FOLDER", help="labelled speech, with manifest.jsonl")
+    command.add_argument(
+        "--rule", action="append", metavar="RULE", help="NAME or NAME:SILENCE_MS of a strategy; may be repeated"
+    )
+    command.add_argument("--smart-turn", type=Path, metavar="FILE", help="the ONNX file of smart-turn, to compare with")
+    command.add_argument("--traces", type=Path, metavar="FILE", help="add the measured pauses to it, and reuse them")
+    command.add_argument("--without-words", action="store_true", help="transcribe nothing")
+    command.add_argument("--without-sentence-end", action="store_true", help="do not run the local language model")
+    command.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="write endpointing.md, endpointing.csv and endpointing.svg there"
+    )
     _config(command)
 
 

@@ -90,11 +90,16 @@ class LlamaCpp:
         elif isinstance(job, wire.Score):
             self._score(task, job)
 
+    def sentence_end(self, text: str) -> float:
+        """Return how likely a user's sentence ends after `text`, 0 to 1. Only for weights with `scores`."""
+        assert self._sentence_ends is not None
+        return self._sentence_ends.probability(text)
+
     def _score(self, task: Task, job: wire.Score) -> None:
         if self._sentence_ends is None:
             task.emit(wire.Refused("this model has no fitted scores", retryable=False))
         else:
-            task.emit(wire.Scored(self._sentence_ends.probability(job.text)))
+            task.emit(wire.Scored(self.sentence_end(job.text)))
 
     def _generate(self, task: Task, job: wire.Generate, slot: int) -> None:
         answer = _Answer(task)

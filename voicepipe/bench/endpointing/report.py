@@ -1,0 +1,111 @@
+"""Report the endpointing bench: one line for each rule, set and condition, as Markdown and as CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from voicepipe.bench.endpointing.score import Rule, Summary, TurnScore, score, summary
+from voicepipe.bench.endpointing.speech_set import CLEAN
+from voicepipe.bench.endpointing.traces import LabelledTrace
+
+SETS: Final = ("orders", "calls", "reading", "hesitation")
+NOISY: Final = "10"
+CONDITIONS: Final = (CLEAN, "10 dB", "babble 10 dB")
+READY_MS: Final = (350, 500)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One rule on one set under one condition: its summary for each of `READY_MS`."""
+
+    rule: str
+    set: str
+    condition: str
+    summaries: tuple[Summary, ...]
+
+
+def lines(traces: Sequence[LabelledTrace], rules: Mapping[str, Callable[[int], Callable[[], Rule]]]) -> list[Line]:
+    """Score every rule on every trace. `rules`: name -> what makes, for a `ready_ms`, the rule of a turn."""
+    parts = [(name, condition) for condition in CONDITIONS for name in SETS]
+    return [
+        Line(rule=rule, set=part[0], condition=part[1], summaries=summaries)
+        for part in parts
+        for rule, made in rules.items()
+        if (summaries := _summaries([each for each in traces if (each.set, _condition(each)) == part], made))
+    ]
+
+
+def _summaries(traces: Sequence[LabelledTrace], made: Callable[[int], Callable[[], Rule]]) -> tuple[Summary, ...]:
+    if not traces:
+        return ()
+    return tuple(summary(_scores(traces, made(ready_ms), ready_ms)) for ready_ms in READY_MS)
+
+
+def _scores(traces: Sequence[LabelledTrace], make: Callable[[], Rule], ready_ms: int) -> list[TurnScore]:
+    return [score(each.trace, make(), each.end_ms, ready_ms) for each in traces if each.end_ms is not None]
+
+
+def _condition(traced: LabelledTrace) -> str:
+    if traced.trace.condition == CLEAN:
+        return CONDITIONS[0]
+    return CONDITIONS[2] if traced.babble else CONDITIONS[1]
+
+
+def table(results: Sequence[Line]) -> Iterator[str]:
+    """Yield the results in Markdown, line by line."""
+    for condition in CONDITIONS:
+        for name in SETS:
+            part = [each for each in results if (each.set, each.condition) == (name, condition)]
+            if part:
+                yield f"**{name}, {condition}** ({part[0].summaries[0].n_turns} turns)"
+                yield ""
+                yield from _part(part)
+                yield ""
+
+
+def _part(results: Sequence[Line]) -> Iterator[str]:
+    heads = ("rule", "turn latency p50/p90", "overlapped", "broken", "missed", "work begins", "starts in vain")
+    yield "| " + " | ".join(heads) + " |"
+    yield "| " + " | ".join(["---"] * len(heads)) + " |"
+    for each in results:
+        cells = (
+            _each(each.summaries, lambda its: _pair(its.latency_ms)),
+            _each(each.summaries, lambda its: f"{its.overlapped:.1f}") + " %",
+            _each(each.summaries, lambda its: f"{its.broken:.1f}") + " %",
+            f"{each.summaries[0].missed:.1f} %",
+            _pair(each.summaries[0].begun_ms),
+            f"{each.summaries[0].starts_in_vain:.2f}",
+        )
+        yield f"| {each.rule} | " + " | ".join(cells) + " |"
+
+
+def _each(summaries: Sequence[Summary], text: Callable[[Summary], str]) -> str:
+    """Return the texts of all `READY_MS`; one where they are the same."""
+    return ", ".join(dict.fromkeys(map(text, summaries)))
+
+
+def _pair(values: tuple[float, float] | None) -> str:
+    return "-" if values is None else f"{values[0]:.0f}/{values[1]:.0f}"
+
+
+_COLUMNS: Final = (
+    *("rule", "set", "condition", "ready_ms", "turns", "latency_p50_ms", "latency_p90_ms"),
+    *("overlapped_percent", "broken_percent", "missed_percent", "begun_p50_ms", "begun_p90_ms", "starts_in_vain"),
+)
+
+
+def write_csv(path: Path, results: Sequence[Line]) -> None:
+    """Write one line for each rule, set, condition and `ready_ms`; a latency without turns is empty."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(_COLUMNS)
+        for each in results:
+            for ready_ms, its in zip(READY_MS, each.summaries, strict=True):
+                latency, begun = its.latency_ms or ("", ""), its.begun_ms or ("", "")
+                shares = (its.overlapped, its.broken, its.missed)
+                head = (each.rule, each.set, each.condition, ready_ms, its.n_turns)
+                writer.writerow((*head, *latency, *shares, *begun, its.starts_in_vain))

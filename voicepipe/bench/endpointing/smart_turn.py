@@ -1,0 +1,97 @@
+"""Score pauses with smart-turn v3, for comparison: its weights are the user's own file, and it runs on onnxruntime.
+
+The weights are in the wheel of `pipecat-ai` (BSD-2-Clause). The licence of the data that they were trained on is not
+published, so that voicepipe neither contains nor fetches them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from voicepipe.audio.resample import Resampler
+from voicepipe.audio.samples import FULL_SCALE, Samples
+from voicepipe.errors import ConfigError
+
+Floats = npt.NDArray[np.float64]
+
+RATE_HZ: Final = 16_000
+_SAMPLES: Final = 8 * RATE_HZ
+"""The model hears the last 8 s; before shorter audio there are zeros."""
+
+_FFT: Final = 400
+_HOP: Final = 160
+_MELS: Final = 80
+"""Source of these and of the features: Radford et al., Robust Speech Recognition via Large-Scale Weak Supervision, 2022
+(Whisper), section 2.2, and its published code."""
+
+_LEAST_POWER: Final = 1e-10
+_RANGE: Final = 8.0
+"""Log10 units: what is that much below the loudest counts as that."""
+
+_LINEAR_TO_HZ: Final = 1_000.0
+_LINEAR_MELS: Final = 15.0
+_LOG_STEP: Final = np.log(6.4) / 27.0
+"""The mel scale of Slaney's Auditory Toolbox, 1998: linear up to 1 kHz, then logarithmic."""
+
+
+class SmartTurn:
+    """The model. 47 ms a score on one core.
+
+    Raises:
+        ConfigError: onnxruntime is not installed, or the file is no such model.
+    """
+
+    def __init__(self, weights: Path, rate_hz: int) -> None:
+        try:
+            runtime = importlib.import_module("onnxruntime")
+        except ImportError as why:
+            raise ConfigError("--smart-turn: expected the package onnxruntime: pip install onnxruntime") from why
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        try:
+            self._run: Any = runtime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"]).run
+        except Exception as why:
+            raise ConfigError(f"--smart-turn: expected an ONNX file of smart-turn, got {weights}") from why
+        self._rate_hz = rate_hz
+
+    def __call__(self, samples: Samples) -> float:
+        """Return the probability, 0 to 1, that the user has finished, of `samples`, int16, (n_samples,)."""
+        audio = Resampler(self._rate_hz, RATE_HZ).push(samples)[-_SAMPLES:].astype(np.float64) / FULL_SCALE
+        padded = np.concatenate((np.zeros(_SAMPLES - len(audio)), audio))
+        output = self._run(None, {"input_features": log_mel(padded)[None].astype(np.float32)})
+        return float(output[0].reshape(-1)[0])
+
+
+def log_mel(audio: Floats) -> Floats:
+    """Return Whisper's features, (80, n_samples / 160), of `audio`, (n_samples,) at 16 kHz, after normalisation."""
+    normal = (audio - audio.mean()) / np.sqrt(audio.var() + 1e-7)
+    padded = np.pad(normal, _FFT // 2, mode="reflect")
+    frames = np.lib.stride_tricks.sliding_window_view(padded, _FFT)[::_HOP][:-1]
+    power = np.abs(np.fft.rfft(frames * np.hanning(_FFT + 1)[:-1])) ** 2
+    levels: Floats = np.log10(np.maximum(_LEAST_POWER, power @ _FILTERS)).T
+    audible: Floats = np.maximum(levels, levels.max() - _RANGE)
+    return (audible + 4.0) / 4.0
+
+
+def _filters() -> Floats:
+    """Return the triangular filters, (n_bins, 80), each of the same area."""
+    top = _LINEAR_MELS + np.log(RATE_HZ / 2 / _LINEAR_TO_HZ) / _LOG_STEP
+    edges_hz = _hz(np.linspace(0.0, top, _MELS + 2))
+    bins_hz = np.linspace(0, RATE_HZ / 2, _FFT // 2 + 1)[:, None]
+    rising = (bins_hz - edges_hz[:-2]) / (edges_hz[1:-1] - edges_hz[:-2])
+    falling = (edges_hz[2:] - bins_hz) / (edges_hz[2:] - edges_hz[1:-1])
+    triangles: Floats = np.maximum(0.0, np.minimum(rising, falling)) * 2.0 / (edges_hz[2:] - edges_hz[:-2])
+    return triangles
+
+
+def _hz(mels: Floats) -> Floats:
+    linear = mels * _LINEAR_TO_HZ / _LINEAR_MELS
+    return np.where(mels < _LINEAR_MELS, linear, _LINEAR_TO_HZ * np.exp(_LOG_STEP * (mels - _LINEAR_MELS)))
+
+
+_FILTERS: Final = _filters()
