@@ -8,10 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.session.test_observers import hooks, noon, session, talk
+from tests.session.test_third_party_faults import Client
 from voicepipe.errors import StageRefused
 from voicepipe.ports.transcriber import EndOfTurn
 from voicepipe.session import endpoint_scoring
 from voicepipe.session.endpoint_scoring import EndpointScoring
+from voicepipe.testing.fakes.cues import SttCue
+from voicepipe.testing.fakes.ports import FakeTranscriber
 from voicepipe.testing.waiting import eventually
 from voicepipe.turn import events as e
 from voicepipe.turn.endpointing.probability import SENTENCE_END, STT_END
@@ -159,3 +163,57 @@ def test_the_stts_own_end_of_turn_is_a_score_of_the_pause() -> None:
     assert posted_by(PAUSED) == []
     assert posted_by(USED) == []
     assert posted_by(USED, PAUSED, e.SpeechStarted(2_300, 2_300)) == []
+
+
+# --- in a session --------------------------------------------------------------------------------
+
+
+class QuietClient(Client):
+    """A client that stays until the test lets it go."""
+
+    async def receive(self) -> str | None:
+        await self._ready.wait()
+        return None
+
+
+class EventJournal:
+    """Stores the events that the core gets."""
+
+    def __init__(self) -> None:
+        self.events: list[e.Event] = []
+
+    def note(self, now_ms: int, event: e.Event, commands: object) -> None:
+        self.events.append(event)
+
+    def user_audio(self, samples: object, rate_hz: int) -> None: ...
+
+    def agent_audio(self, samples: object, rate_hz: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_sessions_core_gets_the_scores_as_events() -> None:
+    """They are in the journal, so that a replay needs no model."""
+    journal, leave, scorer = EventJournal(), asyncio.Event(), FakeScorer()
+    scorer.answer.set_result(0.7)
+    expected = {(2_000, SENTENCE_END, 0.7), (2_000, STT_END, 0.9)}
+    transcriber = FakeTranscriber(SttCue())
+    its = session(noon(), hooks(open_journal=lambda opening: journal), transcriber=transcriber, endpoint_scorer=scorer)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(talk(its, QuietClient(leave)), name="session")
+        await until(lambda: transcriber.streams)
+        its.post(USED)
+        its.post(e.SpeechStarted(1_000, 1_000))
+        its.post(PAUSED)
+        its.post(SPOKEN)
+        transcriber.streams[0].emit(EndOfTurn(1, 0.9))
+        await until(lambda: expected <= set(scores(journal)))
+        leave.set()
+    assert expected == set(scores(journal))
+
+
+def scores(journal: EventJournal) -> list[tuple[int, str, float]]:
+    return [
+        (each.last_voiced_ms, each.name, each.score) for each in journal.events if isinstance(each, e.EndpointScored)
+    ]

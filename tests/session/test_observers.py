@@ -56,8 +56,8 @@ def hooks(**changes: Any) -> SessionHooks:
     return replace(usual, **changes)
 
 
-def session(model: FakeModel, hooks: SessionHooks, *, veiled: bool = False) -> Session:
-    """One user's, with a model of the test's."""
+def session(model: FakeModel, hooks: SessionHooks, *, veiled: bool = False, **changes: Any) -> Session:
+    """One user's, with a model of the test's; `changes` replace other stages."""
     grant = SessionGrant(
         session_id="sess_x",
         project="p",
@@ -79,7 +79,7 @@ def session(model: FakeModel, hooks: SessionHooks, *, veiled: bool = False) -> S
         llm_model="",
         tts_model="",
     )
-    return Session(grant=grant, config=config, stages=stages, settings=CoreSettings(), hooks=hooks)
+    return Session(grant=grant, config=config, stages=replace(stages, **changes), settings=CoreSettings(), hooks=hooks)
 
 
 class RequestingClient(Client):

@@ -11,6 +11,7 @@ import numpy as np
 
 from voicepipe.errors import StageError
 from voicepipe.ports.transcriber import (
+    EndOfTurn,
     Final,
     Interim,
     Samples,
@@ -93,8 +94,8 @@ class FakeTranscriptStream:
             task.add_done_callback(received.settle)
             self._answering[self.utterance] = task
 
-    def emit(self, text: Interim | Final) -> None:
-        """Send the session a text."""
+    def emit(self, text: Interim | Final | EndOfTurn) -> None:
+        """Send the session a text, or the judgement of an end."""
         self._texts.put_nowait(text)
 
     def fail(self, error: StageError) -> None:
