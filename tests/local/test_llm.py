@@ -148,6 +148,14 @@ async def test_a_sentence_is_likelier_to_end_where_it_is_whole(model: Model) -> 
     assert 0 <= await model.score("a", "word " * 2_000) <= 1
 
 
+async def test_only_the_end_of_a_text_is_read_for_its_score(model: Model) -> None:
+    """A long turn's score costs no more than a short one's."""
+    assert isinstance(model, llm.LocalModel)
+    end = "I would like a cup of coffee with milk."
+    score = await model.score("a", end)
+    assert await model.score("a", f"{'On Tuesday we go to the sea. ' * 50}{end}") == pytest.approx(score, rel=0.2)
+
+
 async def test_scores_leave_the_conversations_in_the_cache(model: Model) -> None:
     """They have a slot of their own."""
     assert isinstance(model, llm.LocalModel)

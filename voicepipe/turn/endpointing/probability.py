@@ -20,7 +20,7 @@ from voicepipe.turn.endpointing.strategy import Evidence
 from voicepipe.turn.endpointing.unspaced import N_UNSPACED_PER_WORD, is_unspaced
 
 SENTENCE_END: Final = "sentence-end"
-"""Score: the probability that a language model ends the sentence after these words, 0 to 1."""
+"""Score: the probability that SmolLM2 ends the sentence after the last nine words, 0 to 1."""
 
 SMART_TURN: Final = "smart-turn"
 """Score: the probability of smart-turn v3.2 that the user has finished, asked after 100 ms of silence, 0 to 1."""
@@ -96,19 +96,19 @@ class Weights:
 
 WORDS_ONLY: Final = Weights(bias=-1.05, question=0.81, closed=0.48, goes_on=-1.53, broken_off=-1.33, log_words=0.63)
 WITH_SENTENCE_END: Final = Weights(
-    bias=-0.11, question=0.43, closed=0.19, goes_on=-1.71, broken_off=-1.39, log_words=0.49, sentence_end=0.19
+    bias=-0.21, question=0.56, closed=0.24, goes_on=-1.7, broken_off=-1.36, log_words=0.51, sentence_end=0.18
 )
 WITH_SMART_TURN: Final = Weights(
     bias=-1.42, question=0.67, closed=0.4, goes_on=-1.4, broken_off=-0.57, log_words=0.74, smart_turn=0.24
 )
 WITH_BOTH: Final = Weights(
-    bias=-0.87,
-    question=0.48,
-    closed=0.24,
-    goes_on=-1.51,
-    broken_off=-0.63,
-    log_words=0.66,
-    sentence_end=0.11,
+    bias=-0.96,
+    question=0.56,
+    closed=0.27,
+    goes_on=-1.49,
+    broken_off=-0.61,
+    log_words=0.68,
+    sentence_end=0.1,
     smart_turn=0.23,
 )
 SMART_TURN_ONLY: Final = Weights(bias=-0.09, smart_turn=0.27)
