@@ -63,9 +63,10 @@ async def until(is_so: Callable[[], object]) -> None:
 
 def made(scorer: FakeScorer | None, *events: e.Event) -> tuple[EndpointScoring, list[e.Event]]:
     posted: list[e.Event] = []
-    scoring = EndpointScoring(scorer, "s", posted.append)
+    scoring = EndpointScoring(scorer, "s", posted.append, stt_detects=scorer is None)
     for event in events:
-        scoring.follow(event)
+        if isinstance(event, scoring.followed):
+            scoring.follow(event)
     return scoring, posted
 
 
@@ -150,6 +151,12 @@ async def test_without_a_local_model_no_task_runs() -> None:
     scoring, posted = made(None, USED, PAUSED, SPOKEN)
     await scoring.run()
     assert not posted
+
+
+def test_without_a_source_of_scores_only_the_settings_are_followed() -> None:
+    scoring = EndpointScoring(None, "s", lambda event: None)
+    scoring.follow(USED)
+    assert scoring.followed == (e.SettingsChanged,)
 
 
 def posted_by(*events: e.Event) -> list[e.Event]:

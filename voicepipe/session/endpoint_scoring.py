@@ -20,38 +20,54 @@ DEADLINE_S: Final = 0.08
 """How long a model may take. The wait of a pause that sounds over is 270 ms longer than the words take at best."""
 
 
-class EndpointScoring:
-    """The scores of one session's pauses. `scorer`: None where no model runs that costs nothing."""
+_WITHOUT_SCORES: Final = (e.SettingsChanged,)
+_WITH_SCORES: Final = (e.SettingsChanged, e.SpeechStarted, e.SpeechPaused, e.TranscriptFinished)
+"""`silence` and `adaptive` read no scores; any other strategy may."""
 
-    def __init__(self, scorer: EndpointScorer | None, session: str, post: Callable[[e.Event], None]) -> None:
+
+class EndpointScoring:
+    """The scores of one session's pauses."""
+
+    def __init__(
+        self,
+        scorer: EndpointScorer | None,
+        session: str,
+        post: Callable[[e.Event], None],
+        *,
+        stt_detects: bool = False,
+    ) -> None:
+        """`scorer`: None where no model runs that costs nothing. `stt_detects`: the STT sends `EndOfTurn`."""
         self._scorer, self._session, self._post = scorer, session, post
+        self._has_source = scorer is not None or stt_detects
+        self.followed: tuple[type[e.Event], ...] = _WITHOUT_SCORES
+        """The events that `follow` must get. Few, so that sessions without scores pay nothing for them."""
+
         self._paused_ms: int | None = None
         """The last voiced sample of the current pause; None while the user speaks."""
 
         self._request: tuple[int, str] | None = None
         """The pause and the words to judge next: the latest alone."""
 
-        self._is_used = False
-        """Whether the session's strategy reads scores: `silence` and `adaptive` read none."""
-
         self._requested = asyncio.Event()
 
     def follow(self, event: e.Event) -> None:
-        """Observe an event of the session. Costs one comparison of types where there is no pause."""
+        """Observe an event of the session, of those that are `followed`."""
         match event:
             case e.SpeechPaused(last_voiced_ms):
                 self._paused_ms = last_voiced_ms
             case e.SpeechStarted():
                 self._paused_ms = self._request = None
             case e.SettingsChanged(settings):
-                self._is_used = settings.end_of_turn not in (SILENCE, ADAPTIVE)
-            case e.TranscriptFinished(text=text) if text and self._paused_ms is not None and self._is_used:
+                is_used = self._has_source and settings.end_of_turn not in (SILENCE, ADAPTIVE)
+                self.followed = _WITH_SCORES if is_used else _WITHOUT_SCORES
+                self._paused_ms = self._request = None
+            case e.TranscriptFinished(text=text) if text and self._paused_ms is not None:
                 self._request = (self._paused_ms, text)
                 self._requested.set()
 
     def take(self, detected: EndOfTurn) -> None:
         """Post the STT's own detection as a score. While the user speaks it is of no pause, and dropped."""
-        if self._paused_ms is not None and self._is_used:
+        if self._paused_ms is not None:
             self._post(e.EndpointScored(self._paused_ms, STT_END, detected.probability))
 
     async def run(self) -> None:

@@ -110,7 +110,9 @@ class Session:
         self._core, journal = opening.rebuilt(), hooks.open_journal(opening)
         self._journal = None if journal is NO_JOURNAL else IsolatedJournal(journal)
         self._audio_input = AudioInput(config, stages.transcriber.capabilities, self._clock, post, self._journal)
-        self._scoring = EndpointScoring(stages.endpoint_scorer, grant.session_id, post)
+        self._scoring = EndpointScoring(
+            stages.endpoint_scorer, grant.session_id, post, stt_detects=stages.transcriber.capabilities.turn_events
+        )
         self._transcription = SessionTranscription(
             stages.transcriber, self._transcription_options(), self._audio_input, post, self._scoring.take
         )
@@ -324,7 +326,8 @@ class Session:
             while events:
                 event, now_ms = events[0], self._clock.now_ms()
                 commands = self._core.handle(event, now_ms)
-                self._scoring.follow(event)
+                if isinstance(event, self._scoring.followed):
+                    self._scoring.follow(event)
                 if self._journal is not None:
                     self._journal.note(now_ms, event, commands)
                 if self._hooks.live.is_watched or self._turn_observer.followed.turns:
