@@ -77,7 +77,7 @@ async def test_word_times_count_the_sound_that_is_sent() -> None:
         model=model,
         synthesizer=TimedSynthesizer(),
         output=RecordingOutput(),
-        queued_ms=lambda: 0,
+        queued_ms=lambda turn, revision: 0,
         post=events.append,
     ).run()
     sounds = [event for event in events if isinstance(event, e.SoundArrived)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from voicepipe.testing.conformance.endpointing import EndpointStrategyConformance
-from voicepipe.turn.endpointing.strategies import Adaptive, Silence
+from voicepipe.turn.endpointing.strategies import Adaptive, Silence, Soft
 from voicepipe.turn.endpointing.strategy import Decision, Evidence, StrategyFactory
 
 
@@ -22,6 +22,12 @@ class TestSilence(EndpointStrategyConformance):
     @pytest.fixture
     def make(self) -> StrategyFactory:
         return Silence
+
+
+class TestSoft(EndpointStrategyConformance):
+    @pytest.fixture
+    def make(self) -> StrategyFactory:
+        return Soft
 
 
 class Late(Silence):

@@ -177,6 +177,10 @@ NONSENSE = [
     (Fixed(Decision(501, 500)), "expected 0 <= start_ms <= audible_ms <= 1000, got 501 and 500"),
     (Fixed(Decision(0, 1_001)), "expected 0 <= start_ms <= audible_ms <= 1000, got 0 and 1001"),
     (Fixed(Decision(0, 500, 499)), "final_ms: expected at least audible_ms 500, got 499"),
+    (Fixed(Decision(0, 500, effects_ms=499)), "effects_ms: expected audible_ms 500 to 1000, got 499"),
+    (Fixed(Decision(0, 500, effects_ms=1_001)), "effects_ms: expected audible_ms 500 to 1000, got 1001"),
+    (Fixed(Decision(0, 500, reversible_ms=2_001)), "reversible_ms: expected 0 to 2000, got 2001"),
+    (Fixed(Decision(0, 500, reversible_ms=0.5)), "reversible_ms: expected whole ms, got 0.5"),  # type: ignore[arg-type]
     (Fixed(Decision(0, 500, float("nan"))), "final_ms: expected whole ms, got nan"),  # type: ignore[arg-type]
     (Fixed(Decision(0, 500), MAX_WAIT_MS + 1), f"longest_ms: expected whole ms from 0 to {MAX_WAIT_MS}, got 60001"),
     (Fixed(Decision(0, 500), None), f"longest_ms: expected whole ms from 0 to {MAX_WAIT_MS}, got NoneType"),

@@ -620,6 +620,40 @@ def test_nothing_starts_during_an_undecided_overlap() -> None:
     check_clear()
 
 
+# --- an answer that began softly ------------------------------------------------------------------
+
+
+def stopped_softly(scenario: Scenario) -> None:
+    """The user's voice has stopped an answer in its first second."""
+    scenario.changes(end_of_turn="soft")
+    scenario.says()
+    scenario.begins_to_answer(duration_ms=5_000)
+    scenario.speaks(200)
+
+
+SOUNDS: dict[type, tuple[Plot, Plot]] = {
+    e.SpeechPaused: (then(stopped_softly, lambda s: s.goes_on(100, echoes=True)), lambda s: s.pauses()),
+    e.TranscriptFinished: (then(stopped_softly, lambda s: s.pauses()), lambda s: s.transcribes("")),
+    e.TranscriberFailed: (then(stopped_softly, lambda s: s.pauses()), lambda s: s.stt_fails()),
+    e.TimePassed: (then(stopped_softly, lambda s: s.pauses()), lambda s: s.passes(1_000)),
+    e.ClearRequested: (stopped_softly, lambda s: s.clears()),
+    e.SettingsChanged: (stopped_softly, lambda s: s.changes(detection="none")),
+}
+
+
+@pytest.mark.parametrize("event", SOUNDS, ids=lambda event: event.__name__)
+def test_a_sound_does_not_end_an_answer(event: type) -> None:
+    """The user's side is quiet again, and the answer goes on."""
+    check_sound(event)
+
+
+def check_sound(event: type) -> Scenario:
+    before, act = SOUNDS[event]
+    scenario = check_moves(line(), stopped_softly, lambda s: None)
+    assert Move(Agent.SPEAKING, e.SpeechStarted, Agent.READY) in scenario.driver.moves
+    return check_moves(line(), before, act, Move(Agent.READY, event, Agent.SPEAKING))
+
+
 # --- a reply begins -------------------------------------------------------------------------------
 
 
@@ -716,6 +750,7 @@ def all_scenarios() -> list[Scenario]:
             for plot in product((preparing_over_it, ready_over_it), (e.SpeechWentOn, e.TranscriptGrew))
         ),
         check_clear(),
+        *(check_sound(event) for event in SOUNDS),
         *(check_beginning(event, playing=playing) for event, playing in product(BEGINS, both)),
         postponed_turn(),
         prompt(),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
+
+import numpy as np
 
 from voicepipe.audio.samples import Samples
 from voicepipe.ports.model import Model
@@ -27,6 +28,10 @@ PIECE_MS = 200
 
 HELD_SOUND_MS = 2_000
 """A closed gate holds at most this much audio; then the synthesizer waits."""
+
+RETAINED_SOUND_MS = 4_000
+"""A reply that may be taken back has sent at most about this much audio; then the synthesizer waits. The client has
+more than it can play until the reply is irrevocable, so it never runs out."""
 
 Key = tuple[int, int]
 """(turn, revision)"""
@@ -52,31 +57,95 @@ class GatedOutput:
         self._held: list[Callable[[], None]] = []  # bounded: text by the LLM's limit, audio through `room`
         self._held_ms = 0
         self._opened = asyncio.Event()
+        self._reversible = self._suspended = self._holds_calls = False
+        self._irrevocable = asyncio.Event()
+        self._irrevocable.set()
+        self._held_calls: list[Callable[[], None]] = []  # bounded as `_held`
+        self._retained: list[Samples] = []  # bounded through `room`
+        """All audio of a reversible reply, sent or held."""
+
         self._first = True
         self._owed_ms = 0
         """Audio that the wire's codec holds until more comes."""
 
-    def open(self, response_id: str) -> None:
+    def open(self, response_id: str, *, reversible: bool = False, holds_calls: bool = False) -> None:
         """Open the gate: send what was held, in order."""
         self._response_id = response_id
+        self._reversible, self._holds_calls = reversible, holds_calls
+        if reversible:
+            self._irrevocable.clear()
         self._opened.set()
         held, self._held = self._held, []
         for send in held:
             send()
 
+    def release_calls(self) -> None:
+        """Send the function calls, held ones first."""
+        self._holds_calls = False
+        held, self._held_calls = self._held_calls, []
+        for send in held:
+            send()
+
+    @property
+    def is_tentative(self) -> bool:
+        """Return whether the reply may be taken back, or holds function calls."""
+        return self._reversible or self._holds_calls
+
+    def suspend(self) -> None:
+        """Send nothing more for now."""
+        self._suspended = True
+
+    def go_on(self, command: c.ContinueReply) -> None:
+        """Send the rest, from a word on, in another response."""
+        self._suspended, self._first, self._owed_ms = False, True, 0
+        self.revision, self._response_id = command.next_revision, command.response_id
+        self._holds_calls = command.holds_calls
+        audio = np.concatenate([np.empty(0, np.int16), *self._retained])
+        audio, self._retained = audio[command.from_ms * RATE_HZ // 1_000 :], []
+        if not command.reversible:
+            self.finalize()
+        if command.text:
+            self._post(self._wire.text_delta(self._response_id, command.text))
+        self._retain(audio)
+        self._post_sound(audio)
+
+    def finalize(self) -> None:
+        """Retain no more audio: the reply can't be taken back."""
+        self._reversible = False
+        self._retained = []
+        self._irrevocable.set()
+
     def text(self, delta: str) -> None:
-        self._send(lambda: self._post(self._wire.text_delta(self._response_id, delta)))
+        if not self._suspended:  # otherwise `go_on` gets it
+            self._send(lambda: self._post(self._wire.text_delta(self._response_id, delta)))
 
     def call(self, item_id: str, arguments: str) -> None:
-        self._send(lambda: self._post(self._wire.call_delta(self._response_id, item_id, arguments)))
+        self._send(lambda: self._send_call(item_id, arguments))
+
+    def _send_call(self, item_id: str, arguments: str) -> None:
+        if self._holds_calls:
+            self._held_calls.append(lambda: self._send_call(item_id, arguments))
+        else:
+            self._post(self._wire.call_delta(self._response_id, item_id, arguments))
 
     def sound(self, samples: Samples) -> None:
         self._held_ms += 0 if self._opened.is_set() else len(samples) * 1_000 // RATE_HZ
-        self._send(lambda: self._post_sound(samples))
+        self._send(lambda: self._send_sound(samples))
+
+    def _send_sound(self, samples: Samples) -> None:
+        self._retain(samples)
+        if not self._suspended:
+            self._post_sound(samples)
+
+    def _retain(self, samples: Samples) -> None:
+        if self._reversible:
+            self._retained.append(samples)
 
     async def room(self) -> None:
         if self._held_ms >= HELD_SOUND_MS:
             await self._opened.wait()
+        if sum(map(len, self._retained)) >= RETAINED_SOUND_MS * RATE_HZ // 1_000:
+            await self._irrevocable.wait()
         await self._outbox.room()
 
     def last_words(self, frames: list[bytes]) -> None:
@@ -138,6 +207,8 @@ class Replies:
         self._filled: set[Key] = set()
         self._running: dict[Key, tuple[Reply, asyncio.Task[None]]] = {}
         self._responses: dict[str, GatedOutput] = {}
+        self._tentative: dict[Key, GatedOutput] = {}
+        """The replies that may be taken back, or hold function calls. One that is complete may still be played."""
 
     def start(self, command: c.StartReply, group: asyncio.TaskGroup) -> None:
         """Send the request to the LLM, or speak a known text, in a task of `group`."""
@@ -150,11 +221,11 @@ class Replies:
             model=CannedModel(command.words) if command.words else self._model,
             synthesizer=self._voices.phrase_synthesizer() if command.words else self._voices.synthesizer,
             output=output,
-            queued_ms=partial(self._prompt_builder.queued_ms, *key),
+            queued_ms=self._prompt_builder.queued_ms,
             post=self._post,
         )
         task = group.create_task(reply.run(), name=f"reply-{command.turn}.{command.revision}")
-        task.add_done_callback(lambda _: self._remove(key))
+        task.add_done_callback(self._remove)
         self._held[key], self._running[key] = output, (reply, task)
 
     def open(self, command: c.OpenGate) -> None:
@@ -162,7 +233,44 @@ class Replies:
         output = self._held.pop((command.turn, command.revision), None)
         if output is not None:
             self._responses[command.response_id] = output
-            output.open(command.response_id)
+            output.open(command.response_id, reversible=command.reversible, holds_calls=command.holds_calls)
+            self._keep_tentative((command.turn, command.revision), output)
+
+    def release_calls(self, command: c.ReleaseCalls) -> None:
+        """Release a reply's function calls."""
+        key = (command.turn, command.revision)
+        if (output := self._tentative.pop(key, None)) is not None:
+            output.release_calls()
+            self._keep_tentative(key, output)
+
+    def suspend(self, command: c.SuspendReply) -> None:
+        """Stop sending a reply, and drop its queued output. The reply itself goes on."""
+        self._audio_input.agent_stops()
+        if (output := self._tentative.get((command.turn, command.revision))) is not None:
+            output.suspend()
+        self._outbox.drop_sound(command.turn)
+
+    def go_on(self, command: c.ContinueReply) -> None:
+        """Go on with a suspended reply, as its next revision."""
+        key, next_key = (command.turn, command.revision), (command.turn, command.next_revision)
+        if (running := self._running.pop(key, None)) is not None:
+            running[0].continue_as(command.next_revision)
+            self._running[next_key] = running
+        if (output := self._tentative.pop(key, None)) is not None:
+            self._responses[command.response_id] = output
+            output.go_on(command)
+            self._keep_tentative(next_key, output)
+
+    def finalize(self, command: c.FinalizeReply) -> None:
+        """Retain no more audio of a reply."""
+        key = (command.turn, command.revision)
+        if (output := self._tentative.pop(key, None)) is not None:
+            output.finalize()
+            self._keep_tentative(key, output)
+
+    def _keep_tentative(self, key: Key, output: GatedOutput) -> None:
+        if output.is_tentative:
+            self._tentative[key] = output
 
     def shorten(self, command: c.ShortenClause) -> None:
         """Make the synthesizer begin with the text that is available."""
@@ -191,6 +299,7 @@ class Replies:
         if (running := self._running.pop(key, None)) is not None:
             running[1].cancel()
         self._filled.discard(key)
+        self._tentative.pop(key, None)
         self._outbox.drop_sound(command.turn)
 
     def end(self, response_id: str, last_words: Frames) -> bool:
@@ -200,6 +309,7 @@ class Replies:
             output.last_words(last_words)
         return output is not None
 
-    def _remove(self, key: Key) -> None:
-        self._running.pop(key, None)
-        self._filled.discard(key)
+    def _remove(self, task: asyncio.Task[None]) -> None:
+        for key in [key for key, running in self._running.items() if running[1] is task]:
+            del self._running[key]
+            self._filled.discard(key)

@@ -69,10 +69,10 @@ class Reply:
         model: Model,
         synthesizer: Synthesizer,
         output: ReplyOutput,
-        queued_ms: Callable[[], int],
+        queued_ms: Callable[[int, int], int],
         post: Callable[[e.Event], None],
     ) -> None:
-        """`queued_ms` returns how much audio of this reply is still to be played, in ms."""
+        """`queued_ms` returns how much audio of a reply, by turn and revision, is still to be played, in ms."""
         self._turn, self._revision, self._item_id = command.turn, command.revision, command.item_id
         self._audible = command.reply.audible
         self._request = request
@@ -96,6 +96,10 @@ class Reply:
 
         self._left_out = (0, 0)
         """(clause, ms of silence at its beginning that were left out)"""
+
+    def continue_as(self, revision: int) -> None:
+        """Go on as another revision of the turn: the next events are of that revision."""
+        self._revision = revision
 
     def shorten(self) -> None:
         """Make the synthesizer begin with the text that is available, up to a whole word."""
@@ -143,6 +147,9 @@ class Reply:
 
     # --- the LLM ------------------------------------------------------------------------------
 
+    def _unplayed_ms(self) -> int:
+        return self._queued_ms(self._turn, self._revision)
+
     async def _think(self, speech: NormalizedSpeech | None) -> None:
         """Send the request to the LLM, and pass its text on clause by clause."""
         self._speech = speech
@@ -150,7 +157,7 @@ class Reply:
         reason: e.FinishReason | None = None
         async with _stage_errors("llm", self._model.name), self._model.open(self._request) as answer:
             if isinstance(answer, FollowsPlayback):
-                answer.follow_playback(self._queued_ms)
+                answer.follow_playback(self._unplayed_ms)
             async for event in answer:
                 match event:
                     case TextDelta(text):

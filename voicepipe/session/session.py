@@ -367,6 +367,14 @@ class Session:
                     self._replies.start(command, self._group)
             case c.OpenGate():
                 self._replies.open(command)
+            case c.ReleaseCalls():
+                self._replies.release_calls(command)
+            case c.SuspendReply():
+                self._replies.suspend(command)
+            case c.ContinueReply():
+                self._replies.go_on(command)
+            case c.FinalizeReply():
+                self._replies.finalize(command)
             case c.ShortenClause():
                 self._replies.shorten(command)
             case c.SayFiller():

@@ -8,7 +8,16 @@ from typing import Any, Literal
 from voicepipe.testing.core_driver import CoreDriver
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
-from voicepipe.turn.commands import BeginUtterance, Command, Duck, FlushTranscript, OpenGate, StartReply
+from voicepipe.turn.commands import (
+    BeginUtterance,
+    Command,
+    ContinueReply,
+    Duck,
+    FlushTranscript,
+    OpenGate,
+    StartReply,
+    SuspendReply,
+)
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.endpointing.strategies import BUILT_IN
@@ -71,6 +80,8 @@ class Scenario:
         self._replies: list[StartReply] = []
         self._n_clauses: dict[tuple[int, int], int] = {}
         self._opened: set[tuple[int, int]] = set()
+        self._revisions: dict[tuple[int, int], int] = {}
+        """(turn, revision) -> the revision as which that reply goes on."""
 
     # --- the user ---------------------------------------------------------------------------
 
@@ -301,7 +312,10 @@ class Scenario:
         return self._replies
 
     def _key(self, of: int) -> tuple[int, int]:
-        return self._replies[of].turn, self._replies[of].revision
+        turn, revision = self._replies[of].turn, self._replies[of].revision
+        while (turn, revision) in self._revisions:
+            revision = self._revisions[turn, revision]
+        return turn, revision
 
     def _post(self, event: e.Event, *, after_ms: int = STEP_MS) -> list[Command]:
         return self._see(self.driver.at(self.driver.now_ms + after_ms, event))
@@ -317,6 +331,13 @@ class Scenario:
                     self._replies.append(command)
                 case OpenGate(turn, revision):
                     self._opened.add((turn, revision))
+                case SuspendReply(turn, revision):
+                    self._opened.discard((turn, revision))
+                case ContinueReply():
+                    key = (command.turn, command.next_revision)
+                    self._opened.add(key)
+                    self._n_clauses[key] = self._n_clauses.get((command.turn, command.revision), -1)
+                    self._revisions[command.turn, command.revision] = command.next_revision
                 case _:
                     pass
         return commands

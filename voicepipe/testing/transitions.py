@@ -29,6 +29,9 @@ _PLAYED = (*_BREAK, *_COMPLETE, e.CancelRequested, e.ItemTruncateRequested, e.Pl
 _GO_ON = (e.TimePassed, *_TRANSCRIPT, e.SilenceGrew, e.ClearRequested, e.SettingsChanged, e.UserLeft)
 """Events that may show that there was no interruption."""
 
+_NO_WORDS = (e.SpeechPaused, e.TimePassed, *_TRANSCRIPT)
+"""Events that may show that what has stopped an answer softly was a sound without words."""
+
 _EVIDENCE = (e.SilenceGrew, e.EndpointScored)
 _FREE = (*_BREAK, *_COMPLETE, *_TRANSCRIPT, *_EVIDENCE, e.CancelRequested, e.ReplyRequested, e.SettingsChanged)
 """Events that may let a reply begin: its turn is over, its words are known, the user seems to have finished, or the
@@ -54,6 +57,7 @@ USER_TRANSITIONS: Final[_Rows[User]] = _rows(
     (User.HOLDING, (e.SpeechStarted, e.TimePassed), User.SPEAKING),
     (User.HOLDING, (e.SilenceGrew, e.TimePassed), User.ENDED),
     (User.HOLDING, (*_PUT_AWAY, e.UserLeft), User.QUIET),
+    (User.HOLDING, _NO_WORDS, User.QUIET),
     (User.ENDED, (e.SpeechStarted,), User.SPEAKING),
     (User.ENDED, (e.SpeechStarted, e.SilenceGrew, e.UserLeft, *_TRANSCRIPT), User.QUIET),
     (User.ENDED, (*_OUTPUT, *_BREAK, e.CancelRequested), User.QUIET),
@@ -74,6 +78,8 @@ AGENT_TRANSITIONS: Final[_Rows[Agent]] = _rows(
         Agent.IDLE,
     ),
     (Agent.SPEAKING, (e.SpeechStarted,), Agent.DUCKED),
+    (Agent.SPEAKING, (e.SpeechStarted,), Agent.READY),
+    (Agent.READY, (*_NO_WORDS, e.ClearRequested, e.SettingsChanged), Agent.SPEAKING),
     (Agent.DUCKED, _GO_ON, Agent.SPEAKING),
     (Agent.DUCKED, _PLAYED, Agent.IDLE),
     (Agent.DUCKED, _TAKE, Agent.INTERRUPTED),

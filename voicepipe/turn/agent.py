@@ -6,9 +6,18 @@ from dataclasses import replace
 
 from voicepipe.turn import apology, record_builder, responses
 from voicepipe.turn import events as e
-from voicepipe.turn.commands import OpenGate, StartReply, StopReply, call_item_id
+from voicepipe.turn.commands import (
+    ContinueReply,
+    FinalizeReply,
+    OpenGate,
+    ReleaseCalls,
+    StartReply,
+    StopReply,
+    SuspendReply,
+    call_item_id,
+)
 from voicepipe.turn.context import Due, Timer, TurnContext
-from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item, OutputAudio
+from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item, Message, OutputAudio
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import FailedStage, Outcome, TokenCount
 from voicepipe.turn.responses import Playback
@@ -135,6 +144,9 @@ class AgentSide:
 
     def open_gate(self, turn: Turn, now_ms: int) -> None:
         """Release the held output."""
+        if turn.reply.suspended:
+            self._continue(turn, now_ms)
+            return
         responses.start_response(self._context, turn)
         turn.reply.released = self._context.transitions.changed = True
         turn.mark(attribution.GATE_OPENED, now_ms)
@@ -143,8 +155,84 @@ class AgentSide:
         if turn is self.turn:
             self._move(Agent.SPEAKING)
         responses.start_items(self._context, turn)
-        self._context.issue(OpenGate(turn.number, turn.reply.revision, turn.reply.response_id))
+        self._context.issue(
+            OpenGate(turn.number, turn.reply.revision, turn.reply.response_id, *self._softly(turn, now_ms))
+        )
         self._go_on(turn, now_ms)
+
+    # --- soft start ---------------------------------------------------------------------------
+
+    def _softly(self, turn: Turn, now_ms: int) -> tuple[bool, bool]:
+        """Return whether the reply may be taken back, and whether its function calls are held."""
+        left_ms = turn.question.reversible_ms - turn.reply.earlier_ms
+        reversible = left_ms > 0 and turn is self.turn
+        if reversible:
+            self._context.timers.set(Timer(Due.REVERSIBLE), now_ms + left_ms)
+        return reversible, turn.question.effects_at_ms is not None
+
+    def may_take_back(self, turn: Turn, now_ms: int) -> bool:
+        """Return whether the user's voice may take back the end of this turn, whose reply is audible or about to be."""
+        speaking = self.turn is turn and self.state is Agent.SPEAKING and turn.reply.released
+        return speaking and not turn.calls_left and turn.audible_played_ms(now_ms) < turn.question.reversible_ms
+
+    def suspend(self, turn: Turn, now_ms: int) -> None:
+        """Stop a reply at the point that the user heard. It may go on from there."""
+        for tail in tuple(self._tails):
+            self.give_up(tail, "interrupted", "turn_detected", now_ms, client_reason="turn_detected")
+        self._cut(turn, turn.audio.played_ms(now_ms))
+        self._context.issue(SuspendReply(turn.number, turn.reply.revision))
+        self._context.timers.await_nothing(turn.number)
+        self._context.timers.clear(Timer(Due.REVERSIBLE))
+        responses.suspend_response(self._context, turn)
+        turn.reply.suspended, turn.reply.released = True, False
+        turn.audio.plays_until_ms = min(turn.audio.plays_until_ms, now_ms)
+        self._move(Agent.READY)
+        self.fall_silent(now_ms)
+
+    def _continue(self, turn: Turn, now_ms: int) -> None:
+        """Go on with a suspended reply, from the word at which it was stopped."""
+        self._move(Agent.SPEAKING)
+        if turn.audio.cut_ms is None:  # it was played to its end
+            turn.reply.suspended, turn.reply.released = False, True
+            self._await_playback(turn, now_ms)
+            return
+        revision = turn.reply.revision
+        played, from_ms = turn.continue_reply(self._context.new_id("item"))
+        responses.put(self._context, turn, played)
+        responses.start_response(self._context, turn)
+        responses.start_items(self._context, turn)
+        key = (turn.number, revision, turn.reply.revision)
+        softly = self._softly(turn, now_ms)
+        self._context.issue(ContinueReply(*key, turn.reply.response_id, turn.reply.text, from_ms, *softly))
+        self._go_on(turn, now_ms)
+
+    def finalize(self, now_ms: int) -> None:
+        """Make the reply irrevocable, once the user has heard enough of it."""
+        turn = self.turn
+        if turn is None or not turn.reply.released or not turn.question.reversible_ms:
+            return
+        left_ms = turn.question.reversible_ms - turn.audible_played_ms(now_ms)
+        if left_ms > 0:
+            self._context.timers.set(Timer(Due.REVERSIBLE), now_ms + left_ms)
+        else:
+            self._seal(turn)
+
+    def _seal(self, turn: Turn) -> None:
+        if turn.question.reversible_ms and turn is self.turn:
+            turn.question.reversible_ms = 0
+            self._context.timers.clear(Timer(Due.REVERSIBLE))
+            if turn.reply.released:
+                self._context.issue(FinalizeReply(turn.number, turn.reply.revision))
+
+    def release_effects(self, turn: Turn, now_ms: int) -> None:
+        """Release the function calls and the outcome of a turn that ended softly: it is over for good."""
+        if turn.outcome is not None:
+            record_builder.keep(self._context, turn, now_ms)
+        elif turn.reply.released:
+            self._context.transitions.changed = True
+            responses.start_items(self._context, turn)
+            self._context.issue(ReleaseCalls(turn.number, turn.reply.revision))
+            self._go_on(turn, now_ms)
 
     # --- reply events -------------------------------------------------------------------------
 
@@ -271,8 +359,18 @@ class AgentSide:
             self._stop(turn)
             responses.end_response(self._context, turn, "cancelled", "turn_detected")
             self._context.learned.speculation.put_away(turn)
+            if turn.reply.suspended:
+                self._take_back(turn)
             self._stand_down()
         turn.revise()
+
+    def _take_back(self, turn: Turn) -> None:
+        """Leave what was heard of a suspended reply to the client: the LLM reads none of it, and answers anew."""
+        turn.question.taken_back_ms += turn.audible_played_ms(turn.audio.plays_until_ms)
+        for item_id in (*turn.reply.earlier_items, turn.reply.item_id):
+            item = self._context.conversation.find(item_id)
+            if isinstance(item, Message):
+                responses.put(self._context, turn, replace(item, aside=True))
 
     def duck(self) -> None:
         """Mark the reply as ducked: a user speaks over it, and whether this is an interruption is undecided."""
@@ -313,6 +411,10 @@ class AgentSide:
             return
         played_ms = responses.believed_ms(turn, event.played_ms)
         is_news = responses.note_audible(turn, played_ms, event.input_ms, now_ms)
+        if turn.reply.suspended:
+            if not turn.audio.cut_reported:
+                self._recut(turn, played_ms)
+            return
         if turn.outcome is None:
             responses.move_end(turn, played_ms, self._running(), now_ms)
             self._playback.ends_ms = max(each.audio.plays_until_ms for each in self._running())
@@ -372,7 +474,8 @@ class AgentSide:
 
         Once all output has come the response is over; the turn is over when the output has been played.
         """
-        if turn.reply.response_open and turn.reply.finish_reason and turn.reply.voice_done:
+        held = bool(turn.reply.calls) and turn.question.effects_at_ms is not None
+        if turn.reply.response_open and turn.reply.finish_reason and turn.reply.voice_done and not held:
             self._context.transitions.changed = True
             responses.finish_response(self._context, turn)
             self._context.timers.await_nothing(turn.number)
@@ -407,6 +510,8 @@ class AgentSide:
             return
         if not turn.all_sent:
             self._context.timers.await_progress(turn.number, now_ms)
+        elif turn.audio.plays_until_ms <= now_ms and turn.question.effects_at_ms is not None:
+            self._context.timers.await_nothing(turn.number)  # `release_effects` ends it
         elif turn.audio.plays_until_ms <= now_ms and self._context.timers.lost_ms is None:
             self._close(turn, *_how_it_went(turn), now_ms)
         else:
@@ -434,6 +539,7 @@ class AgentSide:
 
     def _close(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
         self._context.timers.await_nothing(turn.number)
+        self._seal(turn)
         self._context.learned.speculation.put_away(turn)
         record_builder.close(self._context, turn, outcome, reason, now_ms)
         self._context.transitions.changed = True

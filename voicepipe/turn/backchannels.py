@@ -155,6 +155,11 @@ def meaning(text: str, language: str | None = None, *, agent: str = "") -> Meani
     return "stop_word" if _begins(words, lists.stops) or _begins(request, lists.stops) else "words"
 
 
+def is_sound(text: str) -> bool:
+    """Return whether the text has no words, or only sounds that are alike in all languages ("mhm", "uh")."""
+    return not _without(_words(text), SOUNDS)
+
+
 def _words(text: str) -> list[str]:
     return [token.replace(_APOSTROPHE, "'") for token in _TOKEN.findall(text.lower())]
 

@@ -86,6 +86,58 @@ class OpenGate:
     turn: int
     revision: int
     response_id: str
+    reversible: bool = False
+    """Retain the audio, so that `ContinueReply` can send it again, until `FinalizeReply`."""
+
+    holds_calls: bool = False
+    """Hold the function calls until `ReleaseCalls`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseCalls:
+    """Release this reply's function calls, held ones first."""
+
+    turn: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendReply:
+    """Stop sending a reversible reply, and drop what it has queued. The LLM and the TTS go on; what they produce is
+    held.
+    """
+
+    turn: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueReply:
+    """Go on with a suspended reply, as another revision and another response: a sound without words had stopped it."""
+
+    turn: int
+    revision: int
+    """The revision that was suspended."""
+
+    next_revision: int
+    response_id: str
+    text: str
+    """The text from the word at which it was stopped, as far as the LLM has produced it."""
+
+    from_ms: int
+    """Where that word begins in the reply's audio."""
+
+    reversible: bool = False
+    holds_calls: bool = False
+    """As in `OpenGate`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalizeReply:
+    """Drop the audio that was retained for this reply: it can no longer be taken back."""
+
+    turn: int
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +225,10 @@ Command = (
     | CommitSilence
     | StartReply
     | OpenGate
+    | ReleaseCalls
+    | SuspendReply
+    | ContinueReply
+    | FinalizeReply
     | ShortenClause
     | SayFiller
     | StopReply

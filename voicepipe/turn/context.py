@@ -78,6 +78,15 @@ class Due(IntEnum):
     TOOL = 17
     """A turn whose tools have not returned is over."""
 
+    CONTINUE = 18
+    """The reply that a sound of the user has stopped goes on: no words of it have come."""
+
+    EFFECTS = 19
+    """The function calls and the outcome of a turn that ended softly may leave."""
+
+    REVERSIBLE = 20
+    """The answer to a turn that ended softly can no longer be taken back."""
+
 
 class Timer(NamedTuple):
     """One timer: what is due, and of which utterance (the texts) or which turn (the reply)."""
@@ -89,7 +98,7 @@ class Timer(NamedTuple):
 NEVER_MS: Final = 1 << 62
 """Later than any session time."""
 
-_BESIDE_WORK: Final = frozenset((Timer(Due.IDLE), Timer(Due.WATCHDOG), Timer(Due.TOOL)))
+_BESIDE_WORK: Final = frozenset((Timer(Due.IDLE), Timer(Due.WATCHDOG), Timer(Due.TOOL), Timer(Due.REVERSIBLE)))
 """The timers that end no work under way."""
 
 
@@ -156,6 +165,18 @@ class Timers:
     def await_nothing(self, turn: int) -> None:
         """Stop all timeouts of this reply."""
         self.clear(Timer(Due.FIRST_OUTPUT, turn), Timer(Due.PROGRESS, turn), Timer(Due.REPLY, turn))
+
+    # --- soft start ---------------------------------------------------------------------------
+
+    def hold_effects(self, turn: Turn, until_ms: int) -> None:
+        """Hold the function calls and the outcome of a turn until then."""
+        turn.question.effects_at_ms = until_ms
+        self.set(Timer(Due.EFFECTS, turn.number), until_ms)
+
+    def clear_effects(self, turn: Turn) -> None:
+        """Hold them no more: the user goes on, so that the turn will end again."""
+        turn.question.effects_at_ms = None
+        self.clear(Timer(Due.EFFECTS, turn.number))
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -239,6 +260,9 @@ class Turns:
 
     awaits_tools: Turn | None = None
     """The latest turn whose reply has called functions, until their results are answered or it is over."""
+
+    soft: dict[int, Turn] = field(default_factory=dict)
+    """The turns whose function calls and outcome wait, since they ended softly, by number. Each has a timer."""
 
     tools_overtaken: bool = False
     """The user, or a request of the client, has begun another turn meanwhile."""

@@ -80,6 +80,40 @@ class OutputAudio:
             left_ms -= clause.sound_ms
         return " ".join(part for part in words if part)
 
+    def rest(self, played_ms: int) -> tuple[int, tuple[ClauseSound, ...]]:
+        """Return where the word begins that is being spoken at `played_ms`, in ms, and the clauses from it on."""
+        from_ms = 0
+        for place, clause in enumerate(self.clauses):
+            if played_ms < from_ms + clause.sound_ms:
+                word, word_ms = _word_at(clause, played_ms - from_ms)
+                n_begun = len(clause.text[:word].split())
+                starts_ms = tuple(start_ms - word_ms for start_ms in clause.word_starts_ms[n_begun:])
+                first = ClauseSound(clause.text[word:], clause.sound_ms - word_ms, starts_ms)
+                return from_ms + word_ms, (first, *self.clauses[place + 1 :])
+            from_ms += clause.sound_ms
+        return played_ms, ()
+
+
+def text_after(text: str, spoken: str) -> str:
+    """Return the rest of `text` after the words of `spoken`, which it begins with, however they are spaced."""
+    n_chars = sum(not char.isspace() for char in spoken)
+    for place, char in enumerate(text):
+        if not n_chars:
+            return text[place:].lstrip()
+        n_chars -= not char.isspace()
+    return ""
+
+
+def _word_at(clause: ClauseSound, played_ms: int) -> tuple[int, int]:
+    """Return where the word that is being spoken begins: in the clause's text, and in its audio in ms."""
+    words = list(re.finditer(r"\S+", clause.text))
+    if 0 < len(clause.word_starts_ms) <= len(words):
+        starts_ms = clause.word_starts_ms
+    else:
+        starts_ms = tuple(word.start() * clause.sound_ms // len(clause.text) for word in words)
+    begun = [place for place, start_ms in enumerate(starts_ms) if start_ms < played_ms]
+    return (words[begun[-1]].start(), starts_ms[begun[-1]]) if begun else (0, 0)
+
 
 def _begun_words(clause: ClauseSound, played_ms: int) -> str:
     text = clause.text.strip()

@@ -22,6 +22,7 @@ from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import FailedStage
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.settings import CoreSettings, TurnSettings
+from voicepipe.turn.soft_start import SoftStarts
 from voicepipe.turn.states import Agent, User
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
@@ -73,6 +74,7 @@ class Core:
         self.agent = AgentSide(self.context)
         self._answers = Answers(self.context, self.user, self.agent)
         self._interruptions = Interruptions(self.context, self.user, self.agent, self._answers)
+        self._soft = SoftStarts(self.context, self.user, self.agent, self._interruptions)
         self._idle = Idle(self.context, self.user, self.agent, self._answers)
         self._actions = BudgetActions(self.context, self.user, self.agent, self._answers)
         self._watchdog = Watchdog(self.context, self.user, self.agent, self._answers)
@@ -178,14 +180,15 @@ class Core:
     def _may_open(self, turn: Turn) -> bool:
         """Return whether the gate may open: the turn is over, the reply is current, and it answers what was said."""
         over = self.user.state is User.ENDED and self.user.turn is turn
-        return (turn.question.settled or (over and turn.current)) and not self._interruptions.undecided
+        held = turn.question.effects_at_ms is not None and not turn.reply.text.strip()  # only calls, so far
+        return (turn.question.settled or (over and turn.current)) and not held and not self._interruptions.undecided
 
     # --- user events --------------------------------------------------------------------------
 
     def _user_handlers(self) -> dict[type, _Handler]:
         return {
             e.SpeechStarted: (self._speech_started, EVERYTHING),
-            e.SpeechWentOn: (self._interruptions.speech_went_on, NOTHING),
+            e.SpeechWentOn: (self._speech_went_on, NOTHING),
             e.SpeechPaused: (self._speech_paused, EVERYTHING),
             e.SilenceGrew: (self._silence_grew, NOTHING),
             e.EndpointScored: (self.user.endpoint_scored, After(answers=True)),
@@ -199,7 +202,9 @@ class Core:
 
     def _speech_started(self, event: e.SpeechStarted, now_ms: int) -> None:
         """Handle speech of the user. The client is notified of the speech first, and then of what it ends."""
-        if self.user.ignores_speech or self._interruptions.speech_started(event, now_ms):
+        if self.user.ignores_speech or self._soft.speech_started(event, now_ms):
+            return
+        if self._interruptions.speech_started(event, now_ms):
             return
         turn, may_interrupt = self.user.turn, self.context.settings.interrupt_response
         resumed, ended = self.user.state is User.HOLDING, self.user.state is User.ENDED
@@ -213,29 +218,37 @@ class Core:
         if may_interrupt and not resumed and not is_answered:
             self._answers.interrupt(now_ms)
 
+    def _speech_went_on(self, event: e.SpeechWentOn, now_ms: int) -> None:
+        self._soft.speech_went_on(event, now_ms)
+        self._interruptions.speech_went_on(event, now_ms)
+
     def _speech_paused(self, event: e.SpeechPaused, now_ms: int) -> None:
         if not self._interruptions.speech_paused(event):
             self.user.speech_paused(event, now_ms)
+            self._soft.speech_paused(event, now_ms)
 
     def _silence_grew(self, event: e.SilenceGrew, now_ms: int) -> None:
         if self._interruptions.overlap is not None:
             self._interruptions.silence_grew(event, now_ms)
             self.context.transitions.changed = True
             return
-        self.user.silence_grew(event, now_ms)
+        self.user.silence_grew(event, now_ms, undecided=self._soft.undecided)
         if self._answers.words_known:  # the pause may be long enough now for an early reply
             self._settle(now_ms)
 
     def _transcript_grew(self, event: e.TranscriptGrew, now_ms: int) -> None:
         self.user.transcript_grew(event)
+        self._soft.transcript_grew(event, now_ms)
         self._interruptions.transcript_grew(event, now_ms)
 
     def _transcript_finished(self, event: e.TranscriptFinished, now_ms: int) -> None:
         self.user.transcript_finished(event, now_ms)
+        self._soft.transcript_finished(event, now_ms)
         self._interruptions.transcript_finished(event, now_ms)
 
     def _transcript_failed(self, event: e.TranscriberFailed, now_ms: int) -> None:
         self.user.transcript_failed(event)
+        self._soft.transcript_failed(event, now_ms)
         self._interruptions.transcript_failed(now_ms)
 
     def _is_still_answered(self, turn: Turn) -> bool:
@@ -266,12 +279,15 @@ class Core:
         }
 
     def _settings_changed(self, event: e.SettingsChanged, now_ms: int) -> None:
+        if event.settings.detection == "none":
+            self._soft.drop(now_ms)
         dropped = self.user.settings_changed(event)
         self._interruptions.settings_changed(now_ms)
         if dropped is not None:
             self._answers.drop(dropped, "turn detection changed", now_ms)
 
     def _commit_requested(self, event: e.CommitRequested, now_ms: int) -> None:
+        self._soft.take_for_speech(now_ms)
         self._interruptions.committed(now_ms)
         committed = self.user.commit_requested(event, now_ms)
         if committed is None:
@@ -281,6 +297,7 @@ class Core:
         self._answers.leave_open(committed, now_ms)
 
     def _clear_requested(self, event: e.ClearRequested, now_ms: int) -> None:
+        self._soft.drop(now_ms)
         self._interruptions.drop(now_ms)
         dropped = self.user.clear_requested()
         if dropped is not None:
@@ -363,21 +380,24 @@ class Core:
     def _handlers_of_timers(self) -> dict[Due, _TimerHandler]:
         user, interruptions = self.user, self._interruptions
         return {
+            Due.CONTINUE: lambda timer, now_ms: self._soft.overdue(now_ms),
             Due.DOUBT: lambda timer, now_ms: self._doubt_over(),
+            Due.EFFECTS: lambda timer, now_ms: self._soft.effects_due(timer.number, now_ms),
             Due.FILLER: lambda timer, now_ms: None,  # `BudgetActions.follow` acts on it, as after every event
             Due.FINAL_TEXT: lambda timer, now_ms: user.text_overdue(timer.number, now_ms),
             Due.FIRST_OUTPUT: self._reply_overdue,
-            Due.HOLDING: lambda timer, now_ms: user.end(now_ms),
+            Due.HOLDING: lambda timer, now_ms: self._end_overdue(now_ms),
             Due.IDLE: lambda timer, now_ms: self._idle.overdue(),
             Due.IRREVOCABLE: lambda timer, now_ms: self._end_is_irrevocable(now_ms),
             Due.OVERLAP: lambda timer, now_ms: interruptions.overdue(now_ms),
             Due.PLAYBACK: lambda timer, now_ms: self.agent.played(now_ms),
             Due.PROGRESS: self._reply_overdue,
             Due.REPLY: self._reply_overdue,
+            Due.REVERSIBLE: lambda timer, now_ms: self.agent.finalize(now_ms),
             Due.SHORTEN: lambda timer, now_ms: None,  # as `FILLER`
             Due.TOOL: lambda timer, now_ms: self.agent.give_up_tools(now_ms),
             Due.TRANSCRIPT: lambda timer, now_ms: user.transcript_overdue(timer.number),
-            Due.UTTERANCE: lambda timer, now_ms: user.end(now_ms, overlong=True),
+            Due.UTTERANCE: lambda timer, now_ms: self._end_overdue(now_ms, overlong=True),
             Due.INTERRUPTION: lambda timer, now_ms: interruptions.interruption_due(now_ms),
             Due.WATCHDOG: lambda timer, now_ms: self._watchdog.overdue(now_ms),
         }
@@ -386,6 +406,10 @@ class Core:
         if (overdue := self.agent.overdue(timer)) is not None:
             self._reply_failed(*overdue, now_ms)
 
+    def _end_overdue(self, now_ms: int, *, overlong: bool = False) -> None:
+        self._soft.take_for_speech(now_ms)
+        self.user.end(now_ms, overlong=overlong)
+
     def _end_is_irrevocable(self, now_ms: int) -> None:
         turn = self.user.turn
         # The same wake-up may have ended the turn: its reply was overdue, too.
@@ -393,6 +417,7 @@ class Core:
             self._answers.postpone(turn, now_ms)
 
     def _user_left(self, event: e.UserLeft, now_ms: int) -> None:
+        self._soft.user_left(now_ms)
         self._interruptions.drop(now_ms)
         self._answers.hang_up(event.why, now_ms)
         self.agent.give_up_tools(now_ms)

@@ -16,6 +16,7 @@ from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.commands import Duck
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.reply_queue import Answers
+from voicepipe.turn.settings import CoreSettings
 from voicepipe.turn.states import Agent, OverlapState, User
 from voicepipe.turn.turn import Utterance
 from voicepipe.turn.user import UserSide
@@ -28,8 +29,8 @@ something to say. A shorter limit stops the agent at "yeah, okay"; a longer limi
 either accepts.
 """
 
-_MEMORY_MS: Final = 2_000
-_AHEAD_MS: Final = 500
+MEMORY_MS: Final = 2_000
+AHEAD_MS: Final = 500
 """What the agent said this long before the speech began may come back as its echo, in ms.
 
 It covers the network way to the client and back, the client's buffer, and a late transcriber. It also covers audio that
@@ -74,6 +75,16 @@ class Overlap:
             return OverlapState.UNDECIDED
         return OverlapState.OVER if self.over else OverlapState.TOLERATED
 
+    def add(self, event: e.SpeechWentOn) -> None:
+        """Add the VAD's report of how long it lasts."""
+        self.voiced_ms, self.echoes = self.earlier_ms + event.voiced_ms, event.echoes
+        self.nonlexical = self.nonlexical and event.nonlexical
+
+    def is_believed(self, core: CoreSettings) -> bool:
+        """Return whether a text of it can be the user's words, and words at all."""
+        spoke = self.voiced_ms >= SUSTAINED_MS or not self.nonlexical
+        return not self.echoes and (core.believes_short or spoke)
+
     @property
     def dismiss_reason(self) -> a.DismissReason:
         """Return why it is not an interruption so far."""
@@ -92,7 +103,7 @@ class Interruptions:
         self.overlap: Overlap | None = None
         """The speech over the agent's that is being judged."""
 
-        self._echoing = False
+        self.echoing = False
         """The latest overlap was the agent's own echo: the agent is not ducked for another until that proves to be no
         echo.
         """
@@ -130,8 +141,7 @@ class Interruptions:
         overlap = self.overlap
         if overlap is None or overlap.paused is not None:
             return
-        overlap.voiced_ms, overlap.echoes = overlap.earlier_ms + event.voiced_ms, event.echoes
-        overlap.nonlexical = overlap.nonlexical and event.nonlexical
+        overlap.add(event)
         if not overlap.echoes and overlap.voiced_ms - overlap.excused_ms >= SUSTAINED_MS:
             self._take("sustained", now_ms)
 
@@ -183,20 +193,15 @@ class Interruptions:
         self._dismiss(now_ms)
 
     def _weigh(self, overlap: Overlap, text: str, language: str | None, now_ms: int) -> None:
-        said = self._agent.words_between(overlap.began_ms - _MEMORY_MS, now_ms + _AHEAD_MS, now_ms)
+        said = self._agent.words_between(overlap.began_ms - MEMORY_MS, now_ms + AHEAD_MS, now_ms)
         overlap.meaning = backchannels.meaning(text, language, agent=said)
         match overlap.meaning:
             case "stop_word":
                 self._take("stop_word", now_ms)
-            case "words" if self._believes(overlap):
+            case "words" if overlap.is_believed(self._context.core):
                 self._take("words", now_ms)
             case "acknowledgement" | "echo":
                 overlap.excused_ms = overlap.voiced_ms
-
-    def _believes(self, overlap: Overlap) -> bool:
-        """Return whether this text can be the user's words, and words at all."""
-        spoke = overlap.voiced_ms >= SUSTAINED_MS or not overlap.nonlexical
-        return not overlap.echoes and (self._context.core.believes_short or spoke)
 
     # --- time and other events ----------------------------------------------------------------
 
@@ -243,15 +248,21 @@ class Interruptions:
         overlap = self.overlap
         if overlap is not None:
             self._unduck(overlap, now_ms)
-            self._echoing = overlap.dismiss_reason == "echo"
+            self.echoing = overlap.dismiss_reason == "echo"
             self._end()
             self._user.drop_aside(overlap.utterance)
+
+    def adopt(self, overlap: Overlap, now_ms: int) -> None:
+        """Judge speech that has ended without words so far, over an answer that goes on."""
+        self.overlap = overlap
+        overlap.over = True
+        self._context.timers.set(Timer(Due.OVERLAP), now_ms + self._context.core.deadlines.transcript_ms)
 
     # --- helpers ------------------------------------------------------------------------------
 
     def _duck(self, overlap: Overlap, now_ms: int) -> None:
         playing = self._agent.playing
-        overlap.undecided, overlap.ducked_ms = playing is not None and not self._echoing, now_ms
+        overlap.undecided, overlap.ducked_ms = playing is not None and not self.echoing, now_ms
         if playing is None:  # an answer is being generated, and none of it is audible
             return
         self._context.issue(Duck(playing.number))
@@ -276,7 +287,7 @@ class Interruptions:
         """Make the overlap an interruption. The client is notified of the speech first, and then of what it ends."""
         overlap, playing = self.overlap, self._agent.playing
         assert overlap is not None
-        self._echoing = False
+        self.echoing = False
         self._end()
         self._user.take_turn(overlap.utterance, overlap.paused, now_ms)
         if playing is not None and self._context.settings.ducks:

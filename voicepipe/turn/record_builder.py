@@ -21,8 +21,8 @@ def keep(context: TurnContext, turn: Turn, now_ms: int) -> None:
     if turn.answered_after_tools:
         return  # its later reply keeps the record of both
     record = record_of(context, turn, now_ms)
-    if turn is context.turns.awaits_tools:
-        record = replace(record, outcome=None)  # the user waits for the answer to come
+    if turn is context.turns.awaits_tools or turn.question.effects_at_ms is not None:
+        record = replace(record, outcome=None)  # the user waits for the answer to come, or may go on
     context.issue(KeepRecord(record))
     for span in record.stages:
         if span.verdict == "over" and span.stage not in turn.account.noted:
@@ -75,9 +75,11 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         providers=tuple(sorted({k: v for each in replies for k, v in each.account.providers.items()}.items())),
         tokens=_tokens(replies),
         user_text=_joined((turn.question.text, turn.question.typed)),
-        agent_text=_joined(each.reply.text for each in replies),
-        played_text=_joined(each.played_text(now_ms) for each in replies),
-        spoken_ms=sum(each.audio.sent_ms for each in replies),
+        agent_text=_joined(text for each in replies for text in (each.reply.earlier_text, each.reply.text)),
+        played_text=_joined(text for each in replies for text in (each.reply.earlier_text, each.played_text(now_ms))),
+        spoken_ms=sum(each.reply.earlier_ms + each.audio.sent_ms for each in replies),
+        resumed=turn.question.n_resumed,
+        taken_back_ms=turn.question.taken_back_ms,
         actions=(*(action for each in replies for action in each.reply.actions), *_stt_actions(turn)),
         projected=tuple(turn.reply.projected.items()),
         filler=next((each.filler.words for each in replies if each.filler.words), ""),

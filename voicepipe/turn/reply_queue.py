@@ -74,7 +74,7 @@ class Answers:
     def _answer_user(self, now_ms: int) -> None:
         turn = self._user.turn
         self.words_known = turn is not None and turn.question.transcribed
-        if turn is None or not self.words_known:
+        if turn is None or not self.words_known or turn.reply.suspended:
             return
         if self._user.state is User.ENDED and turn.outcome is None:
             self._answer(turn, now_ms)

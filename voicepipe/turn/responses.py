@@ -33,7 +33,7 @@ def start_items(context: TurnContext, turn: Turn) -> None:
     """
     if turn.reply.text.strip() and turn.reply.item_id not in turn.reply.started_items:
         _start_item(context, turn, replace(turn.message(), parts=(), status="in_progress"))
-    for call in turn.reply.calls.values():
+    for call in () if turn.question.effects_at_ms is not None else turn.reply.calls.values():
         if call.id not in turn.reply.started_items:
             _start_item(context, turn, replace(call, arguments=""))
 
@@ -73,6 +73,18 @@ def end_response(
     t = turn.reply.tokens
     tokens = (t.input, t.output, t.cached)
     context.notify(a.ResponseEnded(turn.reply.response_id, status, reason, message, *tokens, turn.failed_stage))
+
+
+def suspend_response(context: TurnContext, turn: Turn) -> None:
+    """Notify the client that the response is cancelled, if it is open. The reply itself may go on, with its calls."""
+    if not turn.reply.response_open:
+        return
+    turn.reply.response_open, turn.reply.item_status = False, "incomplete"
+    put(context, turn, turn.message())
+    t = turn.reply.tokens
+    context.notify(
+        a.ResponseEnded(turn.reply.response_id, "cancelled", "turn_detected", "", t.input, t.output, t.cached)
+    )
 
 
 def _ended_call(call: FunctionCall, status: ItemStatus) -> FunctionCall:

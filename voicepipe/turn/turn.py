@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, Message, OutputAudio, OutputText
+from voicepipe.turn.conversation import (
+    ClauseSound,
+    FunctionCall,
+    ItemStatus,
+    Message,
+    OutputAudio,
+    OutputText,
+    text_after,
+)
 from voicepipe.turn.endpointing.completeness import same_words
 from voicepipe.turn.events import TranscriberChanged
 from voicepipe.turn.record import attribution
@@ -119,6 +127,18 @@ class Question:
     overlong: bool = False
     """Its deadline ended it: further speech is in the next turn, or noise would never be answered."""
 
+    reversible_ms: int = 0
+    """How long after the answer's first audible sample the latest end may be taken back, in ms; 0: never."""
+
+    effects_at_ms: int | None = None
+    """Session ms until which function calls and the turn's outcome wait; None: they may leave."""
+
+    n_resumed: int = 0
+    """How often the user has gone on while the answer was audible."""
+
+    taken_back_ms: int = 0
+    """How much the user had heard of the answers that were dropped for that, in ms."""
+
     waived: tuple[object, int] | None = None
     """(pause, session ms): the latest start of a reply that was not made because it would not have paid."""
 
@@ -155,6 +175,10 @@ class Reply:
     released: bool = False
     """The gate has opened."""
 
+    suspended: bool = False
+    """The user's voice has stopped it softly: the gate is closed again until it is known whether the voice has words.
+    """
+
     # --- the response -------------------------------------------------------------------------
     response_id: str = ""
     response_open: bool = False
@@ -177,6 +201,17 @@ class Reply:
     finish_reason: str = ""
     tokens: TokenCount = field(default_factory=TokenCount)
     voice_done: bool = False
+
+    # --- what was heard before a sound stopped it ---------------------------------------------
+    earlier_items: list[str] = field(default_factory=list)
+    """Ids of its earlier messages, each stopped by a sound without words."""
+
+    earlier_text: str = ""
+    earlier_ms: int = 0
+    """The text and the audible audio of these messages, in ms."""
+
+    earlier_clauses: int = 0
+    """Number of clauses in these messages: a clause of the TTS is counted from the reply's beginning."""
 
     # --- how it came about --------------------------------------------------------------------
     route: list[str] = field(default_factory=list)
@@ -203,6 +238,25 @@ class Reply:
     def next_revision(self) -> Reply:
         """Return the reply that takes the place of this one. Only a filler that was played remains."""
         return Reply(self.revision + 1, actions=[action for action in self.actions if action == FILLER])
+
+    def continued(self, item_id: str, played: str, rest: tuple[ClauseSound, ...], played_ms: int) -> Reply:
+        """Return the reply that goes on with `rest`, in a message of its own, after `played`."""
+        return replace(
+            self,
+            revision=self.revision + 1,
+            released=True,
+            suspended=False,
+            response_id="",
+            item_id=item_id,
+            item_status="in_progress",
+            started_items=[],
+            text=text_after(self.text, played),
+            clauses=list(rest),
+            earlier_items=[*self.earlier_items, self.item_id],
+            earlier_text=" ".join(filter(None, (self.earlier_text, played))),
+            earlier_ms=self.earlier_ms + played_ms,
+            earlier_clauses=self.earlier_clauses + len(self.clauses) - len(rest),
+        )
 
 
 @dataclass(slots=True)
@@ -416,6 +470,34 @@ class Turn:
         retained = (*USERS_MARKS, *attribution.FILLER_MARKS)
         self.marks = {name: ms for name, ms in self.marks.items() if name in retained}
 
+    def audible_played_ms(self, now_ms: int) -> int:
+        """Return how much of the reply the user has heard by now, from its first audible sample, in ms."""
+        return self.reply.earlier_ms + max(0, self.audio.played_ms(now_ms) - (self.audio.audible_at_ms or 0))
+
+    @property
+    def calls_left(self) -> bool:
+        """Return whether the client was notified of a function call of this reply."""
+        return any(call.id in self.reply.started_items for call in self.reply.calls.values())
+
+    def continue_reply(self, item_id: str) -> tuple[Message, int]:
+        """Go on with a reply that was cut, from the word that was being spoken.
+
+        Returns:
+            The message of the words before that word, and where that word begins in the audio so far, in ms.
+        """
+        speech = OutputAudio(self.reply.text, tuple(self.reply.clauses))
+        from_ms, rest = speech.rest(self.audio.cut_ms or 0)
+        self.audio.cut_ms = from_ms
+        played, played_ms = self.message(), max(0, from_ms - (self.audio.audible_at_ms or 0))
+        self.reply = self.reply.continued(item_id, speech.played_until(from_ms), rest, played_ms)
+        self.audio = ReplyAudio(
+            self.audio.arrived_ms - from_ms,
+            audible_at_ms=0,
+            latest_ms=self.audio.latest_ms,
+            reported=self.audio.reported,
+        )
+        return played, from_ms
+
     def played_text(self, now_ms: int) -> str:
         """Return the words of the reply that were played by now."""
         reply, audio = self.reply, self.audio
@@ -441,7 +523,7 @@ class Turn:
         self.audio.arrived_ms += duration_ms
         clauses = self.reply.clauses
         if clauses:
-            place = min(max(clause, 0), len(clauses) - 1)
+            place = min(max(clause - self.reply.earlier_clauses, 0), len(clauses) - 1)
             old = clauses[place]
             starts_ms = old.word_starts_ms + word_starts_ms
             clauses[place] = ClauseSound(old.text, old.sound_ms + duration_ms, starts_ms)

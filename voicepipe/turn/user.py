@@ -134,6 +134,8 @@ class UserSide:
             self.turn = self._context.new_turn("vad")
         elif not self._doubtful and attribution.VOICED_LAST in self.turn.marks:
             self._pauses.resumed(max(0, event.onset_ms - self.turn.marks[attribution.VOICED_LAST]))
+        if self.state is User.ENDED:
+            self.reopen(self.turn)
         if self.state is not User.HOLDING:
             self._open(self.turn, event.audio_start_ms, now_ms)
         self._move(User.SPEAKING)
@@ -164,11 +166,11 @@ class UserSide:
         self._move(User.HOLDING)
         self._context.timers.set(Timer(Due.HOLDING), now_ms + self.strategy.longest_ms + HOLD_GRACE_MS)
 
-    def silence_grew(self, event: e.SilenceGrew, now_ms: int) -> None:
-        """Decide whether the user has finished."""
+    def silence_grew(self, event: e.SilenceGrew, now_ms: int, *, undecided: bool = False) -> None:
+        """Decide whether the user has finished. `undecided`: it is not known yet whether this was speech at all."""
         holding = self.state is User.HOLDING and not self._doubtful
         self._silence_ms = event.silence_ms
-        if not holding:
+        if not holding or undecided:
             return
         decision = self._decision(event.silence_ms, self._context.learned.speculation.answer_ms)
         if event.silence_ms >= decision.audible_ms:
@@ -189,8 +191,16 @@ class UserSide:
         if known == self._decided_for:
             return self._decided
         evidence = replace(self._pauses.evidence, silence_ms=silence_ms, interim_text=interim, answer_ms=answer_ms)
-        self._decided_for, self._decided = known, self.strategy.decide(evidence)
+        decision = self.strategy.decide(evidence)
+        self._decided_for, self._decided = known, decision if self._begins_softly else decision.irrevocable()
         return self._decided
+
+    @property
+    def _begins_softly(self) -> bool:
+        """Return whether an answer may begin before the end is certain: only one that the user may interrupt."""
+        settings = self._context.settings
+        answers = settings.create_response and settings.interrupt_response and settings.reply.audible
+        return answers and not self.manual
 
     def may_begin(self, answer_ms: int | None) -> bool:
         """Return whether the pause has lasted long enough to start work on an answer that takes `answer_ms`."""
@@ -221,12 +231,59 @@ class UserSide:
         else:
             decision = self._decision(self._silence_ms, self._context.learned.speculation.answer_ms)
             due_ms = turn.marks[attribution.VOICED_LAST] + decision.audible_ms
+            turn.question.reversible_ms = decision.reversible_ms
+            self._hold_effects(turn, decision, now_ms)
         turn.marks[attribution.END_DUE] = min(now_ms, due_ms)
         self._move(User.ENDED)
         turn.question.overlong = overlong
         turn.marks[attribution.ENDED] = now_ms
         self._context.notify(a.InputSpeechStopped(utterance.item_id, utterance.audio_end_ms))
         self._commit(turn, utterance, now_ms)
+
+    # --- soft start ---------------------------------------------------------------------------
+
+    def _hold_effects(self, turn: Turn, decision: Decision, now_ms: int) -> None:
+        """Hold function calls and the turn's outcome until the end is certain."""
+        due_ms = turn.marks[attribution.VOICED_LAST] + (decision.effects_ms or 0)
+        if due_ms <= now_ms and turn.question.effects_at_ms is None:
+            return
+        self._context.turns.soft[turn.number] = turn
+        self._context.timers.hold_effects(turn, due_ms)
+
+    def reopen(self, turn: Turn) -> None:
+        """Take back the end of a turn."""
+        turn.question.reversible_ms = 0
+        self._context.timers.clear_effects(turn)
+        self._context.turns.soft.pop(turn.number, None)
+
+    def take_back(self, turn: Turn, event: e.SpeechStarted, now_ms: int) -> Utterance:
+        """Go on with a turn whose answer is audible: the user's voice may continue it. Return its new utterance."""
+        self.turn = turn
+        self.reopen(turn)
+        utterance = self._open(turn, event.audio_start_ms, now_ms)
+        self._move(User.SPEAKING)
+        self._believe()
+        return utterance
+
+    def resumed(self, pause_ms: int) -> None:
+        """Record that the user went on after `pause_ms`, while the answer was audible."""
+        self._pauses.overlapped(pause_ms)
+
+    def restore_end(self, turn: Turn, reversible_ms: int, effects_at_ms: int | None) -> None:
+        """Restore the end of a turn as it was before it was taken back."""
+        turn.question.reversible_ms = reversible_ms
+        if effects_at_ms is not None:
+            self._context.turns.soft[turn.number] = turn
+            self._context.timers.hold_effects(turn, effects_at_ms)
+
+    def put_aside(self, utterance: Utterance) -> None:
+        """Leave the turn without the utterance that seemed to continue it: it has no words so far."""
+        self._context.notify(a.InputSpeechStopped(utterance.item_id, utterance.audio_end_ms))
+        if self.turn is not None:
+            self.turn.question.utterances.remove(utterance)
+        utterance.turn, utterance.aside = None, True
+        self._context.timers.clear(Timer(Due.FINAL_TEXT, utterance.number))
+        self._let_go()
 
     # --- speech over the agent's --------------------------------------------------------------
 
@@ -309,12 +366,20 @@ class UserSide:
         if utterance.committed:
             self._context.timers.clear(Timer(Due.TRANSCRIPT, utterance.number))
             transcripts.write_down(self._context, utterance)
+            if utterance.turn is not None and utterance.turn.question.effects_at_ms is not None:
+                self._weigh_late(utterance.turn, utterance, event.language, now_ms)
 
     def _weigh(self, utterance: Utterance, language: str | None = None) -> None:
         """Store what the words say of whether the user has finished. Words that a client has cleared are not used."""
         spoken = language or self._context.settings.language
         if utterance is self._utterance:
             self._pauses.add_words(utterance.text, spoken, after_question=self._context.conversation.ends_with_question)
+
+    def _weigh_late(self, turn: Turn, utterance: Utterance, language: str | None, now_ms: int) -> None:
+        """Decide again when function calls may leave: the words came after the answer had begun softly."""
+        spoken = language or self._context.settings.language
+        self._pauses.add_words(utterance.text, spoken, after_question=self._pauses.evidence.after_question)
+        self._hold_effects(turn, self._decision(self._silence_ms, None), now_ms)
 
     def text_overdue(self, number: int, now_ms: int) -> None:
         """Use the interim text for now: the final text has taken longer than it usually takes."""
@@ -461,8 +526,10 @@ class UserSide:
         if self.manual:
             self._utterance = self.utterances.begin(0)
 
-    def _open(self, turn: Turn, audio_start_ms: int, now_ms: int) -> None:
-        self._enter(turn, self.utterances.begin(audio_start_ms), now_ms)
+    def _open(self, turn: Turn, audio_start_ms: int, now_ms: int) -> Utterance:
+        utterance = self.utterances.begin(audio_start_ms)
+        self._enter(turn, utterance, now_ms)
+        return utterance
 
     def _enter(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
         self._utterance = utterance

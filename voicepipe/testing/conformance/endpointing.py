@@ -15,7 +15,7 @@ from voicepipe.testing.core_driver import CoreDriver
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import NoteStrategyFailure
 from voicepipe.turn.endpointing.strategies import BUILT_IN
-from voicepipe.turn.endpointing.strategy import MAX_WAIT_MS, Decision, Evidence, StrategyFactory
+from voicepipe.turn.endpointing.strategy import MAX_REVERSIBLE_MS, MAX_WAIT_MS, Decision, Evidence, StrategyFactory
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.states import User
 
@@ -107,6 +107,11 @@ class EndpointStrategyConformance:
             if decision.final_ms is not None:
                 assert type(decision.final_ms) is int
                 assert decision.final_ms >= decision.audible_ms, evidence
+            if decision.effects_ms is not None:
+                assert type(decision.effects_ms) is int
+                assert decision.audible_ms <= decision.effects_ms <= strategy.longest_ms, evidence
+            assert type(decision.reversible_ms) is int
+            assert 0 <= decision.reversible_ms <= MAX_REVERSIBLE_MS, evidence
 
     @pytest.mark.parametrize("silence_ms", SILENCES_MS)
     def test_the_same_evidence_gives_the_same_decision(self, make: StrategyFactory, silence_ms: int) -> None:

@@ -19,6 +19,7 @@ class Pauses:
     def __init__(self) -> None:
         # Bounded: the oldest pause is dropped.
         self._resumed_ms: deque[int] = deque([0], maxlen=_PAUSES)
+        self._n_resumed = 0
         self.evidence = NOTHING
 
     def began(self, final_pitch_st: float | None, final_voiced_ms: int | None = None, *, speech_ms: int = 0) -> None:
@@ -28,6 +29,7 @@ class Pauses:
             final_pitch_st=final_pitch_st,
             final_voiced_ms=final_voiced_ms,
             longest_pause_ms=max(self._resumed_ms),
+            n_resumed=self._n_resumed,
         )
 
     def add_words(self, text: str, language: str | None = None, *, after_question: bool = False) -> None:
@@ -50,3 +52,9 @@ class Pauses:
         """Record that the user went on after `pause_ms`: it was a pause and not the end."""
         self._resumed_ms.append(pause_ms)
         self.evidence = NOTHING
+
+    def overlapped(self, pause_ms: int) -> None:
+        """Record the same of a pause in which an answer had begun. What is known of the present pause stays."""
+        self._resumed_ms.append(pause_ms)
+        self._n_resumed += 1
+        self.evidence = replace(self.evidence, longest_pause_ms=max(self._resumed_ms), n_resumed=self._n_resumed)

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from voicepipe.turn.commands import NoteStrategyFailure
+from voicepipe.turn.endpointing.probability import end_probability
 from voicepipe.turn.endpointing.strategy import (
+    MAX_REVERSIBLE_MS,
     MAX_WAIT_MS,
     NOTHING,
     Decision,
@@ -82,8 +84,10 @@ _MOST_UNFINISHED: Final = Evidence(final_pitch_st=0.0, unfinished=1.0)
 
 SILENCE: Final = "silence"
 ADAPTIVE: Final = "adaptive"
+SOFT: Final = "soft"
 
-_STEPS: Final = ("start_ms", "audible_ms", "final_ms")
+_STEPS: Final = ("start_ms", "audible_ms", "effects_ms", "final_ms", "reversible_ms")
+_OPTIONAL_STEPS: Final = ("effects_ms", "final_ms")
 
 
 # --- the evidence -----------------------------------------------------------------------------
@@ -150,21 +154,75 @@ class Adaptive:
 
     def __init__(self, silence_ms: int) -> None:
         self._silence_ms = silence_ms
-        self.longest_ms = self._wait_ms(_MOST_UNFINISHED)
+        self.longest_ms = self.wait_ms(_MOST_UNFINISHED)
 
     def decide(self, evidence: Evidence) -> Decision:
         """Return the wait for this evidence, and a start within it."""
-        wait_ms = self._wait_ms(evidence)
+        wait_ms = self.wait_ms(evidence)
         return Decision(start_ms(wait_ms, evidence), wait_ms)
 
-    def _wait_ms(self, evidence: Evidence) -> int:
+    def wait_ms(self, evidence: Evidence) -> int:
+        """Return the silence, in ms, that ends the turn for this evidence."""
         pitch_and_words = _HOLD_SHARE * (stall(evidence) ** 3 - UNKNOWN**3)
         factor = 1 + pitch_and_words + _CLOSED_SHARE * min(0.0, evidence.unfinished)
         pace = min(_PACE_SHARE * self._silence_ms, evidence.longest_pause_ms)
         return round(max(factor * self._silence_ms, pace))
 
 
-BUILT_IN: Final[Strategies] = {ADAPTIVE: Adaptive, SILENCE: Silence}
+_SOFT_SILENCE_MS: Final = 720
+_SURE_MS: Final = 350
+_SURE: Final = 0.8
+_UNSURE: Final = 0.3
+"""The waits of `soft` at `silence_ms` = 720: 350 ms above a probability of 0.8, 720 ms below 0.3, linear between.
+
+Measured on recorded telephone calls: with 350 ms at every pause 26 % of the turns overlap, with these waits 10 %.
+"""
+
+_SHORTEST_SOFT_MS: Final = 250
+"""No wait is shorter, whatever `silence_ms`, unless `silence_ms` itself is."""
+
+_SOFT_START_MS: Final = 180
+"""The silence from which work begins where the end is likely. Shorter pauses are between words."""
+
+_RESUMES: Final = 2
+_RESUMED_MS: Final = 100
+"""A user who has gone on twice is waited for this much longer; never longer than by `adaptive`."""
+
+_REVERSIBLE_MS: Final = 1_000
+"""A user who goes on later than this has heard enough of the answer to interrupt it."""
+
+
+class Soft:
+    """The strategy `soft`: the answer may be audible as soon as the end is likely, and is taken back if it was none.
+
+    Function calls and the turn's outcome wait for the end as `adaptive` sees it.
+    """
+
+    def __init__(self, silence_ms: int) -> None:
+        self._adaptive = Adaptive(silence_ms)
+        self._unsure_ms = silence_ms
+        sure_ms = round(_SURE_MS / _SOFT_SILENCE_MS * silence_ms)
+        self._sure_ms = min(silence_ms, max(_SHORTEST_SOFT_MS, sure_ms))
+        self.longest_ms = self._adaptive.longest_ms
+
+    def decide(self, evidence: Evidence) -> Decision:
+        """Return the wait for this probability of an end, and a start within it."""
+        probability = end_probability(evidence)
+        effects_ms = self._adaptive.wait_ms(evidence)
+        longer_ms = _RESUMED_MS if evidence.n_resumed >= _RESUMES else 0
+        audible_ms = min(self._wait_ms(probability) + longer_ms, effects_ms)
+        begin_ms = 0 if probability >= _UNSURE else round(_START_SHARE * audible_ms)
+        if evidence.answer_ms is not None:
+            begin_ms = audible_ms - evidence.answer_ms
+        begin_ms = max(begin_ms, min(_SOFT_START_MS, audible_ms))
+        return Decision(begin_ms, audible_ms, effects_ms=effects_ms, reversible_ms=_REVERSIBLE_MS)
+
+    def _wait_ms(self, probability: float) -> int:
+        share = min(1.0, max(0.0, (_SURE - probability) / (_SURE - _UNSURE)))
+        return round(self._sure_ms + share * (self._unsure_ms - self._sure_ms))
+
+
+BUILT_IN: Final[Strategies] = {SOFT: Soft, ADAPTIVE: Adaptive, SILENCE: Silence}
 """The strategies that need no entry point."""
 
 
@@ -244,12 +302,18 @@ def _checked(decision: object, longest_ms: int) -> Decision:
         raise _Impossible(f"expected a Decision, got {_formatted(decision)}")
     for name in _STEPS:
         value = getattr(decision, name)
-        if type(value) is not int and not (name == "final_ms" and value is None):
+        if type(value) is not int and not (name in _OPTIONAL_STEPS and value is None):
             raise _Impossible(f"{name}: expected whole ms, got {_formatted(value)}")
     if not 0 <= decision.start_ms <= decision.audible_ms <= longest_ms:
         raise _Impossible(
             f"expected 0 <= start_ms <= audible_ms <= {longest_ms}, got {decision.start_ms} and {decision.audible_ms}"
         )
+    if decision.effects_ms is not None and not decision.audible_ms <= decision.effects_ms <= longest_ms:
+        raise _Impossible(
+            f"effects_ms: expected audible_ms {decision.audible_ms} to {longest_ms}, got {decision.effects_ms}"
+        )
+    if not 0 <= decision.reversible_ms <= MAX_REVERSIBLE_MS:
+        raise _Impossible(f"reversible_ms: expected 0 to {MAX_REVERSIBLE_MS}, got {decision.reversible_ms}")
     if decision.final_ms is not None and decision.final_ms < decision.audible_ms:
         raise _Impossible(f"final_ms: expected at least audible_ms {decision.audible_ms}, got {decision.final_ms}")
     return decision

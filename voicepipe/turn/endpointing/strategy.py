@@ -8,11 +8,14 @@ evidence always gives the same decision, so that a journal can be replayed. It i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 MAX_WAIT_MS: Final = 60_000
 """The longest wait that a strategy may declare."""
+
+MAX_REVERSIBLE_MS: Final = 2_000
+"""The longest time for which an answer that is audible may be taken back: its audio is retained so long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,9 @@ class Evidence:
     longest_pause_ms: int = 0
     """The longest of the user's recent pauses that were not the end, in ms."""
 
+    n_resumed: int = 0
+    """How often the user has gone on in this session after an answer had begun softly (`Decision.reversible_ms`)."""
+
     answer_ms: int | None = None
     """How long an answer takes from the LLM request to its first audio, in ms; None: not known yet."""
 
@@ -65,7 +71,8 @@ NOTHING: Final = Evidence()
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The silence, in ms since the last voiced sample, after which each step is due: start <= audible <= final.
+    """The silence, in ms since the last voiced sample, after which each step is due: start <= audible <= effects and
+    final.
 
     More evidence may come while the silence lasts; the latest decision counts.
     """
@@ -82,8 +89,22 @@ class Decision:
 
     final_ms: int | None = None
     """The end is irrevocable: what the user says from now on is another turn, although no answer is audible yet. None:
-    the end is irrevocable once the answer is audible, which it is at the latest with any other value, too.
+    the end is irrevocable once the answer has been audible for `reversible_ms`, which it is at the latest with any
+    other value, too.
     """
+
+    effects_ms: int | None = None
+    """Function calls, and the turn's outcome, may leave the server. None: with `audible_ms`."""
+
+    reversible_ms: int = 0
+    """How long after the answer's first audible sample the end may be taken back, in ms: a soft start. The user's voice
+    then stops the answer at once and continues the same turn. 0: never.
+    """
+
+    def irrevocable(self) -> Decision:
+        """Return the decision for a session in which no end can be taken back: the answer waits for `effects_ms`."""
+        audible_ms = self.audible_ms if self.effects_ms is None else self.effects_ms
+        return replace(self, audible_ms=audible_ms, effects_ms=None, reversible_ms=0)
 
 
 class EndpointStrategy(Protocol):
@@ -95,7 +116,7 @@ class EndpointStrategy(Protocol):
 
     @property
     def longest_ms(self) -> int:
-        """Return the longest `audible_ms` of any decision, at most `MAX_WAIT_MS`.
+        """Return the longest `audible_ms` and `effects_ms` of any decision, at most `MAX_WAIT_MS`.
 
         The turn ends shortly after that by the clock alone, should the VAD send nothing more.
         """

@@ -270,6 +270,12 @@ class TurnRecord:
     own.
     """
 
+    resumed: int = 0
+    """How often the user went on while an answer was audible that had begun softly, and the turn continued."""
+
+    taken_back_ms: int = 0
+    """How much the user had heard of the answers that were dropped for that, in ms."""
+
     tools: tuple[ToolCall, ...] = ()
     """The function calls that the turn's answer waited for, or would have waited for, in order."""
 

@@ -1,0 +1,446 @@
+"""An answer that begins before the end of the turn is certain: taken back, or going on where a sound stopped it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from voicepipe.testing.scenario import Scenario
+from voicepipe.turn import commands as c
+from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
+from voicepipe.turn.conversation import InputAudio, Message
+from voicepipe.turn.endpointing.probability import STT_END
+from voicepipe.turn.settings import ReplySettings
+from voicepipe.turn.states import Agent, User
+
+QUESTION = "What is the weather like?"
+ANSWER = "It will be sunny and warm all day long in town."
+ANSWER_MS = 4_000
+SURE = 0.999
+
+
+def soft(**settings: Any) -> Scenario:
+    """A session whose answers begin softly."""
+    return Scenario(**{"silence_ms": 720, "end_of_turn": "soft", "speculate": True, **settings})
+
+
+class Talk:
+    """A user who asks, and an answer of 4 s that is ready and audible 350 ms after the last word."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.scene = soft(**settings)
+        self.utterance = 0
+        self.ended_ms = 0
+
+    def at(self, now_ms: int, *events: e.Event) -> list[c.Command]:
+        got = self.scene.driver.at(now_ms, *events)
+        for command in got:
+            if isinstance(command, c.BeginUtterance):
+                self.utterance = command.utterance
+        return self.scene._see(got)
+
+    def says(self, words: str | None, *, from_ms: int, for_ms: int = 1_000) -> list[c.Command]:
+        """The user speaks; the text is known 120 ms after the last word."""
+        got = self.at(from_ms + 60, e.SpeechStarted(from_ms, from_ms))
+        for voiced_ms in range(100, for_ms + 1, 100):
+            got += self.at(from_ms + voiced_ms, e.SpeechWentOn(voiced_ms, nonlexical=False))
+        self.ended_ms = from_ms + for_ms
+        got += self.at(self.ended_ms + 80, e.SpeechPaused(self.ended_ms, self.ended_ms))
+        return got if words is None else got + self.gets(words, self.ended_ms + 120)
+
+    def gets(self, words: str, at_ms: int, flush: int = 1) -> list[c.Command]:
+        """The STT returns the words, and is sure of the end of a whole sentence."""
+        events: list[e.Event] = [e.TranscriptFinished(self.utterance, flush, words, provider="fake/stt")]
+        if words.endswith((".", "?")):
+            events.append(e.EndpointScored(self.ended_ms, STT_END, SURE))
+        return self.at(at_ms, *events)
+
+    def silent_until(self, silence_ms: int) -> list[c.Command]:
+        got: list[c.Command] = []
+        for each_ms in range(120, silence_ms + 1, 20):
+            if self.ended_ms + each_ms >= self.scene.driver.now_ms:
+                got += self.at(self.ended_ms + each_ms, e.SilenceGrew(each_ms))
+        return got
+
+    def answers(self, text: str = ANSWER, duration_ms: int = ANSWER_MS, *, whole: bool = True) -> list[c.Command]:
+        """The answer is ready at once: the whole of it, or the LLM may write more."""
+        scene, key = self.scene, self.scene._key(-1)
+        now_ms = scene.driver.now_ms
+        got = self.at(now_ms, e.ModelRequested(*key, "fake/llm"), e.ModelTextReceived(*key, text))
+        got += self.at(now_ms, e.ClauseHandedOver(*key, 0, text, "fake/tts"), e.SoundArrived(*key, 0, duration_ms, 0))
+        return got + (self.completes() if whole else [])
+
+    def completes(self) -> list[c.Command]:
+        """The LLM and the TTS have produced all of the answer."""
+        key = self.scene._key(-1)
+        return self.at(self.scene.driver.now_ms, e.ModelFinished(*key, "stop"), e.SynthesisFinished(*key))
+
+    def sends(self, duration_ms: int = ANSWER_MS) -> list[c.Command]:
+        """The audio leaves for the client."""
+        return self.at(self.scene.driver.now_ms, e.OutputSent(*self.scene._key(-1), duration_ms))
+
+    def is_answered_softly(self, from_ms: int = 1_000, words: str = QUESTION, *, whole: bool = True) -> int:
+        """Ask, and be answered 350 ms after the last word; return when the answer became audible."""
+        self.says(words, from_ms=from_ms)
+        self.silent_until(200)
+        self.answers(whole=whole)
+        self.silent_until(360)
+        self.sends()
+        assert self.agent() is Agent.SPEAKING
+        return self.scene.driver.now_ms
+
+    def agent(self) -> Agent:
+        return self.scene.driver.agent_state()
+
+    def user(self) -> User:
+        return self.scene.driver.user_state()
+
+    def items(self) -> list[tuple[str, str, bool]]:
+        """(role, words, aside) of each item."""
+        items = self.scene.driver.core.context.conversation.items
+        return [(item.role, item.text(), item.aside) for item in items if isinstance(item, Message)]
+
+
+def kinds(commands: list[c.Command]) -> list[str]:
+    """The commands that tell how a reply is taken back."""
+    shown = (c.SuspendReply, c.ContinueReply, c.StopReply, c.OpenGate, c.StartReply, c.ReleaseCalls, c.FinalizeReply)
+    notices = (a.InputSpeechStarted, a.InputSpeechStopped, a.AudioCommitted, a.ResponseStarted, a.ResponseEnded)
+    flat = [each.what if isinstance(each, c.Notify) else each for each in commands]
+    return [type(each).__name__ for each in flat if isinstance(each, (*shown, *notices))]
+
+
+def test_the_answer_is_audible_when_the_end_is_likely() -> None:
+    """A whole question: after 350 ms, and not earlier."""
+    talk = Talk()
+    talk.says(QUESTION, from_ms=1_000)
+    assert len(talk.scene.started()) == 0
+    talk.silent_until(180)
+    assert len(talk.scene.started()) == 1, "work begins after 180 ms"
+    talk.answers()
+    assert talk.silent_until(340) == []
+    assert kinds(talk.silent_until(360))[:4] == ["InputSpeechStopped", "AudioCommitted", "ResponseStarted", "OpenGate"]
+    assert talk.agent() is Agent.SPEAKING
+    assert talk.user() is User.QUIET
+
+
+def test_an_open_sentence_is_waited_for() -> None:
+    """ "the" wants a noun: 720 ms, though the answer is ready."""
+    talk = Talk()
+    talk.says("I want the", from_ms=1_000)
+    talk.silent_until(300)
+    talk.answers()
+    talk.silent_until(700)
+    assert talk.agent() is Agent.READY
+    talk.silent_until(720)
+    assert talk.agent() is Agent.SPEAKING
+
+
+def test_a_voice_in_the_first_second_stops_the_answer_at_once() -> None:
+    """Without a decision: the client is notified of the speech, then the response is cancelled where it was heard."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly(whole=False)
+    talk.at(audible_ms + 500)
+    got = talk.at(audible_ms + 500, e.SpeechStarted(audible_ms + 440, audible_ms + 440))
+    assert kinds(got) == ["InputSpeechStarted", "SuspendReply", "ResponseEnded"]
+    assert talk.scene.ended() == [("cancelled", "turn_detected")]
+    assert any(isinstance(each, c.Duck) for each in got), "the voice is followed"
+    assert talk.agent() is Agent.READY
+    assert talk.user() is User.SPEAKING
+
+
+def test_what_follows_is_the_same_turn() -> None:
+    """One user message, one answer, one record; the LLM reads nothing of the answer that was dropped."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    got = talk.says("And tomorrow?", from_ms=audible_ms + 500)
+    assert "StopReply" in kinds(got)
+    talk.silent_until(200)
+    start = talk.scene.started()[-1]
+    spoken = [item for item in start.items if isinstance(item, Message) and not item.aside]
+    assert [(item.role, item.text()) for item in spoken] == [("user", QUESTION), ("user", "And tomorrow?")]
+    talk.answers("Tomorrow it will rain.")
+    talk.silent_until(720)
+    talk.sends()
+    talk.at(talk.scene.driver.now_ms + 10_000)
+    records = talk.scene.driver.records
+    assert len(records) == 1
+    record = next(iter(records.values()))
+    assert (record.outcome, record.resumed, record.user_text) == ("completed", 1, f"{QUESTION} And tomorrow?")
+    assert record.taken_back_ms == 560
+    assert record.played_text == "Tomorrow it will rain."
+    assert record.total_ms is not None
+    assert 340 <= record.total_ms <= 720
+    assert talk.items() == [
+        ("user", QUESTION, False),
+        ("assistant", "It will", True),
+        ("user", "And tomorrow?", False),
+        ("assistant", "Tomorrow it will rain.", False),
+    ]
+    assert talk.scene.driver.illegal_moves == []
+
+
+@pytest.mark.parametrize("words", ["", "Mhm.", "um"])
+def test_a_sound_without_words_does_not_end_the_answer(words: str) -> None:
+    """It goes on at the word where it stopped, within 700 ms of the sound, in another response."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    stop_ms = audible_ms + 700
+    talk.says(None, from_ms=stop_ms, for_ms=200)
+    got = talk.gets(words, talk.ended_ms + 150)
+    resumed = next(each for each in got if isinstance(each, c.ContinueReply))
+    assert resumed.text == "be sunny and warm all day long in town."
+    assert resumed.from_ms == ANSWER.index("be") * ANSWER_MS // len(ANSWER), "where that word begins"
+    assert talk.scene.driver.now_ms - talk.ended_ms <= 700
+    assert "DropUtterance" in [type(each).__name__ for each in got]
+    assert talk.agent() is Agent.SPEAKING
+    assert talk.user() is User.QUIET
+    talk.sends(ANSWER_MS - resumed.from_ms)
+    talk.at(talk.scene.driver.now_ms + 10_000)
+    record = next(iter(talk.scene.driver.records.values()))
+    assert (record.outcome, record.resumed, record.taken_back_ms) == ("completed", 0, 0)
+    assert record.agent_text == record.played_text == ANSWER
+    assert record.user_text == QUESTION
+    assert record.total_ms == audible_ms - 2_000
+    assert talk.items() == [
+        ("user", QUESTION, False),
+        ("assistant", "It will", False),
+        ("assistant", "be sunny and warm all day long in town.", False),
+    ]
+    assert talk.scene.driver.illegal_moves == []
+
+
+def test_the_answer_goes_on_when_no_text_comes() -> None:
+    """600 ms after the sound; words that come later are an interruption like any other."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    talk.says(None, from_ms=audible_ms + 300, for_ms=200)
+    talk.at(talk.ended_ms + 590)
+    assert talk.agent() is Agent.READY
+    got = talk.at(talk.ended_ms + 610)
+    assert [type(each).__name__ for each in got if isinstance(each, c.ContinueReply)] == ["ContinueReply"]
+    talk.sends(1_000)
+    got = talk.gets("No, tomorrow.", talk.ended_ms + 900)
+    assert talk.user() is User.HOLDING
+    assert "StopReply" in kinds(got)
+    assert "InputSpeechStarted" in kinds(got), "so that the client flushes what it plays"
+    talk.silent_until(1_000)
+    assert talk.scene.driver.illegal_moves == []
+
+
+def test_the_agents_own_echo_stops_it_once() -> None:
+    """It goes on at the pause, without waiting for a text; the next such voice is judged before it stops anything."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    talk.at(audible_ms + 200, e.SpeechStarted(audible_ms + 140, audible_ms + 140))
+    assert talk.agent() is Agent.READY
+    talk.at(audible_ms + 500, e.SpeechWentOn(360, echoes=True))
+    got = talk.at(audible_ms + 600, e.SpeechPaused(audible_ms + 520, audible_ms + 520))
+    assert any(isinstance(each, c.ContinueReply) for each in got)
+    assert talk.agent() is Agent.SPEAKING
+    talk.sends(3_000)
+    talk.at(audible_ms + 700, e.SpeechStarted(audible_ms + 660, audible_ms + 660))
+    assert talk.agent() is Agent.SPEAKING, "it is the agent's own again, as far as anybody knows"
+
+
+def test_after_the_first_second_an_interruption_is_judged() -> None:
+    """As for any answer."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    got = talk.at(audible_ms + 1_050)
+    assert [type(each).__name__ for each in got if isinstance(each, c.FinalizeReply)] == ["FinalizeReply"]
+    talk.at(audible_ms + 1_100, e.SpeechStarted(audible_ms + 1_040, audible_ms + 1_040))
+    assert talk.agent() is Agent.DUCKED
+
+
+def test_a_second_sound_in_what_is_left_of_the_second() -> None:
+    """The second counts what was heard, however often it was stopped; nothing of the answer is lost."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    talk.says("", from_ms=audible_ms + 300, for_ms=100)
+    talk.sends(3_000)
+    again_ms = talk.scene.driver.now_ms + 300
+    talk.says("", from_ms=again_ms, for_ms=100)
+    talk.sends(3_000)
+    turn = talk.scene.driver.core.agent.turn
+    assert turn is not None
+    assert f"{turn.reply.earlier_text} {turn.reply.text}" == ANSWER
+    assert turn.audible_played_ms(talk.scene.driver.now_ms) < 1_000
+    talk.at(talk.scene.driver.now_ms + 1_100)
+    talk.at(talk.scene.driver.now_ms + 10, e.SpeechStarted(talk.scene.driver.now_ms, 0))
+    assert talk.agent() is Agent.DUCKED
+    assert talk.scene.driver.illegal_moves == []
+
+
+# --- function calls and outcomes --------------------------------------------------------------
+
+
+def calls(talk: Talk) -> list[c.Command]:
+    key = talk.scene._key(-1)
+    now_ms = talk.scene.driver.now_ms
+    got = talk.at(now_ms, e.ModelRequested(*key, "fake/llm"), e.CallGrew(*key, 0, "call_1", "lights_on", "{}"))
+    return got + talk.at(now_ms, e.ModelFinished(*key, "tool_calls"), e.SynthesisFinished(*key))
+
+
+def test_a_function_call_leaves_when_adaptive_would_end_the_turn() -> None:
+    """Neither the item nor the end of the response, before that instant; both at it."""
+    exact = Talk(end_of_turn="adaptive")
+    exact.says("Turn the lights on, please.", from_ms=1_000)
+    exact.silent_until(300)
+    calls(exact)
+    exact.silent_until(1_600)
+    left_ms = exact.scene.driver.core.context.turns.awaits_tools.marks["gate_opened"]  # type: ignore[union-attr]
+
+    talk = Talk()
+    talk.says("Turn the lights on, please.", from_ms=1_000)
+    talk.silent_until(300)
+    calls(talk)
+    talk.silent_until(660)
+    assert talk.scene.said(a.OutputStarted) == []
+    got = talk.at(2_000 + 1_600)
+    assert [type(each).__name__ for each in got if isinstance(each, c.OpenGate)] == ["OpenGate"]
+    turn = talk.scene.driver.core.context.turns.awaits_tools
+    assert turn is not None
+    assert turn.marks["gate_opened"] <= left_ms
+    assert left_ms - turn.marks["gate_opened"] < 20, "adaptive looks at every 20 ms of silence"
+
+
+def test_words_before_a_call_are_spoken_softly_and_the_call_waits() -> None:
+    """The call's item begins, and its arguments are released, when the end is certain."""
+    talk = Talk()
+    talk.says(QUESTION, from_ms=1_000)
+    talk.silent_until(200)
+    key = talk.scene._key(-1)
+    now_ms = talk.scene.driver.now_ms
+    talk.at(now_ms, e.ModelRequested(*key, "fake/llm"), e.ModelTextReceived(*key, "Let me see."))
+    talk.at(now_ms, e.ClauseHandedOver(*key, 0, "Let me see.", "fake/tts"), e.SoundArrived(*key, 0, 800, 0))
+    talk.at(now_ms, e.CallGrew(*key, 0, "call_1", "weather", "{}"))
+    talk.at(now_ms, e.ModelFinished(*key, "tool_calls"), e.SynthesisFinished(*key))
+    got = talk.silent_until(400)
+    gate = next(each for each in got if isinstance(each, c.OpenGate))
+    assert gate.holds_calls
+    talk.sends(800)
+    assert len(talk.scene.said(a.OutputStarted)) == 1
+    assert talk.scene.ended() == []
+    got = talk.at(2_000 + 677)
+    assert kinds(got)[:1] == ["ReleaseCalls"]
+    assert len(talk.scene.said(a.OutputStarted)) == 2
+    assert talk.scene.ended() == [("completed", "")]
+
+
+def test_a_call_that_was_taken_back_never_leaves() -> None:
+    """The user goes on before the end is certain."""
+    talk = Talk()
+    talk.says(QUESTION, from_ms=1_000)
+    talk.silent_until(200)
+    key = talk.scene._key(-1)
+    now_ms = talk.scene.driver.now_ms
+    talk.at(now_ms, e.ModelRequested(*key, "fake/llm"), e.ModelTextReceived(*key, "Let me see."))
+    talk.at(now_ms, e.ClauseHandedOver(*key, 0, "Let me see.", "fake/tts"), e.SoundArrived(*key, 0, 800, 0))
+    talk.at(now_ms, e.CallGrew(*key, 0, "call_1", "weather", "{}"))
+    talk.silent_until(400)
+    talk.sends(200)
+    talk.says("And tomorrow?", from_ms=talk.scene.driver.now_ms + 20, for_ms=600)
+    talk.silent_until(1_500)
+    assert [what.item.id for what in talk.scene.said(a.OutputStarted) if not isinstance(what.item, Message)] == []
+    assert not any(isinstance(each, c.ReleaseCalls) for each in talk.scene.driver.commands)
+
+
+def test_the_outcome_waits_for_a_certain_end() -> None:
+    """A short answer is played to its end before that; webhooks hear of the turn afterwards."""
+    talk = Talk()
+    talk.says(QUESTION, from_ms=1_000)
+    talk.silent_until(200)
+    talk.answers("Yes.", 200)
+    talk.silent_until(360)
+    talk.sends(200)
+    talk.at(2_000 + 660)
+    assert next(iter(talk.scene.driver.records.values())).outcome is None
+    talk.at(2_000 + 680)
+    assert next(iter(talk.scene.driver.records.values())).outcome == "completed"
+
+
+# --- where nothing begins softly --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"create_response": False}, {"interrupt_response": False}, {"reply": ReplySettings(audible=False)}],
+    ids=["create_response", "interrupt_response", "text"],
+)
+def test_sessions_that_never_begin_softly(settings: dict[str, Any]) -> None:
+    """Their turns end as `adaptive` ends them."""
+    talk = Talk(**settings)
+    talk.says(QUESTION, from_ms=1_000)
+    talk.silent_until(660)
+    assert talk.user() is User.HOLDING
+    talk.silent_until(680)
+    assert talk.user() is not User.HOLDING
+
+
+def test_push_to_talk_never_begins_softly() -> None:
+    """A commit is the client's: its answer is interrupted like any other."""
+    scene = soft(detection="none")
+    scene._see(scene.driver.at(1_000, e.SettingsChanged(scene.driver.settings)))
+    scene.commits()
+    scene.transcribes(QUESTION)
+    scene._see(scene.driver.at(scene.driver.now_ms, e.ReplyRequested("evt", scene.driver.settings.reply)))
+    scene.begins_to_answer()
+    assert not any(isinstance(each, c.OpenGate) and each.reversible for each in scene.driver.commands)
+
+
+# --- what else may happen meanwhile -----------------------------------------------------------
+
+
+def test_an_answer_that_fails_while_it_is_stopped_is_made_again() -> None:
+    """The sound had no words; the answer isn't lost."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    talk.at(audible_ms + 300, e.SpeechStarted(audible_ms + 240, audible_ms + 240))
+    key = talk.scene._key(-1)
+    talk.at(audible_ms + 320, e.StageFailed(*key, "tts", "fake/tts", "broke"))
+    talk.ended_ms = audible_ms + 400
+    talk.at(talk.ended_ms + 80, e.SpeechPaused(talk.ended_ms, talk.ended_ms))
+    talk.gets("", talk.ended_ms + 120)
+    talk.silent_until(1_400)
+    assert len(talk.scene.started()) == 2
+    assert talk.scene.started()[-1].items[0].parts == (InputAudio(QUESTION),)  # type: ignore[union-attr]
+
+
+def test_a_cleared_buffer_lets_the_answer_go_on() -> None:
+    """The answer goes on at once."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    talk.at(audible_ms + 300, e.SpeechStarted(audible_ms + 240, audible_ms + 240))
+    got = talk.at(audible_ms + 400, e.ClearRequested("evt"))
+    assert any(isinstance(each, c.ContinueReply) for each in got)
+    assert talk.agent() is Agent.SPEAKING
+
+
+def test_the_clients_report_moves_the_word_at_which_it_goes_on() -> None:
+    """The client truncates the answer to what was heard, as it does at every interruption."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    item_id = talk.scene.started()[-1].item_id
+    talk.says(None, from_ms=audible_ms + 900, for_ms=100)
+    talk.scene.truncates(item_id, 300)
+    got = talk.gets("", talk.ended_ms + 150)
+    resumed = next(each for each in got if isinstance(each, c.ContinueReply))
+    assert resumed.text == ANSWER.partition(" ")[2]
+    assert resumed.from_ms < 300
+
+
+def test_who_resumed_twice_is_waited_for_a_little_longer() -> None:
+    """By 100 ms, and only from the third time on."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    for words in ("And on Monday?", "And on Tuesday?"):
+        talk.says(words, from_ms=audible_ms + 300)
+        talk.silent_until(200)
+        talk.answers()
+        talk.silent_until(460)
+        talk.sends()
+        audible_ms = talk.scene.driver.now_ms
+    ended_ms = audible_ms - talk.ended_ms
+    assert 450 <= ended_ms <= 460
