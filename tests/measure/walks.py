@@ -35,9 +35,11 @@ from voicepipe.ports.synthesizer import Spoken, Voice
 from voicepipe.ports.transcriber import Final as FinalText
 from voicepipe.ports.transcriber import Interim, TranscriberCapabilities, TranscriptEvent, TranscriptionOptions
 from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.protocol.session_types import ServerVad
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.pace import Crowd
 from voicepipe.session.session import Session, SessionHooks, SessionStages
+from voicepipe.turn.endpointing.strategies import SOFT
 from voicepipe.turn.settings import CoreSettings
 
 RATE_HZ: Final = 24_000
@@ -254,7 +256,7 @@ class Synthesizer:
 
 
 def session_of(transcriber: Transcriber, model: Model, synthesizer: Synthesizer) -> Session:
-    """Return a session as the server's settings make it by default: replies are speculative."""
+    """Return a session as the server's settings make it by default: replies are speculative and begin softly."""
     grant = SessionGrant(
         session_id="sess_walks",
         project="p",
@@ -265,7 +267,12 @@ def session_of(transcriber: Transcriber, model: Model, synthesizer: Synthesizer)
         expires_at=unix_s() + 600,
     )
     config = SessionConfig.start(
-        session_id="sess_walks", model="default", voice="v", instructions="Be brief.", expires_at=grant.expires_at
+        session_id="sess_walks",
+        model="default",
+        voice="v",
+        instructions="Be brief.",
+        expires_at=grant.expires_at,
+        turn_detection=ServerVad(end_of_turn=SOFT, silence_set_by="agent_silence"),
     )
     hooks = SessionHooks(
         keep_record=lambda record: None,
@@ -334,6 +341,8 @@ async def _conversation(
     await synthesizer.audio.give(Spoken(0, np.tile(loud, 20)))
     assert "response.output_audio.delta" in client.types
     delta = await model.events.give(TextDelta("on "))
+    for _ in range(60):  # from then on speech is judged before it stops the answer
+        await client.frame(silence, clock)
     for piece in question[:60]:
         await client.frame(piece, clock)
     assert "response.done" not in client.types

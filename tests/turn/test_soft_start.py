@@ -105,10 +105,18 @@ class Talk:
 
 def kinds(commands: list[c.Command]) -> list[str]:
     """The commands that tell how a reply is taken back."""
-    shown = (c.SuspendReply, c.ContinueReply, c.StopReply, c.OpenGate, c.StartReply, c.ReleaseCalls, c.FinalizeReply)
+    of_replies = (
+        c.SuspendReply,
+        c.ContinueReply,
+        c.StopReply,
+        c.OpenGate,
+        c.StartReply,
+        c.ReleaseCalls,
+        c.FinalizeReply,
+    )
     notices = (a.InputSpeechStarted, a.InputSpeechStopped, a.AudioCommitted, a.ResponseStarted, a.ResponseEnded)
     flat = [each.what if isinstance(each, c.Notify) else each for each in commands]
-    return [type(each).__name__ for each in flat if isinstance(each, (*shown, *notices))]
+    return [type(each).__name__ for each in flat if isinstance(each, (*of_replies, *notices))]
 
 
 def test_the_answer_is_audible_when_the_end_is_likely() -> None:

@@ -8,6 +8,7 @@ from voicepipe.protocol.ga import session_object
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.grant import SessionGrant
 from voicepipe.telemetry.advice import setting_for
+from voicepipe.turn.endpointing.probability import STT_END
 from voicepipe.turn.endpointing.strategy import NOTHING, Evidence
 from voicepipe.wiring.sessions import config_of
 
@@ -36,9 +37,21 @@ def with_detection(detection: dict[str, object]) -> dict[str, object]:
     return {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
 
 
-def test_an_agent_waits_while_the_user_sounds_unfinished() -> None:
-    """By default; never less than its silence, which is what the client is shown."""
+def test_an_agent_answers_when_the_end_is_likely() -> None:
+    """By default: after 350 to 720 ms, between where nothing is known. The client is shown the setting's silence."""
     config = config_of(AgentSettings(), GRANT)
+    assert config.turn_settings().end_of_turn == "soft"
+    assert waits(config)[1] == 572
+    strategy = strategy_named("soft", key="end_of_turn")(config.turn_settings().silence_ms)
+    found = [strategy.decide(Evidence(scores=((STT_END, score),))).audible_ms for score in (0.999, 0.5, 0.001)]
+    assert found == [350, 572, 720]
+    detection = session_object(config)["audio"]["input"]["turn_detection"]
+    assert (detection["type"], detection["silence_duration_ms"]) == ("server_vad", 500)
+
+
+def test_an_agent_may_wait_while_the_user_sounds_unfinished() -> None:
+    """With `end_of_turn = "adaptive"`; never less than its silence, which is what the client is shown."""
+    config = config_of(AgentSettings(end_of_turn="adaptive"), GRANT)
     assert waits(config) == (531, 720, 1_663)
     detection = session_object(config)["audio"]["input"]["turn_detection"]
     assert (detection["type"], detection["silence_duration_ms"]) == ("server_vad", 500)
@@ -59,7 +72,11 @@ def test_a_client_gets_exactly_the_silence_it_requests() -> None:
 def test_semantic_vad_gets_the_requested_eagerness() -> None:
     """Around a silence of its own, not the agent's."""
     config = config_of(AgentSettings(silence_ms=200), GRANT)
-    assert waits(config.merged(with_detection({"type": "semantic_vad", "eagerness": "low"})))[1] == 1_000
+    low = config.merged(with_detection({"type": "semantic_vad", "eagerness": "low"}))
+    assert waits(low)[1] == 1_000
+    assert low.turn_settings().end_of_turn == "adaptive", "a client in no hurry gets no soft start"
+    high = config.merged(with_detection({"type": "semantic_vad", "eagerness": "high"}))
+    assert (waits(high)[1], high.turn_settings().end_of_turn) == (400, "soft")
 
 
 def test_the_silence_is_known_by_the_setting_that_it_comes_from() -> None:
@@ -75,4 +92,4 @@ def test_the_silence_is_known_by_the_setting_that_it_comes_from() -> None:
 def test_an_update_of_something_else_leaves_it_so() -> None:
     """Instructions have nothing to do with it."""
     config = config_of(AgentSettings(), GRANT)
-    assert waits(config.merged({"type": "realtime", "instructions": "Be brief."}))[1] == 720
+    assert waits(config.merged({"type": "realtime", "instructions": "Be brief."}))[1] == 572

@@ -135,8 +135,10 @@ def test_a_package_that_can_not_be_imported_is_named(tmp_path: Path, monkeypatch
 
 def test_an_unknown_strategy_is_refused(tmp_path: Path) -> None:
     """The settings refuse it, and so does the function that code calls."""
-    expected = r'agents\.default\.end_of_turn: expected "adaptive", "silence" or the name of an installed strategy'
+    expected = (
+        r'agents\.default\.end_of_turn: expected "soft", "adaptive", "silence" or the name of an installed strategy'
+    )
     with pytest.raises(ConfigError, match=expected):
         load(overrides={"agents.default.end_of_turn": "soon"}, environ={"HOME": str(tmp_path)}, folder=tmp_path)
-    with pytest.raises(ConfigError, match=r"^end_of_turn: expected one of adaptive, silence, got 'soon'$"):
+    with pytest.raises(ConfigError, match=r"^end_of_turn: expected one of soft, adaptive, silence, got 'soon'$"):
         strategies_named(["soon"], key="end_of_turn")

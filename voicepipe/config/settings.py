@@ -183,11 +183,12 @@ class AgentSettings:
     language: Annotated[str | None, LANGUAGE_TAG] = None
     """BCP-47, such as `en` or `pt-BR`. Unset: the transcriber detects it."""
 
-    end_of_turn: Annotated[str, STRATEGY_NAME] = "adaptive"
-    """The endpoint strategy, unless the client sets `turn_detection`. `silence` waits for exactly
-    `silence_ms`. `adaptive` waits at least that, and longer the less finished the user sounds by pitch, words and
-    pace: 1.44 times as long without evidence, at most 3.3 times. Any other name is a strategy of an installed
-    package."""
+    end_of_turn: Annotated[str, STRATEGY_NAME] = "soft"
+    """The endpoint strategy, unless the client sets `turn_detection`. `soft` lets the answer begin when the end is
+    likely, after 0.7 to 1.44 times `silence_ms` (350 to 720 ms), and takes it back if the user goes on within its first
+    second; function calls wait for `adaptive`. `adaptive` waits at least `silence_ms`, and longer the less finished the
+    user sounds by pitch, words and pace: 1.44 times as long without evidence, at most 3.3 times. `silence` waits for
+    exactly `silence_ms`. Any other name is a strategy of an installed package."""
 
     silence_ms: Annotated[int, between(20, 10_000)] = 500
     """The least silence of the user before the end of turn, unless the client sets it."""

@@ -21,7 +21,7 @@ from voicepipe.protocol.session_types import (
     TurnDetection,
 )
 from voicepipe.protocol.session_update import requested_changes
-from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE
+from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE, SOFT
 from voicepipe.turn.settings import InterruptionMode, ReplySettings, SilenceSetBy, Tool, TurnSettings
 
 DEFAULT_VOICE = "default"
@@ -69,8 +69,10 @@ class SessionConfig:
     tracing: str | tuple[tuple[str, str], ...] | None = None
     """Accepted and shown; the server traces for the operator, not for clients."""
 
-    end_of_turn: str = ADAPTIVE
-    """The agent's own strategy: for `semantic_vad`, unless it is `silence`; a client's `server_vad` is always exact."""
+    end_of_turn: str = SOFT
+    """The agent's own strategy: for `semantic_vad`, unless it is `silence`, or `soft` and the client is in no hurry; a
+    client's `server_vad` is always exact.
+    """
 
     interruption: InterruptionMode = "confirmed"
     """The agent's own; `extensions.interruption` takes precedence."""
@@ -154,8 +156,9 @@ class SessionConfig:
         match self.turn_detection:
             case ServerVad(end_of_turn=strategy):
                 return strategy
-            case SemanticVad():
-                return ADAPTIVE if self.end_of_turn == SILENCE else self.end_of_turn
+            case SemanticVad(eagerness=eagerness):
+                waits = self.end_of_turn == SILENCE or (self.end_of_turn == SOFT and eagerness == "low")
+                return ADAPTIVE if waits else self.end_of_turn
             case None:
                 return SILENCE
 

@@ -218,37 +218,46 @@ class Core:
         if may_interrupt and not resumed and not is_answered:
             self._answers.interrupt(now_ms)
 
+    @property
+    def _is_suspended(self) -> bool:
+        """Return whether the user's voice has stopped an answer that began softly, and may have no words."""
+        turn = self.user.turn
+        return turn is not None and turn.reply.suspended
+
     def _speech_went_on(self, event: e.SpeechWentOn, now_ms: int) -> None:
-        self._soft.speech_went_on(event, now_ms)
-        self._interruptions.speech_went_on(event, now_ms)
+        (self._soft if self._is_suspended else self._interruptions).speech_went_on(event, now_ms)
 
     def _speech_paused(self, event: e.SpeechPaused, now_ms: int) -> None:
         if not self._interruptions.speech_paused(event):
             self.user.speech_paused(event, now_ms)
-            self._soft.speech_paused(event, now_ms)
+            if self._is_suspended:
+                self._soft.speech_paused(event, now_ms)
 
     def _silence_grew(self, event: e.SilenceGrew, now_ms: int) -> None:
         if self._interruptions.overlap is not None:
             self._interruptions.silence_grew(event, now_ms)
             self.context.transitions.changed = True
             return
-        self.user.silence_grew(event, now_ms, undecided=self._soft.undecided)
+        self.user.silence_grew(event, now_ms, undecided=self._is_suspended)
         if self._answers.words_known:  # the pause may be long enough now for an early reply
             self._settle(now_ms)
 
     def _transcript_grew(self, event: e.TranscriptGrew, now_ms: int) -> None:
         self.user.transcript_grew(event)
-        self._soft.transcript_grew(event, now_ms)
+        if self._is_suspended:
+            self._soft.transcript_grew(event, now_ms)
         self._interruptions.transcript_grew(event, now_ms)
 
     def _transcript_finished(self, event: e.TranscriptFinished, now_ms: int) -> None:
         self.user.transcript_finished(event, now_ms)
-        self._soft.transcript_finished(event, now_ms)
+        if self._is_suspended:
+            self._soft.transcript_finished(event, now_ms)
         self._interruptions.transcript_finished(event, now_ms)
 
     def _transcript_failed(self, event: e.TranscriberFailed, now_ms: int) -> None:
         self.user.transcript_failed(event)
-        self._soft.transcript_failed(event, now_ms)
+        if self._is_suspended:
+            self._soft.transcript_failed(event, now_ms)
         self._interruptions.transcript_failed(now_ms)
 
     def _is_still_answered(self, turn: Turn) -> bool:

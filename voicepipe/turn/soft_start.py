@@ -57,11 +57,6 @@ class SoftStarts:
         self._context, self._user, self._agent, self._interruptions = context, user, agent, interruptions
         self._pending: _Pending | None = None
 
-    @property
-    def undecided(self) -> bool:
-        """Return whether an answer is stopped, and it is not known yet whether the user goes on."""
-        return self._current() is not None
-
     def _current(self) -> _Pending | None:
         pending = self._pending
         if pending is not None and not (self._agent.turn is pending.turn and pending.turn.reply.suspended):

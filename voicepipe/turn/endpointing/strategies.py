@@ -5,6 +5,7 @@ a session.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from voicepipe.turn.commands import NoteStrategyFailure
@@ -204,10 +205,12 @@ class Soft:
         sure_ms = round(_SURE_MS / _SOFT_SILENCE_MS * silence_ms)
         self._sure_ms = min(silence_ms, max(_SHORTEST_SOFT_MS, sure_ms))
         self.longest_ms = self._adaptive.longest_ms
+        self._judged = NOTHING
+        self._probability = end_probability(NOTHING)
 
     def decide(self, evidence: Evidence) -> Decision:
         """Return the wait for this probability of an end, and a start within it."""
-        probability = end_probability(evidence)
+        probability = self._probability_of(evidence)
         effects_ms = self._adaptive.wait_ms(evidence)
         longer_ms = _RESUMED_MS if evidence.n_resumed >= _RESUMES else 0
         audible_ms = min(self._wait_ms(probability) + longer_ms, effects_ms)
@@ -216,6 +219,15 @@ class Soft:
             begin_ms = audible_ms - evidence.answer_ms
         begin_ms = max(begin_ms, min(_SOFT_START_MS, audible_ms))
         return Decision(begin_ms, audible_ms, effects_ms=effects_ms, reversible_ms=_REVERSIBLE_MS)
+
+    def _probability_of(self, evidence: Evidence) -> float:
+        """Return the probability of an end. It depends on what was said, and not on how long the pause has lasted, so
+        that it is found once and not with every 20 ms of silence.
+        """
+        judged = replace(evidence, silence_ms=0, answer_ms=None)
+        if judged != self._judged:
+            self._judged, self._probability = judged, end_probability(judged)
+        return self._probability
 
     def _wait_ms(self, probability: float) -> int:
         share = min(1.0, max(0.0, (_SURE - probability) / (_SURE - _UNSURE)))
