@@ -65,6 +65,8 @@ def record_plain(record: TurnRecord, agent: str) -> dict[str, Any]:
     `tokens_per_s`        1000 / `itl_ms`, or null
     `tts_connect_hidden_ms`   how much of connecting to the TTS was over when the reply began: what it did
                           not wait for; null for a TTS without a connection that is kept
+    `resumed`             how often the user went on while an answer was audible that had begun softly
+    `taken_back_ms`       how much the user had heard of the answers that were dropped for that
     `tools`               list of objects, the function calls that the answer waited for: `name`, `ran_by`,
                           `took_ms` or null, `outcome`: `running`, `returned`, `unanswered`
     `first_audio_ms`      from t0 to the first audible sample of any kind, or null

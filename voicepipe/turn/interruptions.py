@@ -53,6 +53,9 @@ class Overlap:
     over: bool = False
     """The silence after it is as long as after a turn."""
 
+    announced: bool = False
+    """The client was notified of its start."""
+
     earlier_ms: int = 0
     voiced_ms: int = 0
     """How long it was voiced, without its pauses, in ms; `earlier_ms` of that before the latest stretch."""
@@ -250,12 +253,15 @@ class Interruptions:
             self._unduck(overlap, now_ms)
             self.echoing = overlap.dismiss_reason == "echo"
             self._end()
-            self._user.drop_aside(overlap.utterance)
+            if overlap.announced:
+                self._user.commit_sound(overlap.utterance)
+            else:
+                self._user.drop_aside(overlap.utterance)
 
     def adopt(self, overlap: Overlap, now_ms: int) -> None:
         """Judge speech that has ended without words so far, over an answer that goes on."""
         self.overlap = overlap
-        overlap.over = True
+        overlap.over = overlap.announced = True
         self._context.timers.set(Timer(Due.OVERLAP), now_ms + self._context.core.deadlines.transcript_ms)
 
     # --- helpers ------------------------------------------------------------------------------

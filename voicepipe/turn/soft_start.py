@@ -200,11 +200,15 @@ class SoftStarts:
         turn.marks.update(pending.marks)
         turn.question.t0_audio_ms = pending.t0_audio_ms
         self._user.restore_end(turn, pending.reversible_ms, pending.effects_at_ms)
-        self._agent.open_gate(turn, now_ms)
-        if dropped or overlap.utterance.known or overlap.echoes:
+        if dropped:
             self._user.drop_aside(overlap.utterance)
+        elif overlap.utterance.known or overlap.echoes:
+            if overlap.dismiss_reason == "echo":
+                overlap.utterance.text = ""  # the agent's own words
+            self._user.commit_sound(overlap.utterance)
         else:
             self._interruptions.adopt(overlap, now_ms)
+        self._agent.open_gate(turn, now_ms)
 
     def _clear(self) -> None:
         self._pending = None

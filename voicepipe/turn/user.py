@@ -285,6 +285,18 @@ class UserSide:
         self._context.timers.clear(Timer(Due.FINAL_TEXT, utterance.number))
         self._let_go()
 
+    def commit_sound(self, utterance: Utterance) -> None:
+        """Make a sound without words an item: the client was notified of its start. No LLM reads the item."""
+        utterance.aside, utterance.committed, utterance.done = False, True, True
+        self._context.issue(EndUtterance(utterance.number))
+        item = Message(utterance.item_id, "user", (InputAudio(None),), aside=True)
+        previous = self._context.join(item)
+        self._context.notify(a.AudioCommitted(utterance.item_id, previous))
+        self._context.notify(a.ItemAdded(item, previous))
+        self._context.conversation.put(replace(item, parts=(InputAudio(utterance.text),)))
+        if self._context.settings.transcribe:
+            self._context.notify(a.TranscriptDone(utterance.item_id, utterance.text, utterance.speech_ms))
+
     # --- speech over the agent's --------------------------------------------------------------
 
     def begin_aside(self, event: e.SpeechStarted) -> Utterance:

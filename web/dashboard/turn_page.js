@@ -127,7 +127,8 @@ function pinLegend() {
 }
 
 /** @param {TurnRecord} turn */
-function words({ user_text, agent_text, played_text, filler, outcome }) {
+function words(turn) {
+  const { user_text, agent_text, played_text, filler, outcome } = turn;
   if (!user_text && !agent_text) {
     return [empty("The texts were not stored. ", make("code", {}, "records.text"), " is the setting for it.")];
   }
@@ -145,7 +146,15 @@ function words({ user_text, agent_text, played_text, filler, outcome }) {
     make("div", { class: "words user" }, user_text || "(nothing was understood)"),
     make("p", { class: "who" }, "Agent"),
     said,
+    ...(turn.resumed ? [make("p", { class: "faint" }, resumed(turn))] : []),
   ];
+}
+
+/** @param {TurnRecord} turn whose user went on while the answer was audible */
+export function resumed({ resumed: times, taken_back_ms }) {
+  if (!times) return "";
+  const often = times === 1 ? "once" : `${times} times`;
+  return `The user went on ${often} after ${taken_back_ms} ms of an answer, and was answered anew.`;
 }
 
 /** @param {TurnRecord} turn */
