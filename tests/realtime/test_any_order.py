@@ -144,11 +144,15 @@ ANSWERS = {
 tempers = st.lists(st.sampled_from(list(ANSWERS)), min_size=1, max_size=4)
 
 
-def stages(temper: list[str]) -> SessionStages:
-    """Providers in the process; the model goes through its moods."""
+transcripts = st.lists(st.sampled_from(["what time is it?", "and then?", "mhm", ""]), min_size=1, max_size=4)
+
+
+def stages(temper: list[str], texts_of_speech: list[str]) -> SessionStages:
+    """Providers in the process; the model goes through its moods, the transcriber through its texts."""
     moods: Iterator[str] = cycle(temper)
+    spoken = cycle(texts_of_speech)
     return SessionStages(
-        transcriber=FakeTranscriber(SttCue(text="what time is it")),
+        transcriber=FakeTranscriber(lambda _: SttCue(text=next(spoken))),
         model=FakeModel(lambda _: ANSWERS[next(moods)]),
         synthesizer=FakeSynthesizer(TtsCue(ms_per_char=10)),
         stt_model="",
@@ -236,7 +240,9 @@ class Script:
         ]
 
 
-async def hold(lines: list[tuple[Event, int]], temper: list[str]) -> Script:
+async def hold(
+    lines: list[tuple[Event, int]], temper: list[str], said: list[str] | None = None, end_of_turn: str = "silence"
+) -> Script:
     """A session with that client."""
     grant = SessionGrant(
         session_id="sess_x",
@@ -253,7 +259,7 @@ async def hold(lines: list[tuple[Event, int]], temper: list[str]) -> Script:
         voice="v",
         instructions="Be brief.",
         expires_at=grant.expires_at,
-        turn_detection=ServerVad(silence_duration_ms=100),
+        turn_detection=ServerVad(silence_duration_ms=100, end_of_turn=end_of_turn),
     )
     hooks = SessionHooks(
         keep_record=lambda record: None,
@@ -264,7 +270,8 @@ async def hold(lines: list[tuple[Event, int]], temper: list[str]) -> Script:
         check_reply=lambda session, reply: None,
         show=lambda session: session,
     )
-    session = Session(grant=grant, config=config, stages=stages(temper), settings=CoreSettings(), hooks=hooks)
+    providers = stages(temper, said or ["what time is it"])
+    session = Session(grant=grant, config=config, stages=providers, settings=CoreSettings(), hooks=hooks)
     client, recording = Script(lines), Recording()
     async with asyncio.timeout(WAIT_S):
         await session.run(recording.of(client))
@@ -288,17 +295,34 @@ def deleted_while_it_is_made() -> list[tuple[Event, int]]:
     ]
 
 
+def speech_over_an_answer() -> list[tuple[Event, int]]:
+    """A question, and a voice as soon as the answer is audible."""
+    spoken = {"type": "input_audio_buffer.append", "audio": base64.b64encode(SPEECH).decode()}
+    quiet = {"type": "input_audio_buffer.append", "audio": base64.b64encode(SILENCE).decode()}
+    return [(spoken, 0), (quiet, 0), ({AFTER: "response.output_audio.delta"}, 0), (spoken, 0), (quiet, 0)]
+
+
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(lines=scripts, temper=tempers)
-@example(lines=speech_then("response.create", "response.cancel", "response.create"), temper=["says"])
+@given(lines=scripts, temper=tempers, said=transcripts, end_of_turn=st.sampled_from(["silence", "soft"]))
 @example(
-    lines=speech_then("input_audio_buffer.commit", "input_audio_buffer.clear", "response.create"), temper=["breaks"]
+    lines=speech_then("response.create", "response.cancel", "response.create"),
+    temper=["says"],
+    said=["what time is it"],
+    end_of_turn="silence",
 )
-@example(lines=deleted_while_it_is_made(), temper=["says"])
-def test_any_order(lines: list[tuple[Event, int]], temper: list[str]) -> None:
+@example(
+    lines=speech_then("input_audio_buffer.commit", "input_audio_buffer.clear", "response.create"),
+    temper=["breaks"],
+    said=["what time is it"],
+    end_of_turn="silence",
+)
+@example(lines=deleted_while_it_is_made(), temper=["says"], said=["what time is it"], end_of_turn="silence")
+@example(lines=speech_over_an_answer(), temper=["says"], said=["what time is it?"], end_of_turn="soft")
+@example(lines=speech_over_an_answer(), temper=["says"], said=["what time is it?", ""], end_of_turn="soft")
+def test_any_order(lines: list[tuple[Event, int]], temper: list[str], said: list[str], end_of_turn: str) -> None:
     """Every event is of its shape and in its place besides: the recording of the session is held to that."""
-    client = asyncio.run(hold(lines, temper))
+    client = asyncio.run(hold(lines, temper, said, end_of_turn))
     assert sum(e["type"] == "session.created" for e in client.events) == 1
     # Items may have come while it looked, never gone.
     looked = client.looked_at()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from voicepipe.audio.files import read_sound
 from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, SttCue, tokens
 from voicepipe.testing.user import WIRE_HZ, User, calling
@@ -15,6 +17,7 @@ from voicepipe.testing.waiting import eventually
 
 ANSWER = "It is sunny now. It will be warm all day long, with a light wind from the west."
 ANSWER_MS = 40 * len(ANSWER)
+DATA = Path(__file__).parents[1] / "data"
 SPOKEN = "response.output_audio.delta"
 WRITTEN = "response.output_audio_transcript.delta"
 
@@ -145,3 +148,27 @@ async def test_a_function_call_waits_for_the_certain_end(server: Any, spoken: Sa
     assert marks["ended"] < marks["gate_opened"]
     assert marks["gate_opened"] - marks["voiced_last"] >= 530, "the shortest wait of adaptive"
     assert marks["first_delta"] < marks["gate_opened"], "the call was ready"
+
+
+SOUNDS = [
+    *(("backchannel", path.stem, "mhm") for path in sorted((DATA / "backchannel").glob("*.flac"))),
+    *(("noise", path.stem, "") for path in sorted((DATA / "noise").glob("*.flac"))),
+]
+
+
+@pytest.mark.parametrize(("kind", "clip", "words"), [*SOUNDS, ("echo", "own", "It is sunny now.")])
+async def test_no_sound_loses_an_answer(
+    server: Any, spoken: Samples, silence: Samples, kind: str, clip: str, words: str
+) -> None:
+    """A sound without words, or the agent's own audio, right after the answer has begun: every word is said."""
+    server.vendor.llm.usual = LlmCue(tokens=tokens(ANSWER))
+    async with calling(server.base_url) as user:
+        await answered_softly(server, user, spoken, silence, "What is the weather like?")
+        n_requests = len(server.vendor.llm.received)
+        server.vendor.stt.usual = SttCue(text=words)
+        sound = user.sound() if kind == "echo" else read_sound(DATA / kind / f"{clip}.flac", WIRE_HZ)
+        turn_id = next(event for event in user.events if event["type"] == "response.created")["response"]["metadata"]
+        await user.say_in_real_time(np.concatenate((sound[: WIRE_HZ * 3 // 2], np.tile(silence, 200))))
+        record = await eventually(lambda: server.closed(turn_id["voicepipe_turn"]))
+    assert (record["outcome"], record["played_text"], record["resumed"]) == ("completed", ANSWER, 0)
+    assert len(server.vendor.llm.received) == n_requests
