@@ -249,7 +249,7 @@ changed_settings = st.fixed_dictionaries(
     {},
     optional={
         "silence_ms": st.integers(20, 5_000),
-        "end_of_turn": st.sampled_from(("adaptive", "silence")),
+        "end_of_turn": st.sampled_from(("soft", "adaptive", "silence")),
         "interruption": st.sampled_from(("confirmed", "immediate")),
         "speculate": st.booleans(),
         "speculate_max_starts": st.integers(0, 5),

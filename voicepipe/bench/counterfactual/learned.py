@@ -176,6 +176,15 @@ def _commands(entries: Sequence[Entry], kind: type) -> Iterator[tuple[int, int, 
         yield from ((number, entry.now_ms, command) for command in entry.commands if type(command) is kind)
 
 
+def _begun_as(entries: Sequence[Entry]) -> dict[Key, Key]:
+    """Return for each reply that went on after a sound as another revision, the revision as which it began."""
+    found: dict[Key, Key] = {}
+    for _, _, command in _commands(entries, c.ContinueReply):
+        before = (command.turn, command.revision)
+        found[command.turn, command.next_revision] = found.get(before, before)
+    return found
+
+
 def _learn_texts(learned: Learned) -> None:
     began: dict[int, int] = {}
     flushed: dict[tuple[int, int], tuple[int, int]] = {}
@@ -198,8 +207,10 @@ def _learn_texts(learned: Learned) -> None:
 def _learn_replies(learned: Learned) -> None:
     running: dict[Key, LearnedReply] = {}
     opened: dict[Key, int] = {}
+    begun_as = _begun_as(learned.entries)
     for entry in learned.entries:
         key = of_reply(entry.event)
+        key = key and begun_as.get(key, key)
         if key in running:
             reply, after_ms = running[key], entry.now_ms - running[key].started_ms
             if not isinstance(entry.event, ANSWERS):
@@ -220,8 +231,11 @@ def _learn_replies(learned: Learned) -> None:
 def _learn_tools(learned: Learned) -> None:
     opened = {
         command.response_id: (command.turn, command.revision)
-        for _, _, command in _commands(learned.entries, c.OpenGate)
+        for kind in (c.OpenGate, c.ContinueReply)
+        for _, _, command in _commands(learned.entries, kind)
     }
+    begun_as = _begun_as(learned.entries)
+    opened = {response_id: begun_as.get(key, key) for response_id, key in opened.items()}
     calls = {reply.key: reply.calls for reply in learned.replies}
     ended_ms: dict[str, int] = {}
     for entry in learned.entries:
@@ -236,8 +250,10 @@ def _learn_tools(learned: Learned) -> None:
 
 def _learn_playback(learned: Learned) -> None:
     replies, delays_ms = {reply.key: reply for reply in learned.replies}, []
+    begun_as = _begun_as(learned.entries)
     for record in learned.records.values():
-        marks, reply = dict(record.marks), replies.get((record.turn, record.revision))
+        key = (record.turn, record.revision)
+        marks, reply = dict(record.marks), replies.get(begun_as.get(key, key))
         if (
             reply is not None
             and record.latency_source == "reported"

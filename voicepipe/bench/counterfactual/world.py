@@ -57,6 +57,8 @@ class _Running:
     audible_at_ms: int | None = None
     arrived_ms: int = 0
     first_sent_ms: int | None = None
+    n_suspended: int = 0
+    """How often it was suspended: audio that was queued before that is never sent."""
 
 
 class _World:
@@ -70,6 +72,9 @@ class _World:
         self._number = count()
         self._now_ms = 0
         self._running: dict[Key, _Running] = {}
+        self._continued: dict[Key, Key] = {}
+        """A reply -> the revision as which it went on after a sound."""
+
         self._sources: dict[str, _Running] = {}
         """By response ID."""
 
@@ -214,6 +219,10 @@ class _World:
                 self._running.pop((turn, revision), None)
             case c.OpenGate(turn, revision, response_id):
                 self._open((turn, revision), response_id, now_ms)
+            case c.SuspendReply(turn, revision):
+                self._suspend((turn, revision))
+            case c.ContinueReply():
+                self._resume(command, now_ms)
             case c.SayFiller():
                 self._fill(command, now_ms)
             case c.WakeAt(at_ms):
@@ -294,7 +303,26 @@ class _World:
         own = [(ms, event) for ms, event in source.events if ms <= reached_ms]
         return own + later
 
+    def _suspend(self, key: Key) -> None:
+        running = self._running.get(key)
+        if running is not None:
+            running.open_ms, running.n_suspended = None, running.n_suspended + 1
+
+    def _resume(self, command: c.ContinueReply, now_ms: int) -> None:
+        """Send a reply from the word at which it was suspended."""
+        key, next_key = (command.turn, command.revision), (command.turn, command.next_revision)
+        running = self._running.pop(key, None)
+        if running is None:
+            return
+        self._running[next_key], self._continued[key] = running, next_key
+        running.arrived_ms -= command.from_ms
+        running.unsent_ms, running.open_ms, running.audible_at_ms = running.arrived_ms, now_ms, 0
+        self._sources[command.response_id] = running
+        self._send(next_key, running, now_ms, text=True)
+
     def _go_on(self, key: Key, event: e.Event, now_ms: int) -> None:
+        while key in self._continued:
+            key = self._continued[key]
         running = self._running.get(key)
         if running is None:
             return
@@ -331,7 +359,13 @@ class _World:
             usual_ms = running.source.sent_after_ms
             running.first_sent_ms = now_ms + (self._learned.sent_after_ms if usual_ms is None else usual_ms)
         at_ms = max(now_ms, running.first_sent_ms)  # the outbox keeps the order
-        self._at(at_ms, lambda at_ms: self._sent(key, running, own_ms, first, at_ms))
+        n_suspended = running.n_suspended
+        self._at(
+            at_ms,
+            lambda at_ms: (
+                self._sent(key, running, own_ms, first, at_ms) if n_suspended == running.n_suspended else None
+            ),
+        )
 
     def _sent(self, key: Key, running: _Running, own_ms: int, first: bool, now_ms: int) -> None:
         if key not in self._running:
