@@ -14,6 +14,8 @@ from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, SttCue, tokens
 from voicepipe.testing.user import WIRE_HZ, User, calling
 from voicepipe.testing.waiting import eventually
+from voicepipe.turn.endpointing.strategies import Soft
+from voicepipe.turn.endpointing.strategy import Evidence
 
 ANSWER = "It is sunny now. It will be warm all day long, with a light wind from the west."
 ANSWER_MS = 40 * len(ANSWER)
@@ -137,14 +139,15 @@ async def test_a_function_call_waits_for_the_certain_end(server: Any, spoken: Sa
     """The client is told of the response when the end is likely, and of the call when `adaptive` ends the turn."""
     calls = (CallCue("lights", ('{"on": ', "true}")),)
     server.vendor.llm.cue(LlmCue(tokens=(), calls=calls, finish="tool_calls"))
-    server.vendor.stt.usual = SttCue(text="Turn the lights on, can you?")
+    words = "Turn the lights on, can you?"
+    server.vendor.stt.usual = SttCue(text=words)
     async with calling(server.base_url) as user:
         await user.say_in_real_time(np.concatenate((spoken, np.tile(silence, 50))))
         done = await user.until("response.function_call_arguments.done")
         assert done["arguments"] == '{"on": true}'
         turn = (await server.turns())[0]
     marks = turn["marks"]
-    assert marks["end_due"] - marks["voiced_last"] == 350
+    assert marks["end_due"] - marks["voiced_last"] == Soft(720).decide(Evidence(text=words)).audible_ms
     assert marks["ended"] < marks["gate_opened"]
     assert marks["gate_opened"] - marks["voiced_last"] >= 530, "the shortest wait of adaptive"
     assert marks["first_delta"] < marks["gate_opened"], "the call was ready"

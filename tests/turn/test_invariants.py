@@ -341,6 +341,11 @@ def test_no_event_order_makes_an_illegal_move(
 
 @settings(max_examples=300, deadline=None)
 @given(plot=steps, core=cores, softly=st.booleans())
+@example(  # the user speaks over an answer whose turn an interruption had ended
+    plot=[(0, "start", 0), (294, "a_resume", 0), (295, "a_filler", 0), (0, "a_resume", 4)],
+    core=CoreSettings(speculate=False),
+    softly=True,
+)
 def test_every_turn_ends_within_its_deadlines(
     plot: list[tuple[int, str, int]], core: CoreSettings, softly: bool
 ) -> None:

@@ -178,7 +178,12 @@ class Core:
             self.user.leave()
 
     def _may_open(self, turn: Turn) -> bool:
-        """Return whether the gate may open: the turn is over, the reply is current, and it answers what was said."""
+        """Return whether the gate may open: the turn is over, the reply is current, and it answers what was said.
+
+        A suspended reply waits for the verdict on the user's voice, also where an interruption had ended its turn.
+        """
+        if turn.reply.suspended:
+            return False
         over = self.user.state is User.ENDED and self.user.turn is turn
         held = turn.question.effects_at_ms is not None and not turn.reply.text.strip()  # only calls, so far
         return (turn.question.settled or (over and turn.current)) and not held and not self._interruptions.undecided
