@@ -10,7 +10,7 @@ from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
-from voicepipe.turn.conversation import InputAudio, Message
+from voicepipe.turn.conversation import FunctionOutput, InputAudio, Message
 from voicepipe.turn.endpointing.probability import STT_END
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.states import Agent, User
@@ -336,6 +336,30 @@ def test_words_before_a_call_are_spoken_softly_and_the_call_waits() -> None:
     assert kinds(got)[:1] == ["ReleaseCalls"]
     assert len(talk.scene.said(a.OutputStarted)) == 2
     assert talk.scene.ended() == [("completed", "")]
+
+
+def test_the_answer_to_a_functions_result_is_not_taken_back() -> None:
+    """The call has left, so the end was certain: the user interrupts that answer as any other."""
+    talk = Talk()
+    talk.says(QUESTION, from_ms=1_000)
+    talk.silent_until(200)
+    key = talk.scene._key(-1)
+    now_ms = talk.scene.driver.now_ms
+    talk.at(now_ms, e.ModelRequested(*key, "fake/llm"), e.ModelTextReceived(*key, "Let me see."))
+    talk.at(now_ms, e.ClauseHandedOver(*key, 0, "Let me see.", "fake/tts"), e.SoundArrived(*key, 0, 800, 0))
+    talk.at(now_ms, e.CallGrew(*key, 0, "call_1", "weather", "{}"))
+    talk.at(now_ms, e.ModelFinished(*key, "tool_calls"), e.SynthesisFinished(*key))
+    talk.silent_until(400)
+    talk.sends(800)
+    talk.at(2_000 + 700)
+    talk.at(2_720, e.ItemCreateRequested("evt", FunctionOutput("", "call_1", "sunny"), None))
+    talk.at(2_730, e.ReplyRequested("evt", talk.scene.driver.settings.reply))
+    talk.answers()
+    talk.sends()
+    talk.at(3_600)
+    assert talk.agent() is Agent.SPEAKING
+    talk.at(3_600, e.SpeechStarted(3_540, 0))
+    assert talk.agent() is Agent.DUCKED
 
 
 def test_a_call_that_was_taken_back_never_leaves() -> None:

@@ -77,10 +77,9 @@ def news(before: TurnRecord | None, now: TurnRecord) -> list[a.Notification]:
     """Return the marks that are new or have moved, stages judged anew, and actions taken; in this order, each in time
     order.
     """
-    if before is not None and before.revision != now.revision:
-        before = None  # what a client knows is of the revision before
-    known_marks = set(before.marks) if before else set()
-    known_stages = set(before.stages) if before else set()
+    same = before is not None and before.revision == now.revision  # otherwise what a client knows counts no longer
+    known_marks = set(before.marks) if before and same else set()
+    known_stages = set(before.stages) if before and same else set()
     known_actions = list(before.actions) if before else []
     name = (now.id, now.revision)
     return [

@@ -426,6 +426,7 @@ class Turn:
         The user's marks stay. Those of the reply that called are numbered, so that the answer can have its own.
         """
         self.before, self.question, self.filler = after, after.question, after.filler
+        self.question.reversible_ms = 0  # the calls have left
         after.answered_after_tools, after.account.active_ms = True, 0  # the time is the answer's
         self.account.stalls, self.account.noted = [*after.account.stalls], after.account.noted
         n = int(after.tool_mark.removeprefix(attribution.TOOL_CALLED))
