@@ -12,7 +12,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import FunctionOutput, InputAudio, Message
 from voicepipe.turn.endpointing.probability import STT_END
-from voicepipe.turn.settings import ReplySettings
+from voicepipe.turn.settings import Deadlines, ReplySettings
 from voicepipe.turn.states import Agent, User
 
 QUESTION = "What is the weather like?"
@@ -236,6 +236,19 @@ def test_the_answer_goes_on_when_no_text_comes() -> None:
     assert "InputSpeechStarted" in kinds(got), "so that the client flushes what it plays"
     talk.silent_until(1_000)
     assert talk.scene.driver.illegal_moves == []
+
+
+def test_no_reply_waits_for_the_text_of_a_sound() -> None:
+    """It never comes; what the client requests afterwards is answered."""
+    talk = Talk(deadlines=Deadlines(transcript_ms=900))
+    audible_ms = talk.is_answered_softly()
+    talk.says(None, from_ms=audible_ms + 300, for_ms=200)
+    talk.at(talk.ended_ms + 610)
+    talk.sends(3_800)
+    talk.at(talk.ended_ms + 12_000)
+    n_started = len(talk.scene.started())
+    talk.at(talk.ended_ms + 12_010, e.ReplyRequested("evt", talk.scene.driver.settings.reply))
+    assert len(talk.scene.started()) == n_started + 1
 
 
 def test_the_agents_own_echo_stops_it_once() -> None:

@@ -288,6 +288,7 @@ class UserSide:
     def commit_sound(self, utterance: Utterance) -> None:
         """Make a sound without words an item: the client was notified of its start. No LLM reads the item."""
         utterance.aside, utterance.committed, utterance.done = False, True, True
+        utterance.answered_pause = utterance.pauses  # nothing waits for a text that has not come
         self._context.issue(EndUtterance(utterance.number))
         item = Message(utterance.item_id, "user", (InputAudio(None),), aside=True)
         previous = self._context.join(item)
