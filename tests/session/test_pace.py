@@ -232,6 +232,27 @@ async def events_of(question: Samples, clock: HandClock, pace: Pace) -> list[tup
     return starts + [("paused", event.audio_end_ms) for event in events if isinstance(event, e.SpeechPaused)]
 
 
+async def test_a_held_event_loop_is_no_silence(monkeypatch, question: Samples) -> None:  # type: ignore[no-untyped-def]
+    """Its timers run before it reads what has come meanwhile. Frames that are missing at the next look are silence."""
+    clock, events = HandClock(monkeypatch), list[e.Event]()
+    capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
+    audio_input = AudioInput(CONFIG, capabilities, SessionTime(clock), events.append)  # type: ignore[arg-type]
+    pace = Pace(clock)
+    for first in range(0, len(question), 480):
+        clock.now_us += 20_000
+        await audio_input.process(question[first : first + 480].astype("<i2").tobytes(), pace)
+        if any(isinstance(event, e.SpeechStarted) for event in events):
+            break
+    events.clear()
+    clock.now_us += 400_000
+    audio_input._tick()
+    assert events == []
+    clock.now_us += 20_000
+    audio_input._tick()
+    assert isinstance(events[0], e.SpeechPaused)
+    audio_input.close()
+
+
 async def test_audio_that_has_to_wait_is_no_silence(monkeypatch, question: Samples) -> None:  # type: ignore[no-untyped-def]
     """A recording that is read slowly has its voices and its pauses where they are."""
     clock = HandClock(monkeypatch)

@@ -24,6 +24,8 @@ SLICE_MS = 100
 """A longer append is processed in pieces of this length, so that other tasks run in between."""
 
 TICK_MS = 20
+LATE_MS = 60
+"""A tick that comes so much too late does not look for missing frames: the event loop was held."""
 """How often missing frames are looked for while an utterance is open."""
 
 REPORT_MS = 100
@@ -99,6 +101,9 @@ class AudioInput:
         self._echo = EchoDetector()
         self._resampler: Resampler | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._tick_due_ms = 0
+        self._reads_first = False
+        """Whether the latest tick came late, and left the judgement to the next one."""
 
     # --- the client's audio -------------------------------------------------------------------
 
@@ -229,10 +234,14 @@ class AudioInput:
         """Look for missing frames as long as an utterance is open."""
         if self._timer is None and self._held_at_ms is None and self._segmenter.state is not VadState.QUIET:
             self._timer = asyncio.get_running_loop().call_later(TICK_MS / 1_000, self._tick)
+            self._tick_due_ms = self._now_ms() + TICK_MS
 
     def _tick(self) -> None:
         self._timer = None
-        for edge in () if self._has_more else self._segmenter.tick(self._now_ms()):
+        # A loop that was held runs its timers before it reads what the client has sent meanwhile: that is not missing.
+        now_ms = self._now_ms()
+        self._reads_first = now_ms - self._tick_due_ms > LATE_MS and not self._reads_first
+        for edge in () if self._has_more or self._reads_first else self._segmenter.tick(now_ms):
             self._on_edge(edge)
         self._watch()
 
