@@ -20,6 +20,9 @@ TOOL = {
     "parameters": {"type": "object", "properties": {"place": {"type": "string"}}},
 }
 PCM = {"type": "audio/pcm", "rate": 24_000}
+SILENCE_MS = 1_000
+"""Longer than this program may be held on a busy machine in the middle of the question: missing frames are silence."""
+
 OLDER_NAMES = {
     "response.audio.delta": "response.output_audio.delta",
     "response.audio_transcript.delta": "response.output_audio_transcript.delta",
@@ -39,7 +42,7 @@ def session_settings(given: argparse.Namespace) -> dict[str, Any]:
     """Return the requested session settings, in the shape that the flavour speaks."""
     detection = None if given.vad == "none" else {"type": given.vad}
     if detection == {"type": "server_vad"}:
-        detection["silence_duration_ms"] = 300
+        detection["silence_duration_ms"] = SILENCE_MS
     tools = {"tools": [TOOL], "tool_choice": "auto"} if given.tool else {}
     if given.flavour == "beta":
         flat = {"modalities": ["text", "audio"], "input_audio_transcription": {"model": "whisper-1"}}

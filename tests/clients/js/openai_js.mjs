@@ -11,6 +11,8 @@ const RATE_HZ = 24_000;
 const CHUNK_MS = 20;
 const CHUNK_BYTES = (2 * RATE_HZ * CHUNK_MS) / 1_000;
 const SETTLE_MS = 700;
+// Longer than this program may be held on a busy machine in the middle of the question: missing frames are silence.
+const SILENCE_MS = 1_000;
 
 const { values: given } = parseArgs({
   options: {
@@ -62,7 +64,7 @@ async function main() {
   const session = {
     type: 'realtime', output_modalities: ['audio'], instructions: 'Be brief.',
     audio: {
-      input: { format: pcm, transcription: { model: 'whisper-1' }, turn_detection: { type: 'server_vad', silence_duration_ms: 300 } },
+      input: { format: pcm, transcription: { model: 'whisper-1' }, turn_detection: { type: 'server_vad', silence_duration_ms: SILENCE_MS } },
       output: { format: pcm },
     },
   };
