@@ -147,7 +147,7 @@ def test_a_report_moves_what_plays_behind_it_too() -> None:
     scenario.creates()
     scenario.answers(TEXT, SOUND_MS)
     scenario.reports(0, of=0, after_ms=1_000)
-    first, second = scenario.driver.core.agent._running()
+    first, second = scenario.driver.core.context.replies.all
     assert first.audio.plays_until_ms == scenario.driver.now_ms + SOUND_MS
     assert second.audio.plays_until_ms == scenario.driver.now_ms + 2 * SOUND_MS
 

@@ -60,5 +60,5 @@ class PromptBuilder:
 
     def queued_ms(self, turn: int, revision: int) -> int:
         """Return how much audio of a reply is still to be played, in ms."""
-        running = self._core.agent.find(turn, revision)
+        running = self._core.context.replies.find(turn, revision)
         return 0 if running is None else running.audio.queued_ms(self._clock.now_ms())

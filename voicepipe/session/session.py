@@ -214,8 +214,9 @@ class Session:
         self._note_end_of_turn()
 
     def _note_end_of_turn(self) -> None:
-        agent = self._core.agent
-        if self._core.user.state is User.QUIET and agent.state is Agent.IDLE and not agent.n_asides:
+        core = self._core
+        silent = core.user.state is User.QUIET and core.agent.state is Agent.IDLE
+        if silent and not core.context.replies.n_asides:
             self._orders_to_end.turn_over()
 
     def _takes_sound(self) -> bool:
@@ -452,5 +453,5 @@ class Session:
 
     def _renew_transcription(self) -> None:
         """Apply the client's transcription settings, if no transcript is pending."""
-        if not self._core.user.pending():
+        if not self._core.user.utterances.pending:
             self._transcription.renew()

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from voicepipe.turn import apology, record_builder, responses
+from voicepipe.turn import apology, record_builder, responses, soft_reply
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import (
-    ContinueReply,
-    FinalizeReply,
     OpenGate,
     ReleaseCalls,
     StartReply,
     StopReply,
-    SuspendReply,
     call_item_id,
 )
 from voicepipe.turn.context import Due, Timer, TurnContext
-from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item, Message, OutputAudio
+from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import FailedStage, Outcome, TokenCount
 from voicepipe.turn.responses import Playback
-from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.speculation import input_tokens_of
 from voicepipe.turn.states import Agent
 from voicepipe.turn.turn import Turn
-
-REMEMBERED_TURNS = 8
-"""Number of the latest replies that can still be truncated to what the user heard."""
 
 
 class AgentSide:
@@ -35,81 +28,21 @@ class AgentSide:
 
     def __init__(self, context: TurnContext) -> None:
         self.state = Agent.IDLE
-        self.turn: Turn | None = None
-        """The turn whose reply is being generated or played."""
-
         self._context = context
         self.has_spoken = False
         """A reply has begun since the agent was last prompted by the idle timeout."""
 
+        self.replies = context.replies
         self._playback = Playback()
-        self._tails: list[Turn] = []
-        """Turns whose reply is complete and still playing while the next one is made."""
-
-        self._ended: list[Turn] = []
-        """The latest closed turns: a client may still report how much of them was played."""
-
-        self._asides: dict[int, Turn] = {}
-        """Out-of-band replies, by turn."""
 
     @property
-    def busy(self) -> bool:
-        """Return whether a reply of the conversation is being generated; one that only plays does not count."""
-        return self.turn is not None and (self.turn.reply.response_open or not self.turn.reply.released)
-
-    @property
-    def n_asides(self) -> int:
-        """Return how many out-of-band replies run."""
-        return len(self._asides)
-
-    @property
-    def asides(self) -> list[ReplySettings]:
-        """Return the settings of each out-of-band reply."""
-        return [turn.settings for turn in self._asides.values()]
-
-    @property
-    def playing(self) -> Turn | None:
-        """Return the turn of the conversation whose audio plays or may play any moment, or None."""
-        audible = (
-            t for t in (*self._tails, self.turn) if t and t.reply.released and t.settings.audible and t.audio.arrived_ms
-        )
-        return next(audible, None)
-
-    def words_between(self, from_ms: int, to_ms: int, now_ms: int) -> str:
-        """Return what the agent said between two instants of the session, or will have said by the later instant."""
-        said = []
-        for turn in (*self._tails, *((self.turn,) if self.turn else ())):
-            played_ms = turn.audio.played_ms(now_ms) - now_ms
-            speech = OutputAudio("", tuple(turn.reply.clauses))
-            said.append(speech.played_until(played_ms + to_ms)[len(speech.played_until(played_ms + from_ms)) :])
-        return " ".join(said)
-
-    def find(self, turn: int, revision: int) -> Turn | None:
-        """Return the running turn of that number and revision, or None when the event is stale."""
-        return next((t for t in self._running() if t.number == turn and t.reply.revision == revision), None)
-
-    def filled(self, number: int) -> Turn | None:
-        """Return the turn to which a filler belongs that was said while the tools of reply `number` ran: the one that
-        waits for them, or its answer.
-        """
-        waiting = self._context.turns.awaits_tools
-        if waiting is not None and waiting.number == number:
-            return waiting
-        return next((t for t in self._running() if t.before is not None and t.before.number == number), None)
-
-    def remembered(self, item_id: str) -> Turn | None:
-        """Return the turn that made this item, if it still runs or ended lately."""
-        return next((t for t in (*self._ended, *self._running()) if t.reply.item_id == item_id), None)
-
-    def item_deleted(self, item_id: str) -> None:
-        """Stop writing into an item that the client has deleted."""
-        for turn in (*self._ended, *self._running()):
-            if item_id in (*turn.reply.started_items, turn.filler.item_id):
-                turn.deleted_items.add(item_id)
+    def turn(self) -> Turn | None:
+        """Return the turn whose reply is being generated or played."""
+        return self.replies.turn
 
     def overdue(self, timer: Timer) -> tuple[Turn, FailedStage, str] | None:
         """Handle a reply's timeout: return the turn, the stage that it waits for, and the reason to report."""
-        turn = next((t for t in self._running() if t.number == timer.number), None)
+        turn = next((t for t in self.replies.all if t.number == timer.number), None)
         if turn is None:
             return None
         limits = self._context.core.deadlines
@@ -125,13 +58,10 @@ class AgentSide:
     def start(self, turn: Turn, items: tuple[Item, ...], now_ms: int) -> None:
         """Send the request to the LLM. The reply's output is held until the gate opens."""
         self._context.transitions.changed = True
+        self.replies.start(turn)
         if turn.settings.in_conversation:
-            if self.turn is not None:
-                self._tails.append(self.turn)
-            self.turn, self.has_spoken = turn, True
+            self.has_spoken = True
             self._move(Agent.PREPARING)
-        else:
-            self._asides[turn.number] = turn
         turn.reply.item_id = self._context.new_id("item")
         turn.reply.reply_question = turn.question.text
         context = items if turn.settings.context is None else turn.settings.context
@@ -145,7 +75,9 @@ class AgentSide:
     def open_gate(self, turn: Turn, now_ms: int) -> None:
         """Release the held output."""
         if turn.reply.suspended:
-            self._continue(turn, now_ms)
+            self._move(Agent.SPEAKING)
+            soft_reply.go_on(self._context, turn, now_ms, current=turn is self.turn)
+            self._go_on(turn, now_ms)
             return
         responses.start_response(self._context, turn)
         turn.reply.released = self._context.transitions.changed = True
@@ -155,74 +87,28 @@ class AgentSide:
         if turn is self.turn:
             self._move(Agent.SPEAKING)
         responses.start_items(self._context, turn)
-        self._context.issue(
-            OpenGate(turn.number, turn.reply.revision, turn.reply.response_id, *self._softly(turn, now_ms))
-        )
+        held = soft_reply.opening(self._context, turn, now_ms, current=turn is self.turn)
+        self._context.issue(OpenGate(turn.number, turn.reply.revision, turn.reply.response_id, *held))
         self._go_on(turn, now_ms)
 
     # --- soft start ---------------------------------------------------------------------------
 
-    def _softly(self, turn: Turn, now_ms: int) -> tuple[bool, bool]:
-        """Return whether the reply may be taken back, and whether its function calls are held."""
-        left_ms = turn.question.reversible_ms - turn.reply.earlier_ms
-        reversible = left_ms > 0 and turn is self.turn
-        if reversible:
-            self._context.timers.set(Timer(Due.REVERSIBLE), now_ms + left_ms)
-        return reversible, turn.question.effects_at_ms is not None
-
     def may_take_back(self, turn: Turn, now_ms: int) -> bool:
         """Return whether the user's voice may take back the end of this turn, whose reply is audible or about to be."""
-        speaking = self.turn is turn and self.state is Agent.SPEAKING and turn.reply.released
-        return speaking and not turn.calls_left and turn.audible_played_ms(now_ms) < turn.question.reversible_ms
+        return self.turn is turn and self.state is Agent.SPEAKING and soft_reply.may_take_back(turn, now_ms)
 
     def suspend(self, turn: Turn, now_ms: int) -> None:
-        """Stop a reply at the point that the user heard. It may go on from there."""
-        for tail in tuple(self._tails):
+        """Stop a reply at the point that the user heard. It may go on from there, unlike a reply before it."""
+        for tail in tuple(self.replies.tails):
             self.give_up(tail, "interrupted", "turn_detected", now_ms, client_reason="turn_detected")
-        self._cut(turn, turn.audio.played_ms(now_ms))
-        self._context.issue(SuspendReply(turn.number, turn.reply.revision))
-        self._context.timers.await_nothing(turn.number)
-        self._context.timers.clear(Timer(Due.REVERSIBLE))
-        responses.suspend_response(self._context, turn)
-        turn.reply.suspended, turn.reply.released = True, False
-        turn.audio.plays_until_ms = min(turn.audio.plays_until_ms, now_ms)
+        soft_reply.suspend(self._context, turn, now_ms)
         self._move(Agent.READY)
         self.fall_silent(now_ms)
 
-    def _continue(self, turn: Turn, now_ms: int) -> None:
-        """Go on with a suspended reply, from the word at which it was stopped."""
-        self._move(Agent.SPEAKING)
-        if turn.audio.cut_ms is None:  # it was played to its end
-            turn.reply.suspended, turn.reply.released = False, True
-            self._await_playback(turn, now_ms)
-            return
-        revision = turn.reply.revision
-        played, from_ms = turn.continue_reply(self._context.new_id("item"))
-        responses.put(self._context, turn, played)
-        responses.start_response(self._context, turn)
-        responses.start_items(self._context, turn)
-        key = (turn.number, revision, turn.reply.revision)
-        softly = self._softly(turn, now_ms)
-        self._context.issue(ContinueReply(*key, turn.reply.response_id, turn.reply.text, from_ms, *softly))
-        self._go_on(turn, now_ms)
-
     def finalize(self, now_ms: int) -> None:
         """Make the reply irrevocable, once the user has heard enough of it."""
-        turn = self.turn
-        if turn is None or not turn.reply.released or not turn.question.reversible_ms:
-            return
-        left_ms = turn.question.reversible_ms - turn.audible_played_ms(now_ms)
-        if left_ms > 0:
-            self._context.timers.set(Timer(Due.REVERSIBLE), now_ms + left_ms)
-        else:
-            self._seal(turn)
-
-    def _seal(self, turn: Turn) -> None:
-        if turn.question.reversible_ms and turn is self.turn:
-            turn.question.reversible_ms = 0
-            self._context.timers.clear(Timer(Due.REVERSIBLE))
-            if turn.reply.released:
-                self._context.issue(FinalizeReply(turn.number, turn.reply.revision))
+        if self.turn is not None:
+            soft_reply.finalize(self._context, self.turn, now_ms)
 
     def release_effects(self, turn: Turn, now_ms: int) -> None:
         """Release the function calls and the outcome of a turn that ended softly: it is over for good."""
@@ -306,7 +192,7 @@ class AgentSide:
             turn.audio.sent_ms += event.duration_ms
             turn.audio.plays_until_ms = self._playback.ends_ms
             turn.audio.latest_ms = self._playback.prompt_ends_ms + self._context.core.deadlines.progress_ms
-            self._mark_audible(turn, starts_ms, event.duration_ms, now_ms)
+            responses.mark_audible(turn, starts_ms, event.duration_ms, now_ms)
         self._go_on(turn, now_ms)
 
     def filler_sent(self, turn: Turn, event: e.FillerSent, now_ms: int) -> None:
@@ -325,7 +211,7 @@ class AgentSide:
         """
         if not turn.words:  # the client is not notified of an apology that cannot be made
             responses.start_response(self._context, turn)
-        self._cut(turn, turn.audio.sent_ms)
+        responses.cut(self._context, turn, turn.audio.sent_ms)
         self._stop(turn)
         turn.failed_stage = stage
         responses.end_response(self._context, turn, "failed", f"{stage}_failed", why)
@@ -335,7 +221,7 @@ class AgentSide:
 
     def give_up(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int, *, client_reason: str) -> None:
         """End a turn early. `client_reason` is the reason sent to the client: `turn_detected` or `client_cancelled`."""
-        self._cut(turn, turn.audio.played_ms(now_ms))
+        responses.cut(self._context, turn, turn.audio.played_ms(now_ms))
         self._stop(turn)
         responses.end_response(self._context, turn, "cancelled", client_reason)
         self._close(turn, outcome, reason, now_ms)
@@ -344,7 +230,7 @@ class AgentSide:
 
     def cancel(self, response_id: str | None, now_ms: int) -> bool:
         """Cancel the running response for the client; return False when none runs, or none of that id."""
-        found = [t for t in self._running() if t.reply.response_open and response_id in (None, t.reply.response_id)]
+        found = [t for t in self.replies.all if t.reply.response_open and response_id in (None, t.reply.response_id)]
         target = next(iter(sorted(found, key=lambda t: t is not self.turn)), None)  # the conversation's own reply first
         if target is None:
             return False
@@ -360,17 +246,9 @@ class AgentSide:
             responses.end_response(self._context, turn, "cancelled", "turn_detected")
             self._context.learned.speculation.put_away(turn)
             if turn.reply.suspended:
-                self._take_back(turn)
+                soft_reply.take_back(self._context, turn)
             self._stand_down()
         turn.revise()
-
-    def _take_back(self, turn: Turn) -> None:
-        """Leave what was heard of a suspended reply to the client: the LLM reads none of it, and answers anew."""
-        turn.question.taken_back_ms += turn.audible_played_ms(turn.audio.plays_until_ms)
-        for item_id in (*turn.reply.earlier_items, turn.reply.item_id):
-            item = self._context.conversation.find(item_id)
-            if isinstance(item, Message):
-                responses.put(self._context, turn, replace(item, aside=True))
 
     def duck(self) -> None:
         """Mark the reply as ducked: a user speaks over it, and whether this is an interruption is undecided."""
@@ -386,13 +264,13 @@ class AgentSide:
         """Stop the reply at the point that the user heard: the user interrupts."""
         if self.state in (Agent.SPEAKING, Agent.DUCKED):
             self._move(Agent.INTERRUPTED)
-        for turn in (*self._tails, *((self.turn,) if self.turn else ())):
+        for turn in self.replies.of_conversation:
             outcome: Outcome = "interrupted" if turn.reply.released else "abandoned"
             self.give_up(turn, outcome, "turn_detected", now_ms, client_reason="turn_detected")
 
     def truncated(self, turn: Turn, cut_ms: int, now_ms: int) -> None:
         """Cut a reply at the position that the client reports. A reply that was only playing is silent now."""
-        whole = self._recut(turn, cut_ms)
+        whole = responses.recut(self._context, turn, cut_ms)
         turn.audio.cut_reported = True
         if turn.outcome is not None:
             turn.outcome, turn.reason = (
@@ -406,41 +284,41 @@ class AgentSide:
 
     def playback_reported(self, event: e.PlaybackReported, now_ms: int) -> None:
         """Apply the client's playback report: it moves the end of a running reply, or the cut of a truncated reply."""
-        turn = self.remembered(event.item_id)
+        turn = self.replies.remembered(event.item_id)
         if turn is None or not turn.audio.sent_ms:
             return
         played_ms = responses.believed_ms(turn, event.played_ms)
         is_news = responses.note_audible(turn, played_ms, event.input_ms, now_ms)
         if turn.reply.suspended:
             if not turn.audio.cut_reported:
-                self._recut(turn, played_ms)
+                responses.recut(self._context, turn, played_ms)
             return
         if turn.outcome is None:
-            responses.move_end(turn, played_ms, self._running(), now_ms)
-            self._playback.ends_ms = max(each.audio.plays_until_ms for each in self._running())
+            responses.move_end(turn, played_ms, self.replies.all, now_ms)
+            self._playback.ends_ms = max(each.audio.plays_until_ms for each in self.replies.all)
             self._await_playback(turn, now_ms)
             return
         before_ms = turn.audio.cut_ms
         if turn.outcome != "completed" and not turn.audio.cut_reported:
-            self._recut(turn, played_ms)
+            responses.recut(self._context, turn, played_ms)
         if is_news or turn.audio.cut_ms != before_ms:
             record_builder.keep(self._context, turn, now_ms)
 
     def played(self, now_ms: int) -> None:
         """Close the turns whose audio has been played."""
-        for turn in self._running():
+        for turn in self.replies.all:
             if turn.all_sent:
                 self._await_playback(turn, now_ms)
 
     def connection_resumed(self, missed: dict[int, int], now_ms: int) -> None:
         """Resume playback after a reconnect: what had not arrived (turn -> ms) plays from now on."""
         self._context.timers.clear(Timer(Due.PLAYBACK))
-        self._playback.resume(self._running(), missed, now_ms, self._context.core.deadlines.progress_ms)
+        self._playback.resume(self.replies.all, missed, now_ms, self._context.core.deadlines.progress_ms)
         self.played(now_ms)
 
     def hang_up(self, why: str, now_ms: int) -> None:
         """End every running turn: the session is over."""
-        for turn in self._running():
+        for turn in self.replies.all:
             # A response that was sent to its end is abandoned by no one, though it may not have been played yet.
             complete = turn.reply.released and not turn.reply.response_open
             outcome: Outcome = "completed" if complete else "abandoned"
@@ -448,13 +326,10 @@ class AgentSide:
 
     def write_down(self) -> None:
         """Write what the running replies have said into the conversation."""
-        for turn in self._running():
+        for turn in self.replies.all:
             responses.write_down(self._context, turn)
 
     # --- helpers ------------------------------------------------------------------------------
-
-    def _running(self) -> tuple[Turn, ...]:
-        return (*self._tails, *((self.turn,) if self.turn else ()), *self._asides.values())
 
     def _step(self, turn: Turn, now_ms: int, *, ready: bool) -> None:
         """Advance the reply by one step."""
@@ -519,19 +394,6 @@ class AgentSide:
             timers, timer = self._context.timers, Timer(Due.PLAYBACK)
             timers.set(timer, min(turn.audio.plays_until_ms, timers.due.get(timer, turn.audio.plays_until_ms)))
 
-    def _cut(self, turn: Turn, at_ms: int) -> None:
-        whole = turn.reply.voice_done and at_ms >= turn.audio.arrived_ms
-        if turn.settings.audible and turn.reply.released and turn.audio.cut_ms is None and not whole:
-            turn.audio.cut_ms = at_ms
-            responses.write_down(self._context, turn)
-
-    def _recut(self, turn: Turn, cut_ms: int) -> bool:
-        """Move the cut of a reply; return whether the cut is beyond the reply's end, so that the reply is whole."""
-        whole = turn.reply.voice_done and cut_ms >= turn.audio.arrived_ms
-        turn.audio.cut_ms = None if whole else cut_ms
-        responses.write_down(self._context, turn)
-        return whole
-
     def _stop(self, turn: Turn) -> None:
         if turn.reply.item_id:  # otherwise the reply was never started
             self._context.issue(StopReply(turn.number, turn.reply.revision))
@@ -539,34 +401,24 @@ class AgentSide:
 
     def _close(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
         self._context.timers.await_nothing(turn.number)
-        self._seal(turn)
+        if turn is self.turn and turn.question.reversible_ms:
+            soft_reply.seal(self._context, turn)
         self._context.learned.speculation.put_away(turn)
         record_builder.close(self._context, turn, outcome, reason, now_ms)
         self._context.transitions.changed = True
-        self._ended = [*self._ended[1 - REMEMBERED_TURNS :], turn]
-        self._asides.pop(turn.number, None)
-        if turn in self._tails:
-            self._tails.remove(turn)
-        elif turn is self.turn:
+        self.replies.end(turn)
+        if turn is self.turn:
             self._stand_down()
 
     def _stand_down(self) -> None:
         """Drop the running reply; an earlier reply may still be playing."""
-        self.turn = self._tails.pop() if self._tails else None
+        self.replies.stand_down()
         playing = Agent.DUCKED if self.state is Agent.DUCKED else Agent.SPEAKING
         self._move(Agent.IDLE if self.turn is None else playing)
 
     def fall_silent(self, now_ms: int) -> None:
         """Flush playback after a cut: the client's buffer holds only what the other replies have sent."""
-        self._playback.flush(max([now_ms, *(turn.audio.plays_until_ms for turn in self._running())]))
-
-    def _mark_audible(self, turn: Turn, starts_ms: int, duration_ms: int, now_ms: int) -> None:
-        """Stamp when the first audible sample was sent, and when it plays if the client plays at once."""
-        audible_ms = turn.audio.audible_at_ms
-        if audible_ms is None or attribution.FIRST_AUDIBLE in turn.marks or turn.audio.sent_ms <= audible_ms:
-            return
-        turn.mark(attribution.FIRST_SENT, now_ms)
-        turn.mark(attribution.FIRST_AUDIBLE, starts_ms + max(0, audible_ms - (turn.audio.sent_ms - duration_ms)))
+        self._playback.flush(max([now_ms, *(turn.audio.plays_until_ms for turn in self.replies.all)]))
 
     def _move(self, to: Agent) -> None:
         self.state = self._context.transitions.move(self.state, to)

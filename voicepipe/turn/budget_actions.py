@@ -17,9 +17,10 @@ from voicepipe.turn.apology import APOLOGY, APOLOGY_KEY, words_for
 from voicepipe.turn.commands import SayFiller, ShortenClause, StopReply
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.record import attribution
+from voicepipe.turn.reply import FILLER
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.states import User
-from voicepipe.turn.turn import FILLER, Turn
+from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
 
 WORTH_MS: Final = 250
@@ -71,7 +72,7 @@ class BudgetActions:
         There is none while the user speaks or another turn is being answered: the conversation goes on by itself.
         """
         failed, self._context.turns.failed = self._context.turns.failed, []
-        taken = self._agent.busy or any(self._answers.n_pending) or self._user.state is not User.QUIET
+        taken = self._context.replies.busy or any(self._answers.n_pending) or self._user.state is not User.QUIET
         if not failed or taken:
             return False
         apology = self._context.new_turn("apology")
@@ -135,7 +136,7 @@ class BudgetActions:
             and attribution.FIRST_SOUND not in turn.marks
             and not turn.reply.calls
         )
-        alone = self._agent.playing is None and not (self._filled or self._filled_before or turn.filler.words)
+        alone = self._context.replies.playing is None and not (self._filled or self._filled_before or turn.filler.words)
         return bool(phrase) and phrase in self._context.phrases and waits and empty and alone
 
     def _say_filler(self, turn: Turn, response_id: str) -> None:

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from voicepipe.turn.commands import Command, Notify
-from voicepipe.turn.conversation import Conversation, Item
+from voicepipe.turn.conversation import Conversation, Item, OutputAudio
 from voicepipe.turn.conversation_limits import ModelHistory, leaving
 from voicepipe.turn.cost import CostTracker
 from voicepipe.turn.endpointing.stt_timing import SttTiming
@@ -16,7 +16,7 @@ from voicepipe.turn.notifications import ItemDeleted, Notification, Refused
 from voicepipe.turn.projection import UsualTimes
 from voicepipe.turn.record.attribution import MOST, Stall, noted
 from voicepipe.turn.record.values import Cause
-from voicepipe.turn.settings import CoreSettings, Deadlines, TurnSettings
+from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
 from voicepipe.turn.speculation import SpeculationStats
 from voicepipe.turn.states import Move, State
 from voicepipe.turn.turn import Turn
@@ -166,18 +166,6 @@ class Timers:
         """Stop all timeouts of this reply."""
         self.clear(Timer(Due.FIRST_OUTPUT, turn), Timer(Due.PROGRESS, turn), Timer(Due.REPLY, turn))
 
-    # --- soft start ---------------------------------------------------------------------------
-
-    def hold_effects(self, turn: Turn, until_ms: int) -> None:
-        """Hold the function calls and the outcome of a turn until then."""
-        turn.question.effects_at_ms = until_ms
-        self.set(Timer(Due.EFFECTS, turn.number), until_ms)
-
-    def clear_effects(self, turn: Turn) -> None:
-        """Hold them no more: the user goes on, so that the turn will end again."""
-        turn.question.effects_at_ms = None
-        self.clear(Timer(Due.EFFECTS, turn.number))
-
     # --- time ---------------------------------------------------------------------------------
 
     def lose_connection(self, now_ms: int) -> None:
@@ -288,6 +276,111 @@ class Turns:
                 turn.account.stalls = noted(turn.marks, turn.account.stalls, stall)
 
 
+REMEMBERED_TURNS: Final = 8
+"""Number of the latest replies that can still be truncated to what the user heard."""
+
+
+class RunningReplies:
+    """The turns of the agent's side: one of the conversation, those before it that still play, and those beside it."""
+
+    def __init__(self) -> None:
+        self.turn: Turn | None = None
+        """The turn whose reply is being generated or played."""
+
+        self.tails: list[Turn] = []
+        """Turns whose reply is complete and still playing while the next one is made."""
+
+        self._ended: list[Turn] = []
+        """The latest closed turns: a client may still report how much of them was played."""
+
+        self._aside: dict[int, Turn] = {}
+        """Out-of-band replies, by turn."""
+
+    def start(self, turn: Turn) -> None:
+        """Add a turn. The reply before it in the conversation may still be playing."""
+        if not turn.settings.in_conversation:
+            self._aside[turn.number] = turn
+            return
+        if self.turn is not None:
+            self.tails.append(self.turn)
+        self.turn = turn
+
+    def end(self, turn: Turn) -> None:
+        """Remember a closed turn, which no longer runs. The conversation's own turn runs until `stand_down`."""
+        self._ended = [*self._ended[1 - REMEMBERED_TURNS :], turn]
+        self._aside.pop(turn.number, None)
+        if turn in self.tails:
+            self.tails.remove(turn)
+
+    def stand_down(self) -> None:
+        """Drop the conversation's reply; an earlier reply may still be playing."""
+        self.turn = self.tails.pop() if self.tails else None
+
+    @property
+    def all(self) -> tuple[Turn, ...]:
+        """Return every turn whose reply runs: those that only play first, those outside the conversation last."""
+        return (*self.of_conversation, *self._aside.values())
+
+    @property
+    def of_conversation(self) -> tuple[Turn, ...]:
+        """Return the turns of the conversation whose reply runs, in order."""
+        return (*self.tails, *((self.turn,) if self.turn else ()))
+
+    @property
+    def busy(self) -> bool:
+        """Return whether a reply of the conversation is being generated; one that only plays does not count."""
+        return self.turn is not None and (self.turn.reply.response_open or not self.turn.reply.released)
+
+    @property
+    def n_asides(self) -> int:
+        """Return how many out-of-band replies run."""
+        return len(self._aside)
+
+    @property
+    def asides(self) -> list[ReplySettings]:
+        """Return the settings of each out-of-band reply."""
+        return [turn.settings for turn in self._aside.values()]
+
+    @property
+    def playing(self) -> Turn | None:
+        """Return the turn of the conversation whose audio plays or may play any moment, or None."""
+        audible = (
+            t for t in (*self.tails, self.turn) if t and t.reply.released and t.settings.audible and t.audio.arrived_ms
+        )
+        return next(audible, None)
+
+    def words_between(self, from_ms: int, to_ms: int, now_ms: int) -> str:
+        """Return what the agent said between two instants of the session, or will have said by the later instant."""
+        said = []
+        for turn in self.of_conversation:
+            played_ms = turn.audio.played_ms(now_ms) - now_ms
+            speech = OutputAudio("", tuple(turn.reply.clauses))
+            said.append(speech.played_until(played_ms + to_ms)[len(speech.played_until(played_ms + from_ms)) :])
+        return " ".join(said)
+
+    def find(self, turn: int, revision: int) -> Turn | None:
+        """Return the running turn of that number and revision, or None when the event is stale."""
+        return next((t for t in self.all if t.number == turn and t.reply.revision == revision), None)
+
+    def filled(self, number: int, waiting: Turn | None) -> Turn | None:
+        """Return the turn to which a filler belongs that was said while the tools of reply `number` ran: `waiting`, the
+        turn that waits for them, or its answer.
+        """
+        if waiting is not None and waiting.number == number:
+            return waiting
+        return next((t for t in self.all if t.before is not None and t.before.number == number), None)
+
+    def remembered(self, item_id: str) -> Turn | None:
+        """Return the turn that made this item, if it still runs or ended lately."""
+        return next((t for t in (*self._ended, *self.all) if t.reply.item_id == item_id), None)
+
+    def item_deleted(self, item_id: str) -> None:
+        """Stop writing into an item that the client has deleted."""
+        for turn in (*self._ended, *self.all):
+            if item_id in (*turn.reply.started_items, turn.filler.item_id):
+                turn.deleted_items.add(item_id)
+
+
 @dataclass(slots=True)
 class TurnContext:
     """The shared context of one session. Pure: it only remembers, counts and collects."""
@@ -307,6 +400,7 @@ class TurnContext:
     timers: Timers = field(init=False)
     learned: Learned = field(init=False)
     turns: Turns = field(default_factory=Turns)
+    replies: RunningReplies = field(default_factory=RunningReplies)
     history: ModelHistory = field(init=False)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from voicepipe.turn import events as e
 from voicepipe.turn import route
 from voicepipe.turn.agent import AgentSide
+from voicepipe.turn.audio_requests import AudioRequests
 from voicepipe.turn.budget_actions import BudgetActions
 from voicepipe.turn.commands import Command, DropAudio, WakeAt
 from voicepipe.turn.context import Due, Timer, Transitions, TurnContext
@@ -78,6 +79,7 @@ class Core:
         self._idle = Idle(self.context, self.user, self.agent, self._answers)
         self._actions = BudgetActions(self.context, self.user, self.agent, self._answers)
         self._watchdog = Watchdog(self.context, self.user, self.agent, self._answers)
+        self._audio_requests = AudioRequests(self.context, self.user)
         self._item_requests = ItemRequests(self.context, self.user, self.agent)
         self._live_updates = LiveUpdates(self.context)
         self._over = False
@@ -295,7 +297,7 @@ class Core:
     def _settings_changed(self, event: e.SettingsChanged, now_ms: int) -> None:
         if event.settings.detection == "none":
             self._soft.drop(now_ms)
-        dropped = self.user.settings_changed(event)
+        dropped = self._audio_requests.settings_changed(event)
         self._interruptions.settings_changed(now_ms)
         if dropped is not None:
             self._answers.drop(dropped, "turn detection changed", now_ms)
@@ -303,7 +305,7 @@ class Core:
     def _commit_requested(self, event: e.CommitRequested, now_ms: int) -> None:
         self._soft.take_for_speech(now_ms)
         self._interruptions.committed(now_ms)
-        committed = self.user.commit_requested(event, now_ms)
+        committed = self._audio_requests.commit_requested(event, now_ms)
         if committed is None:
             return
         if self.agent.turn is committed:
@@ -313,7 +315,7 @@ class Core:
     def _clear_requested(self, event: e.ClearRequested, now_ms: int) -> None:
         self._soft.drop(now_ms)
         self._interruptions.drop(now_ms)
-        dropped = self.user.clear_requested()
+        dropped = self._audio_requests.clear_requested()
         if dropped is not None:
             self._answers.drop(dropped, "cleared by the client", now_ms)
 
@@ -347,9 +349,9 @@ class Core:
         }
 
     def _of_reply(self, event: Any, now_ms: int) -> After:
-        turn, fills = self.agent.find(event.turn, event.revision), isinstance(event, e.FillerSent)
+        turn, fills = self.context.replies.find(event.turn, event.revision), isinstance(event, e.FillerSent)
         if turn is None and fills:
-            turn = self.agent.filled(event.turn)
+            turn = self.context.replies.filled(event.turn, self.context.turns.awaits_tools)
         over = turn is not None and turn.reply.released and not turn.reply.response_open
         if turn is None or (over and not (fills or isinstance(event, e.OutputSent))):
             self.ignored += 1

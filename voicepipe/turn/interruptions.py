@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from voicepipe.turn import backchannels
+from voicepipe.turn import backchannels, transcripts
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.agent import AgentSide
-from voicepipe.turn.commands import Duck
+from voicepipe.turn.commands import Duck, FlushTranscript
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.settings import CoreSettings
@@ -124,7 +124,7 @@ class Interruptions:
         if overlap is None:
             if not self._to_be_judged():
                 return False
-            utterance = self._user.begin_aside(event)
+            utterance = self._user.utterances.begin(event.audio_start_ms, aside=True)
             self.overlap = overlap = Overlap(utterance, event.onset_ms)
             self._context.timers.set(Timer(Due.OVERLAP), now_ms + self._context.core.deadlines.utterance_ms)
         elif overlap.paused is None:
@@ -137,7 +137,7 @@ class Interruptions:
     def _to_be_judged(self) -> bool:
         settings = self._context.settings
         enabled = settings.interrupt_response and settings.interruption == "confirmed" and not self._user.manual
-        return enabled and self._user.state is User.QUIET and self._agent.playing is not None
+        return enabled and self._user.state is User.QUIET and self._context.replies.playing is not None
 
     def speech_went_on(self, event: e.SpeechWentOn, now_ms: int) -> None:
         """Handle speech that lasts: after the limit it is an interruption, unless it is the agent's own echo."""
@@ -155,7 +155,10 @@ class Interruptions:
             return False
         if overlap.paused is None:
             overlap.paused = event
-            self._user.pause_aside(overlap.utterance, event)
+            overlap.utterance.audio_end_ms = event.audio_end_ms
+            overlap.utterance.pauses += 1
+            if overlap.utterance.pauses <= self._context.core.max_flushes:
+                self._request_transcript(overlap.utterance)
         return True
 
     def silence_grew(self, event: e.SilenceGrew, now_ms: int) -> None:
@@ -169,8 +172,14 @@ class Interruptions:
         ):
             overlap.over = True
             self._context.timers.set(Timer(Due.OVERLAP), now_ms + self._context.core.deadlines.transcript_ms)
-            self._user.request_aside(overlap.utterance)
+            self._request_transcript(overlap.utterance)
             self._dismiss(now_ms)
+
+    def _request_transcript(self, utterance: Utterance) -> None:
+        """Request the transcript, unless it was requested since the pause."""
+        if utterance.requested_pause < utterance.pauses:
+            utterance.requested_pause = utterance.pauses
+            self._context.issue(FlushTranscript(utterance.number, utterance.pauses))
 
     # --- transcriber --------------------------------------------------------------------------
 
@@ -196,7 +205,7 @@ class Interruptions:
         self._dismiss(now_ms)
 
     def _weigh(self, overlap: Overlap, text: str, language: str | None, now_ms: int) -> None:
-        said = self._agent.words_between(overlap.began_ms - MEMORY_MS, now_ms + AHEAD_MS, now_ms)
+        said = self._context.replies.words_between(overlap.began_ms - MEMORY_MS, now_ms + AHEAD_MS, now_ms)
         overlap.meaning = backchannels.meaning(text, language, agent=said)
         match overlap.meaning:
             case "stop_word":
@@ -254,9 +263,9 @@ class Interruptions:
             self.echoing = overlap.dismiss_reason == "echo"
             self._end()
             if overlap.announced:
-                self._user.commit_sound(overlap.utterance)
+                transcripts.commit_sound(self._context, overlap.utterance)
             else:
-                self._user.drop_aside(overlap.utterance)
+                self._user.utterances.drop(overlap.utterance)
 
     def adopt(self, overlap: Overlap, now_ms: int) -> None:
         """Judge speech that has ended without words so far, over an answer that goes on."""
@@ -267,7 +276,7 @@ class Interruptions:
     # --- helpers ------------------------------------------------------------------------------
 
     def _duck(self, overlap: Overlap, now_ms: int) -> None:
-        playing = self._agent.playing
+        playing = self._context.replies.playing
         overlap.undecided, overlap.ducked_ms = playing is not None and not self.echoing, now_ms
         if playing is None:  # an answer is being generated, and none of it is audible
             return
@@ -285,13 +294,13 @@ class Interruptions:
         overlap.undecided = False
         self._context.timers.clear(Timer(Due.INTERRUPTION))
         self._agent.unduck()
-        if self._context.settings.ducks and (playing := self._agent.playing) is not None:
+        if self._context.settings.ducks and (playing := self._context.replies.playing) is not None:
             after_ms = now_ms - overlap.ducked_ms
             self._context.notify(a.AgentUnducked(playing.id, playing.reply.item_id, overlap.dismiss_reason, after_ms))
 
     def _take(self, reason: a.InterruptReason, now_ms: int) -> None:
         """Make the overlap an interruption. The client is notified of the speech first, and then of what it ends."""
-        overlap, playing = self.overlap, self._agent.playing
+        overlap, playing = self.overlap, self._context.replies.playing
         assert overlap is not None
         self.echoing = False
         self._end()

@@ -49,7 +49,7 @@ class ItemRequests:
         except ProtocolError as why:
             self._refuse(event.event_id, why)
         else:
-            self._agent.item_deleted(event.item_id)
+            self._context.replies.item_deleted(event.item_id)
             self._user.utterances.item_deleted(event.item_id)
             self._context.notify(a.ItemDeleted(event.item_id))
 
@@ -63,7 +63,7 @@ class ItemRequests:
         except ProtocolError as why:
             self._refuse(event.event_id, why)
             return
-        turn = self._agent.remembered(event.item_id)
+        turn = self._context.replies.remembered(event.item_id)
         if turn is not None and event.item_id not in turn.deleted_items:
             self._agent.truncated(turn, cut_ms, now_ms)
         self._context.notify(a.ItemTruncated(event.item_id, event.content_index, event.audio_end_ms))

@@ -88,7 +88,7 @@ class Answers:
             self._drop_guess()
         elif not (self._agent.turn is turn and turn.current):
             self._drop_guess()
-            free = not (self._requested or self._waiting or self._agent.busy)
+            free = not (self._requested or self._waiting or self._context.replies.busy)
             if free and self._user.may_begin(self._context.learned.speculation.answer_ms):
                 self._bet(turn, now_ms)
 
@@ -157,7 +157,7 @@ class Answers:
 
     def _taken_by_another(self, turn: Turn | None = None) -> bool:
         """Return whether another reply of the conversation is coming: no two are generated at a time."""
-        busy = self._agent.busy and self._agent.turn is not turn
+        busy = self._context.replies.busy and self._agent.turn is not turn
         return busy or any(requested.settings.in_conversation for requested in self._requested)
 
     def _start_waiting(self, now_ms: int) -> None:
@@ -231,7 +231,7 @@ class Answers:
 
     def _one_too_many(self, reply: ReplySettings) -> tuple[str, str] | None:
         requested = [turn.settings for turn in self._requested if not turn.settings.in_conversation]
-        running = [*self._agent.asides, *requested]
+        running = [*self._context.replies.asides, *requested]
         if len(running) >= MOST_ASIDES:
             return "too_many_active_responses", f"expected at most {MOST_ASIDES} out-of-band responses at a time"
         n_chars, most = sum(map(self._n_chars_read, (*running, reply))), self._context.core.conversation.max_chars
@@ -266,7 +266,7 @@ class Answers:
         return turn
 
     def _start_requested(self, now_ms: int) -> None:
-        if not self._requested or self._user.pending():
+        if not self._requested or self._user.utterances.pending:
             return
         requested, self._requested = self._requested, []
         for turn in requested:
@@ -305,7 +305,7 @@ class Answers:
     def hang_up(self, why: str, now_ms: int) -> None:
         """End every turn: the session is over."""
         self._agent.hang_up(why, now_ms)
-        left = (*self._requested, *self._waiting, self._unanswered, self._user.hang_up())
+        left = (*self._requested, *self._waiting, self._unanswered, self._user.stand_down())
         self._requested, self._waiting, self._unanswered = [], [], None
         for turn in left:
             if turn is not None and turn.outcome is None:

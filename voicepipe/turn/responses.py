@@ -194,3 +194,28 @@ def move_end(turn: Turn, played_ms: int, running: Iterable[Turn], now_ms: int) -
         each for each in running if each.audio.sent_ms and each.audio.plays_until_ms >= turn.audio.plays_until_ms
     ]:
         each.audio.plays_until_ms += later_ms
+
+
+def mark_audible(turn: Turn, starts_ms: int, duration_ms: int, now_ms: int) -> None:
+    """Stamp when the first audible sample was sent, and when it plays if the client plays at once."""
+    audible_ms = turn.audio.audible_at_ms
+    if audible_ms is None or attribution.FIRST_AUDIBLE in turn.marks or turn.audio.sent_ms <= audible_ms:
+        return
+    turn.mark(attribution.FIRST_SENT, now_ms)
+    turn.mark(attribution.FIRST_AUDIBLE, starts_ms + max(0, audible_ms - (turn.audio.sent_ms - duration_ms)))
+
+
+def cut(context: TurnContext, turn: Turn, at_ms: int) -> None:
+    """Cut a reply at this position of its audio, unless it is cut already or was played to its end."""
+    whole = turn.reply.voice_done and at_ms >= turn.audio.arrived_ms
+    if turn.settings.audible and turn.reply.released and turn.audio.cut_ms is None and not whole:
+        turn.audio.cut_ms = at_ms
+        write_down(context, turn)
+
+
+def recut(context: TurnContext, turn: Turn, cut_ms: int) -> bool:
+    """Move the cut of a reply; return whether the cut is beyond the reply's end, so that the reply is whole."""
+    whole = turn.reply.voice_done and cut_ms >= turn.audio.arrived_ms
+    turn.audio.cut_ms = None if whole else cut_ms
+    write_down(context, turn)
+    return whole

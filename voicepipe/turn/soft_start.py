@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from voicepipe.turn import backchannels
+from voicepipe.turn import backchannels, effects, transcripts
 from voicepipe.turn import events as e
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.commands import Duck
@@ -151,7 +151,7 @@ class SoftStarts:
     def _weigh(self, pending: _Pending, text: str, language: str | None, now_ms: int) -> bool:
         """Resume the turn if this text has words; return whether it has."""
         overlap = pending.overlap
-        said = self._agent.words_between(overlap.began_ms - MEMORY_MS, now_ms + AHEAD_MS, now_ms)
+        said = self._context.replies.words_between(overlap.began_ms - MEMORY_MS, now_ms + AHEAD_MS, now_ms)
         overlap.meaning = backchannels.meaning(text, language, agent=said)
         lexical = overlap.meaning not in ("nothing", "echo") and not backchannels.is_sound(text)
         if not lexical or not overlap.is_believed(self._context.core):
@@ -199,13 +199,13 @@ class SoftStarts:
             turn.marks.pop(name, None)
         turn.marks.update(pending.marks)
         turn.question.t0_audio_ms = pending.t0_audio_ms
-        self._user.restore_end(turn, pending.reversible_ms, pending.effects_at_ms)
+        effects.restore(self._context, turn, pending.reversible_ms, pending.effects_at_ms)
         if dropped:
-            self._user.drop_aside(overlap.utterance)
+            self._user.utterances.drop(overlap.utterance)
         elif overlap.utterance.known or overlap.echoes:
             if overlap.dismiss_reason == "echo":
                 overlap.utterance.text = ""  # the agent's own words
-            self._user.commit_sound(overlap.utterance)
+            transcripts.commit_sound(self._context, overlap.utterance)
         else:
             self._interruptions.adopt(overlap, now_ms)
         self._agent.open_gate(turn, now_ms)

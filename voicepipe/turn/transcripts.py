@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from voicepipe.turn import notifications as a
+from voicepipe.turn.commands import EndUtterance
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.turn import Utterance
@@ -51,6 +54,20 @@ def write_down(context: TurnContext, utterance: Utterance) -> None:
     show(context, utterance, text)
     if _is_sent(context, utterance):
         context.notify(a.TranscriptDone(utterance.item_id, text, utterance.speech_ms))
+
+
+def commit_sound(context: TurnContext, utterance: Utterance) -> None:
+    """Make a sound without words an item: the client was notified of its start. No LLM reads the item."""
+    utterance.aside, utterance.committed, utterance.done = False, True, True
+    utterance.answered_pause = utterance.pauses  # nothing waits for a text that has not come
+    context.issue(EndUtterance(utterance.number))
+    item = Message(utterance.item_id, "user", (InputAudio(None),), aside=True)
+    previous = context.join(item)
+    context.notify(a.AudioCommitted(utterance.item_id, previous))
+    context.notify(a.ItemAdded(item, previous))
+    context.conversation.put(replace(item, parts=(InputAudio(utterance.text),)))
+    if context.settings.transcribe:
+        context.notify(a.TranscriptDone(utterance.item_id, utterance.text, utterance.speech_ms))
 
 
 def show(context: TurnContext, utterance: Utterance, text: str) -> None:

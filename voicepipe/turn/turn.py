@@ -5,26 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from voicepipe.turn.conversation import (
-    ClauseSound,
-    FunctionCall,
-    ItemStatus,
-    Message,
-    OutputAudio,
-    OutputText,
-    text_after,
-)
+from voicepipe.turn.conversation import ClauseSound, Message, OutputAudio, OutputText
 from voicepipe.turn.endpointing.completeness import same_words
 from voicepipe.turn.events import TranscriberChanged
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.attribution import Stall
-from voicepipe.turn.record.values import Cause, FailedStage, ModelAttempt, Outcome, Speculation, TokenCount, ToolCall
+from voicepipe.turn.record.values import Cause, FailedStage, Outcome, Speculation, ToolCall
+from voicepipe.turn.reply import Filler, Reply
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.tts_usage import TtsUsage
-
-FILLER: Final = "filler"
-"""The action of a filler."""
-
 
 USERS_MARKS: Final = (
     attribution.VOICED_LAST,
@@ -159,107 +148,6 @@ class Question:
 
 
 @dataclass(slots=True)
-class Reply:
-    """One revision of the answer: from the request to the LLM to the end of the response."""
-
-    revision: int = 0
-    reply_question: str = ""
-    """The user's words that it answers."""
-
-    began_ms: int = 0
-    """When it was started."""
-
-    guess: bool = False
-    """The reply was started before the turn was over, and it is not known yet whether it will be played."""
-
-    released: bool = False
-    """The gate has opened."""
-
-    suspended: bool = False
-    """The user's voice has stopped it softly: the gate is closed again until it is known whether the voice has words.
-    """
-
-    # --- the response -------------------------------------------------------------------------
-    response_id: str = ""
-    response_open: bool = False
-    """The client was sent the start of the response, and not yet its end."""
-
-    item_id: str = ""
-    item_status: ItemStatus = "in_progress"
-    """The status of its message."""
-
-    started_items: list[str] = field(default_factory=list)
-    """Ids of the output items that the client was notified of."""
-
-    # --- what the LLM and the TTS have sent ---------------------------------------------------
-    text: str = ""
-    clauses: list[ClauseSound] = field(default_factory=list)
-    calls: dict[int, FunctionCall] = field(default_factory=dict)
-    latest_delta_ms: int = 0
-    """When the latest text of the LLM came, or arguments of a call."""
-
-    finish_reason: str = ""
-    tokens: TokenCount = field(default_factory=TokenCount)
-    voice_done: bool = False
-
-    # --- what was heard before a sound stopped it ---------------------------------------------
-    earlier_items: list[str] = field(default_factory=list)
-    """Ids of its earlier messages, each stopped by a sound without words."""
-
-    earlier_text: str = ""
-    earlier_ms: int = 0
-    """The text and the audible audio of these messages, in ms."""
-
-    earlier_clauses: int = 0
-    """Number of clauses in these messages: a clause of the TTS is counted from the reply's beginning."""
-
-    # --- how it came about --------------------------------------------------------------------
-    route: list[str] = field(default_factory=list)
-    """Why that LLM and that TTS answer: one entry for each decision of a router."""
-
-    pool: str = ""
-    """The pool whose LLMs might answer; empty: none has a name, or none has answered yet."""
-
-    arm: str = ""
-    """The arm of an A/B experiment, `experiment/pool`; empty: it was in none."""
-
-    attempts: list[ModelAttempt] = field(default_factory=list)
-    tts_connect_hidden_ms: int | None = None
-    """How much of connecting to the TTS was over when it began, in ms; None when the TTS has no connection of its own.
-    """
-
-    actions: list[str] = field(default_factory=list)
-    projected: dict[str, int] = field(default_factory=dict)
-    """Mark -> the turn latency that was expected then, in ms."""
-
-    shortened: bool = False
-    """The TTS was ordered to begin before a clause had closed."""
-
-    def next_revision(self) -> Reply:
-        """Return the reply that takes the place of this one. Only a filler that was played remains."""
-        return Reply(self.revision + 1, actions=[action for action in self.actions if action == FILLER])
-
-    def continued(self, item_id: str, played: str, rest: tuple[ClauseSound, ...], played_ms: int) -> Reply:
-        """Return the reply that goes on with `rest`, in a message of its own, after `played`."""
-        return replace(
-            self,
-            revision=self.revision + 1,
-            released=True,
-            suspended=False,
-            response_id="",
-            item_id=item_id,
-            item_status="in_progress",
-            started_items=[],
-            text=text_after(self.text, played),
-            clauses=list(rest),
-            earlier_items=[*self.earlier_items, self.item_id],
-            earlier_text=" ".join(filter(None, (self.earlier_text, played))),
-            earlier_ms=self.earlier_ms + played_ms,
-            earlier_clauses=self.earlier_clauses + len(self.clauses) - len(rest),
-        )
-
-
-@dataclass(slots=True)
 class ReplyAudio:
     """The audio of one reply: what has come from the TTS, was sent to the client, and was played there."""
 
@@ -290,16 +178,6 @@ class ReplyAudio:
         if self.cut_ms is not None:
             return self.cut_ms
         return self.sent_ms - min(self.sent_ms, max(0, self.plays_until_ms - now_ms))
-
-
-@dataclass(slots=True)
-class Filler:
-    """The filler said while the answer was awaited."""
-
-    words: str = ""
-    item_id: str = ""
-    sent_ms: int = 0
-    """How much of its audio was sent, in ms."""
 
 
 @dataclass(slots=True)

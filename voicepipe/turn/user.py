@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
+from voicepipe.turn import effects, transcripts
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
-from voicepipe.turn import transcripts
-from voicepipe.turn.commands import BeginUtterance, DropAudio, DropUtterance, EndUtterance, FlushTranscript
+from voicepipe.turn.commands import BeginUtterance, DropUtterance, EndUtterance, FlushTranscript
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import InputAudio, Message
-from voicepipe.turn.endpointing.pauses import Pauses
-from voicepipe.turn.endpointing.strategies import BUILT_IN, TRANSCRIBER_SILENCE_MS, SupervisedStrategy
+from voicepipe.turn.endpointing.strategies import BUILT_IN, TRANSCRIBER_SILENCE_MS, EndOfTurn, SupervisedStrategy
 from voicepipe.turn.endpointing.strategy import Decision, Strategies
 from voicepipe.turn.record import attribution
 from voicepipe.turn.states import SpeechEnd, User
 from voicepipe.turn.turn import Turn, Utterance
-
-MIN_COMMIT_MS = 100
-"""Shortest audio of a commit, in ms: a shorter one is refused, as the hosted service does."""
 
 DOUBT_MS = 300
 """How long the STT's end-of-speech event is trusted while the VAD still detects speech, in ms.
@@ -29,6 +24,7 @@ The VAD detects a pause 80 ms after the last voiced sample, or up to 230 ms when
 
 HOLD_GRACE_MS = 2_000
 """How much later than the required silence a pause ends by the clock alone, should the VAD send nothing either."""
+
 
 REMEMBERED_UTTERANCES: Final = 8
 """Number of the latest utterances that still take a late text; an utterance whose text is awaited is always among them.
@@ -98,18 +94,17 @@ class UserSide:
         """The turn that the user is in, until its reply is audible or dropped."""
 
         self._context = context
-        self._utterance: Utterance | None = None
+        self.utterance: Utterance | None = None
         self.speech_end = SpeechEnd.DETECTED
         """The sub-state of HOLDING."""
 
         self.utterances = Utterances(context)
-        self._silence_ms = 0
-        """How long the latest pause has lasted, in ms."""
+        self._end = EndOfTurn(context, strategies)
 
-        self._pauses = Pauses()
-        self.strategy = SupervisedStrategy(context, strategies)
-        self._decided_for: tuple[object, ...] = ()
-        self._decided = Decision(0, 0)
+    @property
+    def strategy(self) -> SupervisedStrategy:
+        """Return the session's strategy."""
+        return self._end.strategy
 
     @property
     def manual(self) -> bool:
@@ -122,7 +117,7 @@ class UserSide:
         return self.manual or self.state is User.SPEAKING
 
     @property
-    def _doubtful(self) -> bool:
+    def doubtful(self) -> bool:
         """Return whether only the STT reports the end of speech."""
         return self.speech_end is SpeechEnd.REPORTED
 
@@ -132,10 +127,10 @@ class UserSide:
         """Open a turn when the user speaks, or go on with the turn that seemed to be over."""
         if self.turn is None:
             self.turn = self._context.new_turn("vad")
-        elif not self._doubtful and attribution.VOICED_LAST in self.turn.marks:
-            self._pauses.resumed(max(0, event.onset_ms - self.turn.marks[attribution.VOICED_LAST]))
+        elif not self.doubtful and attribution.VOICED_LAST in self.turn.marks:
+            self._end.pauses.resumed(max(0, event.onset_ms - self.turn.marks[attribution.VOICED_LAST]))
         if self.state is User.ENDED:
-            self.reopen(self.turn)
+            effects.reopen(self._context, self.turn)
         if self.state is not User.HOLDING:
             self._open(self.turn, event.audio_start_ms, now_ms)
         self._move(User.SPEAKING)
@@ -144,21 +139,21 @@ class UserSide:
 
     def speech_paused(self, event: e.SpeechPaused, now_ms: int) -> None:
         """Request the transcript when the user is silent, and wait."""
-        speaking = self.state is User.SPEAKING or self._doubtful
-        if not speaking or self.turn is None or self._utterance is None:
+        speaking = self.state is User.SPEAKING or self.doubtful
+        if not speaking or self.turn is None or self.utterance is None:
             return
         for stale in (attribution.FLUSHED, attribution.TRANSCRIBED):
             self.turn.marks.pop(stale, None)
-        self._utterance.pauses += 1
-        self._hold(self.turn, self._utterance, event, now_ms)
-        if self._utterance.pauses <= self._context.core.max_flushes:
-            self._request_transcript(self.turn, self._utterance, now_ms)
+        self.utterance.pauses += 1
+        self._hold(self.turn, self.utterance, event, now_ms)
+        if self.utterance.pauses <= self._context.core.max_flushes:
+            self._request_transcript(self.turn, self.utterance, now_ms)
 
     def _hold(self, turn: Turn, utterance: Utterance, event: e.SpeechPaused, now_ms: int) -> None:
         self._believe()
-        self._silence_ms = now_ms - event.last_voiced_ms
+        self._end.silence_ms = now_ms - event.last_voiced_ms
         speech_ms = event.audio_end_ms - utterance.audio_start_ms
-        self._pauses.began(event.final_pitch_st, event.final_voiced_ms, speech_ms=speech_ms)
+        self._end.pauses.began(event.final_pitch_st, event.final_voiced_ms, speech_ms=speech_ms)
         utterance.audio_end_ms = event.audio_end_ms
         turn.marks[attribution.VOICED_LAST] = event.last_voiced_ms
         turn.marks.pop(attribution.END_DUE, None)
@@ -168,8 +163,8 @@ class UserSide:
 
     def silence_grew(self, event: e.SilenceGrew, now_ms: int, *, undecided: bool = False) -> None:
         """Decide whether the user has finished. `undecided`: it is not known yet whether this was speech at all."""
-        holding = self.state is User.HOLDING and not self._doubtful
-        self._silence_ms = event.silence_ms
+        holding = self.state is User.HOLDING and not self.doubtful
+        self._end.silence_ms = event.silence_ms
         if not holding or undecided:
             return
         decision = self._decision(event.silence_ms, self._context.learned.speculation.answer_ms)
@@ -180,36 +175,22 @@ class UserSide:
 
     def endpoint_scored(self, event: e.EndpointScored, now_ms: int) -> None:
         """Store a model's score of the current pause as evidence."""
-        paused = self.state is User.HOLDING and not self._doubtful
+        paused = self.state is User.HOLDING and not self.doubtful
         if paused and self.turn is not None and self.turn.marks.get(attribution.VOICED_LAST) == event.last_voiced_ms:
-            self._pauses.scored(event.name, event.score)
+            self._end.pauses.scored(event.name, event.score)
 
     def _decision(self, silence_ms: int, answer_ms: int | None) -> Decision:
-        """Return the strategy's decision; an event that needs it several times makes it once."""
-        interim = self._utterance.interim if self._utterance is not None else ""
-        known = (self._pauses.evidence, self._context.settings, interim, silence_ms, answer_ms)
-        if known == self._decided_for:
-            return self._decided
-        evidence = replace(self._pauses.evidence, silence_ms=silence_ms, interim_text=interim, answer_ms=answer_ms)
-        decision = self.strategy.decide(evidence)
-        self._decided_for, self._decided = known, decision if self._begins_softly else decision.irrevocable()
-        return self._decided
-
-    @property
-    def _begins_softly(self) -> bool:
-        """Return whether an answer may begin before the end is certain: only one that the user may interrupt."""
-        settings = self._context.settings
-        answers = settings.create_response and settings.interrupt_response and settings.reply.audible
-        return answers and not self.manual
+        interim_text = self.utterance.interim if self.utterance is not None else ""
+        return self._end.decide(interim_text, silence_ms, answer_ms)
 
     def may_begin(self, answer_ms: int | None) -> bool:
         """Return whether the pause has lasted long enough to start work on an answer that takes `answer_ms`."""
-        silence_ms = TRANSCRIBER_SILENCE_MS if self._doubtful else self._silence_ms
+        silence_ms = TRANSCRIBER_SILENCE_MS if self.doubtful else self._end.silence_ms
         return silence_ms >= self._decision(silence_ms, answer_ms).start_ms
 
     def mark_start_due(self, turn: Turn, answer_ms: int | None, now_ms: int) -> None:
         """Stamp when the pause had lasted long enough for a reply to begin: as of the decision that let it begin."""
-        silence_ms = TRANSCRIBER_SILENCE_MS if self._doubtful else self._silence_ms
+        silence_ms = TRANSCRIBER_SILENCE_MS if self.doubtful else self._end.silence_ms
         due_ms = turn.marks.get(attribution.VOICED_LAST, now_ms) + self._decision(silence_ms, answer_ms).start_ms
         turn.mark(attribution.START_DUE, min(now_ms, due_ms))
 
@@ -219,47 +200,33 @@ class UserSide:
         Args:
             overlong: the user spoke for the longest time allowed; speech that goes on is the next turn.
         """
-        turn, utterance = self.turn, self._utterance
+        turn, utterance = self.turn, self.utterance
         if self.state not in (User.SPEAKING, User.HOLDING) or turn is None or utterance is None:
             return
-        if self.state is User.SPEAKING or self._doubtful:  # by deadline: no end of speech was detected
+        if self.state is User.SPEAKING or self.doubtful:  # by deadline: no end of speech was detected
             self._believe()
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + self._context.core.deadlines.utterance_ms
             turn.marks[attribution.VOICED_LAST], turn.question.t0_audio_ms = now_ms, None
             due_ms = now_ms
         else:
-            decision = self._decision(self._silence_ms, self._context.learned.speculation.answer_ms)
+            decision = self._decision(self._end.silence_ms, self._context.learned.speculation.answer_ms)
             due_ms = turn.marks[attribution.VOICED_LAST] + decision.audible_ms
             turn.question.reversible_ms = decision.reversible_ms
-            self._hold_effects(turn, decision, now_ms)
+            effects.hold(self._context, turn, decision, now_ms)
         turn.marks[attribution.END_DUE] = min(now_ms, due_ms)
         self._move(User.ENDED)
         turn.question.overlong = overlong
         turn.marks[attribution.ENDED] = now_ms
         self._context.notify(a.InputSpeechStopped(utterance.item_id, utterance.audio_end_ms))
-        self._commit(turn, utterance, now_ms)
+        self.commit(turn, utterance, now_ms)
 
     # --- soft start ---------------------------------------------------------------------------
-
-    def _hold_effects(self, turn: Turn, decision: Decision, now_ms: int) -> None:
-        """Hold function calls and the turn's outcome until the end is certain."""
-        due_ms = turn.marks[attribution.VOICED_LAST] + (decision.effects_ms or 0)
-        if due_ms <= now_ms and turn.question.effects_at_ms is None:
-            return
-        self._context.turns.soft[turn.number] = turn
-        self._context.timers.hold_effects(turn, due_ms)
-
-    def reopen(self, turn: Turn) -> None:
-        """Take back the end of a turn."""
-        turn.question.reversible_ms = 0
-        self._context.timers.clear_effects(turn)
-        self._context.turns.soft.pop(turn.number, None)
 
     def take_back(self, turn: Turn, event: e.SpeechStarted, now_ms: int) -> Utterance:
         """Go on with a turn whose answer is audible: the user's voice may continue it. Return its new utterance."""
         self.turn = turn
-        self.reopen(turn)
+        effects.reopen(self._context, turn)
         utterance = self._open(turn, event.audio_start_ms, now_ms)
         self._move(User.SPEAKING)
         self._believe()
@@ -267,14 +234,7 @@ class UserSide:
 
     def resumed(self, pause_ms: int) -> None:
         """Record that the user went on after `pause_ms`, while the answer was audible."""
-        self._pauses.overlapped(pause_ms)
-
-    def restore_end(self, turn: Turn, reversible_ms: int, effects_at_ms: int | None) -> None:
-        """Restore the end of a turn as it was before it was taken back."""
-        turn.question.reversible_ms = reversible_ms
-        if effects_at_ms is not None:
-            self._context.turns.soft[turn.number] = turn
-            self._context.timers.hold_effects(turn, effects_at_ms)
+        self._end.pauses.overlapped(pause_ms)
 
     def put_aside(self, utterance: Utterance) -> None:
         """Leave the turn without the utterance that seemed to continue it: it has no words so far."""
@@ -283,43 +243,9 @@ class UserSide:
             self.turn.question.utterances.remove(utterance)
         utterance.turn, utterance.aside = None, True
         self._context.timers.clear(Timer(Due.FINAL_TEXT, utterance.number))
-        self._let_go()
-
-    def commit_sound(self, utterance: Utterance) -> None:
-        """Make a sound without words an item: the client was notified of its start. No LLM reads the item."""
-        utterance.aside, utterance.committed, utterance.done = False, True, True
-        utterance.answered_pause = utterance.pauses  # nothing waits for a text that has not come
-        self._context.issue(EndUtterance(utterance.number))
-        item = Message(utterance.item_id, "user", (InputAudio(None),), aside=True)
-        previous = self._context.join(item)
-        self._context.notify(a.AudioCommitted(utterance.item_id, previous))
-        self._context.notify(a.ItemAdded(item, previous))
-        self._context.conversation.put(replace(item, parts=(InputAudio(utterance.text),)))
-        if self._context.settings.transcribe:
-            self._context.notify(a.TranscriptDone(utterance.item_id, utterance.text, utterance.speech_ms))
+        self.let_go()
 
     # --- speech over the agent's --------------------------------------------------------------
-
-    def begin_aside(self, event: e.SpeechStarted) -> Utterance:
-        """Start an utterance for speech over the agent's: it has no turn, and the client is not notified of it."""
-        return self.utterances.begin(event.audio_start_ms, aside=True)
-
-    def pause_aside(self, utterance: Utterance, event: e.SpeechPaused) -> None:
-        """Request the transcript of such an utterance at its pause."""
-        utterance.audio_end_ms = event.audio_end_ms
-        utterance.pauses += 1
-        if utterance.pauses <= self._context.core.max_flushes:
-            self.request_aside(utterance)
-
-    def request_aside(self, utterance: Utterance) -> None:
-        """Request the transcript, unless it was requested since the pause."""
-        if utterance.requested_pause < utterance.pauses:
-            utterance.requested_pause = utterance.pauses
-            self._context.issue(FlushTranscript(utterance.number, utterance.pauses))
-
-    def drop_aside(self, utterance: Utterance) -> None:
-        """Drop such an utterance: it was no interruption."""
-        self.utterances.drop(utterance)
 
     def take_turn(self, utterance: Utterance, paused: e.SpeechPaused | None, now_ms: int) -> None:
         """Turn the utterance into an interruption: it opens a turn, which may be over soon if the user has paused."""
@@ -332,7 +258,7 @@ class UserSide:
         self._hold(turn, utterance, paused, now_ms)
         if utterance.known and utterance.text:
             turn.mark(attribution.TRANSCRIBED, now_ms)
-            self._pauses.add_words(utterance.text, self._context.settings.language)
+            self._end.pauses.add_words(utterance.text, self._context.settings.language)
 
     # --- transcriber --------------------------------------------------------------------------
 
@@ -367,7 +293,7 @@ class UserSide:
         if utterance.turn is not None and self.state is User.HOLDING:
             # The VAD has counted up to its latest frame; the clock is further.
             paused_ms = now_ms - utterance.turn.marks.get(attribution.VOICED_LAST, now_ms)
-            self._silence_ms = max(self._silence_ms, paused_ms)
+            self._end.silence_ms = max(self._end.silence_ms, paused_ms)
         if utterance.turn is not None and utterance.known:
             utterance.turn.mark(attribution.TRANSCRIBED, now_ms)
             utterance.turn.account.providers["stt"] = event.provider
@@ -384,15 +310,15 @@ class UserSide:
 
     def _weigh(self, utterance: Utterance, language: str | None = None) -> None:
         """Store what the words say of whether the user has finished. Words that a client has cleared are not used."""
-        spoken = language or self._context.settings.language
-        if utterance is self._utterance:
-            self._pauses.add_words(utterance.text, spoken, after_question=self._context.conversation.ends_with_question)
+        spoken, conversation = language or self._context.settings.language, self._context.conversation
+        if utterance is self.utterance:
+            self._end.pauses.add_words(utterance.text, spoken, after_question=conversation.ends_with_question)
 
     def _weigh_late(self, turn: Turn, utterance: Utterance, language: str | None, now_ms: int) -> None:
         """Decide again when function calls may leave: the words came after the answer had begun softly."""
         spoken = language or self._context.settings.language
-        self._pauses.add_words(utterance.text, spoken, after_question=self._pauses.evidence.after_question)
-        self._hold_effects(turn, self._decision(self._silence_ms, None), now_ms)
+        self._end.pauses.add_words(utterance.text, spoken, after_question=self._end.pauses.evidence.after_question)
+        effects.hold(self._context, turn, self._decision(self._end.silence_ms, None), now_ms)
 
     def text_overdue(self, number: int, now_ms: int) -> None:
         """Use the interim text for now: the final text has taken longer than it usually takes."""
@@ -446,70 +372,6 @@ class UserSide:
                 self._context, utterance, f"no transcript within {self._context.core.deadlines.transcript_ms} ms"
             )
 
-    def pending(self) -> bool:
-        """Return whether the transcript of a committed utterance is still to come."""
-        return self.utterances.pending
-
-    # --- client -------------------------------------------------------------------------------
-
-    def commit_requested(self, event: e.CommitRequested, now_ms: int) -> Turn | None:
-        """End the turn for the client; return it, or None when there was nothing to commit."""
-        utterance = self._utterance
-        open_states = (User.SPEAKING, User.HOLDING)
-        has_speech = utterance is not None and (self.manual or self.state in open_states)
-        if not has_speech or utterance is None or event.buffered_ms < MIN_COMMIT_MS:
-            self._context.refuse(
-                event.event_id,
-                "input_audio_buffer_commit_empty",
-                f"expected at least {MIN_COMMIT_MS} ms of audio to commit, got {event.buffered_ms} ms",
-            )
-            return None
-        speaking = self.turn if self.state in open_states else None
-        turn = speaking or self._context.new_turn("commit")
-        turn.add(utterance)
-        if self.state is not User.HOLDING or self._doubtful:
-            utterance.pauses += 1
-            utterance.audio_end_ms = utterance.audio_start_ms + event.buffered_ms
-            turn.marks[attribution.VOICED_LAST] = now_ms if event.last_voiced_ms is None else event.last_voiced_ms
-            turn.question.t0_audio_ms = event.last_voiced_audio_ms
-        turn.marks[attribution.END_DUE] = turn.marks[attribution.ENDED] = now_ms
-        turn.cause = "commit"
-        if speaking is not None:
-            self._context.notify(a.InputSpeechStopped(utterance.item_id, utterance.audio_end_ms))
-        self._commit(turn, utterance, now_ms)
-        if speaking is not None:
-            self._move(User.QUIET)
-            self.turn = None
-        self._begin_manual()
-        return turn
-
-    def clear_requested(self) -> Turn | None:
-        """Drop the audio that is not committed; return the turn that is dropped with it, if one had begun."""
-        dropped = self.turn if self.state in (User.SPEAKING, User.HOLDING) else None
-        self._context.issue(DropAudio())
-        self._context.notify(a.AudioCleared())
-        if dropped is not None:
-            self._let_go()
-        self._begin_manual()
-        return dropped
-
-    def settings_changed(self, event: e.SettingsChanged) -> Turn | None:
-        """Apply the session's new settings; return the turn that is dropped because detection changed."""
-        was_manual = self.manual
-        self._context.settings = event.settings
-        if self.manual == was_manual:
-            if self.manual and self._utterance is None:
-                self._begin_manual()
-            return None
-        dropped = self.turn if self.state in (User.SPEAKING, User.HOLDING) else None
-        if dropped is not None:
-            self._let_go()
-        if dropped is not None or was_manual:
-            self._context.issue(DropAudio())
-            self._utterance = None
-        self._begin_manual()
-        return dropped
-
     # --- end ----------------------------------------------------------------------------------
 
     def leave(self) -> None:
@@ -518,26 +380,28 @@ class UserSide:
         self.turn = None
         self._context.timers.clear(Timer(Due.IRREVOCABLE))
         if not self.manual:
-            self._utterance = None
+            self.utterance = None
 
-    def hang_up(self) -> Turn | None:
-        """End the session; return the turn that ends with it."""
+    def stand_down(self) -> Turn | None:
+        """Leave the turn to the client's commit or the session's end, and return it."""
         turn, self.turn = self.turn, None
         self._move(User.QUIET)
         return turn
 
     # --- helpers ------------------------------------------------------------------------------
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Leave a turn that is not over, with its utterance."""
         self._believe()
         self._move(User.QUIET)
         self.turn = None
-        self._utterance = None
+        self.utterance = None
         self._context.timers.clear(Timer(Due.UTTERANCE), Timer(Due.HOLDING))
 
-    def _begin_manual(self) -> None:
+    def begin_manual(self) -> None:
+        """Begin the next utterance if the client decides when it is over."""
         if self.manual:
-            self._utterance = self.utterances.begin(0)
+            self.utterance = self.utterances.begin(0)
 
     def _open(self, turn: Turn, audio_start_ms: int, now_ms: int) -> Utterance:
         utterance = self.utterances.begin(audio_start_ms)
@@ -545,7 +409,7 @@ class UserSide:
         return utterance
 
     def _enter(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
-        self._utterance = utterance
+        self.utterance = utterance
         turn.add(utterance)
         self._context.timers.set(Timer(Due.UTTERANCE), now_ms + self._context.core.deadlines.utterance_ms)
         self._context.notify(a.InputSpeechStarted(utterance.item_id, utterance.audio_start_ms))
@@ -556,7 +420,8 @@ class UserSide:
         turn.mark(attribution.FLUSHED, now_ms)
         transcripts.await_text(self._context, utterance, turn.marks.get(attribution.VOICED_LAST, now_ms), now_ms)
 
-    def _commit(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
+    def commit(self, turn: Turn, utterance: Utterance, now_ms: int) -> None:
+        """Make an utterance that is over an item of the conversation."""
         self._believe()
         if utterance.requested_pause < utterance.pauses:
             self._request_transcript(turn, utterance, now_ms)
@@ -571,7 +436,7 @@ class UserSide:
         self._context.notify(a.AudioCommitted(utterance.item_id, previous))
         self._context.notify(a.ItemAdded(item, previous))
         if not self.manual:
-            self._utterance = None
+            self.utterance = None
         if utterance.failed:
             transcripts.lose(self._context, utterance, utterance.failed)
         elif utterance.known:
@@ -579,7 +444,7 @@ class UserSide:
 
     def _grows(self, utterance: Utterance) -> bool:
         """Return whether the user is speaking in this utterance right now, as far as the core knows."""
-        return utterance is self._utterance and (self.manual or self._doubtful or self.state is User.SPEAKING)
+        return utterance is self.utterance and (self.manual or self.doubtful or self.state is User.SPEAKING)
 
     def _move(self, to: User) -> None:
         self.state = self._context.transitions.move(self.state, to)

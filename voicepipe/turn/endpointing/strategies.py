@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from voicepipe.turn.commands import NoteStrategyFailure
+from voicepipe.turn.endpointing.pauses import Pauses
 from voicepipe.turn.endpointing.probability import end_probability
 from voicepipe.turn.endpointing.strategy import (
     MAX_REVERSIBLE_MS,
@@ -345,3 +346,34 @@ def _cause(bug: Exception) -> str:
         at = at.tb_next
     where = "" if at is None else f" in {at.tb_frame.f_code.co_filename.rpartition('/')[2]}, line {at.tb_lineno}"
     return f"{type(bug).__name__}{where}"
+
+
+class EndOfTurn:
+    """Asks the strategy when each step of the current pause is due."""
+
+    def __init__(self, context: TurnContext, strategies: Strategies) -> None:
+        self._context = context
+        self.strategy = SupervisedStrategy(context, strategies)
+        self.pauses = Pauses()
+        self.silence_ms = 0
+        """How long the latest pause has lasted, in ms."""
+
+        self._decided_for: tuple[object, ...] = ()
+        self._decided = Decision(0, 0)
+
+    def decide(self, interim_text: str, silence_ms: int, answer_ms: int | None) -> Decision:
+        """Return the strategy's decision; an event that needs it several times makes it once."""
+        known = (self.pauses.evidence, self._context.settings, interim_text, silence_ms, answer_ms)
+        if known == self._decided_for:
+            return self._decided
+        evidence = replace(self.pauses.evidence, silence_ms=silence_ms, interim_text=interim_text, answer_ms=answer_ms)
+        decision = self.strategy.decide(evidence)
+        self._decided_for, self._decided = known, decision if self._begins_softly else decision.irrevocable()
+        return self._decided
+
+    @property
+    def _begins_softly(self) -> bool:
+        """Return whether an answer may begin before the end is certain: only one that the user may interrupt."""
+        settings = self._context.settings
+        answers = settings.create_response and settings.interrupt_response and settings.reply.audible
+        return answers and settings.detection != "none"

@@ -1,0 +1,35 @@
+"""The effects of a turn that ended softly: its function calls and its outcome wait until the end is certain."""
+
+from __future__ import annotations
+
+from voicepipe.turn.context import Due, Timer, TurnContext
+from voicepipe.turn.endpointing.strategy import Decision
+from voicepipe.turn.record import attribution
+from voicepipe.turn.turn import Turn
+
+
+def hold(context: TurnContext, turn: Turn, decision: Decision, now_ms: int) -> None:
+    """Hold the effects as long as the strategy has decided, unless that is over and nothing holds them."""
+    until_ms = turn.marks[attribution.VOICED_LAST] + (decision.effects_ms or 0)
+    if until_ms > now_ms or turn.question.effects_at_ms is not None:
+        _hold(context, turn, until_ms)
+
+
+def _hold(context: TurnContext, turn: Turn, until_ms: int) -> None:
+    context.turns.soft[turn.number] = turn
+    turn.question.effects_at_ms = until_ms
+    context.timers.set(Timer(Due.EFFECTS, turn.number), until_ms)
+
+
+def reopen(context: TurnContext, turn: Turn) -> None:
+    """Hold nothing: the end of the turn is taken back, so that it will end again."""
+    turn.question.reversible_ms, turn.question.effects_at_ms = 0, None
+    context.timers.clear(Timer(Due.EFFECTS, turn.number))
+    context.turns.soft.pop(turn.number, None)
+
+
+def restore(context: TurnContext, turn: Turn, reversible_ms: int, effects_at_ms: int | None) -> None:
+    """Restore the end of a turn as it was before `reopen`."""
+    turn.question.reversible_ms = reversible_ms
+    if effects_at_ms is not None:
+        _hold(context, turn, effects_at_ms)

@@ -1,0 +1,84 @@
+"""A reply that began softly: whether it may be taken back, and how it is stopped, goes on, or becomes irrevocable."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from voicepipe.turn import responses
+from voicepipe.turn.commands import ContinueReply, FinalizeReply, SuspendReply
+from voicepipe.turn.context import Due, Timer, TurnContext
+from voicepipe.turn.conversation import Message
+from voicepipe.turn.turn import Turn
+
+
+def opening(context: TurnContext, turn: Turn, now_ms: int, *, current: bool) -> tuple[bool, bool]:
+    """Return whether the reply, whose gate opens, may be taken back, and whether its function calls are held.
+
+    Args:
+        current: it is the conversation's own reply.
+    """
+    left_ms = turn.question.reversible_ms - turn.reply.earlier_ms
+    reversible = left_ms > 0 and current
+    if reversible:
+        context.timers.set(Timer(Due.REVERSIBLE), now_ms + left_ms)
+    return reversible, turn.question.effects_at_ms is not None
+
+
+def may_take_back(turn: Turn, now_ms: int) -> bool:
+    """Return whether the user's voice may take back the end of this turn, as far as its reply has come."""
+    soon = turn.audible_played_ms(now_ms) < turn.question.reversible_ms
+    return turn.reply.released and not turn.calls_left and soon
+
+
+def suspend(context: TurnContext, turn: Turn, now_ms: int) -> None:
+    """Stop a reply at the point that the user heard. It may go on from there."""
+    responses.cut(context, turn, turn.audio.played_ms(now_ms))
+    context.issue(SuspendReply(turn.number, turn.reply.revision))
+    context.timers.await_nothing(turn.number)
+    context.timers.clear(Timer(Due.REVERSIBLE))
+    responses.suspend_response(context, turn)
+    turn.reply.suspended, turn.reply.released = True, False
+    turn.audio.plays_until_ms = min(turn.audio.plays_until_ms, now_ms)
+
+
+def go_on(context: TurnContext, turn: Turn, now_ms: int, *, current: bool) -> None:
+    """Go on with a suspended reply, from the word at which it was stopped; `current` as in `opening`."""
+    if turn.audio.cut_ms is None:  # it was played to its end
+        turn.reply.suspended, turn.reply.released = False, True
+        return
+    revision = turn.reply.revision
+    played, from_ms = turn.continue_reply(context.new_id("item"))
+    responses.put(context, turn, played)
+    responses.start_response(context, turn)
+    responses.start_items(context, turn)
+    key = (turn.number, revision, turn.reply.revision)
+    held = opening(context, turn, now_ms, current=current)
+    context.issue(ContinueReply(*key, turn.reply.response_id, turn.reply.text, from_ms, *held))
+
+
+def finalize(context: TurnContext, turn: Turn, now_ms: int) -> None:
+    """Make a reply irrevocable, once the user has heard enough of it."""
+    if not turn.reply.released or not turn.question.reversible_ms:
+        return
+    left_ms = turn.question.reversible_ms - turn.audible_played_ms(now_ms)
+    if left_ms > 0:
+        context.timers.set(Timer(Due.REVERSIBLE), now_ms + left_ms)
+    else:
+        seal(context, turn)
+
+
+def seal(context: TurnContext, turn: Turn) -> None:
+    """Make a reply irrevocable."""
+    turn.question.reversible_ms = 0
+    context.timers.clear(Timer(Due.REVERSIBLE))
+    if turn.reply.released:
+        context.issue(FinalizeReply(turn.number, turn.reply.revision))
+
+
+def take_back(context: TurnContext, turn: Turn) -> None:
+    """Leave what was heard of a suspended reply to the client: the LLM reads none of it, and answers anew."""
+    turn.question.taken_back_ms += turn.audible_played_ms(turn.audio.plays_until_ms)
+    for item_id in (*turn.reply.earlier_items, turn.reply.item_id):
+        item = context.conversation.find(item_id)
+        if isinstance(item, Message):
+            responses.put(context, turn, replace(item, aside=True))
