@@ -120,6 +120,59 @@ class TestLine(LeavesNothing):
             await call.until(lambda: call.received_ms == 20)
             await call.until(lambda: len(call.controls) >= 3)
 
+    async def test_message_is_written_at_once_while_nothing_waits(self, vendor: FakeDeepgram) -> None:
+        """No task is woken for it, and texts keep their place among the audio."""
+        async with dial(peer_at(vendor.base_url), PATH, LINE) as line:
+            line.send_audio(FRAME)
+            call = await vendor.nth(0)
+            await call.until(lambda: call.received_ms == 20)
+            line.send_audio(FRAME)
+            assert line.sent_bytes == 2 * len(FRAME)
+            line.send('{"type":"Finalize"}')
+            line.send_audio(FRAME)
+            assert line.sent_bytes == 3 * len(FRAME)
+            await call.until(lambda: call.received_ms == 60)
+            assert call.controls == ["Finalize"]
+            line.leave()
+            line.send_audio(FRAME)
+        assert line.sent_bytes == 3 * len(FRAME)
+
+    async def test_wrapped_audio_is_written_at_once(self, vendor: FakeDeepgram) -> None:
+        """As the text that the vendor takes."""
+        wrapping = SocketRules(wrap=lambda pcm: f'{{"type":"{len(pcm)}"}}')
+        async with dial(peer_at(vendor.base_url), PATH, wrapping) as line:
+            await line.connected()
+            call = await vendor.nth(0)
+            line.send_audio(FRAME)
+            await call.until(lambda: call.controls == ["640"])
+            line.send_audio(FRAME)
+            assert line.sent_bytes == 2 * len(FRAME)
+            await call.until(lambda: call.controls == ["640", "640"])
+
+    async def test_written_audio_postpones_the_keep_alive(
+        self, vendor: FakeDeepgram, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The time since the latest message counts, not the time since the task was last woken."""
+        looked, behind_s = asyncio.Event(), 59.99
+
+        def loop_s() -> float:
+            if not behind_s:
+                looked.set()
+            return asyncio.get_running_loop().time() - behind_s
+
+        monkeypatch.setattr("voicepipe.clock.loop_s", loop_s)
+        async with dial(peer_at(vendor.base_url), PATH, replace(LINE, keep_alive_ms=60_000)) as line:
+            call = await vendor.nth(0)
+            while not line._idle:  # its wait of a minute is over in 10 ms
+                await asyncio.sleep(0)
+            behind_s = 0.0
+            line.send_audio(FRAME)
+            looked.clear()
+            await looked.wait()
+            line.send('{"type":"Finalize"}')
+            await call.until(lambda: bool(call.controls))
+            assert call.controls == ["Finalize"]
+
     async def test_keep_alive_by_silence(self, vendor: FakeDeepgram) -> None:
         """Added silence changes no position of the pushed audio."""
         quiet = SocketRules(keep_alive=bytes(320), keep_alive_ms=10)

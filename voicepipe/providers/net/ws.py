@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 
 from voicepipe import clock
 from voicepipe.errors import StageError
@@ -36,6 +37,10 @@ HANG_UP_S = 0.08
 
 JOINED_MS = 200
 """Waiting audio is sent in messages of at most this size: thousands of small ones would hold the event loop."""
+
+UNSENT_BYTES = 8 << 10
+"""With more than this in the output buffer of this process, messages wait in the queue, where their number is bounded.
+250 ms of 16 kHz audio."""
 
 WAITING_TEXTS = 1_000
 """Maximum number of waiting control messages; a working connection never has more than a few."""
@@ -117,6 +122,12 @@ class VendorSocket:
         self._waiting: deque[bytes | str] = deque()
         self._waiting_bytes = self._waiting_texts = 0
         self._some = asyncio.Event()
+        self._idle = False
+        """Whether the sending task waits for a message: then a message may be written without it."""
+
+        self._written_s = 0.0
+        """When a message was last written, on the loop's clock."""
+
         self._least_bytes = line.least_ms * line.audio_bytes_per_ms
         self._gaps = PositionMap()
         self.sent_bytes = 0
@@ -141,6 +152,8 @@ class VendorSocket:
             if self._connection is not None:
                 self._connection.transport.abort()
             return
+        if self._write(text):
+            return
         self._waiting.append(text)
         self._waiting_texts += 1
         self._some.set()
@@ -148,6 +161,9 @@ class VendorSocket:
     def send_audio(self, data: bytes) -> None:
         """Send audio. Returns at once; nothing is sent for 0 bytes, which mean the end at some vendors."""
         if not data:
+            return
+        if len(data) >= self._least_bytes and self._write(data):
+            self.sent_bytes += len(data)
             return
         self._waiting.append(data)
         self._waiting_bytes += len(data)
@@ -224,6 +240,28 @@ class VendorSocket:
             logger=_QUIET,
         )
 
+    def _write(self, message: bytes | str) -> bool:
+        """Write a message if nothing waits before it and the vendor takes what is written; return whether it did.
+
+        Waking the task for each 20 ms of audio takes several times as long as writing it.
+        """
+        connection = self._connection
+        if connection is None or not self._idle or self._waiting or self._failure is not None:
+            return False
+        if connection.state is not State.OPEN or connection.transport.get_write_buffer_size() > UNSENT_BYTES:
+            return False
+        wrap, protocol = self._line.wrap, connection.protocol
+        if isinstance(message, str):
+            protocol.send_text(message.encode())
+        elif wrap is not None:
+            protocol.send_text(wrap(message).encode())
+        else:
+            protocol.send_binary(message)
+        for frame in protocol.data_to_send():
+            connection.transport.write(frame)
+        self._written_s = clock.loop_s()
+        return True
+
     async def _send_all(self, connection: ClientConnection) -> None:
         if self._line.greeting is not None:
             await connection.send(self._line.greeting)
@@ -236,10 +274,7 @@ class VendorSocket:
     async def _next(self) -> bytes | str | None:
         """Return what to send now: queued messages, or the keep-alive after enough idle time; None when it is over."""
         keep_alive = self._line.keep_alive
-        try:
-            async with asyncio.timeout(None if keep_alive is None else self._line.keep_alive_ms / 1_000):
-                await self._some.wait()
-        except TimeoutError:
+        if not await self._wait(None if keep_alive is None else self._line.keep_alive_ms / 1_000):
             return self._padding(keep_alive) if isinstance(keep_alive, bytes) else keep_alive
         if self._failure is not None:
             return None
@@ -252,6 +287,23 @@ class VendorSocket:
         if not self._ready():
             self._some.clear()
         return message
+
+    async def _wait(self, idle_s: float | None) -> bool:
+        """Wait until a message waits or the connection has failed; return False when nothing was written for
+        `idle_s`."""
+        if self._some.is_set():
+            return True
+        self._idle, self._written_s = True, clock.loop_s()
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout_at(None if idle_s is None else self._written_s + idle_s):
+                        return await self._some.wait()
+                except TimeoutError:
+                    if idle_s is None or clock.loop_s() >= self._written_s + idle_s:
+                        return False
+        finally:
+            self._idle = False
 
     def _ready(self) -> bool:
         """Whether there is something to send now."""
