@@ -163,7 +163,7 @@ class TestLine(LeavesNothing):
         monkeypatch.setattr("voicepipe.clock.loop_s", loop_s)
         async with dial(peer_at(vendor.base_url), PATH, replace(LINE, keep_alive_ms=60_000)) as line:
             call = await vendor.nth(0)
-            while not line._idle:  # its wait of a minute is over in 10 ms
+            while not line._idle:  # noqa: ASYNC110 - its wait of a minute is over in 10 ms
                 await asyncio.sleep(0)
             behind_s = 0.0
             line.send_audio(FRAME)
