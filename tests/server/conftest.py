@@ -315,6 +315,8 @@ def serve(tmp_path: Path) -> Serve:
             tls=await asyncio.to_thread(tls_context, settings, tmp_path),
             pages=pages,
             agent_named=agent_named,
+            agent_for=lambda metadata: "support" if ("desk", "support") in metadata else None,
+            session_limit_s=lambda agent: settings.max_session_s,
             agent_choices=lambda: (AgentChoice("default", ("heart",)), AgentChoice("support", None)),
             open_session=open_session,
             chat_models=NoModels(),

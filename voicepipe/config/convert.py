@@ -51,6 +51,17 @@ ONE_OR_MORE: Final = Meta(description="text, or a list of texts", extra={"list":
 SECRET: Final = Meta(extra={"secret": True})
 """A secret: never shown, not even in its own error text."""
 
+METADATA_OPTIONS: Final = Meta(
+    description='a list of "language", "speed" and "voice"', extra={"each_of": ("language", "speed", "voice")}
+)
+"""The options that a token's metadata may set."""
+
+TABLE: Final = Meta(description="a table of names and texts", extra={"table": True})
+"""A table whose names are free. Numbers and booleans in it become text."""
+
+SECRET_TABLE: Final = Meta(description="a table", extra={"table": True, "secret": True})
+"""The same, where a value may be a secret under an unknown name."""
+
 MAY_BE_EMPTY: Final = Meta(extra={"empty": True})
 """A text whose empty value differs in meaning from an unset one, in every source."""
 
@@ -119,6 +130,11 @@ def is_secret(hint: Any) -> bool:
     return _marked(_taken_apart(hint)[1], "secret")
 
 
+def is_table(hint: Any) -> bool:
+    """Return whether the option is a table with free names."""
+    return _marked(_taken_apart(hint)[1], "table")
+
+
 def may_be_unset(hint: Any) -> bool:
     """Return whether the option may be unset, which an empty text means in sources without types."""
     plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
@@ -141,6 +157,9 @@ def _acceptable(value: object, rule: Meta | None) -> bool:
     if isinstance(value, float) and math.isnan(value):
         return False
     one_of: Callable[[], Collection[object]] | None = rule.extra.get("one_of") if rule and rule.extra else None
+    each_of = rule.extra.get("each_of") if rule and rule.extra else None
+    if each_of is not None and not (isinstance(value, tuple) and set(value) <= set(each_of)):
+        return False
     return one_of is None or value in one_of()
 
 

@@ -6,10 +6,10 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
-from voicepipe.config.convert import displayed_option, expected, is_secret
+from voicepipe.config.convert import displayed, displayed_option, expected, is_secret, is_table
 from voicepipe.config.load import SINGLE, default_of
 from voicepipe.config.settings import AgentSettings, ProviderEntry, Settings
 from voicepipe.config.webhooks import WebhookEntry
@@ -59,8 +59,9 @@ def markdown() -> str:
         for option in fields(kind):
             if option.name not in meanings:
                 continue  # inherited from the class above, and documented there
-            what = "a table" if option.name == "options" else expected(hints[option.name])
-            cells = (f"`{section}.{option.name}`", _default(option, hints[option.name]), what, meanings[option.name])
+            hint = hints[option.name]
+            what = f"a table of options of `[{option.name}]`" if is_dataclass(hint) else expected(hint)
+            cells = (f"`{section}.{option.name}`", _default(option, hint), what, meanings[option.name])
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -70,10 +71,13 @@ def _rows(options: Any, at: str, settings: Settings) -> Iterator[Row]:
     for option in fields(options):
         key, value = f"{at}.{option.name}", getattr(options, option.name)
         source = settings.origins.get(key, "default")
-        if option.name == "options":
-            # A third-party kind may keep a secret there, under an unknown name.
-            source = next((its for k, its in settings.origins.items() if k.startswith(f"{key}.")), "default")
-            yield Row(key, f"{{{', '.join(f'{name} = {HIDDEN}' for name, _ in value)}}}", source)
+        if is_dataclass(value):
+            yield from (row for row in _rows(value, key, settings) if row.key in settings.origins)
+        elif is_table(hints[option.name]):
+            source = next((its for k, its in settings.origins.items() if k.startswith(f"{key}.")), source)
+            hides = is_secret(hints[option.name])  # a third-party kind may keep a secret there, under an unknown name
+            pairs = (f"{name} = {HIDDEN if hides else displayed(text)}" for name, text in value)
+            yield Row(key, f"{{{', '.join(pairs)}}}", source)
         elif is_secret(hints[option.name]):
             yield Row(key, HIDDEN if value else '""', source)
         else:
@@ -82,7 +86,9 @@ def _rows(options: Any, at: str, settings: Settings) -> Iterator[Row]:
 
 def _default(option: Any, hint: Any) -> str:
     value = default_of(option)
-    return "`{}`" if option.name == "options" else "unset" if value is None else f"`{displayed_option(value, hint)}`"
+    if is_dataclass(hint):
+        return f"`[{option.name}]`"
+    return "`{}`" if is_table(hint) else "unset" if value is None else f"`{displayed_option(value, hint)}`"
 
 
 def _meanings(kind: type) -> dict[str, str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
-from voicepipe.config.convert import Found, convert, displayed
+from voicepipe.config.convert import Found, convert, displayed, is_table
 from voicepipe.config.routing import POOL, check_specs, pool_named, read_routing, resolved
 from voicepipe.config.settings import (
     DEFAULT_AGENT,
@@ -102,7 +102,7 @@ def load(
         for name in sorted(_names("webhooks", leaves))
     }
     routing = read_routing(leaves, single["router"], _read)
-    written = _agents(leaves, origins)
+    written = _agents(leaves, origins, AgentSettings(budget=single["budget"], deadlines=single["deadlines"]))
     pooled = {name: pool for name, agent in written.items() if (pool := pool_named(agent.llm)) is not None}
     agents = {
         name: replace(agent, llm=resolved(agent.llm, routing.pools, key=f"agents.{name}.llm"))
@@ -144,7 +144,10 @@ def _read(start: Options, at: KeyPath, leaves: Leaves) -> Options:
         name, key = path[len(at)], ".".join(path[: len(at) + 1])
         if name not in hints:
             raise _unknown(key, found, (".".join((*at, known)) for known in hints))
-        if name == "options":
+        if is_dataclass(hints[name]):
+            if name not in changes:
+                changes[name] = _read(getattr(start, name), (*at, name), leaves)
+        elif is_table(hints[name]):
             changes[name] = _with_option(changes.get(name, getattr(start, name)), path, len(at) + 1, found)
         else:
             whole = found if len(path) == len(at) + 1 else replace(found, value={}, text=False)
@@ -153,11 +156,13 @@ def _read(start: Options, at: KeyPath, leaves: Leaves) -> Options:
         return replace(start, **changes) if changes else start  # type: ignore[type-var]
     except ConfigError as why:  # an option's own check has its name, but not always its section
         text = str(why)
-        raise ConfigError(text if text.startswith(f"{at[0]}.") else f"{'.'.join(at)}.{text}") from None
+        if not text.startswith(f"{at[0]}."):
+            text = f"{'.'.join(at)}.{text.removeprefix(f'{at[-1]}.')}"
+        raise ConfigError(text) from None
 
 
 def _with_option(so_far: Any, path: KeyPath, depth: int, found: Found) -> Any:
-    """Add one entry of a provider's free table; numbers and booleans become text."""
+    """Add one entry of a free table; numbers and booleans become text."""
     key = ".".join(path)
     if len(path) == depth and found.value == {}:
         return so_far
@@ -210,11 +215,11 @@ def _usual(vendor: ProviderFacts, env: Mapping[str, str]) -> ProviderEntry:
     )
 
 
-def _agents(leaves: Leaves, origins: dict[str, str]) -> dict[str, AgentSettings]:
-    default = _read(AgentSettings(), ("agents", DEFAULT_AGENT), leaves)
+def _agents(leaves: Leaves, origins: dict[str, str], usual: AgentSettings) -> dict[str, AgentSettings]:
+    default = _read(usual, ("agents", DEFAULT_AGENT), leaves)
     agents = {DEFAULT_AGENT: default}
     for name in sorted(_names("agents", leaves) - {DEFAULT_AGENT}):
-        own = {"aliases"} | ({"voice"} if ("agents", name, "tts") in leaves else set())
+        own = {"aliases", "chosen_by"} | ({"voice"} if ("agents", name, "tts") in leaves else set())
         start = replace(default, **{option: getattr(AgentSettings(), option) for option in own})
         agents[name] = _read(start, ("agents", name), leaves)
         for option in {its.name for its in fields(AgentSettings)} - own:

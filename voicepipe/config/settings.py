@@ -12,9 +12,12 @@ from voicepipe.auth.origin import is_loopback
 from voicepipe.config.convert import (
     LANGUAGE_TAG,
     MAY_BE_EMPTY,
+    METADATA_OPTIONS,
     ONE_OR_MORE,
     SECRET,
+    SECRET_TABLE,
     STRATEGY_NAME,
+    TABLE,
     WEB_ADDRESS,
     between,
 )
@@ -22,6 +25,8 @@ from voicepipe.config.routing import Routing, specs_of
 from voicepipe.config.webhooks import WebhookEntry
 from voicepipe.errors import ConfigError
 from voicepipe.ports.limits import ProviderLimits
+from voicepipe.protocol.prompt import check_placeholders
+from voicepipe.protocol.session_update import MAX_SPEED, MIN_SPEED
 from voicepipe.providers.catalog import Catalog, ModelFacts, ProviderFacts
 from voicepipe.registry import ProviderSettings, Spec, Stage
 from voicepipe.router.options import RouterOptions
@@ -138,7 +143,7 @@ class ProviderEntry:
     """Price of 1 minute of STT. Unset: the vendor's published price, if there is one. Sessions are charged for all
     audio sent to the STT: an STT that receives the whole session receives the silence too."""
 
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    options: Annotated[tuple[tuple[str, str], ...], SECRET_TABLE] = field(default=(), repr=False)
     """Options that only this kind understands, as a table of names and values."""
 
     def connection(self) -> ProviderSettings:
@@ -157,14 +162,18 @@ class ProviderEntry:
 class AgentSettings:
     """An `[agents.NAME]`: an agent. Options that a section leaves out are taken from `[agents.default]`.
 
-    Two options are not inherited: the aliases, and the voice by an agent that names another `tts`.
+    Three options are not inherited: `aliases`, `chosen_by`, and the voice by an agent that names another `tts`.
     """
 
     instructions: str = (
         "You are a friendly voice assistant. Your words are spoken aloud: answer in one or two short, plain "
         "sentences, without lists or markup."
     )
-    """The system prompt."""
+    """The system prompt. `{{name}}` is replaced by the variable of that name."""
+
+    variables: Annotated[tuple[tuple[str, str], ...], TABLE] = ()
+    """The variables of the instructions, and the value that each has unless the metadata of the client's token or
+    `prompt.variables` sets another."""
 
     stt: Annotated[tuple[str, ...], ONE_OR_MORE] = ("local/moonshine-tiny",)
     """The STT, as `provider/model`; or several, best first: where one breaks, or returns its text later than
@@ -179,6 +188,9 @@ class AgentSettings:
 
     voice: str | None = None
     """The voice's name at the TTS provider. Unset: the provider's own choice."""
+
+    speed: Annotated[float, between(MIN_SPEED, MAX_SPEED)] = 1.0
+    """The speed of speech, unless the client sets it; 1 is the voice's own."""
 
     language: Annotated[str | None, LANGUAGE_TAG] = None
     """BCP-47, such as `en` or `pt-BR`. Unset: the transcriber detects it."""
@@ -232,8 +244,27 @@ class AgentSettings:
     temperature: Annotated[float | None, between(0, 2)] = None
     """Unset: the provider's own choice."""
 
+    max_session_s: Annotated[int | None, between(1, 86_400)] = None
+    """Limit of a session, in seconds. Unset, or above `server.max_session_s`: as that."""
+
+    budget: BudgetLimits = field(default_factory=BudgetLimits)
+    """Limits of this agent's stages that differ from `[budget]`."""
+
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    """Deadlines of this agent's turns that differ from `[deadlines]`."""
+
+    from_metadata: Annotated[tuple[str, ...], METADATA_OPTIONS] = ()
+    """The options of this agent that the metadata of the client's token may set, by its own names: `language`, `speed`,
+    `voice`."""
+
+    chosen_by: Annotated[tuple[tuple[str, str], ...], TABLE] = ()
+    """A client that names no agent gets this one if the metadata of its token has all of these names and values."""
+
     aliases: tuple[str, ...] = ()
     """Other names by which a client's `model` may select this agent."""
+
+    def __post_init__(self) -> None:
+        check_placeholders(self.instructions, dict(self.variables), "instructions")
 
     def spec(self, stage: Stage, *, key: str = "spec") -> Spec:
         """Return the parsed spec of `stage`; of several models the first.
@@ -302,6 +333,16 @@ class Settings:
     def journals_keep_text(self) -> bool:
         """Return whether the words of a session are written to its journal."""
         return self.journals.text == "always" or (self.journals.text == "loopback" and self.on_loopback)
+
+    def agent_for(self, metadata: tuple[tuple[str, str], ...]) -> str | None:
+        """Return the first agent, by name, that this metadata chooses, or None."""
+        chosen = (name for name, its in self.agents.items() if its.chosen_by and set(its.chosen_by) <= set(metadata))
+        return next(chosen, None)
+
+    def session_limit_s(self, agent: str) -> int:
+        """Return how long a session of an agent may last, in seconds."""
+        own_s = self.agents[agent].max_session_s
+        return self.server.max_session_s if own_s is None else min(own_s, self.server.max_session_s)
 
     def agent_named(self, name: str) -> str | None:
         """Return the agent of that name or alias, or None."""

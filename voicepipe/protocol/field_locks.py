@@ -20,7 +20,7 @@ Locks = tuple[Lock, ...]
 
 HIDEABLE: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
-        "instructions": {"instructions": ""},
+        "instructions": {"instructions": "", "prompt": None},
         "tools": {"tools": ()},
         "audio.input.transcription": {"transcription": None},
     }

@@ -102,7 +102,7 @@ def session_object(config: SessionConfig) -> JsonObject:
         "max_output_tokens": max_tokens(config.max_output_tokens),
         "tracing": dict(config.tracing) if isinstance(config.tracing, tuple) else config.tracing,
         "truncation": "auto",
-        "prompt": None,
+        "prompt": prompt_object(config),
     }
     return _named(config, "realtime.session", rendered)
 
@@ -110,6 +110,15 @@ def session_object(config: SessionConfig) -> JsonObject:
 def _named(config: SessionConfig, kind: str, rendered: JsonObject) -> JsonObject:
     head = {"type": config.kind, "object": kind, "id": config.session_id}
     return {**head, **rendered, "include": None, "expires_at": config.expires_at}
+
+
+def prompt_object(config: SessionConfig) -> JsonObject | None:
+    """Return the client's prompt with all variables that the client has set; null when it has set none."""
+    prompt = config.prompt
+    if prompt is None:
+        return None
+    now = dict(config.variables)
+    return {"id": prompt.id, "variables": {name: now[name] for name, _ in prompt.variables}}
 
 
 def modalities(audible: bool) -> list[str]:

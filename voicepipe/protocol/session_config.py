@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from voicepipe.protocol.extensions import Extensions
+from voicepipe.protocol.prompt import Prompt, filled, merged_variables
 from voicepipe.protocol.session_types import (
     ADAPTIVE_MIDDLE,
     DEFAULT_PADDING_MS,
@@ -44,6 +45,15 @@ class SessionConfig:
     """False: answers are text only."""
 
     instructions: str = ""
+    template: str = ""
+    """The agent's own instructions, before the variables are filled in."""
+
+    variables: tuple[tuple[str, str], ...] = ()
+    """The variables of the agent's instructions, and their values now."""
+
+    prompt: Prompt | None = None
+    """The client's values of the variables; None: it has set none."""
+
     input_format: AudioFormat = field(default_factory=AudioFormat)
     output_format: AudioFormat = field(default_factory=AudioFormat)
     turn_detection: TurnDetection | None = field(default_factory=ServerVad)
@@ -84,15 +94,19 @@ class SessionConfig:
     def start(
         cls, *, session_id: str, model: str, voice: str, instructions: str, expires_at: int, **defaults: Any
     ) -> SessionConfig:
-        """Return the session before any update of its client: an agent's settings, any other field by name."""
+        """Return the session before any update of its client: an agent's settings, any other field by name.
+
+        `instructions` may name variables, which are filled in.
+        """
         session = cls(
             session_id=session_id,
             model=model,
             voice=voice,
-            instructions=instructions,
+            template=instructions,
             expires_at=expires_at,
             **defaults,
         )
+        session = replace(session, instructions=filled(instructions, dict(session.variables)))
         return session.listening_only() if session.kind == "transcription" else session
 
     def listening_only(self) -> SessionConfig:
@@ -116,6 +130,9 @@ class SessionConfig:
             if changed.get("interruption", self.interruption) is None:
                 changed = {**changed, "interruption": self.interruption}
             found["extensions"] = replace(self.extensions or Extensions(interruption=self.interruption), **changed)
+        if (prompt := found.get("prompt")) is not None:
+            found["variables"] = variables = merged_variables(self.variables, prompt)
+            found = {"instructions": filled(self.template, dict(variables)), **found}
         before = self.listening_only() if found.get("kind", self.kind) != self.kind == "realtime" else self
         return replace(before, **found)
 

@@ -17,6 +17,7 @@ from voicepipe.protocol.json_fields import (
     refuse_depth,
     text,
 )
+from voicepipe.protocol.prompt import read_prompt
 from voicepipe.protocol.session_types import (
     FLAT_FORMATS,
     KINDS,
@@ -122,6 +123,7 @@ _SHARED: Final[dict[str, tuple[str, Reader]]] = {
     "tool_choice": ("tool_choice", read_tool_choice),
     "temperature": ("temperature", _read_temperature),
     "tracing": ("tracing", _read_tracing),
+    "prompt": ("prompt", lambda value, path: None if value is None else read_prompt(value, path)),
     "providerData.voicepipe": ("extensions", read_extensions),
 }
 _NESTED: Final[dict[str, tuple[str, Reader]]] = {
@@ -154,5 +156,5 @@ _PUBLISHED_KEYS: Final = {name: dotted for dotted, (name, _) in _NESTED.items()}
 
 _ONLY_NESTED: Final = frozenset({"type", "audio", "output_modalities", "max_output_tokens"})
 _ONLY_FLAT: Final = frozenset(_FLAT) - frozenset(_SHARED)
-_NEVER_NULL: Final = frozenset({"kind", "voice", "speed"})
+_NEVER_NULL: Final = frozenset({"kind", "voice", "speed", "prompt"})
 """Fields for which a null does not turn anything off: SDKs write null for what the application left out."""

@@ -75,6 +75,12 @@ class ServerContext:
     agent_named: Callable[[str], str | None]
     """Return the agent of that name or alias."""
 
+    agent_for: Callable[[tuple[tuple[str, str], ...]], str | None]
+    """Return the agent that the metadata of a token chooses, or None."""
+
+    session_limit_s: Callable[[str], int]
+    """Return how long a session of an agent may last, in seconds."""
+
     agent_choices: Callable[[], tuple[AgentChoice, ...]]
     """The agents that a user may choose from."""
 

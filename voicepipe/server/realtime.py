@@ -27,6 +27,7 @@ from voicepipe.server.sessions.live_sessions import LiveSession, RunsOnSocket, i
 from voicepipe.server.sessions.resume import resume
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.websocket import AiohttpSocket, upgrade
+from voicepipe.server.token_issuer import metadata_of
 from voicepipe.server.usage_limits import UsageLimits
 from voicepipe.session.grant import Dialect, SessionGrant
 from voicepipe.telemetry.log import log_crash, log_event, working_for
@@ -131,13 +132,14 @@ async def grant_for(
 
     Raises:
         AuthError: 403, when the token does not allow this page, model or agent.
-        Missing: 404, for an agent or (with `strict_models`) a model that does not exist.
+        NotFound: 404, for an agent or (with `strict_models`) a model that does not exist.
     """
     claims, now_s = principal.claims, unix_s()
     config = await token_config(claims, context) if claims is not None else None
     requested_model = query.get("model") or query.get("deployment") or _model_of(config)
-    agent = _agent(claims, query.get("agent", ""), requested_model, context)
-    length_s = context.options.max_session_s
+    metadata = metadata_of(config, claims.routing) if claims is not None else ()
+    agent = _agent(claims, query.get("agent", ""), requested_model, metadata, context)
+    length_s = context.session_limit_s(agent)
     if claims is not None:
         check_token_limits(claims, origin=origin_of(handshake), model=requested_model, agent=agent)
         length_s = min(length_s, claims.limits.session_seconds or length_s)
@@ -148,6 +150,7 @@ async def grant_for(
         model=requested_model or agent,
         identity=(claims.identity or claims.subject or None) if claims is not None else None,
         config=config,
+        metadata=metadata,
         locks=claims.locks if claims is not None else (),
         veiled=claims is not None,
         expires_at=now_s + length_s,
@@ -165,20 +168,33 @@ def origin_of(handshake: Handshake) -> str | None:
     return origins[0] if origins else None
 
 
-def _agent(claims: Claims | None, requested_agent: str, model: str, context: ServerContext) -> str:
+def _agent(
+    claims: Claims | None,
+    requested_agent: str,
+    model: str,
+    metadata: tuple[tuple[str, str], ...],
+    context: ServerContext,
+) -> str:
     """Return the requested agent. An agent of `?agent=` must exist; a model's name may be anything, unless set to
-    strict."""
+    strict. Without either, the token's metadata may choose."""
+    allowed = claims.limits.agents if claims is not None else ()
     if requested_agent:
         found = context.agent_named(requested_agent)
         if found is None:
-            raise NotFound(f"There is no agent {requested_agent[:64]!r} here.", param="agent", code="agent_not_found")
+            names = ", ".join(allowed or (choice.name for choice in context.agent_choices()))
+            why = f"There is no agent {requested_agent[:64]!r} here; expected one of {names}."
+            raise NotFound(why, param="agent", code="agent_not_found")
         return found
     found = context.agent_named(model) if model else None
     if found is not None:
         return found
     if model and context.options.strict_models:
-        raise NotFound(f"There is no model {model[:64]!r} here.", param="model", code="model_not_found")
-    allowed = claims.limits.agents if claims is not None else ()
+        names = ", ".join(allowed or (choice.name for choice in context.agent_choices()))
+        why = f"There is no model {model[:64]!r} here; expected one of {names}."
+        raise NotFound(why, param="model", code="model_not_found")
+    found = context.agent_for(metadata)
+    if found is not None and (not allowed or found in allowed):
+        return found
     return next((agent for agent in allowed if context.agent_named(agent) == agent), "default")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
@@ -150,6 +150,7 @@ class TokenIssuer:
             model=model or agent,
             identity=None,
             config=session,
+            metadata=metadata_of(session, token.routing),
             expires_at=expires_at,
         )
         self._check_prices(token.limits, (*agents, agent))
@@ -170,6 +171,15 @@ class TokenIssuer:
             raise ProtocolError(
                 f"A limit on spending needs prices, and {missing} is not set.", field="voicepipe.limits.spend_usd"
             )
+
+
+def metadata_of(session: Mapping[str, Any] | None, routing: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the names and values of a client secret: those of its session, and its routing's, which win."""
+    found: Any = session
+    for key in ("providerData", "voicepipe", "metadata"):
+        found = found.get(key) if isinstance(found, dict) else None
+    own = {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
+    return tuple((own | dict(routing)).items())
 
 
 def read_secret_request(body: bytes) -> SecretRequest:

@@ -37,6 +37,9 @@ class SessionGrant:
     expires_at: int
     """Unix seconds at which the session ends, when its running turn is over."""
 
+    metadata: tuple[tuple[str, str], ...] = ()
+    """The metadata of the client's token: of its session, and its routing names and values, which win."""
+
     locks: tuple[Lock, ...] = ()
     """Settings that the client may not change or, for some locks, not see."""
 

@@ -241,6 +241,8 @@ def _context(
         tls=files.tls,
         pages=Path(voicepipe.__file__).parent / "_web",
         agent_named=settings.agent_named,
+        agent_for=settings.agent_for,
+        session_limit_s=settings.session_limit_s,
         agent_choices=sessions.agent_choices,
         open_session=sessions.open,
         chat_models=chat,

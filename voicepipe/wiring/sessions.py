@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
 from voicepipe import clock
+from voicepipe.config.convert import Found, convert
 from voicepipe.config.settings import LOCAL, AgentSettings, Settings
+from voicepipe.errors import ConfigError, ProtocolError
 from voicepipe.ports.model import Model, ModelRequest, Said, Text
 from voicepipe.protocol.extension_events import ExtensionNotification, event_of
 from voicepipe.protocol.field_locks import check_reply, check_update, visible
@@ -83,8 +86,8 @@ class Sessions:
             ms_per_1000_tokens=its.speculate_ms_per_1000_tokens,
         )
         return CoreSettings(
-            budget=settings.budget,
-            deadlines=settings.deadlines,
+            budget=its.budget,
+            deadlines=its.deadlines,
             speculate=its.speculate,
             speculation=limits,
             conversation=settings.conversation,
@@ -180,11 +183,19 @@ def _plain(what: ExtensionNotification) -> dict[str, Any]:
 
 
 def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
-    """Return the session config from an agent's settings."""
+    """Return the session config from an agent's settings, and from what the token's metadata sets of them.
+
+    Raises:
+        ProtocolError: the metadata sets an option to a value that it cannot have.
+    """
+    metadata = dict(grant.metadata)
+    agent = _with_metadata(agent, {name: metadata[name] for name in agent.from_metadata if name in metadata})
     return SessionConfig.start(
         session_id=grant.session_id,
         model=grant.model,
         voice=agent.voice or DEFAULT_VOICE,
+        speed=agent.speed,
+        variables=tuple((name, metadata.get(name, value)) for name, value in agent.variables),
         instructions=agent.instructions,
         expires_at=grant.expires_at,
         kind=grant.kind,
@@ -199,3 +210,15 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
         end_of_turn=agent.end_of_turn,
         interruption=agent.interruption,
     )
+
+
+def _with_metadata(agent: AgentSettings, chosen: dict[str, str]) -> AgentSettings:
+    hints = get_type_hints(AgentSettings, include_extras=True)
+    try:
+        options: dict[str, Any] = {
+            name: convert(Found(text, "the token's metadata", text=True), hints[name], f"metadata.{name}")
+            for name, text in chosen.items()
+        }
+    except ConfigError as wrong:
+        raise ProtocolError(str(wrong), field="providerData.voicepipe.metadata") from None
+    return replace(agent, **options)

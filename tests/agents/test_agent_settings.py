@@ -1,0 +1,152 @@
+"""Agents in settings: variables, options of their own, and how a session gets its agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from voicepipe.config import load
+from voicepipe.config.docs_table import effective
+from voicepipe.config.settings import Settings
+from voicepipe.errors import ConfigError
+from voicepipe.testing.user import User, calling
+
+DESK = {
+    "agents.desk.instructions": "You answer for {{ clinic }}. The caller is {{caller}}.",
+    "agents.desk.variables.clinic": "the clinic",
+    "agents.desk.variables.caller": "unknown",
+    "agents.desk.speed": 1.2,
+    "agents.desk.chosen_by.desk": "clinic",
+    "agents.desk.from_metadata": "language,speed",
+}
+
+
+def read(tmp_path: Path, **options: object) -> Settings:
+    return load(overrides=DESK | options, environ={"HOME": str(tmp_path)}, folder=tmp_path)
+
+
+async def token(server: Any, session: dict[str, Any], **ours: Any) -> Any:
+    body = {"session": session, "voicepipe": ours}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{server.url}/v1/realtime/client_secrets", json=body) as answer,
+    ):
+        return await answer.json()
+
+
+def bearer(minted: Any) -> dict[str, str]:
+    assert "value" in minted, minted
+    return {"Authorization": f"Bearer {minted['value']}"}
+
+
+def session_of(user: User) -> Any:
+    return next(event["session"] for event in reversed(user.events) if "session" in event)
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+def test_an_unknown_variable_is_refused_with_the_list(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"agents\.desk\.instructions: .*\(caller, clinic\), got 'town'"):
+        read(tmp_path, **{"agents.desk.instructions": "In {{town}}."})
+
+
+def test_an_agent_has_limits_of_its_own(tmp_path: Path) -> None:
+    settings = read(tmp_path, **{"budget.total_ms": 1_500, "agents.desk.budget.llm_ttft_ms": 900})
+    desk, default = settings.agents["desk"], settings.agents["default"]
+    assert (desk.budget.llm_ttft_ms, desk.budget.total_ms) == (900, 1_500), "the rest is that of [budget]"
+    assert default.budget == settings.budget
+    shown = {row.key: row.value for row in effective(settings)}
+    assert shown["agents.desk.budget.llm_ttft_ms"] == "900"
+    assert "agents.default.budget.llm_ttft_ms" not in shown
+    with pytest.raises(ConfigError, match=r"agents\.desk\.budget\.total_ms: expected a positive number"):
+        read(tmp_path, **{"agents.desk.budget.total_ms": 0})
+
+
+def test_a_session_is_as_long_as_the_shorter_limit(tmp_path: Path) -> None:
+    settings = read(tmp_path, **{"agents.desk.max_session_s": 60, "server.max_session_s": 100})
+    assert (settings.session_limit_s("desk"), settings.session_limit_s("default")) == (60, 100)
+    assert (
+        read(tmp_path, **{"agents.desk.max_session_s": 500, "server.max_session_s": 100}).session_limit_s("desk") == 100
+    )
+
+
+def test_metadata_may_set_only_known_options(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"from_metadata: expected a list of .*, got \"instructions\""):
+        read(tmp_path, **{"agents.desk.from_metadata": "instructions"})
+
+
+# --- sessions -----------------------------------------------------------------------------------
+
+
+async def test_variables_are_filled_in(fake_server: Any) -> None:
+    """The agent's own values, then those of the token, then the client's."""
+    async with fake_server(DESK) as server:
+        async with calling(server.url, query="agent=desk") as user:
+            assert session_of(user)["instructions"] == "You answer for the clinic. The caller is unknown."
+            assert session_of(user)["audio"]["output"]["speed"] == 1.2
+        minted = await token(server, {"model": "desk"}, routing={"caller": "Ada {{clinic}}"})
+        assert minted["session"]["instructions"] == "You answer for the clinic. The caller is Ada {{clinic}}."
+        async with calling(server.url, headers=bearer(minted)) as user:
+            assert session_of(user)["instructions"] == "You answer for the clinic. The caller is Ada {{clinic}}."
+            variables = {"clinic": {"type": "input_text", "text": "Dr. Wu"}}
+            await user.send(
+                "session.update", session={"type": "realtime", "prompt": {"id": "p", "variables": variables}}
+            )
+            await user.until("session.updated")
+            assert session_of(user)["instructions"] == "You answer for Dr. Wu. The caller is Ada {{clinic}}."
+            assert session_of(user)["prompt"] == {"id": "p", "variables": {"clinic": "Dr. Wu"}}
+
+
+async def test_an_unknown_variable_of_a_client_is_refused_with_the_list(fake_server: Any) -> None:
+    async with fake_server(DESK) as server, calling(server.url, query="agent=desk") as user:
+        prompt = {"id": "p", "variables": {"town": "Bonn"}}
+        await user.send("session.update", session={"type": "realtime", "prompt": prompt})
+        error = (await user.until("error"))["error"]
+        assert (error["code"], error["param"]) == ("unknown_variable", "session.prompt.variables.town")
+        assert "(caller, clinic)" in error["message"]
+
+
+async def test_locked_instructions_have_locked_variables(fake_server: Any) -> None:
+    async with fake_server(DESK) as server:
+        minted = await token(server, {"model": "desk"}, locks=[{"field": "instructions", "hidden": True}])
+        async with calling(server.url, headers=bearer(minted)) as user:
+            prompt = {"id": "p", "variables": {"caller": "the owner"}}
+            await user.send("session.update", session={"type": "realtime", "prompt": prompt})
+            error = (await user.until("error"))["error"]
+            assert (error["code"], error["param"]) == ("field_locked", "session.instructions")
+
+
+async def test_a_tokens_metadata_chooses_the_agent_and_its_options(fake_server: Any) -> None:
+    async with fake_server(DESK) as server:
+        metadata = {"desk": "clinic", "speed": "0.8", "voice": "other"}
+        config = {"providerData": {"voicepipe": {"metadata": metadata}}}
+        async with calling(server.url, headers=bearer(await token(server, config))) as user:
+            session = session_of(user)
+        assert session["instructions"].startswith("You answer for")
+        assert session["audio"]["output"]["speed"] == 0.8
+        assert session["audio"]["output"]["voice"] == "default", "from_metadata does not name it"
+        limited = await token(server, config, limits={"agents": ["default"]})
+        async with calling(server.url, headers=bearer(limited)) as user:
+            assert not session_of(user)["instructions"].startswith("You answer for"), "the token allows another agent"
+
+
+async def test_a_wrong_value_in_metadata_is_refused_when_the_token_is_minted(fake_server: Any) -> None:
+    async with fake_server(DESK) as server:
+        refused = await token(server, {"model": "desk"}, routing={"speed": "fast"})
+        assert "metadata.speed: expected a number from 0.25 to 1.5" in refused["error"]["message"]
+
+
+@pytest.mark.parametrize(("query", "strict"), [("agent=dsk", False), ("model=dsk", True)])
+async def test_an_unknown_agent_is_refused_with_the_list(fake_server: Any, query: str, strict: bool) -> None:
+    more = DESK | {"server.strict_models": strict}
+    async with (
+        fake_server(more) as server,
+        aiohttp.ClientSession() as http,
+        http.get(f"{server.url}/v1/realtime?{query}") as answer,
+    ):
+        assert answer.status == 404
+        assert "expected one of default, desk." in (await answer.json())["error"]["message"]
