@@ -213,6 +213,11 @@ ATTACKS: Final = (
         f"{TALK}::test_with_api_keys_it_gets_one_only_when_that_was_chosen",
     ),
     Attack("A foreign page reading REST", "no CORS header", f"{CORS}::test_a_page_that_is_not_allowed_may_not"),
+    Attack(
+        "A foreign page that frames the dashboard or, unless it is listed, the talk page",
+        "not shown",
+        "server/test_embedding.py::test_the_talk_page_is_framed_by_the_listed_pages_only",
+    ),
     Attack("Files beside the pages", "404", f"{TALK}::test_nothing_but_pages_is_served"),
     Attack("A key in the address", "401", f"{ENTRY}::test_a_token_in_the_address_is_refused_unless_allowed"),
     Attack(

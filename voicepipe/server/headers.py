@@ -15,7 +15,6 @@ from voicepipe.telemetry.tracing.port import OUTGOING, REQUEST_TRACE, TraceConte
 ALWAYS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "X-Frame-Options": "DENY",
 }
 
 API: Final = {
@@ -23,6 +22,10 @@ API: Final = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 """Default `Cache-Control`: client secrets and turns must not be stored in caches."""
+
+NO_FRAMES: Final = "frame-ancestors 'none'"
+"""The part of a policy that forbids frames. Only such an answer also gets `X-Frame-Options`, for browsers that do not
+know the policy: that header cannot name an origin."""
 
 METHODS: Final = "GET, POST, DELETE, OPTIONS"
 EXPOSED: Final = "Retry-After, X-Request-Id, X-Voicepipe-Route, X-Voicepipe-TTFT-Ms, X-Voicepipe-TTFB-Ms"
@@ -40,6 +43,8 @@ async def add_headers(request: web.Request, answer: web.StreamResponse) -> None:
     """Add the headers that `answer` does not have yet; called before each response is sent."""
     for name, value in (ALWAYS | API).items():
         answer.headers.setdefault(name, value)
+    if NO_FRAMES in answer.headers["Content-Security-Policy"]:
+        answer.headers["X-Frame-Options"] = "DENY"
     answer.headers["Server"] = "voicepipe"  # the library's own header names its version
     origin = request.headers.get("Origin")
     if origin is not None:

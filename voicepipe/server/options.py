@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from voicepipe.auth.networks import Networks
 from voicepipe.auth.proxies import ProxyHeader, TrustedProxies
 from voicepipe.cluster.port import Unavailable
 from voicepipe.errors import ConfigError
 from voicepipe.server.connection_limits import ConnectionLimits
+
+_FRAME_ANCESTOR: Final = re.compile(
+    r"https?://(\*\.)?[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9A-Fa-f:]+\](:[0-9]{1,5})?"
+)
+"""A host source of a content policy (CSP Level 3, 2.3.1): without path or spaces, which would name others."""
 
 TalkPageTokens = Literal["auto", "always", "never"]
 
@@ -111,6 +117,10 @@ class ServerSettings:
     """Origins of pages of other servers, as browsers send them (`https://shop.example`). Their scripts may read REST
     responses (CORS). While the server is open, these pages may connect without a credential."""
 
+    frame_ancestors: tuple[str, ...] = ()
+    """Origins of pages that may show the talk page in a frame: `https://shop.example`, or `https://*.shop.example` for
+    all its subdomains. Empty: none may. No page may frame the dashboard."""
+
     tls_cert: str = ""
     """A certificate chain in PEM: the server then speaks `https` and `wss`, with `tls_key`."""
 
@@ -148,6 +158,11 @@ class ServerSettings:
     def __post_init__(self) -> None:
         TrustedProxies(self.trusted_proxies)
         Networks(self.metrics_allow, key="server.metrics_allow")
+        for origin in self.frame_ancestors:
+            if not _FRAME_ANCESTOR.fullmatch(origin):
+                raise ConfigError(
+                    f"server.frame_ancestors: expected an origin such as https://shop.example, got {origin!r}"
+                )
         if bool(self.tls_cert) != bool(self.tls_key):
             here, there = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
             raise ConfigError(f"server.{there}: expected a PEM file, since server.{here} is set, got none")

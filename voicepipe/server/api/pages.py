@@ -12,6 +12,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 from voicepipe.auth.origin import is_loopback_host
 from voicepipe.server.api.docs import INDEX, MAX_QUERY_CHARS, Docs, document, results
+from voicepipe.server.api.scripts import read_script
 from voicepipe.server.context import CONTEXT
 from voicepipe.server.errors import NotFound
 
@@ -32,7 +33,7 @@ TYPES: Final = {
 
 POLICY: Final = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self' blob:; "
-    "connect-src 'self'{sockets}; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "connect-src 'self'{sockets}; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors {frames}"
 )
 
 HSTS_S: Final = 30 * 86_400
@@ -49,8 +50,8 @@ async def home(request: web.Request) -> web.Response:
 
 
 async def talk(request: web.Request) -> web.StreamResponse:
-    """`GET /talk`: the page where a user talks to an agent."""
-    return await _file(request, "talk.html")
+    """`GET /talk`: the page where a user talks to an agent. Pages of `server.frame_ancestors` may frame it."""
+    return await _file(request, "talk.html", frames=" ".join(request.app[CONTEXT].options.frame_ancestors))
 
 
 async def dashboard(request: web.Request) -> web.StreamResponse:
@@ -78,7 +79,7 @@ def _html(request: web.Request, text: str) -> web.Response:
 
 
 async def asset(request: web.Request) -> web.StreamResponse:
-    """`GET /web/...`: files that the pages load."""
+    """`GET /web/...`: files that the pages load. Any page may load the scripts: they are the same for all."""
     return await _file(request, request.match_info["path"])
 
 
@@ -94,25 +95,39 @@ class _Page(web.FileResponse):
         return await self._sendfile_fallback(writer, fobj, offset, count)
 
 
-async def _file(request: web.Request, name: str) -> web.StreamResponse:
+async def _file(request: web.Request, name: str, *, frames: str = "") -> web.StreamResponse:
     kind = TYPES.get(Path(name).suffix)
     path = request.app[CONTEXT].pages / name
     if kind is None or not _NAME.fullmatch(name) or not await asyncio.to_thread(path.is_file):
         raise NotFound(f"There is no page {name[:64]!r}.", param=None, code="not_found")
-    answer = _Page(path, headers=_headers(request))
+    headers = _headers(request, frames)
+    answer = await _script(request, path, headers) if path.suffix == ".js" else _Page(path, headers=headers)
     answer.content_type = kind
     if kind.startswith("text/"):
         answer.charset = "utf-8"
     return answer
 
 
-def _headers(request: web.Request) -> dict[str, str]:
+async def _script(request: web.Request, path: Path, headers: dict[str, str]) -> web.Response:
+    script = await asyncio.to_thread(read_script, path)
+    compress = "gzip" in request.headers.get("Accept-Encoding", "")
+    tag = f"{script.tag}-gzip" if compress else script.tag
+    headers |= {"ETag": f'"{tag}"', "Vary": "Accept-Encoding", "Access-Control-Allow-Origin": "*"}
+    if any(each.value in (tag, "*") for each in request.if_none_match or ()):
+        return web.Response(status=304, headers=headers)
+    if compress:
+        headers["Content-Encoding"] = "gzip"
+    return web.Response(body=script.compressed if compress else script.plain, headers=headers)
+
+
+def _headers(request: web.Request, frames: str = "") -> dict[str, str]:
+    """Return a page's headers; `frames`: origins of pages that may frame it."""
     handshake = request.app[CONTEXT].authenticator.handshake(request)
     host = request.headers.get("Host", "")
     # 'self' did not cover WebSockets in Safari before 15.4.
     sockets = f" ws://{host} wss://{host}" if _HOST.fullmatch(host) else ""
     headers = {
-        "Content-Security-Policy": POLICY.format(sockets=sockets),
+        "Content-Security-Policy": POLICY.format(sockets=sockets, frames=frames or "'none'"),
         "Permissions-Policy": "microphone=(self), camera=(), geolocation=()",
         "Cross-Origin-Opener-Policy": "same-origin",
         "Cache-Control": "no-cache",  # revalidated each time, by its ETag: pages and scripts must fit together
