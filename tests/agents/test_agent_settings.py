@@ -14,18 +14,18 @@ from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError
 from voicepipe.testing.user import User, calling
 
-DESK = {
-    "agents.desk.instructions": "You answer for {{ clinic }}. The caller is {{caller}}.",
-    "agents.desk.variables.clinic": "the clinic",
-    "agents.desk.variables.caller": "unknown",
-    "agents.desk.speed": 1.2,
-    "agents.desk.chosen_by.desk": "clinic",
-    "agents.desk.from_metadata": "language,speed",
+RECEPTION = {
+    "agents.reception.instructions": "You answer for {{ clinic }}. The user is {{user}}.",
+    "agents.reception.variables.clinic": "the clinic",
+    "agents.reception.variables.user": "unknown",
+    "agents.reception.speed": 1.2,
+    "agents.reception.chosen_by.reception": "clinic",
+    "agents.reception.from_metadata": "language,speed",
 }
 
 
 def read(tmp_path: Path, **options: object) -> Settings:
-    return load(overrides=DESK | options, environ={"HOME": str(tmp_path)}, folder=tmp_path)
+    return load(overrides=RECEPTION | options, environ={"HOME": str(tmp_path)}, folder=tmp_path)
 
 
 async def token(server: Any, session: dict[str, Any], **ours: Any) -> Any:
@@ -50,33 +50,36 @@ def session_of(user: User) -> Any:
 
 
 def test_an_unknown_variable_is_refused_with_the_list(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"agents\.desk\.instructions: .*\(caller, clinic\), got 'town'"):
-        read(tmp_path, **{"agents.desk.instructions": "In {{town}}."})
+    with pytest.raises(ConfigError, match=r"agents\.reception\.instructions: .*\(clinic, user\), got 'town'"):
+        read(tmp_path, **{"agents.reception.instructions": "In {{town}}."})
 
 
 def test_an_agent_has_limits_of_its_own(tmp_path: Path) -> None:
-    settings = read(tmp_path, **{"budget.total_ms": 1_500, "agents.desk.budget.llm_ttft_ms": 900})
-    desk, default = settings.agents["desk"], settings.agents["default"]
-    assert (desk.budget.llm_ttft_ms, desk.budget.total_ms) == (900, 1_500), "the rest is that of [budget]"
+    settings = read(tmp_path, **{"budget.total_ms": 1_500, "agents.reception.budget.llm_ttft_ms": 900})
+    reception, default = settings.agents["reception"], settings.agents["default"]
+    assert (reception.budget.llm_ttft_ms, reception.budget.total_ms) == (900, 1_500), "the rest is that of [budget]"
     assert default.budget == settings.budget
-    shown = {row.key: row.value for row in effective(settings)}
-    assert shown["agents.desk.budget.llm_ttft_ms"] == "900"
-    assert "agents.default.budget.llm_ttft_ms" not in shown
-    with pytest.raises(ConfigError, match=r"agents\.desk\.budget\.total_ms: expected a positive number"):
-        read(tmp_path, **{"agents.desk.budget.total_ms": 0})
+    displayed = {row.key: row.value for row in effective(settings)}
+    assert displayed["agents.reception.budget.llm_ttft_ms"] == "900"
+    assert "agents.default.budget.llm_ttft_ms" not in displayed
+    with pytest.raises(ConfigError, match=r"agents\.reception\.budget\.total_ms: expected a positive number"):
+        read(tmp_path, **{"agents.reception.budget.total_ms": 0})
 
 
 def test_a_session_is_as_long_as_the_shorter_limit(tmp_path: Path) -> None:
-    settings = read(tmp_path, **{"agents.desk.max_session_s": 60, "server.max_session_s": 100})
-    assert (settings.session_limit_s("desk"), settings.session_limit_s("default")) == (60, 100)
+    settings = read(tmp_path, **{"agents.reception.max_session_s": 60, "server.max_session_s": 100})
+    assert (settings.session_limit_s("reception"), settings.session_limit_s("default")) == (60, 100)
     assert (
-        read(tmp_path, **{"agents.desk.max_session_s": 500, "server.max_session_s": 100}).session_limit_s("desk") == 100
+        read(tmp_path, **{"agents.reception.max_session_s": 500, "server.max_session_s": 100}).session_limit_s(
+            "reception"
+        )
+        == 100
     )
 
 
 def test_metadata_may_set_only_known_options(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"from_metadata: expected a list of .*, got \"instructions\""):
-        read(tmp_path, **{"agents.desk.from_metadata": "instructions"})
+        read(tmp_path, **{"agents.reception.from_metadata": "instructions"})
 
 
 # --- sessions -----------------------------------------------------------------------------------
@@ -84,45 +87,45 @@ def test_metadata_may_set_only_known_options(tmp_path: Path) -> None:
 
 async def test_variables_are_filled_in(fake_server: Any) -> None:
     """The agent's own values, then those of the token, then the client's."""
-    async with fake_server(DESK) as server:
-        async with calling(server.url, query="agent=desk") as user:
-            assert session_of(user)["instructions"] == "You answer for the clinic. The caller is unknown."
+    async with fake_server(RECEPTION) as server:
+        async with calling(server.url, query="agent=reception") as user:
+            assert session_of(user)["instructions"] == "You answer for the clinic. The user is unknown."
             assert session_of(user)["audio"]["output"]["speed"] == 1.2
-        minted = await token(server, {"model": "desk"}, routing={"caller": "Ada {{clinic}}"})
-        assert minted["session"]["instructions"] == "You answer for the clinic. The caller is Ada {{clinic}}."
+        minted = await token(server, {"model": "reception"}, routing={"user": "Ada {{clinic}}"})
+        assert minted["session"]["instructions"] == "You answer for the clinic. The user is Ada {{clinic}}."
         async with calling(server.url, headers=bearer(minted)) as user:
-            assert session_of(user)["instructions"] == "You answer for the clinic. The caller is Ada {{clinic}}."
+            assert session_of(user)["instructions"] == "You answer for the clinic. The user is Ada {{clinic}}."
             variables = {"clinic": {"type": "input_text", "text": "Dr. Wu"}}
             await user.send(
                 "session.update", session={"type": "realtime", "prompt": {"id": "p", "variables": variables}}
             )
             await user.until("session.updated")
-            assert session_of(user)["instructions"] == "You answer for Dr. Wu. The caller is Ada {{clinic}}."
+            assert session_of(user)["instructions"] == "You answer for Dr. Wu. The user is Ada {{clinic}}."
             assert session_of(user)["prompt"] == {"id": "p", "variables": {"clinic": "Dr. Wu"}}
 
 
 async def test_an_unknown_variable_of_a_client_is_refused_with_the_list(fake_server: Any) -> None:
-    async with fake_server(DESK) as server, calling(server.url, query="agent=desk") as user:
+    async with fake_server(RECEPTION) as server, calling(server.url, query="agent=reception") as user:
         prompt = {"id": "p", "variables": {"town": "Bonn"}}
         await user.send("session.update", session={"type": "realtime", "prompt": prompt})
         error = (await user.until("error"))["error"]
         assert (error["code"], error["param"]) == ("unknown_variable", "session.prompt.variables.town")
-        assert "(caller, clinic)" in error["message"]
+        assert "(clinic, user)" in error["message"]
 
 
 async def test_locked_instructions_have_locked_variables(fake_server: Any) -> None:
-    async with fake_server(DESK) as server:
-        minted = await token(server, {"model": "desk"}, locks=[{"field": "instructions", "hidden": True}])
+    async with fake_server(RECEPTION) as server:
+        minted = await token(server, {"model": "reception"}, locks=[{"field": "instructions", "hidden": True}])
         async with calling(server.url, headers=bearer(minted)) as user:
-            prompt = {"id": "p", "variables": {"caller": "the owner"}}
+            prompt = {"id": "p", "variables": {"user": "the owner"}}
             await user.send("session.update", session={"type": "realtime", "prompt": prompt})
             error = (await user.until("error"))["error"]
             assert (error["code"], error["param"]) == ("field_locked", "session.instructions")
 
 
 async def test_a_tokens_metadata_chooses_the_agent_and_its_options(fake_server: Any) -> None:
-    async with fake_server(DESK) as server:
-        metadata = {"desk": "clinic", "speed": "0.8", "voice": "other"}
+    async with fake_server(RECEPTION) as server:
+        metadata = {"reception": "clinic", "speed": "0.8", "voice": "other"}
         config = {"providerData": {"voicepipe": {"metadata": metadata}}}
         async with calling(server.url, headers=bearer(await token(server, config))) as user:
             session = session_of(user)
@@ -135,18 +138,18 @@ async def test_a_tokens_metadata_chooses_the_agent_and_its_options(fake_server: 
 
 
 async def test_a_wrong_value_in_metadata_is_refused_when_the_token_is_minted(fake_server: Any) -> None:
-    async with fake_server(DESK) as server:
-        refused = await token(server, {"model": "desk"}, routing={"speed": "fast"})
+    async with fake_server(RECEPTION) as server:
+        refused = await token(server, {"model": "reception"}, routing={"speed": "fast"})
         assert "metadata.speed: expected a number from 0.25 to 1.5" in refused["error"]["message"]
 
 
 @pytest.mark.parametrize(("query", "strict"), [("agent=dsk", False), ("model=dsk", True)])
 async def test_an_unknown_agent_is_refused_with_the_list(fake_server: Any, query: str, strict: bool) -> None:
-    more = DESK | {"server.strict_models": strict}
+    more = RECEPTION | {"server.strict_models": strict}
     async with (
         fake_server(more) as server,
         aiohttp.ClientSession() as http,
         http.get(f"{server.url}/v1/realtime?{query}") as answer,
     ):
         assert answer.status == 404
-        assert "expected one of default, desk." in (await answer.json())["error"]["message"]
+        assert "expected one of default, reception." in (await answer.json())["error"]["message"]

@@ -36,6 +36,10 @@ class RunningServer:
             found: list[dict[str, Any]] = (await answer.json())["data"]
             return found
 
+    async def newest(self) -> dict[str, Any] | None:
+        """The newest record, if one is stored by now."""
+        return next(iter(await self.turns()), None)
+
     async def closed(self, turn_id: str | None = None) -> dict[str, Any] | None:
         """The record of that turn, or of the newest, if it has an outcome."""
         turns = (turn for turn in await self.turns() if turn_id in (None, turn["id"]))

@@ -145,7 +145,7 @@ async def test_a_function_call_waits_for_the_certain_end(server: Any, spoken: Sa
         await user.say_in_real_time(np.concatenate((spoken, np.tile(silence, 50))))
         done = await user.until("response.function_call_arguments.done")
         assert done["arguments"] == '{"on": true}'
-        turn = (await server.turns())[0]
+        turn = await eventually(server.newest)
     marks = turn["marks"]
     assert marks["end_due"] - marks["voiced_last"] == Soft(720).decide(Evidence(text=words)).audible_ms
     assert marks["ended"] < marks["gate_opened"]
