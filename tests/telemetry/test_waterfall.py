@@ -165,6 +165,13 @@ def test_the_picture_says_what_was_begun_early(speculation: Speculation, line: s
     assert drawn(turn_record(speculation=speculation)).splitlines()[-1] == line
 
 
+def test_the_picture_says_that_the_turn_has_resumed() -> None:
+    assert "resumed" not in drawn(turn_record(MARKS))
+    once = drawn(turn_record(MARKS, resumed=1, taken_back_ms=240)).splitlines()
+    assert "resumed: you went on over an answer once, after 240 ms of it" in once
+    assert "over an answer 3 times, after 900 ms" in drawn(turn_record(MARKS, resumed=3, taken_back_ms=900))
+
+
 def test_the_picture_of_a_turn() -> None:
     """The total large, a bar for each stage, the broken limit marked, and what would move it."""
     assert drawn(turn_record()) == GOLDEN

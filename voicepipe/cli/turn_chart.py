@@ -79,6 +79,7 @@ def _lines(turn: Waterfall, agent: str, width: int, *, large: bool) -> Iterator[
         yield _axis(scale, turn.total_limit_ms)
     yield from _legend(turn)
     yield from _early(turn.speculation)
+    yield from _resumed(turn)
     yield from _tried(turn)
     if turn.actions:
         yield Text(f"actions: {', '.join(turn.actions)}")
@@ -178,6 +179,13 @@ def _early(speculation: Speculation) -> Iterator[Text]:
     said += [f"{about}{speculation.wasted_tokens} tokens wasted"] if speculation.starts > speculation.used else []
     said += [f"{speculation.refused} refused"] if speculation.refused else []
     yield Text(f"replies: {', '.join(said)}")
+
+
+def _resumed(turn: Waterfall) -> Iterator[Text]:
+    """Return the line about the answers that the user's voice took back, in a turn with any."""
+    if turn.resumed:
+        times = "once" if turn.resumed == 1 else f"{turn.resumed} times"
+        yield Text(f"resumed: you went on over an answer {times}, after {turn.taken_back_ms} ms of it")
 
 
 def _tried(turn: Waterfall) -> Iterator[Text]:

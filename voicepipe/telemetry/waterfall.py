@@ -96,6 +96,11 @@ class Waterfall:
     attempts: tuple[ModelAttempt, ...]
     actions: tuple[str, ...]
     cost: TurnCost
+    resumed: int
+    """How often the user went on while an answer was audible that had begun softly."""
+
+    taken_back_ms: int
+    """How much the user had heard of these answers."""
 
 
 def waterfall(record: TurnRecord) -> Waterfall:
@@ -129,6 +134,8 @@ def waterfall(record: TurnRecord) -> Waterfall:
         attempts=record.attempts,
         actions=record.actions,
         cost=record.cost,
+        resumed=record.resumed,
+        taken_back_ms=record.taken_back_ms,
     )
 
 
