@@ -292,6 +292,41 @@ def test_a_burst_may_be_pushed_in_slices(clips: dict[str, Clip]) -> None:
     assert edges == list(VadSegmenter(RATE_HZ).push(samples, 60_000))
 
 
+@pytest.mark.parametrize("noise_rms", [0, 10, 100])
+def test_deferred_audio_has_the_same_edges(clips: dict[str, Clip], noise_rms: int) -> None:
+    """In any room, calm audio waits for what follows it, and speech is found at the same frame."""
+    speech = clips["clean/LJ001-0008"].samples(RATE_HZ)
+    n_room = 2 * RATE_HZ
+    room = np.random.default_rng(1).normal(0, noise_rms, len(speech) + 2 * n_room)
+    samples = (np.pad(speech, n_room) + room).clip(-32_768, 32_767).astype(np.int16)
+    at_once, later = VadSegmenter(RATE_HZ), VadSegmenter(RATE_HZ)
+    n_deferred = n_processed = n_resampled = 0
+    for first in range(0, len(samples), LIVE_MS * PER_MS):
+        frame, now_ms = samples[first : first + LIVE_MS * PER_MS], first // PER_MS + LIVE_MS
+        assert later.push(frame, now_ms, may_defer=True) == at_once.push(frame, now_ms)
+        n_deferred += later.has_deferred
+        n_processed, n_resampled = n_processed + len(later.processed), n_resampled + len(later.resampled)
+    assert n_deferred * LIVE_MS > 800
+    assert later.catch_up() == ()
+    assert n_processed + len(later.processed) == len(samples) == later.received_samples
+    assert n_resampled + len(later.resampled) in range(len(samples) * 2 // 3 - 100, len(samples) * 2 // 3 + 1)
+
+
+def test_audio_is_deferred_only_while_nothing_is_said(clips: dict[str, Clip]) -> None:
+    """Nothing of a voice or of its pause waits, and no more than 80 ms of the room."""
+    segmenter = VadSegmenter(RATE_HZ)
+    waited_ms = 0
+    for now_ms in range(20, 1_000, 20):
+        assert segmenter.push(silence(480), now_ms, may_defer=True) == ()
+        waited_ms = waited_ms + LIVE_MS if segmenter.has_deferred else 0
+        assert waited_ms <= 80
+    segmenter.end_turn()
+    samples = clips["clean/LJ001-0008"].samples(RATE_HZ)
+    for first in range(0, len(samples), 480):
+        segmenter.push(samples[first : first + 480], 1_000 + first // PER_MS, may_defer=True)
+        assert segmenter.state is VadState.QUIET or not segmenter.has_deferred
+
+
 def test_instants_are_on_the_session_clock_too(clips: dict[str, Clip]) -> None:
     """A stream that began 7 s into the session."""
     for _, edge in segmented(VadSegmenter(RATE_HZ), clips["clean/LJ001-0008"].samples(RATE_HZ), begins_ms=7_000):

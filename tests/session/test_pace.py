@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+import pytest
+
 from voicepipe.ports.transcriber import Samples, TranscriberCapabilities
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
@@ -250,6 +252,54 @@ async def test_a_held_event_loop_is_no_silence(monkeypatch, question: Samples) -
     clock.now_us += 20_000
     audio_input._tick()
     assert isinstance(events[0], e.SpeechPaused)
+    audio_input.close()
+
+
+class Transcript:
+    """What a transcriber's stream gets, in order: ms of audio, and requests."""
+
+    def __init__(self) -> None:
+        self.calls: list[float | str] = []
+
+    def begin(self, utterance: int) -> None:
+        self.calls.append("begin")
+
+    def push(self, samples: Samples) -> None:
+        self.calls.append(len(samples) / 16)
+
+    def flush(self, flush: int) -> None:
+        self.calls.append("flush")
+
+
+@pytest.mark.parametrize("rate_hz", [16_000, 24_000])
+async def test_transcriber_gets_a_calm_room_in_larger_pieces(monkeypatch, rate_hz: int) -> None:  # type: ignore[no-untyped-def]
+    """All that waits comes before whatever else happens to the stream; an open utterance comes as it arrives."""
+    clock, stream = HandClock(monkeypatch), Transcript()
+    capabilities = TranscriberCapabilities(rate_hz=rate_hz, streams=True)
+    audio_input = AudioInput(CONFIG, capabilities, SessionTime(clock), lambda _: None)  # type: ignore[arg-type]
+    audio_input.attach(stream)  # type: ignore[arg-type]
+    pace, per_16 = Pace(clock), rate_hz / 16_000
+
+    async def send(n_frames: int) -> None:
+        for _ in range(n_frames):
+            clock.now_us += 20_000
+            await audio_input.process(bytes(960), pace)
+
+    await send(12)
+    assert len(stream.calls) == 2
+    given_ms = sum(call for call in stream.calls if isinstance(call, float)) / per_16
+    assert given_ms == pytest.approx(200, abs=3)
+    audio_input.begin(1)
+    assert [type(call) for call in stream.calls[2:]] == [float, str]
+    del stream.calls[:]
+    await send(3)
+    audio_input.flush(1)
+    assert [type(call) for call in stream.calls] == [float, float, float, str]
+    audio_input.end(1)
+    del stream.calls[:]
+    await send(2)
+    audio_input.commit_event(None)
+    assert len(stream.calls) == 1
     audio_input.close()
 
 

@@ -41,6 +41,9 @@ _LEAST_STIR_DB: Final = 9.0
 """From this far above the room's level towards the user's, the audio is more than room noise. The same as where speech
 ends (`levels`)."""
 
+_CREST_DB: Final = 18.0
+"""Peaks of room noise in 20 ms lie 10 to 14 dB above its level, and 2 to 3 dB more above its quietest 100 ms."""
+
 _GRAIN_DB: Final = 17.5
 """-73 dBFS, quieter than any room: a client that mutes by sending zeros must not make every breath count as speech."""
 
@@ -93,6 +96,11 @@ class NearField:
         room_db = min(self._quietest)
         rise_db = max(_LEAST_STIR_DB, _STIR_SHARE * (self._user_db - room_db))
         return _db(self._powers[-1]) >= room_db + rise_db
+
+    @property
+    def room_peak(self) -> float:
+        """Return the amplitude, in units of int16, that the room's noise does not exceed; 0 before any audio."""
+        return 10.0 ** ((min(self._quietest) + _CREST_DB) / 20) if self._quietest else 0.0
 
     def _follow_room(self, level_db: float) -> None:
         if self._in_block == _BLOCK_FRAMES:

@@ -11,6 +11,7 @@ from voicepipe.audio.echo_detector import SPAN_MS, EchoDetector
 from voicepipe.audio.nonlexical import is_nonlexical
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import PcmJoiner, Samples
+from voicepipe.audio.silero import RATE_HZ as VAD_HZ
 from voicepipe.audio.speech_events import Edge, Instant, SilenceProgress, SpeechResume, SpeechStart, SpeechStop
 from voicepipe.audio.vad_segmenter import VadOptions, VadSegmenter, VadState
 from voicepipe.clock import SessionClock
@@ -100,6 +101,9 @@ class AudioInput:
 
         self._echo = EchoDetector()
         self._resampler: Resampler | None = None
+        """Converts the audio for a transcriber that does not share the speech detector's."""
+
+        self._shares_resampled = capabilities.streams and capabilities.rate_hz == VAD_HZ
         self._timer: asyncio.TimerHandle | None = None
         self._tick_due_ms = 0
         self._reads_first = False
@@ -109,6 +113,7 @@ class AudioInput:
 
     def configure(self, config: SessionConfig) -> None:
         """Apply the session's new settings."""
+        self._catch_up()
         old_hz, self._config = self._segmenter.rate_hz, config
         if config.input_format.rate_hz != old_hz:
             self._processed_before_ms += self._segmenter.received_ms
@@ -140,11 +145,24 @@ class AudioInput:
     def _process_slice(self, samples: Samples, now_ms: int, more_ms: int) -> None:
         if self._journal is not None:
             self._journal.user_audio(samples, self._segmenter.rate_hz)
-        if self._capabilities.streams or self._utterance is not None:
-            self._push(samples)
-        for edge in self._segmenter.push(samples, now_ms, more_ms=more_ms):
-            self._on_edge(edge)
+        # An utterance is sent on as it comes. What is no louder than the room may wait for what follows it.
+        may_defer = self._utterance is None and self._config.turn_detection is not None
+        self._take(self._segmenter.push(samples, now_ms, more_ms=more_ms, may_defer=may_defer))
         self._follow()
+
+    def _take(self, edges: tuple[Edge, ...]) -> None:
+        """Give the transcriber what the speech detector has processed, and then post what it found there."""
+        if self._shares_resampled:
+            self._give(self._segmenter.resampled)
+        elif self._capabilities.streams or self._utterance is not None:
+            self._push(self._segmenter.processed)
+        for edge in edges:
+            self._on_edge(edge)
+
+    def _catch_up(self) -> None:
+        """Process the audio that waits, before anything else happens to the stream."""
+        if self._segmenter.has_deferred:
+            self._take(self._segmenter.catch_up())
 
     def _decode(self, audio: bytes) -> Samples:
         match self._config.input_format.name:
@@ -286,6 +304,7 @@ class AudioInput:
 
     def begin(self, utterance: int) -> None:
         """Count the user's audio as this utterance, with the padding kept before speech."""
+        self._catch_up()
         self._utterance, self._resampler = utterance, None
         self._earlier_ms = 0
         self.latest_utterance, self._began_ms = utterance, self._clock.now_ms()
@@ -308,6 +327,7 @@ class AudioInput:
 
     def end(self, utterance: int) -> None:
         """End a committed utterance; the next speech starts anew."""
+        self._catch_up()
         if self._utterance == utterance:
             self._utterance = None
         self._since_ms = self._segmenter.received_ms
@@ -320,10 +340,12 @@ class AudioInput:
 
     def flush(self, pause: int) -> None:
         """Request the text so far from the transcriber."""
+        self._catch_up()
         self._call(lambda stream: stream.flush(pause))
 
     def drop(self) -> None:
         """Drop the audio that is not committed."""
+        self._catch_up()
         self._utterance = None
         self._joiner.clear()
         self._since_ms = self._segmenter.received_ms
@@ -336,6 +358,7 @@ class AudioInput:
 
     def commit_event(self, event_id: str | None) -> e.CommitRequested:
         """Return the event for a commit at this instant."""
+        self._catch_up()
         last = self._segmenter.last_voiced()
         buffered_ms = self._segmenter.received_ms - self._since_ms
         if last is None:
@@ -360,10 +383,17 @@ class AudioInput:
     def _push(self, samples: Samples) -> None:
         if self._resampler is None:
             self._resampler = Resampler(self._segmenter.rate_hz, self._capabilities.rate_hz)
-        received = self._resampler.push(samples)
-        self._n_given += len(received)
-        if len(received):
-            self._call(lambda stream: stream.push(received))
+        self._give(self._resampler.push(samples))
+
+    def _give(self, samples: Samples) -> None:
+        """Give the transcriber audio at its rate."""
+        if not len(samples):
+            return
+        self._n_given += len(samples)
+        if self._stream is not None:
+            self._stream.push(samples)
+        else:
+            self._waiting.append(lambda stream: stream.push(samples))
 
     def take_given_ms(self) -> int:
         """Return how much audio the transcriber was given since the last call."""
