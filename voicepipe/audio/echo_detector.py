@@ -8,7 +8,7 @@ to the client and back may take.
 from __future__ import annotations
 
 from collections import deque
-from itertools import pairwise
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -62,16 +62,29 @@ Profile = npt.NDArray[np.float32]
 """Power of each hop in each band, (n_hops, n_bands); full scale is about 0 dB."""
 
 
+@lru_cache(maxsize=8)
+def _window(n_hop: int) -> npt.NDArray[np.float64]:
+    """Return the window of a hop, scaled to full scale 1, (n_hop,)."""
+    return np.hanning(n_hop) / (n_hop * FULL_SCALE)
+
+
+@lru_cache(maxsize=8)
+def _bands(n_bins: int) -> npt.NDArray[np.float64]:
+    """Return which band each bin of a spectrum belongs to, 0 or 1, (n_bins, n_bands)."""
+    bins = np.arange(n_bins)[:, None]
+    lows, highs = (np.array(edges) // _BIN_HZ for edges in (_EDGES_HZ[:-1], _EDGES_HZ[1:]))
+    return ((bins >= lows) & (bins < highs)).astype(np.float64)
+
+
 def profile(samples: Samples, rate_hz: int) -> Profile:
     """Return the profile of `samples`, int16, (n_samples,) at 8, 16 or 24 kHz; a remainder shorter than 1 hop is
     dropped.
     """
     n_hop = rate_hz * HOP_MS // 1_000
     n = len(samples) // n_hop
-    frames = samples[: n * n_hop].astype(np.float32).reshape(n, n_hop) * (np.hanning(n_hop) / (n_hop * FULL_SCALE))
+    frames = samples[: n * n_hop].reshape(n, n_hop) * _window(n_hop)
     power = np.abs(np.fft.rfft(frames, axis=1)) ** 2
-    bands = [power[:, low // _BIN_HZ : high // _BIN_HZ].sum(axis=1) for low, high in pairwise(_EDGES_HZ)]
-    return np.stack(bands, axis=1).astype(np.float32)
+    return (power @ _bands(power.shape[1])).astype(np.float32)
 
 
 class EchoDetector:

@@ -93,7 +93,8 @@ def contour(samples: Samples) -> tuple[Floats, Floats]:
     Source: Boersma, Accurate short-term analysis of the fundamental frequency, IFA Proceedings 17 (1993): the
     autocorrelation of a windowed frame, divided by that of the window.
     """
-    half = samples[len(samples) % 2 :].astype(np.float32).reshape(-1, 2).mean(axis=1)
+    even = samples[len(samples) % 2 :].astype(np.float32)
+    half = (even[::2] + even[1::2]) * np.float32(0.5)
     n = (len(half) - _FRAME_SAMPLES) // _HOP_SAMPLES + 1
     pitch, regular = np.zeros((2, max(0, n)), dtype=np.float32)
     if n <= 0:
