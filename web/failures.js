@@ -5,7 +5,7 @@
  * @module
  */
 
-/** @typedef {"unreachable" | "expired" | "refused" | "full" | "starting" | "busy" | "ended" | "broken"} FailureKind */
+/** @typedef {"unreachable" | "expired" | "refused" | "full" | "starting" | "busy" | "ended" | "broken" | "no_audio"} FailureKind */
 /**
  * @typedef {object} Failure
  * @property {FailureKind} kind
@@ -21,9 +21,12 @@ const KINDS = { 401: "refused", 403: "refused", 404: "refused", 429: "busy", 503
 /** @type {readonly FailureKind[]} */
 const PASSING = ["unreachable", "full", "starting", "busy", "broken"];
 
-/** @param {string} message */
-export function unreachable(message = "") {
-  return failure("unreachable", "", message);
+/**
+ * @param {string} [message]
+ * @param {string} [code]
+ */
+export function unreachable(message = "", code = "") {
+  return failure("unreachable", code, message);
 }
 
 /**

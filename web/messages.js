@@ -1,10 +1,12 @@
 /**
- * The page's messages to the user: what is wrong, and what to do about it.
+ * The messages to the user: what is wrong, and what to do about it.
  *
  * @module
  */
 
-/** @type {Record<import("./call.js").Scene, string>} */
+/** @typedef {import("./voicepipe.js").MicrophoneState} MicrophoneState */
+
+/** @type {Record<import("./conversation.js").Scene, string>} */
 export const SCENES = {
   listening: "Listening",
   user_speaking: "You speak",
@@ -12,28 +14,49 @@ export const SCENES = {
   speaking: "Speaking",
 };
 
-/** @type {Record<import("./microphone.js").MicrophoneTrouble, string>} */
-export const MICROPHONE = {
-  refused:
-    "This page may not use your microphone. Allow it in the browser's address bar (the microphone or lock sign), then " +
-    "press “Try the microphone again”. Until then you can write.",
-  absent:
-    "There is no microphone. Connect one, or choose another one in the settings, then press “Try the microphone " +
-    "again”. Until then you can write.",
-  busy:
-    "The microphone can't be opened: another program may be using it. Close that, then press “Try the microphone " +
-    "again”. Until then you can write.",
-  insecure:
-    "Browsers give the microphone only to pages on this machine or with HTTPS. Open this page over https:// (start the " +
-    "server with --tls-dev). Until then you can write.",
-  broken: "The microphone can't be opened. Press “Try the microphone again”. Until then you can write.",
+/** @type {Record<import("./voicepipe.js").CallState, string>} */
+export const STATES = {
+  ...SCENES,
+  idle: "Ready",
+  asking: "Allow the microphone …",
+  connecting: "Connecting …",
+  reconnecting: "Reconnecting …",
+  ended: "The call has ended",
+  failed: "No call",
 };
 
-export const MICROPHONE_SILENT =
-  "The microphone is silent. It may be muted (a switch on it, or in the system's sound " +
-  "settings), or it is the wrong one: choose another one in the settings.";
+const AGAIN = "press “Try the microphone again”.";
 
-export const MICROPHONE_GONE = "The microphone was disconnected. Connect it and press “Try the microphone again”.";
+/** Where it can be mended, or it does not come back by itself. @type {Partial<Record<MicrophoneState, string>>} */
+const MICROPHONE = {
+  refused: `This page may not use your microphone. Allow it in the browser's address bar (the microphone or lock sign), then ${AGAIN}`,
+  absent: `There is no microphone. Connect one, or choose another one in the settings, then ${AGAIN}`,
+  busy: `The microphone can't be opened: another program may be using it. Close that, then ${AGAIN}`,
+  insecure:
+    "Browsers give the microphone only to pages on this machine or with HTTPS. Open this page over https:// (a server " +
+    "for trying out has --tls-dev).",
+  broken: `The microphone can't be opened. To try again, ${AGAIN}`,
+};
+
+/** @type {Partial<Record<MicrophoneState, string>>} */
+const WHILE_OPEN = {
+  silent:
+    "The microphone is silent. It may be muted (a switch on it, or in the system's sound settings), or it is the wrong " +
+    "one: choose another one in the settings.",
+  gone: `The microphone was disconnected. Connect it, then ${AGAIN}`,
+};
+
+/**
+ * Return the message for the state of the microphone; empty when all is well.
+ *
+ * @param {MicrophoneState} state
+ * @param {boolean} canWrite whether the user can write instead
+ */
+export function ofMicrophone(state, canWrite) {
+  const without = MICROPHONE[state];
+  if (without) return canWrite ? `${without} Until then you can write.` : without;
+  return WHILE_OPEN[state] ?? "";
+}
 
 export const TOO_SHORT = "That was too short. Hold the button, or the space bar, for as long as you speak.";
 
@@ -45,6 +68,7 @@ export const TOO_SHORT = "That was too short. Hold the button, or the space bar,
 export function ofFailure({ kind, code, message }) {
   switch (kind) {
     case "unreachable":
+      if (code === "token_unreachable") return "This page's own server can't be reached. Retrying automatically.";
       return "The server can't be reached. Retrying automatically.";
     case "full":
       return "The server is full. Retrying automatically until a session ends.";
@@ -58,6 +82,8 @@ export function ofFailure({ kind, code, message }) {
       return "The client secret has expired. Get a new one from your backend, put it into the settings, and start again.";
     case "ended":
       return `The server ended the conversation: ${message || code}`;
+    case "no_audio":
+      return "The sound can't be played: this browser gives the page no audio.";
     case "refused":
       return refused(code, message);
   }

@@ -6,8 +6,7 @@
 
 /** @typedef {{samples: Int16Array, peak: number, rms: number}} Frame 20 ms at 24 kHz, mono; parts of full scale */
 /** @typedef {"refused" | "absent" | "busy" | "insecure" | "broken"} MicrophoneTrouble */
-/** @typedef {{id: string, name: string}} Device */
-/** @typedef {{deviceId?: string, onFrame: (frame: Frame) => void, onEnd: () => void}} MicrophoneOptions */
+/** @typedef {{deviceId?: string, worklets?: URL, onFrame: (frame: Frame) => void, onEnd: () => void}} MicrophoneOptions */
 /** @typedef {{ok: true, microphone: Microphone} | {ok: false, trouble: MicrophoneTrouble}} Opened */
 
 /** How long a microphone may be silent from its first sample on, before the page warns. */
@@ -31,7 +30,8 @@ export class Microphone {
   /**
    * Request a microphone and open it. Call from a click or a key press: browsers block audio otherwise.
    *
-   * @param {MicrophoneOptions} options `onEnd` is called when the device is unplugged or taken away
+   * @param {MicrophoneOptions} options `onEnd` is called when the device is unplugged or taken away; `worklets` is the
+   *   folder of the worklet, if it is not beside this module
    * @returns {Promise<Opened>}
    */
   static async open(options) {
@@ -94,18 +94,6 @@ export class Microphone {
 }
 
 /**
- * List the microphones. Their names are empty until the user has allowed one.
- *
- * @returns {Promise<Device[]>}
- */
-export async function microphones() {
-  const devices = (await navigator.mediaDevices?.enumerateDevices()) ?? [];
-  return devices
-    .filter((device) => device.kind === "audioinput" && device.deviceId !== "")
-    .map((device) => ({ id: device.deviceId, name: device.label }));
-}
-
-/**
  * @param {string | undefined} deviceId
  * @returns {MediaTrackConstraints}
  */
@@ -128,7 +116,7 @@ async function started(stream, options) {
   // At the device's own rate: Firefox can't connect a microphone to a context of another rate.
   const context = new AudioContext({ latencyHint: "interactive" });
   try {
-    await context.audioWorklet.addModule(new URL("microphone.worklet.js", import.meta.url));
+    await context.audioWorklet.addModule(new URL("microphone.worklet.js", options.worklets ?? import.meta.url));
     const node = new AudioWorkletNode(context, "voicepipe-microphone", { numberOfOutputs: 0 });
     context.createMediaStreamSource(stream).connect(node);
     await context.resume();

@@ -1,5 +1,6 @@
 /**
- * Deliver each question of the user exactly once, also when the connection breaks right after it. The microphone's audio
+ * Deliver each question exactly once, also when the connection breaks right after it: what the user said or wrote, or
+ * the results of a response's function calls. The microphone's audio
  * is sent again from the server's position. Events have no such position; but the server confirms each question with two
  * events, for its text and for its answer, and sends these again after a break. No DOM.
  *
@@ -13,9 +14,13 @@ export const COMMITTED = "committed";
 export const ANSWERING = "conversation_already_has_active_response";
 
 export class QuestionDelivery {
-  /** @param {import("./realtime.js").Realtime} line */
-  constructor(line) {
+  /**
+   * @param {import("./realtime.js").Realtime} line
+   * @param {string} [name] of its requests: each delivery of a line needs its own
+   */
+  constructor(line, name = "request") {
     this.line = line;
+    this.name = name;
     /**
      * The last question, until its answer begins. `there`: the server has its text; `waits`: for the end of another
      * answer, which began before.
@@ -72,11 +77,11 @@ export class QuestionDelivery {
   }
 
   get requestId() {
-    return `request_${this.requests}`;
+    return `${this.name}_${this.requests}`;
   }
 
   get probeId() {
-    return `probe_${this.probes}`;
+    return `${this.name}_probe_${this.probes}`;
   }
 
   /** Request an item that does not exist: the error comes after all events that were missed. */

@@ -1,6 +1,16 @@
 /** Types of `realtime.js`, for programs that import it. */
 
-export type FailureKind = "unreachable" | "expired" | "refused" | "full" | "starting" | "busy" | "ended" | "broken";
+export type FailureKind =
+  | "unreachable"
+  | "expired"
+  | "refused"
+  | "full"
+  | "starting"
+  | "busy"
+  | "ended"
+  | "broken"
+  /** The browser gives the page no loudspeaker. */
+  | "no_audio";
 
 export interface Failure {
   readonly kind: FailureKind;

@@ -13,6 +13,7 @@
 import { ResumeState } from "./resume.js";
 import { failure, whyRefused } from "./failures.js";
 import { Stream, agentFrame, userFrame, decodeSound, encodeSound } from "./frames.js";
+import { Listeners } from "./listeners.js";
 import { Reconnector } from "./reconnect.js";
 
 export { decodeSound, encodeSound };
@@ -47,9 +48,13 @@ const BY_POLICY = 1008;
 /** The event id of the request for extensions, to recognize the server's refusal. */
 const EXTENSIONS_EVENT_ID = "voicepipe_extensions";
 
-export class Realtime {
+/**
+ * Emits each server event under its type, and under `*`; `sound` for the agent's audio, however it came; and `state`.
+ */
+export class Realtime extends Listeners {
   /** @param {RealtimeOptions} options */
   constructor({ address, secret, extensions = [] }) {
+    super();
     this.address = new URL(address);
     this.secret = secret;
     this.extensions = extensions;
@@ -60,8 +65,6 @@ export class Realtime {
     this.droppedFrames = 0;
     /** The server's frames that no event had announced. */
     this.strayFrames = 0;
-    /** @type {Map<string, Set<(event: any) => void>>} */
-    this.listeners = new Map();
     /** @type {WebSocket | null} */
     this.socket = null;
     this.tries = 0;
@@ -75,20 +78,6 @@ export class Realtime {
     this.mayWait = UNSENT_BYTES;
     /** The last error that the server named before it closed. @type {Failure | null} */
     this.lastWord = null;
-  }
-
-  /**
-   * Listen to a server event's type, to `*` (every server event), to `sound` (the agent's, however it came), or to
-   * `state`.
-   *
-   * @param {string} type
-   * @param {(event: any) => void} listener
-   * @returns {() => void} stops listening
-   */
-  on(type, listener) {
-    const known = this.listeners.get(type) ?? new Set();
-    this.listeners.set(type, known.add(listener));
-    return () => known.delete(listener);
   }
 
   /** Connect, and stay connected until `close` or a failure that does not pass. Called while it waits: try now. */
@@ -354,14 +343,6 @@ export class Realtime {
   change(state, why = null, wait_ms = 0) {
     this.state = state;
     this.emit("state", { state, failure: why, wait_ms });
-  }
-
-  /**
-   * @param {string} type
-   * @param {unknown} event
-   */
-  emit(type, event) {
-    for (const listener of this.listeners.get(type) ?? []) listener(event);
   }
 }
 

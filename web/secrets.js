@@ -5,7 +5,8 @@
  * @module
  */
 
-import { failure, refusalOf, unreachable } from "./failures.js";
+import { mint } from "./client_secret.js";
+import { failure } from "./failures.js";
 
 /** @typedef {import("./realtime.js").Minted} Minted */
 /** @typedef {{name: string, voices: string[] | null}} Agent `voices` is null where any name is allowed */
@@ -14,9 +15,9 @@ import { failure, refusalOf, unreachable } from "./failures.js";
 const MARGIN_MS = 15000;
 
 export class Secrets {
-  /** @param {string | URL} mint the address to post to */
-  constructor(mint) {
-    this.mint = mint;
+  /** @param {string | URL} address that mints */
+  constructor(address) {
+    this.address = address;
     /** @type {import("./realtime.js").Secret | null} */
     this.stored = null;
     this.handed = false;
@@ -44,16 +45,11 @@ export class Secrets {
 
   /** @returns {Promise<Minted>} */
   async minted() {
-    try {
-      const answer = await fetch(this.mint, { method: "POST", cache: "no-store" });
-      if (!answer.ok) return { ok: false, failure: await refusalOf(answer) };
-      const { value, expires_at, voicepipe } = await answer.json();
-      this.agents = voicepipe?.agents ?? [];
-      this.stored = { value, expires_at };
-      return { ok: true, secret: this.stored };
-    } catch {
-      return { ok: false, failure: unreachable() };
-    }
+    const { minted, body } = await mint(this.address);
+    if (!minted.ok) return minted;
+    this.agents = body.voicepipe?.agents ?? [];
+    this.stored = minted.secret;
+    return minted;
   }
 }
 

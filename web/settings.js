@@ -4,8 +4,8 @@
  * @module
  */
 
+import { devices } from "./devices.js";
 import { make, part } from "./elements.js";
-import { microphones } from "./microphone.js";
 
 export class Settings {
   /**
@@ -51,7 +51,7 @@ export class Settings {
 
   /** @param {string} chosen a device's id */
   async showMicrophones(chosen) {
-    const found = await microphones();
+    const { microphones: found } = await devices();
     const options = found.map(({ id, name }, i) => new Option(name || `Microphone ${i + 1}`, id));
     const known = found.some(({ id }) => id === chosen);
     this.microphones.replaceChildren(...(known ? [] : [new Option("The system's choice", "")]), ...options);

@@ -15,41 +15,37 @@ const DUCKED = 0.25;
 const RAMP_S = 0.06;
 
 /** @typedef {{item: string, played_ms: number}} Played */
-/**
- * @typedef {object} SpeakerListeners
- * @property {(at: Played & {waiting_ms: number}) => void} [onPosition] about 20 times a second while it plays
- * @property {(item: Played) => void} [onEnded] an item has been played to its end
- */
 
 /** A queue of spoken items, each of them audio at 24 kHz in pieces. */
 export class Speaker {
   /**
    * Open the loudspeaker. Call from a click or a key press: browsers block audio otherwise.
    *
-   * @param {SpeakerListeners} [listeners] may be given later too, as fields
+   * @param {URL | string} [worklets] the folder of the worklet, if it is not beside this module
    */
-  static async open(listeners = {}) {
+  static async open(worklets = import.meta.url) {
     const context = new AudioContext({ sampleRate: RATE_HZ, latencyHint: "interactive" });
-    await context.audioWorklet.addModule(new URL("speaker.worklet.js", import.meta.url));
+    await context.audioWorklet.addModule(new URL("speaker.worklet.js", worklets));
     const node = new AudioWorkletNode(context, "voicepipe-speaker", { numberOfInputs: 0, outputChannelCount: [1] });
     const volume = new GainNode(context);
     node.connect(volume).connect(context.destination);
     await context.resume();
-    return new Speaker(context, node, volume, listeners);
+    return new Speaker(context, node, volume);
   }
 
   /**
    * @param {AudioContext} context
    * @param {AudioWorkletNode} node
    * @param {GainNode} volume
-   * @param {SpeakerListeners} listeners
    */
-  constructor(context, node, volume, { onPosition, onEnded }) {
+  constructor(context, node, volume) {
     this.context = context;
     this.volume = volume.gain;
     this.port = node.port;
-    this.onPosition = onPosition;
-    this.onEnded = onEnded;
+    /** Called about 20 times a second while it plays. @type {((at: Played & {waiting_ms: number}) => void) | undefined} */
+    this.onPosition = undefined;
+    /** Called when an item has been played to its end. @type {((item: Played) => void) | undefined} */
+    this.onEnded = undefined;
     /** Items that are not played to their end. */
     this.open = new Set();
     /** Those items whose audio is complete and still playing. */
@@ -135,6 +131,22 @@ export class Speaker {
     this.volume.cancelScheduledValues(now_s);
     this.volume.setValueAtTime(this.volume.value, now_s);
     this.volume.linearRampToValueAtTime(level, now_s + RAMP_S);
+  }
+
+  /**
+   * Play through another device.
+   *
+   * @param {string} deviceId empty: the system's choice
+   * @returns {Promise<boolean>} false where the browser refuses, or lets no page choose
+   */
+  async use(deviceId) {
+    const context = /** @type {AudioContext & {setSinkId?: (id: string) => Promise<void>}} */ (this.context);
+    try {
+      await context.setSinkId?.(deviceId);
+      return context.setSinkId !== undefined;
+    } catch {
+      return false;
+    }
   }
 
   /** Close the device. */

@@ -4,18 +4,15 @@
  * @module
  */
 
-import { Call, EXTENSIONS } from "./call.js";
 import { part } from "./elements.js";
 import { Latencies } from "./latency.js";
-import { Microphone } from "./microphone.js";
-import { Realtime } from "./realtime.js";
 import { Secrets } from "./secrets.js";
 import { Settings } from "./settings.js";
-import { Speaker } from "./speaker.js";
 import { Transcript } from "./transcript.js";
-import { MICROPHONE, MICROPHONE_GONE, MICROPHONE_SILENT, SCENES, TOO_SHORT, ofFailure } from "./messages.js";
+import { SCENES, TOO_SHORT, ofFailure, ofMicrophone } from "./messages.js";
+import { VoicepipeCall } from "./voicepipe.js";
 
-/** @typedef {import("./realtime.js").StateChange} StateChange */
+/** @typedef {import("./voicepipe.js").CallChange} CallChange */
 /** @typedef {"line" | "microphone" | "hint" | "records"} Topic */
 
 /** @type {Record<import("./realtime.js").LineState, string>} */
@@ -61,17 +58,13 @@ class TalkPage {
   constructor() {
     this.secrets = new Secrets(new URL("/talk/token", location.href));
     this.transcript = new Transcript(part("transcript", HTMLElement));
-    this.settings = new Settings(this.secrets, () => void this.openMicrophone());
+    this.settings = new Settings(this.secrets, () => void this.call.useMicrophone(this.settings.microphone));
     /** @type {Map<Topic, string>} */
     this.problems = new Map();
-    /** @type {Realtime | null} */
-    this.line = null;
-    /** @type {Call | null} */
-    this.call = null;
-    /** @type {Speaker | null} */
-    this.speaker = null;
-    /** @type {Microphone | null} */
-    this.microphone = null;
+    this.call = new VoicepipeCall({ token: () => this.secrets.fresh(), microphoneRequired: false });
+    this.running = false;
+    /** What is displayed of the call. */
+    this.last = this.call.now;
     /** @type {Latencies | null} */
     this.latencies = null;
     this.frames = 0;
@@ -89,20 +82,28 @@ class TalkPage {
 
   listen() {
     press.start.onclick = () => void this.start();
-    press.stop.onclick = () => void this.stop();
-    press.mute.onclick = () => this.mute(press.mute.getAttribute("aria-pressed") !== "true");
-    press.retry.onclick = () => this.line?.open();
-    window.ononline = () => {
-      if (this.line && this.line.state !== "closed") this.line.open();
-    };
-    press.retryMicrophone.onclick = () => void this.openMicrophone();
+    press.stop.onclick = () => this.call.stop();
+    press.mute.onclick = () => this.call.mute(!this.call.muted);
+    press.retry.onclick = () => this.call.retry();
+    press.retryMicrophone.onclick = () => void this.call.openMicrophone();
     for (const radio of document.getElementsByName("mode")) radio.onchange = () => this.takeMode();
     write.onsubmit = (event) => {
       event.preventDefault();
       const words = text.value.trim();
-      if (words && this.call?.write(words)) text.value = "";
+      if (words && this.call.say(words)) text.value = "";
     };
     this.listenToHolding();
+    this.listenToCall();
+  }
+
+  listenToCall() {
+    const { call } = this;
+    call.on("state", (change) => this.callChanged(change));
+    call.on("level", ({ rms }) => this.showLevel(rms));
+    call.on("entry", (entry) => this.transcript.show(entry));
+    call.on("turn", ({ turn }) => this.latencies?.answered(turn));
+    call.on("problem", ({ message }) => this.transcript.note(message));
+    call.on("voicepipe.resumed", () => this.showBack());
   }
 
   listenToHolding() {
@@ -128,7 +129,7 @@ class TalkPage {
 
   /** @param {KeyboardEvent} event */
   isHoldKey({ key, target }) {
-    if (!this.call?.holdToTalk || !(target instanceof Element)) return false;
+    if (!this.running || !this.call.holdToTalk || !(target instanceof Element)) return false;
     if (target === press.hold) return key === " " || key === "Enter";
     return key === " " && !target.closest("button, input, select, dialog, summary");
   }
@@ -140,55 +141,35 @@ class TalkPage {
     this.problems.clear();
     this.showProblems();
     this.transcript.clear();
-    const speaker = await Speaker.open();
-    const line = new Realtime({ address: this.address(), secret: () => this.secrets.fresh(), extensions: EXTENSIONS });
-    this.speaker = speaker;
-    this.line = line;
-    this.call = new Call(line, speaker, {
-      onEntry: (entry) => this.transcript.show(entry),
-      onTurn: (turn) => this.latencies?.answered(turn),
-      onScene: (scene) => this.showScene(scene),
-      onTrouble: (why) => this.transcript.note(why),
-    });
-    this.call.voice = this.settings.voice;
-    this.latencies = new Latencies(line, this.transcript, (turn) => this.record(turn));
-    line.on("state", (/** @type {StateChange} */ change) => this.lineChanged(change));
-    line.on("voicepipe.resumed", () => this.showBack());
-    this.showRunning(true);
-    this.takeMode();
-    (press.hold.hidden ? press.mute : press.hold).focus();
-    line.open();
-    await this.openMicrophone();
+    const { call, settings } = this;
+    call.agent = settings.agent || (new URL(location.href).searchParams.get("agent") ?? "");
+    call.voice = settings.voice;
+    call.microphoneId = settings.microphone;
+    await call.start();
   }
 
-  address() {
-    const url = new URL("/v1/realtime", location.href);
-    url.protocol = url.protocol.replace("http", "ws");
-    const agent = this.settings.agent || new URL(location.href).searchParams.get("agent");
-    if (agent) url.searchParams.set("agent", agent);
-    return url;
+  /** @param {CallChange} change */
+  callChanged(change) {
+    const { connection, microphone, failure } = change;
+    const [connected, opened] = [connection !== this.last.connection, microphone !== this.last.microphone];
+    this.last = change;
+    if (this.call.running !== this.running) this.showRunning(this.call.running);
+    if (this.call.line !== (this.latencies?.line ?? null)) this.followLine();
+    if (connected) show.status.textContent = STATES[connection];
+    show.status.dataset.state = connection;
+    press.retry.hidden = connection !== "waiting";
+    if (failure || connection === "open") this.setProblem("line", failure ? ofFailure(failure) : "");
+    this.setProblem("microphone", this.running ? ofMicrophone(microphone, true) : "");
+    if (opened && microphone === "open") void this.settings.showMicrophones(this.call.microphone?.deviceId ?? "");
+    this.showMute();
+    this.showScene();
   }
 
-  async stop() {
+  /** Show the latencies of the call's connection, or of none. */
+  followLine() {
     this.latencies?.stop();
-    this.latencies = null;
-    this.line?.close();
-    this.call = null;
-    this.line = null;
-    this.showRunning(false);
-    await Promise.all([this.microphone?.close(), this.speaker?.close()]);
-    this.microphone = null;
-    this.speaker = null;
-  }
-
-  /** @param {StateChange} change */
-  lineChanged({ state, failure }) {
-    show.status.textContent = STATES[state];
-    show.status.dataset.state = state;
-    if (state === "open") this.setProblem("line", "");
-    if (failure) this.setProblem("line", ofFailure(failure));
-    press.retry.hidden = state !== "waiting";
-    if (state === "closed" && failure) void this.stop();
+    const { line } = this.call;
+    this.latencies = line && new Latencies(line, this.transcript, (turn) => this.record(turn));
   }
 
   /** Report that the connection broke and was resumed. */
@@ -199,82 +180,51 @@ class TalkPage {
     }, BACK_MS);
   }
 
-  // --- the microphone -----------------------------------------------------------------------
-
-  async openMicrophone() {
-    if (!this.call) return;
-    await this.microphone?.close();
-    this.microphone = null;
-    const opened = await Microphone.open({
-      deviceId: this.settings.microphone,
-      onFrame: (frame) => this.captured(frame),
-      onEnd: () => this.setProblem("microphone", MICROPHONE_GONE),
-    });
-    this.setProblem("microphone", opened.ok ? "" : MICROPHONE[opened.trouble]);
-    if (!opened.ok) return;
-    if (!this.call) return opened.microphone.close(); // the call ended while the browser asked for permission
-    this.microphone = opened.microphone;
-    this.microphone.mute(this.call.muted);
-    await this.settings.showMicrophones(opened.microphone.deviceId);
-  }
-
-  /** @param {import("./microphone.js").Frame} frame */
-  captured({ samples, rms }) {
-    this.call?.push(samples);
-    this.showLevel(rms);
-    const silent = this.microphone?.silent ?? false;
-    if (silent !== (this.problems.get("microphone") === MICROPHONE_SILENT)) {
-      this.setProblem("microphone", silent ? MICROPHONE_SILENT : "");
-    }
-  }
-
-  /** @param {boolean} muted */
-  mute(muted) {
-    if (!this.call) return;
-    this.call.muted = muted;
-    this.microphone?.mute(muted);
-    press.mute.setAttribute("aria-pressed", String(muted));
-    press.mute.textContent = muted ? "Unmute" : "Mute";
-    this.showScene(this.call.scene);
-  }
+  // --- the user's turn ------------------------------------------------------------------------
 
   takeMode() {
     const chosen = document.querySelector("input[name=mode]:checked");
     const hold = chosen instanceof HTMLInputElement && chosen.value === "hold";
-    this.call?.setHoldToTalk(hold);
-    press.hold.hidden = !hold || !this.call;
-    this.showScene(this.call?.scene ?? "listening");
+    this.call.setHoldToTalk(hold);
+    press.hold.hidden = !hold || !this.running;
+    this.showScene();
   }
 
   press() {
     this.setProblem("hint", "");
     press.hold.classList.add("held");
-    this.call?.press();
+    this.call.press();
   }
 
   release() {
     press.hold.classList.remove("held");
-    if (this.call && !this.call.release()) this.setProblem("hint", TOO_SHORT);
+    if (!this.call.release()) this.setProblem("hint", TOO_SHORT);
   }
 
   // --- display ------------------------------------------------------------------------
 
   /** @param {boolean} running */
   showRunning(running) {
+    this.running = running;
     press.start.disabled = false;
     press.start.hidden = running;
     for (const element of [press.stop, press.mute, show.live, write]) element.hidden = !running;
     show.welcome.hidden = running || !this.transcript.empty;
-    if (!running) press.hold.hidden = true;
-    this.mute(false);
-    if (!running) press.start.focus();
+    this.takeMode();
+    if (running) (press.hold.hidden ? press.mute : press.hold).focus();
+    else press.start.focus();
     press.retryMicrophone.hidden = true;
   }
 
-  /** @param {import("./call.js").Scene} scene */
-  showScene(scene) {
-    const off = this.call?.muted && (scene === "listening" || scene === "user_speaking");
-    const waiting = this.call?.holdToTalk && scene === "listening";
+  showMute() {
+    press.mute.setAttribute("aria-pressed", String(this.call.muted));
+    press.mute.textContent = this.call.muted ? "Unmute" : "Mute";
+  }
+
+  showScene() {
+    const { scene, muted, holdToTalk } = this.call;
+    const off = muted && (scene === "listening" || scene === "user_speaking");
+    const waiting = holdToTalk && scene === "listening";
     show.scene.textContent = off ? "Muted" : waiting ? "Hold and speak" : SCENES[scene];
     show.scene.dataset.scene = off ? "muted" : scene;
   }
@@ -308,7 +258,7 @@ class TalkPage {
     });
     show.troubleWords.replaceChildren(...lines);
     show.trouble.hidden = lines.length === 0;
-    press.retryMicrophone.hidden = !this.call || !this.problems.has("microphone");
+    press.retryMicrophone.hidden = !this.running || !this.problems.has("microphone");
   }
 
   // --- latency ------------------------------------------------------------------

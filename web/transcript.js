@@ -6,7 +6,7 @@
 
 import { make } from "./elements.js";
 
-/** @typedef {import("./call.js").Entry} Entry */
+/** @typedef {import("./conversation.js").Entry} Entry */
 
 const NAMES = { user: "You", agent: "Agent" };
 

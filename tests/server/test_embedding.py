@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from voicepipe.errors import ConfigError
-from voicepipe.server.api.scripts import read_script, without_comments
+from voicepipe.server.api.scripts import ENTRIES, bundle, read_script, without_comments
 from voicepipe.server.options import ServerSettings
 
 SHOP = "https://shop.example"
@@ -115,3 +115,46 @@ def test_what_is_no_origin_is_refused(wrong: str) -> None:
 def test_addresses_and_ports_are_origins() -> None:
     origins = ("http://127.0.0.1:3000", "https://[::1]:3000", "https://a-b.example")
     assert ServerSettings(frame_ancestors=origins).frame_ancestors == origins
+
+
+def modules(folder: Path, **sources: str) -> Path:
+    """Write modules; return the path of the first."""
+    for name, source in sources.items():
+        (folder / f"{name}.js").write_text(source)
+    return folder / f"{next(iter(sources))}.js"
+
+
+def test_a_bundle_has_each_module_once_and_no_import(tmp_path: Path) -> None:
+    entry = modules(
+        tmp_path,
+        a='import { b as x } from "./b.js";\nimport { c, D } from "./c.js";\nexport const a = [x, D];\nexport { c };\n',
+        b='import { c } from "./c.js";\nconst own = 1;\nexport const b = c() + own;\n',
+        c="/** C. */\nconst own = 2;\nexport function c() {\n  return own;\n}\nclass D {}\nexport { D };\n",
+    )
+    assert bundle(entry) == (
+        "const $c = (() => {\n\nconst own = 2;\nfunction c() {\n  return own;\n}\nclass D {}\n"
+        "\nreturn { c, D };\n})();\n"
+        "const $b = (() => {\nconst { c } = $c;\nconst own = 1;\nconst b = c() + own;\nreturn { b };\n})();\n"
+        "const { b: x } = $b;\nconst { c, D } = $c;\nexport const a = [x, D];\nexport { c };\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ('import * as all from "./b.js";\n', "imports and exports by name"),
+        ('export * from "./b.js";\n', "imports and exports by name"),
+        ("export default 1;\n", "imports and exports by name"),
+        ('import { b } from "./a.js";\n', "no circle of imports"),
+    ],
+)
+def test_what_cannot_be_bundled_is_refused(tmp_path: Path, source: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        bundle(modules(tmp_path, a=source, b="export const b = 1;\n"))
+
+
+def test_the_entries_of_the_pages_can_be_bundled() -> None:
+    for name in ENTRIES:
+        text = bundle(ROOT / "web" / name)
+        assert "import {" not in text
+        assert "export class Voicepipe" in text or "export { VoicepipeCall" in text

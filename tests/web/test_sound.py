@@ -46,7 +46,8 @@ QUEUE = """
   const ended = [];
   let over;
   const all = new Promise((resolve) => (over = resolve));
-  const speaker = await Speaker.open({ onEnded: (item) => ended.push(item) === 2 && over() });
+  const speaker = await Speaker.open();
+  speaker.onEnded = (item) => ended.push(item) === 2 && over();
   speaker.play("a", new Int16Array(2400).fill(1000));
   speaker.play("a", new Int16Array(2400).fill(1000));
   speaker.finish("a");
@@ -65,7 +66,8 @@ CUT = """
   const { Speaker } = await import("/web/speaker.js");
   let began;
   const playing = new Promise((resolve) => (began = resolve));
-  const speaker = await Speaker.open({ onPosition: began });
+  const speaker = await Speaker.open();
+  speaker.onPosition = began;
   speaker.play("a", new Int16Array(240000).fill(1000));
   speaker.play("b", new Int16Array(2400).fill(1000));
   const at = await playing;
@@ -104,7 +106,9 @@ LATE = """
   const positions = [];
   let over;
   const ended = new Promise((resolve) => (over = resolve));
-  const speaker = await Speaker.open({ onPosition: (at) => positions.push(at), onEnded: over });
+  const speaker = await Speaker.open();
+  speaker.onPosition = (at) => positions.push(at);
+  speaker.onEnded = over;
   speaker.play("a", new Int16Array(24000).fill(1000));
   speaker.finish("a");
   const item = await ended;

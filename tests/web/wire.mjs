@@ -5,10 +5,11 @@ import { pathToFileURL } from "node:url";
 
 const [web, address, value, scene] = process.argv.slice(2);
 const { Realtime } = await import(pathToFileURL(`${web}/realtime.js`));
-const { Call, EXTENSIONS } = await import(pathToFileURL(`${web}/call.js`));
+const { Conversation, EXTENSIONS } = await import(pathToFileURL(`${web}/conversation.js`));
+const { ToolCalls } = await import(pathToFileURL(`${web}/tools.js`));
 const { QuestionDelivery } = await import(pathToFileURL(`${web}/question_delivery.js`));
 
-const result = { states: [], errors: [], types: [], has: [], samples: 0, stray: 0, loudspeaker: [], scenes: [] };
+const result = { states: [], errors: [], types: [], has: [], samples: 0, stray: 0, loudspeaker: [], scenes: [], tools: [] };
 const secret = async () => ({ ok: true, secret: { value, expires_at: Infinity } });
 const line = new Realtime({ address, secret, extensions: EXTENSIONS });
 line.on("state", ({ state }) => result.states.push(state));
@@ -46,11 +47,59 @@ const next = (type) => new Promise((resolve) => line.on(type, resolve));
 const SCENES = {
   /** Ask in writing, and wait for the record of the turn. */
   async talk() {
-    const call = new Call(line, new Paper(), listeners());
+    const conversation = new Conversation(line, new Paper(), listeners());
     line.open();
     await next("session.updated");
-    call.write("Hello?");
+    conversation.write("Hello?");
     await next("voicepipe.turn.record");
+  },
+
+  /** Have the agent call functions of the page: one that answers, and one that throws. */
+  async tools() {
+    const weather = ({ place }) => ({ place, sky: "clear" });
+    const tide = async () => {
+      throw new Error("no sea here");
+    };
+    const tools = [
+      { name: "weather", description: "The weather.", parameters: { type: "object" }, handler: weather },
+      { name: "tide", handler: tide },
+    ];
+    const conversation = new Conversation(line, new Paper(), listeners(), tools);
+    conversation.tools.on("tool", (each) => result.tools.push(each));
+    line.open();
+    await next("session.updated");
+    await next("session.updated");
+    conversation.write("How is it in Oslo?");
+    await next("voicepipe.turn.record");
+  },
+
+  /** Have results, of which one is slow, and have the line break behind the first that was sent. */
+  async results() {
+    line.send = (event) => result.types.push(event.item ? event.item.call_id : event.type);
+    let finish;
+    const slow = new Promise((resolve) => (finish = resolve));
+    const tools = new ToolCalls(line, [{ name: "quick", handler: () => "1" }, { name: "slow", handler: () => slow }]);
+    const say = (event) => line.emit(event.type, event);
+    const soon = () => new Promise((resolve) => setImmediate(resolve));
+    const call = (name) => ({ response_id: "r", call_id: name, name, arguments: "{}" });
+    for (const name of ["quick", "slow", "foreign"]) say({ type: "response.function_call_arguments.done", ...call(name) });
+    await soon();
+    say({ type: "response.done", response: { id: "r" } });
+    result.scenes.push(tools.busy);
+    finish("2");
+    await soon();
+    say({ type: "conversation.item.added", item: { id: "output_quick" } });
+    result.types.push("--");
+    say({ type: "voicepipe.resumed" });
+    say({ type: "error", error: { event_id: tools.delivery.probeId, code: "nothing" } });
+    result.scenes.push(tools.busy);
+    say({ type: "conversation.item.added", item: { id: "output_slow" } });
+    say({ type: "response.created" });
+    result.scenes.push(tools.busy);
+    say({ type: "response.function_call_arguments.done", ...call("slow"), response_id: "s", arguments: "{no" });
+    result.scenes.push(tools.giveUp(), tools.busy);
+    await soon();
+    say({ type: "response.done", response: { id: "s" } });
   },
 
   /** Send a frame of sound as soon as the server has said what it thinks of our wish. */
@@ -92,7 +141,7 @@ const SCENES = {
   /** Be spoken over. */
   async ducking() {
     const speaker = new Paper();
-    new Call(line, speaker, listeners());
+    new Conversation(line, speaker, listeners());
     const say = (event) => line.take(JSON.stringify({ event_id: "e", ...event }));
     line.state = "open";
     for (const item_id of ["a", "b"]) speaker.play(item_id);

@@ -1,14 +1,15 @@
 /**
- * One conversation: joins the connection, the microphone's frames and the loudspeaker. Keeps the items of both sides,
- * interrupts the agent when the user speaks, and reports to the millisecond what was played. No DOM.
+ * One conversation: joins the connection, the microphone's frames, the loudspeaker and the page's tools. Holds the items
+ * of both sides, interrupts the agent when the user speaks, and reports to the millisecond what was played. No DOM.
  *
  * @module
  */
 
 import { ANSWERING, COMMITTED, QuestionDelivery } from "./question_delivery.js";
 import { Playback } from "./playback.js";
+import { ToolCalls } from "./tools.js";
 
-/** @typedef {"listening" | "user_speaking" | "thinking" | "speaking"} Scene the state of the call, seen from the user */
+/** @typedef {"listening" | "user_speaking" | "thinking" | "speaking"} Scene the state of the conversation, seen from the user */
 /**
  * @typedef {object} Entry an item of the conversation, as text
  * @property {string} id the item's
@@ -28,7 +29,7 @@ import { Playback } from "./playback.js";
  * @property {(why: string) => void} onTrouble the server's message about a request that failed
  */
 
-/** The extensions that a `Call` and the page use; see the README's "Extensions". */
+/** The extensions that a `Conversation` and the page use; see "Extensions" in the documentation. */
 export const EXTENSIONS = /** @type {const} */ (["binary_audio", "playback_reports", "turn_events", "resume", "ducking"]);
 
 /** Shorter than this is a slip of the finger; the server refuses less than 100 ms. */
@@ -44,15 +45,17 @@ const HARMLESS = [
   ANSWERING, // requested again when that answer is over
 ];
 
-export class Call {
+export class Conversation {
   /**
    * @param {import("./realtime.js").Realtime} line
    * @param {import("./speaker.js").Speaker} speaker
    * @param {Listeners} listeners
+   * @param {readonly import("./tools.js").Tool[]} [tools] functions that the agent may call
    */
-  constructor(line, speaker, listeners) {
+  constructor(line, speaker, listeners, tools = []) {
     this.line = line;
     this.speaker = speaker;
+    this.tools = new ToolCalls(line, tools);
     this.listeners = listeners;
     this.playback = new Playback(line);
     this.delivery = new QuestionDelivery(line);
@@ -92,6 +95,7 @@ export class Call {
       if (this.holdToTalk === Boolean(line.session?.audio.input.turn_detection)) this.detect();
     });
     line.on("state", () => this.look());
+    this.tools.on("busy", () => this.look());
     line.on("error", ({ error }) => HARMLESS.includes(error.code ?? "") || this.listeners.onTrouble(error.message));
     this.listenToUser();
     this.listenToAgent();
@@ -246,14 +250,16 @@ export class Call {
     this.responding = false;
     const output = this.voice ? { output: { voice: this.voice } } : {};
     const input = { transcription: session.audio.input.transcription ?? {}, turn_detection: this.requestedDetection() };
-    this.line.update({ audio: { input, ...output } });
+    const tools = this.tools.tools.length ? { tools: this.tools.definitions(session.tools) } : {};
+    this.line.update({ audio: { input, ...output }, ...tools });
     // An answer that was running when the session before broke gets no more audio.
     for (const item of this.speaker.open) this.speaker.finish(item);
     // After a break the server has a new session: the items are added to it, under the same ids.
     for (const { id, who, text, played } of this.entries.values()) {
       if (text && !id.startsWith("filler_")) this.line.say(who === "agent" ? "assistant" : "user", played ?? text, id);
     }
-    if (this.delivery.giveUp()) this.responding = this.line.send({ type: "response.create" });
+    const [question, results] = [this.delivery.giveUp(), this.tools.giveUp()];
+    if (question || results) this.responding = this.line.send({ type: "response.create" });
   }
 
   /** Turn the server's turn detection on or off. */
@@ -274,20 +280,21 @@ export class Call {
   }
 
   /** @param {Record<string, any>} response */
-  answered({ id, status, status_details, metadata }) {
+  answered({ id, status, status_details, metadata, output }) {
     this.responding = false;
     this.turns.delete(id);
     const turn = metadata?.voicepipe_turn ?? "";
     const entry = this.answers.get(id) ?? this.entry(`answer of ${id}`, "agent");
     const failure = status === "failed" ? (status_details?.error?.message ?? "The agent could not answer.") : "";
-    const silent = status === "cancelled" && !entry.text;
+    const called = (output ?? []).some((/** @type {any} */ item) => item.type === "function_call");
+    const silent = !entry.text && (status === "cancelled" || (called && !failure));
     if (silent) this.entries.delete(entry.id);
     else this.change(entry, { done: true, failure, turn, cut: entry.cut || status === "cancelled" });
     if (turn && !silent) this.listeners.onTurn(turn, entry);
     this.look();
   }
 
-  // --- push-to-talk ------------------------------------------------------------------------------
+  // --- items and state -----------------------------------------------------------------------
 
   /**
    * @param {string} id
@@ -323,6 +330,6 @@ export class Call {
   /** @returns {Scene} */
   waiting() {
     const stands = this.line.state === "open" || this.line.state === "resuming";
-    return this.responding && stands ? "thinking" : "listening";
+    return (this.responding || this.tools.busy) && stands ? "thinking" : "listening";
   }
 }
