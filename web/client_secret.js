@@ -32,12 +32,21 @@ export function secretFrom(source) {
 export async function mint(address) {
   try {
     const answer = await fetch(address, { method: "POST", cache: "no-store" });
-    if (!answer.ok) return { minted: { ok: false, failure: await refusalOf(answer) }, body: {} };
+    if (!answer.ok) return { minted: { ok: false, failure: await tokenRefusal(answer) }, body: {} };
     const body = await answer.json();
     return { minted: { ok: true, secret: secretOf(body) }, body };
   } catch {
     return { minted: { ok: false, failure: unreachable("", TOKEN_UNREACHABLE) }, body: {} };
   }
+}
+
+/**
+ * @param {Response} answer
+ * @returns {Promise<import("./failures.js").Failure>} with a code also where the answer is not the voicepipe server's
+ */
+async function tokenRefusal(answer) {
+  const why = await refusalOf(answer);
+  return why.code ? why : { ...why, code: "token_refused", message: `HTTP ${answer.status}` };
 }
 
 /**

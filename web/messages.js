@@ -94,6 +94,7 @@ export function ofFailure({ kind, code, message }) {
  * @param {string} message
  */
 function refused(code, message) {
+  if (code === "token_refused") return `This page got no client secret from its own server (${message}).`;
   if (["forwarded", "host_not_allowed", "not_loopback"].includes(code)) {
     return (
       "This page makes its own client secret only on the machine that the server runs on. Put one (ek_…) that your " +

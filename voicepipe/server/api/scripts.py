@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ENTRIES: Final = ("voicepipe.js",)
+ENTRIES: Final = ("voicepipe-call.js", "voicepipe.js")
 """Scripts that are served with all that they import."""
 
 VENDOR: Final = "vendor"

@@ -1,0 +1,36 @@
+// A backend for pages with a voice call: it serves this folder, and gets a client secret for each user of its pages.
+//
+//     VOICEPIPE_URL=https://voice.example VOICEPIPE_KEY=vp_... node backend.mjs
+
+import { readFile } from "node:fs/promises";
+import { createServer } from "node:http";
+import { extname } from "node:path";
+
+const { VOICEPIPE_URL = "http://127.0.0.1:8080", VOICEPIPE_KEY, PORT = "3000" } = process.env;
+const { ORIGIN = `http://127.0.0.1:${PORT}` } = process.env;
+const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8" };
+
+async function secret() {
+  // Find out here who is logged in, by your own session cookie; refuse everyone else.
+  const limits = { max_sessions: 1, session_seconds: 600, origins: [ORIGIN] };
+  const answer = await fetch(`${VOICEPIPE_URL}/v1/realtime/client_secrets`, {
+    method: "POST",
+    headers: { Authorization: `Bearer ${VOICEPIPE_KEY}` },
+    body: JSON.stringify({ voicepipe: { subject: "customer-4711", limits } }),
+  });
+  return [answer.status, "application/json", await answer.text()]; // for example 503: the server is full
+}
+
+async function page(path) {
+  const name = path === "/" ? "/index.html" : path;
+  const type = TYPES[extname(name)];
+  if (!type || name.includes("..")) return [404, "text/plain", "There is no such page."];
+  return [200, type, await readFile(new URL(`.${name}`, import.meta.url))];
+}
+
+createServer(async (request, response) => {
+  const { pathname } = new URL(request.url, ORIGIN);
+  const minting = request.method === "POST" && pathname === "/voice-token";
+  const [status, type, body] = await (minting ? secret() : page(pathname)).catch(() => [502, "text/plain", ""]);
+  response.writeHead(status, { "Content-Type": type, "Cache-Control": "no-store" }).end(body);
+}).listen(Number(PORT), "127.0.0.1");

@@ -1,0 +1,45 @@
+"""A backend for pages with a voice call: it serves this folder, and gets a client secret for each user of its pages.
+
+VOICEPIPE_URL=https://voice.example VOICEPIPE_KEY=vp_... python3 backend.py
+"""
+
+import json
+import os
+import urllib.error
+import urllib.request
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+VOICEPIPE = os.environ.get("VOICEPIPE_URL", "http://127.0.0.1:8080")
+PORT = int(os.environ.get("PORT", "3000"))
+ORIGIN = os.environ.get("ORIGIN", f"http://127.0.0.1:{PORT}")
+
+
+class Backend(SimpleHTTPRequestHandler):
+    def do_POST(self) -> None:
+        if self.path != "/voice-token":
+            return self.send_error(404)
+        # Find out here who is logged in, by your own session cookie; refuse everyone else.
+        limits = {"max_sessions": 1, "session_seconds": 600, "origins": [ORIGIN]}
+        request = urllib.request.Request(
+            f"{VOICEPIPE}/v1/realtime/client_secrets",
+            data=json.dumps({"voicepipe": {"subject": "customer-4711", "limits": limits}}).encode(),
+            headers={"Authorization": f"Bearer {os.environ['VOICEPIPE_KEY']}"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                self.reply(200, answer.read())
+        except urllib.error.HTTPError as refusal:  # for example 503: the server is full
+            self.reply(refusal.code, refusal.read())
+        except OSError:
+            self.send_error(502)
+        return None
+
+    def reply(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+
+ThreadingHTTPServer(("127.0.0.1", PORT), Backend).serve_forever()
