@@ -185,7 +185,8 @@ def parts(command: str, *, local: bool) -> list[Part]:
     if tests:
         required.append(locked("test", "test tools"))
     if command in WHOLE:
-        what, why = "clients in JavaScript (2 packages)", "the tests of clients in JavaScript will fail: they run them"
+        what = "clients and tools in JavaScript (7 packages)"
+        why = "the tests of clients in JavaScript, of the package for pages and of its types will fail: they run them"
         required.append(NodePart("clients", what, (), CLIENTS / "package-lock.json", why))
     # The clone itself, editable: built with the setuptools of the base lock, so nothing more is fetched.
     ours = ("--no-deps", "--no-build-isolation", "--editable", str(ROOT))

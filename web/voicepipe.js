@@ -25,6 +25,8 @@ export { devices };
 
 /** @typedef {import("./failures.js").Failure} Failure */
 /** @typedef {import("./conversation.js").Scene} Scene */
+/** @typedef {import("./conversation.js").Entry} Entry */
+/** @typedef {import("./tools.js").Tool} Tool */
 /** @typedef {"idle" | "asking" | "connecting" | Scene | "reconnecting" | "ended" | "failed"} CallState */
 /** @typedef {"closed" | "asking" | "open" | "silent" | "gone" | import("./microphone.js").MicrophoneTrouble} MicrophoneState */
 /**
@@ -47,7 +49,7 @@ export { devices };
  * @property {string} [microphone] a device's id; the system's choice, if it is left out
  * @property {string} [loudspeaker] likewise
  * @property {boolean} [microphoneRequired] whether a call without a microphone fails, before it connects; true
- * @property {readonly import("./tools.js").Tool[]} [tools] functions of the page that the agent may call
+ * @property {readonly Tool[]} [tools] functions of the page that the agent may call
  */
 
 /** The events of a `Conversation`, `ToolCalls` and this module. A server event of the same name is not passed on. */
