@@ -19,9 +19,9 @@ from voicepipe.providers.built_in import VENDORS
 
 PACKAGE = Path(voicepipe.__file__).parent
 
-ALSO = {"bench": {"client"}}
-"""The modules that may import a neighbour of the same layer: the bench calls a server with the client, as a
-user would.
+ALSO = {"bench": {"client"}, "evals": {"client"}}
+"""The modules that may import a neighbour of the same layer: the bench and the evals call a server with the client, as
+a user would.
 """
 
 CORE_IMPORTS = {"__future__", "collections", "dataclasses", "enum", "math", "re", "typing", "unicodedata"}

@@ -103,7 +103,7 @@ def test_a_word_like_no_command_gets_the_list_alone(capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit, match="2"):
         main(["sing"])
     error = capsys.readouterr().err
-    assert "expected one of serve, talk, check, " in error
+    assert "expected one of serve, talk, eval, check, " in error
     assert error.endswith(", got 'sing'\n")
 
 

@@ -103,6 +103,25 @@ class TalkOptions(StageOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EvalOptions(StageOptions):
+    scenarios: tuple[Path, ...]
+    runs: int = 1
+    url: str | None = None
+    key: str | None = None
+    agent: str | None = None
+    judge: str | None = None
+    persona: str | None = None
+    user_tts: str | None = None
+    junit: Path | None = None
+    html: Path | None = None
+
+    @property
+    def credential(self) -> str | None:
+        """Return the key to connect with."""
+        return self.key or environment_key()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOptions(StageOptions):
     agent: str | None = None
 
@@ -254,6 +273,7 @@ def parser() -> argparse.ArgumentParser:
     commands = tree.add_subparsers(dest="command", metavar="COMMAND")
     _serve(commands)
     _talk(commands)
+    _eval(commands)
     _check(commands)
     _providers(commands)
     _keys(commands)
@@ -303,6 +323,21 @@ def _talk(commands: Commands[argparse.ArgumentParser]) -> None:
     command.add_argument("--key", help=f"an API key or client secret; better in ${KEY_VARIABLE}")
     command.add_argument("--agent", metavar="NAME", help="the agent that answers")
     command.add_argument("--text", action="store_true", help="request a text answer only")
+    _settings(command)
+
+
+def _eval(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(commands, EvalOptions, "eval", "hold scripted conversations with the agent, and judge them")
+    command.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO", help="YAML files, or folders of them")
+    command.add_argument("--runs", type=int, metavar="N", help="how often each scenario is run (1)")
+    command.add_argument("--url", help="a running server; by default one is started with the settings")
+    command.add_argument("--key", help=f"an API key or client secret; better in ${KEY_VARIABLE}")
+    command.add_argument("--agent", metavar="NAME", help="the agent that answers, whatever the scenarios say")
+    command.add_argument("--judge", metavar="SPEC", help="the language model that judges, as provider/model")
+    command.add_argument("--persona", metavar="SPEC", help="the language model that plays the user")
+    command.add_argument("--user-tts", metavar="SPEC", help="the TTS model that speaks the user's texts")
+    command.add_argument("--junit", type=Path, metavar="FILE", help="write the results as JUnit XML to this file")
+    command.add_argument("--html", type=Path, metavar="FILE", help="write a page with the audio to this file")
     _settings(command)
 
 

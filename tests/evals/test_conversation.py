@@ -1,0 +1,83 @@
+"""The user's loudspeaker: what of an answer was audible, and when."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from voicepipe.audio.samples import Samples, silence, to_pcm
+from voicepipe.client import RATE_HZ
+from voicepipe.client import events as e
+from voicepipe.evals.conversation import CHAR_MS, Conversation, agent_audio
+
+PER_MS = RATE_HZ // 1_000
+
+
+def loud(duration_ms: int) -> Samples:
+    return np.full(duration_ms * PER_MS, 8_000, dtype=np.int16)
+
+
+def audio(duration_ms: int, *, silent_ms: int = 0) -> e.ReplyAudio:
+    return e.ReplyAudio("r", to_pcm(np.concatenate((silence(silent_ms * PER_MS), loud(duration_ms)))))
+
+
+def answered() -> Conversation:
+    """An answer that arrives at 1000 and 1100 ms, and plays from 1050 to 1550 ms."""
+    its = Conversation()
+    its.take(e.SpeechStarted(0), 100)
+    its.take(e.SpeechStopped(500), 900)
+    its.take(e.TranscriptionCompleted(" a table "), 910)
+    assert its.owed
+    its.take(e.ReplyStarted("r", "t"), 920)
+    its.take(e.ReplyText("r", "It is free on Friday."), 930)
+    its.take(audio(250, silent_ms=50), 1_000)
+    its.take(audio(250), 1_100)
+    return its
+
+
+def test_audio_plays_in_order_from_its_arrival() -> None:
+    its = answered()
+    (reply,) = its.replies
+    assert (reply.audible_ms, reply.heard_until_ms(), its.plays_until_ms) == (1_050, 1_550, 1_550)
+    assert its.replying
+    its.take(e.ReplyEnded("r", "completed", ""), 1_200)
+    assert not its.replying
+    assert not its.owed
+    assert its.transcripts == ["a table"]
+    track = agent_audio(its.replies, 2_000)
+    assert len(track) == 2_000 * PER_MS
+    assert list(np.flatnonzero(np.diff(track)) // PER_MS) == [1_049, 1_549]
+
+
+def test_the_users_voice_stops_the_loudspeaker() -> None:
+    its = answered()
+    its.take(e.SpeechStarted(0), 1_300)
+    (reply,) = its.replies
+    assert (reply.audible_ms, reply.heard_until_ms(), its.plays_until_ms) == (1_050, 1_300, 1_300)
+    its.take(e.ReplyEnded("r", "cancelled", "turn_detected"), 1_320)
+    assert reply.heard_until_ms() == 1_300
+
+
+def test_an_answer_that_is_dropped_before_it_plays_was_not_audible() -> None:
+    its = answered()
+    its.take(e.ReplyEnded("r", "cancelled", "turn_detected"), 1_040)
+    assert its.replies[0].audible_ms is None
+
+
+def test_a_words_place_is_its_share_of_the_text() -> None:
+    its = answered()
+    (reply,) = its.replies
+    assert reply.word_ms("friday") == 1_050 + 14 * CHAR_MS
+    assert reply.word_ms("saturday") is None
+    its.take(e.ReplyEnded("r", "completed", ""), 1_200)
+    assert reply.word_ms("Friday") == 1_050 + 14 * 500 // 21
+
+
+def test_no_words_get_no_answer_and_errors_are_collected() -> None:
+    its = Conversation()
+    its.take(e.SpeechStopped(500), 900)
+    its.take(e.TranscriptionCompleted(" "), 910)
+    assert not its.owed
+    its.take(e.TranscriptionFailed("broke"), 920)
+    its.take(e.ServerError("c", "wrong"), 930)
+    its.take(audio(5), 940)  # of no answer
+    assert (its.errors, its.replies) == (["the transcription failed: broke", "wrong"], [])

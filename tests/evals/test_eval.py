@@ -1,0 +1,87 @@
+"""`voicepipe eval` against servers with scripted models: what must pass passes, and what must fail fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.docs import ROOT, code
+from voicepipe.cli import main
+from voicepipe.evals.scenario import read_scenario
+
+HERE = Path(__file__).parent
+
+FAILING = {
+    "wrong_answer": "step 1 (types: When are you open?): contains: expected 'nine to five' in the answer",
+    "late_answer": "step 1 (Please call Stella.): latency_ms: expected at most 1000, got ",
+    "no_tool": "step 1 (types: A table for four): tools: expected find_table(people=4), got no call",
+    "wrong_arguments": "step 1 (types: For four): tools: expected find_table(people=4), got find_table(people=2)",
+    "failed_answer": "step 1 (types: Hello): the answer failed: scripted/llm: HTTP 400",
+    "no_answer": "step 1 (types: Hello): expected an answer within 700 ms, got an answer that did not end",
+}
+"""Scenario -> its first failure."""
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder and home of the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_scenarios_pass(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Interruption, hesitation, a tool, typed text, hanging up: over the whole server, in real time."""
+    status = main(["eval", str(HERE / "scenarios"), "--html", "e.html", "--junit", "e.xml"])
+    out = capsys.readouterr().out
+    assert status == 0, out
+    assert (own_folder / "e.html").read_text().count("<audio ") == 5
+    (suite,) = ElementTree.fromstring((own_folder / "e.xml").read_bytes())
+    assert (suite.get("tests"), suite.get("failures")) == ("5", "0")
+    assert not list(own_folder.glob(".local/**/*.db"))  # turns of evals are no users' turns
+
+
+@pytest.mark.slow
+def test_each_wrong_agent_fails(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An eval that cannot fail would be worth nothing."""
+    assert main(["eval", str(HERE / "failing"), "--runs", "2", "--junit", "e.xml"]) == 1
+    (suite,) = ElementTree.fromstring((own_folder / "e.xml").read_bytes())
+    failures = {Path(case.get("classname") or "").stem: case.findtext("failure") or "" for case in suite}
+    assert failures.keys() == FAILING.keys()
+    for name, first in FAILING.items():
+        assert failures[name].startswith(f"run 1, {first}"), failures[name]
+        assert f"run 2, {first}" in failures[name]
+    assert "0 of 2" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_worked_scenario_passes_as_the_page_has_it(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its user speaks with the local TTS."""
+    (worked,) = code("yaml", (ROOT / "web/docs/evals.md").read_text(encoding="utf-8"))
+    (own_folder / "desk.yaml").write_text(worked)
+    assert len(read_scenario(Path("desk.yaml")).steps) == 4
+    status = main(["eval", "desk.yaml"])
+    out = capsys.readouterr().out
+    assert status == 0, out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "why"),
+    [
+        (["--runs", "0"], "", "--runs: expected 1 or more, got 0"),
+        (["--html", "no/e.html"], "", "--html: expected a file in a folder that is there, got no/e.html"),
+        (["--url", "127.0.0.1:1"], "scripted: {}\n", "a.yaml: scripted: expected no --url"),
+        ([], "expect: {judge: It is polite.}\n", "a.yaml: models.judge: expected provider/model (or --judge)"),
+        ([], "agent: [x]\n", "a.yaml:2: agent: expected `str | null`, got `array`: ['x']"),
+        (["--judge", "nobody/x"], "expect: {judge: x}\n", "models: expected a model of a provider of the settings"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_runs(
+    own_folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str, why: str
+) -> None:
+    (own_folder / "a.yaml").write_text(f"steps: [{{type: x, expect: {{answers: 1}}}}]\n{text}")
+    assert main(["eval", "a.yaml", *arguments]) == 2
+    assert f"voicepipe: {why}" in capsys.readouterr().err

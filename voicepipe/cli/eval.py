@@ -1,0 +1,243 @@
+"""`voicepipe eval`: hold scripted conversations with an agent, and judge them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+
+from voicepipe import clock
+from voicepipe.cli.bench_run import engines
+from voicepipe.cli.options import EvalOptions
+from voicepipe.client import until_ready
+from voicepipe.config import Settings, load
+from voicepipe.errors import ConfigError
+from voicepipe.evals.persona import NamedModel
+from voicepipe.evals.report import ScenarioResult, failures_of, html, junit, table
+from voicepipe.evals.run import Target, run_scenario
+from voicepipe.evals.scenario import Scenario, Scripted, read_scenario, scenario_files, texts
+from voicepipe.evals.scripted_models import ScriptedModels
+from voicepipe.evals.speech import UserSpeech, UserTts
+from voicepipe.ports.synthesizer import Voice
+from voicepipe.registry import Spec, Stage
+from voicepipe.wiring.stages import Stages
+
+PASSED: Final = 0
+FAILED: Final = 1
+
+Key = tuple[bool, bool, bool]
+"""Which stages of a server are scripted: LLM, STT, TTS. Scenarios with the same share a server."""
+
+
+def run(options: EvalOptions) -> int:
+    """Run all scenarios and report; 0 when all passed, 1 when one failed.
+
+    Raises:
+        ConfigError: a scenario, an option or a setting is wrong.
+        ServerUnreachable: the named server does not answer.
+    """
+    if options.runs < 1:
+        raise ConfigError(f"--runs: expected 1 or more, got {options.runs}")
+    for name, path in (("--junit", options.junit), ("--html", options.html)):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise ConfigError(f"{name}: expected a file in a folder that is there, got {path}")
+    scenarios = [_with_options(read_scenario(path), options) for path in scenario_files(options.scenarios)]
+    for scenario in scenarios:
+        _check(scenario, options)
+    out, err = Console(highlight=False), Console(stderr=True, highlight=False)
+    results = asyncio.run(_run_all(options, scenarios, err))
+    _report(options, results, out)
+    return PASSED if all(each.passed for each in results) else FAILED
+
+
+def _with_options(scenario: Scenario, options: EvalOptions) -> Scenario:
+    models = scenario.models
+    models = msgspec.structs.replace(
+        models, judge=options.judge or models.judge, persona=options.persona or models.persona
+    )
+    user = scenario.user if options.user_tts is None else msgspec.structs.replace(scenario.user, tts=options.user_tts)
+    return msgspec.structs.replace(scenario, models=models, user=user, agent=options.agent or scenario.agent)
+
+
+def _check(scenario: Scenario, options: EvalOptions) -> None:
+    if scenario.scripted is not None and options.url is not None:
+        raise ConfigError(f"{scenario.path}: scripted: expected no --url, since a scripted model needs its own server")
+    if any(texts(each.judge) for each in scenario.expectations) and not scenario.models.judge:
+        raise ConfigError(
+            f"{scenario.path}: models.judge: expected provider/model (or --judge), since it has a `judge`"
+        )
+    if any(step.persona for step in scenario.steps) and not scenario.models.persona:
+        raise ConfigError(f"{scenario.path}: models.persona: expected provider/model (or --persona), got none")
+
+
+async def _run_all(options: EvalOptions, scenarios: Sequence[Scenario], err: Console) -> list[ScenarioResult]:
+    from voicepipe.telemetry.log import logging_to
+
+    results: dict[Path, ScenarioResult] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="vp-eval-", ignore_cleanup_errors=True) as folder,
+        logging_to(style="human", level=logging.ERROR),
+    ):
+        async with AsyncExitStack() as stack:
+            own = _OwnModels(load(options.config, overrides=options.overrides() | _data_dir(options, folder, "own")))
+            await own.open(stack, scenarios)
+            for key in dict.fromkeys(_key(scenario) for scenario in scenarios):
+                same = [scenario for scenario in scenarios if _key(scenario) == key]
+                async with _server(options, key, folder, err) as (url, scripted):
+                    for scenario in same:
+                        results[scenario.path] = await _run_runs(options, scenario, own, url, scripted, err)
+    return [results[scenario.path] for scenario in scenarios]
+
+
+def _key(scenario: Scenario) -> Key:
+    its = scenario.scripted
+    return (False, False, False) if its is None else (bool(its.answers), its.stt, its.tts)
+
+
+def _data_dir(options: EvalOptions, folder: str, name: str) -> dict[str, object]:
+    """Return the setting of a temporary data folder: turns of evals are no users' turns."""
+    return {} if options.data_dir is not None else {"server.data_dir": str(Path(folder) / name)}
+
+
+async def _run_runs(
+    options: EvalOptions, scenario: Scenario, own: _OwnModels, url: str, scripted: ScriptedModels, err: Console
+) -> ScenarioResult:
+    target = Target(
+        url=url,
+        key=options.credential,
+        speech=own.speech,
+        note=scripted.note,
+        persona=own.model(scenario.models.persona),
+        judge=own.model(scenario.models.judge),
+    )
+    began_ms, runs = clock.monotonic_ms(), []
+    with err.status("") as status:
+        for number in range(1, options.runs + 1):
+            prefix = f"{scenario.name}, run {number} of {options.runs}"
+            status.update(escape(prefix))
+            scripted.begin(scenario.scripted or Scripted())
+            runs.append(await run_scenario(scenario, target, _progress(status, prefix)))
+    result = ScenarioResult(scenario, tuple(runs), clock.monotonic_ms() - began_ms)
+    err.print(
+        f"{scenario.name}: {result.n_passed} of {len(runs)} runs passed", style="dim", markup=False, soft_wrap=True
+    )
+    return result
+
+
+def _progress(status: Status, prefix: str) -> Callable[[str], None]:
+    return lambda line: status.update(escape(f"{prefix}, {line}"))
+
+
+def _report(options: EvalOptions, results: Sequence[ScenarioResult], out: Console) -> None:
+    out.print(table(results))
+    for each in results:
+        lines = list(failures_of(each))
+        if lines:
+            out.print(f"\n{each.scenario.name} ({each.scenario.path})", markup=False, soft_wrap=True)
+        for line in lines:
+            out.print(f"  {line}", markup=False, soft_wrap=True)
+    for name, path, content in (
+        ("--junit", options.junit, junit),
+        ("--html", options.html, lambda found: html(found).encode()),
+    ):
+        if path is not None:
+            try:
+                path.write_bytes(content(results))
+            except OSError as why:
+                raise ConfigError(f"{name}: expected a file that can be written, got {path}: {why.strerror}") from why
+
+
+# --- the server -----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _server(
+    options: EvalOptions, key: Key, folder: str, err: Console
+) -> AsyncIterator[tuple[str, ScriptedModels]]:
+    """Yield the address of the server, and the scripted models that it uses, if any."""
+    scripted = ScriptedModels()
+
+    def say(line: str) -> None:
+        err.print(line, style="dim", markup=False)
+
+    if options.url is not None:
+        await until_ready(options.url, say)
+        yield options.url, scripted
+        return
+    from voicepipe.wiring import running
+
+    async with scripted.serving():
+        plain = {"server.tls_dev": "false", "server.tls_cert": "", "server.tls_key": "", "server.drain_ms": "0"}
+        here = {"server.host": "127.0.0.1", "server.port": "0", **plain}
+        name = "server-" + "".join(str(int(each)) for each in key)
+        overrides = options.overrides() | here | _data_dir(options, folder, name)
+        agents = load(options.config, overrides=overrides).agents
+        settings = load(options.config, overrides=overrides | _scripted_stages(key, agents, scripted.base_url))
+        async with running(settings, say=say) as server:
+            await server.ready.wait()
+            yield server.base_url, scripted
+
+
+def _scripted_stages(key: Key, agents: Iterable[str], base_url: str) -> dict[str, object]:
+    stages = [stage for stage, is_scripted in zip(("llm", "stt", "tts"), key, strict=True) if is_scripted]
+    chosen: dict[str, object] = {f"agents.{agent}.{stage}": f"scripted/{stage}" for agent in agents for stage in stages}
+    return chosen | {"providers.scripted.base_url": base_url} if chosen else {}
+
+
+# --- models of the eval itself --------------------------------------------------------------------
+
+
+class _OwnModels:
+    """The user's TTS, the persona's and the judge's models: providers of the settings, but not of the server."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._stages = settings, Stages(settings)
+        self.speech = UserSpeech(self._tts)
+
+    async def open(self, stack: AsyncExitStack, scenarios: Sequence[Scenario]) -> None:
+        """Load the local models among those that the scenarios need, until the stack is closed."""
+        for stage, specs in self._needed(scenarios).items():
+            if specs:
+                await stack.enter_async_context(engines(self._stages, stage, specs))
+
+    def model(self, spec: str) -> NamedModel | None:
+        """Return a language model by spec; None for an empty one.
+
+        Raises:
+            ConfigError: there is no such model.
+        """
+        if not spec:
+            return None
+        parsed = self._parsed(spec, "models")
+        return NamedModel(self._stages.get("llm", parsed, key="models"), parsed.model)
+
+    def _tts(self, spec: str, voice: str | None) -> UserTts:
+        parsed = self._parsed(spec, "user.tts")
+        return UserTts(self._stages.get("tts", parsed, key="user.tts"), Voice(model=parsed.model, voice=voice))
+
+    def _parsed(self, text: str, key: str) -> Spec:
+        spec = Spec.parse(text, key=key)
+        if spec.provider not in self._settings.providers:
+            raise ConfigError(f"{key}: expected a model of a provider of the settings, got {text!r}")
+        return spec
+
+    def _needed(self, scenarios: Sequence[Scenario]) -> dict[Stage, list[str]]:
+        llms, voices = list[str](), list[str]()
+        for each in scenarios:
+            llms += [spec for spec in (each.models.judge, each.models.persona) if spec]
+            speaks = any(part.text and not part.audio for step in each.steps for part in step.parts)
+            if speaks or any(step.persona for step in each.steps):
+                voices.append(each.user.tts)
+        for key, specs in (("models", llms), ("user.tts", voices)):
+            for spec in specs:
+                self._parsed(spec, key)
+        return {"llm": list(dict.fromkeys(llms)), "tts": list(dict.fromkeys(voices))}

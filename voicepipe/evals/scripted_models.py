@@ -1,0 +1,159 @@
+"""Scripted models behind OpenAI's APIs on a loopback port: an LLM with answers from the scenario, an STT that returns
+what the user says, and a TTS that is a tone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+import wave
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from aiohttp import BodyPartReader, web
+
+from voicepipe import clock
+from voicepipe.audio.samples import Samples, to_pcm
+from voicepipe.evals.scenario import Scripted, ScriptedAnswer
+from voicepipe.evals.speech import Words
+
+RATE_HZ: Final = 24_000
+CHAR_MS: Final = 60
+"""Length of the tone for a character of text."""
+
+TONE_HZ: Final = 220
+AMPLITUDE: Final = 6_000
+LEAD_MS: Final = 400
+"""The transcriber's audio begins up to so much before the voice: the server pads utterances."""
+
+UPLOAD_BYTES: Final = 16 << 20
+
+
+class ScriptedModels:
+    """A vendor for all three stages, whose answers are those of one scenario at a time."""
+
+    def __init__(self) -> None:
+        self.script = Scripted()
+        self.base_url = ""
+        self._said: list[Words] = []
+        """What the user says, by this machine's monotonic clock."""
+
+    def begin(self, script: Scripted) -> None:
+        """Take the answers of a scenario whose next run begins."""
+        self.script = script
+        self._said.clear()
+
+    def note(self, words: tuple[Words, ...], start_ms: int) -> None:
+        """Note what the user says from `start_ms` on, by this machine's monotonic clock."""
+        self._said += [Words(each.text, start_ms + each.start_ms, start_ms + each.end_ms) for each in words]
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Listen on a free port of this machine; `base_url` has the address."""
+        app = web.Application(client_max_size=UPLOAD_BYTES)
+        app.router.add_post("/v1/chat/completions", self._answer)
+        app.router.add_post("/v1/audio/transcriptions", self._transcribe)
+        app.router.add_post("/v1/audio/speech", self._speak)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            self.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+            yield
+        finally:
+            await runner.cleanup()
+
+    # --- LLM ----------------------------------------------------------------------------------
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        query: dict[str, Any] = msgspec.json.decode(await request.read())
+        newest = _newest_text(query["messages"])
+        answer = next((each for each in self.script.answers if re.search(each.pattern, newest, re.IGNORECASE)), None)
+        if answer is None:
+            message = f"no scripted answer has an `if` that is found in {newest!r}"
+            return web.json_response({"error": {"message": message, "type": "script"}}, status=400)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await asyncio.sleep(answer.after_ms / 1_000)
+        for n, delta in enumerate(_deltas(answer)):
+            await asyncio.sleep(answer.token_ms / 1_000 if n else 0)
+            await response.write(_chunk(delta))
+        await response.write(_chunk({}, "tool_calls" if answer.calls else "stop") + b"data: [DONE]\n\n")
+        await response.write_eof()
+        return response
+
+    # --- STT ----------------------------------------------------------------------------------
+
+    async def _transcribe(self, request: web.Request) -> web.StreamResponse:
+        until_ms = clock.monotonic_ms()
+        sound_ms = 0
+        async for part in await request.multipart():
+            if isinstance(part, BodyPartReader) and part.name == "file":
+                sound_ms = _wav_ms(bytes(await part.read()))
+        await asyncio.sleep(self.script.stt_ms / 1_000)
+        return web.json_response({"text": " ".join(self._words(until_ms - sound_ms - LEAD_MS, until_ms))})
+
+    def _words(self, since_ms: int, until_ms: int) -> Iterator[str]:
+        """Yield the words whose middle was said in that time."""
+        for each in self._said:
+            words = each.text.split()
+            step_ms = (each.end_ms - each.start_ms) / max(1, len(words))
+            for n, word in enumerate(words):
+                if since_ms <= each.start_ms + (n + 0.5) * step_ms <= until_ms:
+                    yield word
+
+    # --- TTS ----------------------------------------------------------------------------------
+
+    async def _speak(self, request: web.Request) -> web.StreamResponse:
+        query: dict[str, Any] = msgspec.json.decode(await request.read())
+        response = web.StreamResponse(headers={"Content-Type": "audio/pcm"})
+        await response.prepare(request)
+        await asyncio.sleep(self.script.tts_ms / 1_000)
+        await response.write(to_pcm(_tone(len(query["input"]) * CHAR_MS)))
+        await response.write_eof()
+        return response
+
+
+def _newest_text(messages: list[dict[str, Any]]) -> str:
+    content = messages[-1].get("content") or ""
+    if isinstance(content, str):
+        return content
+    return " ".join(part.get("text", "") for part in content)
+
+
+def _deltas(answer: ScriptedAnswer) -> Iterator[dict[str, Any]]:
+    for token in re.findall(r"\s*\S+", answer.text):
+        yield {"content": token}
+    for index, call in enumerate(answer.calls):
+        function = {"name": call.name, "arguments": json.dumps(call.arguments)}
+        call_id = f"call_{index}_{clock.monotonic_us()}"
+        yield {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
+
+
+def _chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    whole = {
+        "id": "scripted",
+        "object": "chat.completion.chunk",
+        "created": 0,
+        "model": "scripted",
+        "choices": [choice],
+    }
+    return b"data: " + msgspec.json.encode(whole) + b"\n\n"
+
+
+def _wav_ms(file: bytes) -> int:
+    with wave.open(io.BytesIO(file)) as reader:
+        return int(reader.getnframes() * 1_000 // reader.getframerate())
+
+
+def _tone(duration_ms: int) -> Samples:
+    at_s = np.arange(duration_ms * RATE_HZ // 1_000) / RATE_HZ
+    tone: Samples = (AMPLITUDE * np.sin(2 * np.pi * TONE_HZ * at_s)).astype(np.int16)
+    return tone

@@ -1,0 +1,284 @@
+"""The scripted user: carries out a scenario's steps on an open connection, and answers tool calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from voicepipe.client import CallFailed
+from voicepipe.client import events as e
+from voicepipe.evals.connection import UserConnection
+from voicepipe.evals.conversation import Conversation, Reply
+from voicepipe.evals.microphone import UserMicrophone
+from voicepipe.evals.persona import Persona
+from voicepipe.evals.scenario import Scenario, Step, Tool, Trigger
+from voicepipe.evals.speech import Utterance, Words
+from voicepipe.tasks import BackgroundTasks
+
+SETTLE_MS: Final = 400
+"""How long the user waits after the last word before an answer counts as the last one. A server needs some 100 ms to
+detect that the user goes on speaking."""
+
+Note = Callable[[tuple[Words, ...], int], None]
+"""Notes what the user says from a time of the monotonic clock on, for a scripted transcriber."""
+
+Say = Callable[[str], None]
+"""Gets progress lines."""
+
+
+@dataclass(slots=True)
+class StepRun:
+    """One step as it was carried out."""
+
+    step: Step
+    first_reply: int
+    """Number of answers before it."""
+
+    first_transcript: int
+    spoken_until_ms: int | None = None
+    """Position of the user's last voiced sample, or of the typed message; None: the user did nothing."""
+
+    problem: str = ""
+    """Why the step could not be carried out."""
+
+    said: list[str] = field(default_factory=list)
+    """What a persona said."""
+
+
+class ScriptedUser:
+    """One run of a scenario on one connection."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        connection: UserConnection,
+        *,
+        utterances: Mapping[int, Utterance],
+        note: Note,
+        persona: Persona | None,
+        tasks: BackgroundTasks,
+    ) -> None:
+        """`utterances`: step -> what it says."""
+        self._scenario, self._connection = scenario, connection
+        self._utterances, self._note, self._persona, self._tasks = utterances, note, persona, tasks
+        self._changed = asyncio.Condition()
+        self._closed = ""
+        self._n_tools = 0
+        """Responses whose tool results are due."""
+
+        self.microphone = UserMicrophone()
+        self.conversation = Conversation()
+        self.steps: list[StepRun] = []
+
+    async def tick(self) -> None:
+        """Check what is waited for: time has passed."""
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def listen(self) -> None:
+        """Take the server's events until the connection is closed."""
+        while True:
+            try:
+                event = await self._connection.next_event()
+            except CallFailed as why:
+                self._closed = str(why)
+                await self.tick()
+                return
+            self.conversation.take(event, self.microphone.position_ms())
+            if isinstance(event, e.ReplyEnded):
+                self._answer_calls(event)
+            await self.tick()
+
+    async def act(self, say: Say) -> None:
+        """Carry out the steps, up to the first that fails; `say` gets a line for each."""
+        steps = self._scenario.steps
+        for n, step in enumerate(steps):
+            say(f"step {n + 1} of {len(steps)}: {step.title}")
+            problem = await self._wait_for_trigger(step)
+            run = StepRun(step, len(self.conversation.replies), len(self.conversation.transcripts))
+            self.steps.append(run)
+            interrupted = n + 1 < len(steps) and _trigger(steps[n + 1]) is not None
+            run.problem = problem or await self._act(step, run, self._utterances.get(n), waits=not interrupted)
+            if run.problem:
+                return
+
+    # --- one step -----------------------------------------------------------------------------
+
+    async def _act(self, step: Step, run: StepRun, utterance: Utterance | None, *, waits: bool) -> str:
+        """Carry out a step and return why it failed; empty when it did not."""
+        if step.persona is not None:
+            return await self._play_persona(step, run)
+        if step.wait_ms is not None:
+            await self._pass(step.wait_ms)
+            return self._closed
+        if step.hang_up:
+            return ""
+        if step.type is not None:
+            run.spoken_until_ms, self.conversation.owed = self.microphone.position_ms(), True
+            await self._connection.type_text(step.type)
+        elif utterance is not None:
+            run.spoken_until_ms = self._speak(utterance)
+        return await self._settle(run, step.timeout_ms) if waits else ""
+
+    def _speak(self, utterance: Utterance) -> int:
+        """Say an utterance, and return the position of its last voiced sample."""
+        start_ms = self.microphone.say(utterance.samples)
+        self._note(utterance.words, self.microphone.monotonic_ms_at(start_ms))
+        return start_ms + utterance.voiced_until_ms
+
+    async def _play_persona(self, step: Step, run: StepRun) -> str:
+        assert step.persona is not None
+        assert self._persona is not None
+        for _ in range(step.persona.turns):
+            words = await self._persona.next_words(step.persona.instructions, self._dialogue(run))
+            if not words:
+                return ""
+            run.said.append(words)
+            run.spoken_until_ms = self._speak(await self._persona.speak(words))
+            first = run.first_reply
+            run.first_reply = len(self.conversation.replies)
+            problem = await self._settle(run, step.timeout_ms)
+            run.first_reply = first
+            if problem:
+                return problem
+        return ""
+
+    def _dialogue(self, run: StepRun) -> list[tuple[str, str]]:
+        """Return the conversation for the persona's model: (role, text), the persona as the assistant."""
+        answers = [reply.text for reply in self.conversation.replies if reply.text]
+        before = answers[: len(answers) - len(run.said)] if run.said else answers
+        dialogue = [("user", text) for text in before]
+        for said, answer in zip(run.said, answers[len(before) :], strict=False):
+            dialogue += [("assistant", said), ("user", answer)]
+        return dialogue
+
+    # --- waiting ------------------------------------------------------------------------------
+
+    async def _settle(self, run: StepRun, timeout_ms: int) -> str:
+        """Wait until the last answer to the step is complete and has been played; return why it is not."""
+        spoken_ms = run.spoken_until_ms or self.microphone.position_ms()
+        left_ms = max(0, spoken_ms - self.microphone.position_ms())
+        if not await self._until(lambda: self._complete(run, spoken_ms), left_ms + timeout_ms):
+            return self._closed or f"expected an answer within {timeout_ms} ms, got {self._progress(run)}"
+        while (left_ms := self.conversation.plays_until_ms - self.microphone.position_ms()) > 0:
+            await self._pass(left_ms)
+        # The user's voice may have been noticed late: then another answer is due.
+        if not self._complete(run, spoken_ms):
+            return await self._settle(run, timeout_ms)
+        return ""
+
+    def _complete(self, run: StepRun, spoken_ms: int) -> bool:
+        its = self.conversation
+        over = self.microphone.position_ms() >= spoken_ms + SETTLE_MS
+        busy = its.speaking or its.owed or its.replying or self._n_tools
+        return over and not busy and len(its.replies) > run.first_reply
+
+    def _progress(self, run: StepRun) -> str:
+        its = self.conversation
+        if its.errors:
+            return f"an error: {its.errors[-1]}"
+        if its.replying:
+            return "an answer that did not end"
+        if its.speaking:
+            return "a voice without an end"
+        if run.first_transcript < len(its.transcripts) and not its.transcripts[-1]:
+            return "no words from the transcriber"
+        return "none"
+
+    async def _wait_for_trigger(self, step: Step) -> str:
+        """Wait until the agent's audio has reached the step's place; return why it has not."""
+        trigger = _trigger(step)
+        if trigger is None or await self._until(lambda: self._at(trigger), step.timeout_ms):
+            return ""
+        return f"expected to act {_place(trigger)}, got {self._closed or 'an answer that did not get there'}"
+
+    def _at(self, trigger: Trigger) -> bool:
+        now_ms = self.microphone.position_ms()
+        reply = next((each for each in reversed(self.conversation.replies) if each.audible_ms is not None), None)
+        if reply is None or not self._plays(reply, now_ms):
+            return False
+        if trigger.after_ms is not None:
+            return now_ms >= (reply.audible_ms or 0) + trigger.after_ms
+        at_ms = reply.word_ms(trigger.word)
+        return at_ms is not None and now_ms >= at_ms
+
+    def _plays(self, reply: Reply, now_ms: int) -> bool:
+        return reply.ended is None or now_ms < reply.heard_until_ms()
+
+    async def _pass(self, duration_ms: int) -> None:
+        until_ms = self.microphone.position_ms() + duration_ms
+        await self._until(lambda: self.microphone.position_ms() >= until_ms, 2 * duration_ms + 1_000)
+
+    async def _until(self, ready: Callable[[], bool], timeout_ms: int) -> bool:
+        """Wait for a state; False when it does not come in time, or the connection is closed."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000), self._changed:
+                await self._changed.wait_for(lambda: bool(self._closed) or ready())
+        except TimeoutError:
+            return False
+        return not self._closed
+
+    # --- tools --------------------------------------------------------------------------------
+
+    def _answer_calls(self, ended: e.ReplyEnded) -> None:
+        reply = next((each for each in self.conversation.replies if each.response_id == ended.response_id), None)
+        if reply is None or not reply.calls or ended.status != "completed":
+            return
+        self.conversation.owed = True  # another answer follows, also to a tool that the server runs
+        tools = {tool.name: tool for tool in self._scenario.tools}
+        own = [(tools[call.name], call) for call in reply.calls if call.name in tools]
+        if own:
+            self._n_tools += 1
+            self._tasks.start(self._return_results(own), name=f"tools of {ended.response_id}")
+
+    async def _return_results(self, calls: list[tuple[Tool, e.FunctionCalled]]) -> None:
+        try:
+            for tool, call in calls:
+                result = next(
+                    (each for each in tool.results if has_values(read_arguments(call.arguments), each.arguments)), None
+                )
+                await asyncio.sleep(result.after_ms / 1_000 if result is not None else 0)
+                output = {"error": "no scripted result fits"} if result is None else result.output
+                text = output if isinstance(output, str) else msgspec.json.encode(output).decode()
+                await self._connection.return_result(call.call_id, text)
+            await self._connection.request_answer()
+        except CallFailed:
+            return  # the receiving side gets the same error
+        finally:
+            self._n_tools -= 1
+
+
+def _trigger(step: Step) -> Trigger | None:
+    return step.interrupt or (step.hang_up if isinstance(step.hang_up, Trigger) else None)
+
+
+def _place(trigger: Trigger) -> str:
+    if trigger.after_ms is not None:
+        return f"{trigger.after_ms} ms into the agent's audio"
+    return f"at the agent's word {trigger.word!r}"
+
+
+def read_arguments(text: str) -> dict[str, Any]:
+    """Return a call's arguments; empty when they are no JSON object."""
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {}
+
+
+def has_values(got: object, expected: object) -> bool:
+    """Return whether `got` has the expected value; of a table only the expected keys are compared.
+
+    Texts are compared without case and outer space: models write arguments as they like.
+    """
+    match got, expected:
+        case dict(), dict():
+            return all(key in got and has_values(got[key], value) for key, value in expected.items())
+        case str(), str():
+            return got.strip().casefold() == expected.strip().casefold()
+        case _:
+            return got == expected
