@@ -33,7 +33,8 @@ def table(folder: Path, *arguments: str) -> dict[tuple[str, str], dict[str, str]
 @pytest.mark.timeout(300)
 def test_the_hedge_misses_few_deadlines_for_a_tenth_more(tmp_path: Path) -> None:
     """Published prices and medians: from about one turn in sixteen to less than one in a hundred."""
-    rows = table(tmp_path, "--pool", "mid", "--policy", "single", "--policy", "hedge-learned")
+    world = ("--pool", "mid", "--cached-factor", "0.8")
+    rows = table(tmp_path, *world, "--policy", "single", "--policy", "hedge-learned")
     single, hedge = rows["mid", "single"], rows["mid", "hedge-learned"]
     assert 0.05 < float(single["missed"]) < 0.075
     assert float(hedge["missed"]) <= 0.008
@@ -43,7 +44,7 @@ def test_the_hedge_misses_few_deadlines_for_a_tenth_more(tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_it_gets_over_figures_that_are_wrong_by_twice(tmp_path: Path) -> None:
-    rows = table(tmp_path, "--pool", "mid-wrong", "--policy", "hedge-learned")
+    rows = table(tmp_path, "--pool", "mid-wrong", "--cached-factor", "0.8", "--policy", "hedge-learned")
     assert float(rows["mid-wrong", "hedge-learned"]["missed"]) <= 0.012
 
 

@@ -42,7 +42,6 @@ from voicepipe.providers.openai.model import open_model
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.latency_stats import WARM_FACTOR
 from voicepipe.router.llm.model import RoutedModel, Routes
 from voicepipe.router.llm.probe import Probes
 from voicepipe.router.options import RouterOptions
@@ -101,7 +100,7 @@ def routed(models: dict[str, Model], options: RouterOptions, candidates: tuple[C
 
 
 def cue_of(world: World, vendor: int) -> Callable[[dict[str, Any]], LlmCue]:
-    """What that vendor does with a turn, whose number is the question; sooner once it has read the session."""
+    """What that vendor does with a turn, whose number is the question."""
     known: set[int] = set()
 
     def cue(request: dict[str, Any]) -> LlmCue:
@@ -109,7 +108,7 @@ def cue_of(world: World, vendor: int) -> Callable[[dict[str, Any]], LlmCue]:
         session = turn // TURNS_PER_SESSION
         warm = session in known
         known.add(session)
-        after_ms = float(world.after_ms[turn, vendor]) * (WARM_FACTOR if warm else 1.0)
+        after_ms = float(world.after_ms[turn, vendor])
         if math.isinf(after_ms):
             return LlmCue(fault=Hang())
         if world.fails[turn, vendor]:

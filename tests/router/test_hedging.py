@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
+import numpy as np
 import pytest
 
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.hedging import Hedge, HedgeBudget, Planner
+from voicepipe.router.hedging import Hedge, Planner
 from voicepipe.router.latency_stats import LatencyStats
 from voicepipe.turn.pricing import Price
 
@@ -21,27 +22,39 @@ def silent(median_ms: float, at_ms: float, sigma: float = 0.5) -> float:
 
 
 def taught(*medians_ms: float, prices: tuple[float, ...] = ()) -> tuple[LatencyStats, tuple[Candidate, ...]]:
-    """A board that has seen 4,000 answers of each model, in the middles of equal shares."""
+    """A board that has seen 4,000 answers of each model, in the middles of equal shares, in any order."""
     latency, candidates = LatencyStats(), []
+    order = np.random.default_rng(1).permutation(4_000).tolist()
     for i, median_ms in enumerate(medians_ms):
         price = prices[i] if prices else 1.0
         candidate = Candidate(spec=f"v{i}/m", ttft_p50_ms=median_ms, price=Price(price, price * 4))
         candidates.append(candidate)
-        for n in range(4_000):
+        for n in order:
             ms = median_ms * math.exp(0.5 * NormalDist().inv_cdf((n + 0.5) / 4_000))
             latency.survival(candidate).spoke(ms, 0.0)
     return latency, tuple(candidates)
 
 
-def planned(latency: LatencyStats, candidates: tuple[Candidate, ...], weight: float, deadline_ms: int = 600) -> Planner:
+def cached(latency: LatencyStats, medians_ms: tuple[float, ...]) -> tuple[Candidate, ...]:
+    price = Price(1.0, 4.0, 0.1)
+    return tuple(Candidate(spec=f"v{i}/m", ttft_p50_ms=ms, price=price) for i, ms in enumerate(medians_ms))
+
+
+def planned(
+    latency: LatencyStats,
+    candidates: tuple[Candidate, ...],
+    weight: float,
+    deadline_ms: int = 600,
+    stays: tuple[float, ...] = (0.0,),
+) -> Planner:
     planner = Planner(candidates, deadline_ms)
     unit_usd = candidates[0].answer_usd(*TOKENS, warm=False)
-    planner.rebuild(latency, 0.0, weight=weight, unit_usd=unit_usd, tokens=TOKENS)
+    planner.rebuild(latency, 0.0, weight=weight, unit_usd=unit_usd, tokens=TOKENS, stays=np.array(stays))
     return planner
 
 
 def best(planner: Planner, first: int = 0, warm: int = 0, allowed: int = 0b11) -> Hedge:
-    return planner.hedge(first, warm, allowed)
+    return planner.hedge(first, warm, allowed, 0)
 
 
 @pytest.mark.parametrize("medians_ms", [(250.0, 320.0), (140.0, 180.0), (580.0, 140.0)])
@@ -71,33 +84,34 @@ def test_it_comes_before_the_deadline_and_not_at_the_p95() -> None:
 
 def test_the_cheaper_and_the_sooner_second_is_taken() -> None:
     latency, candidates = taught(250.0, 300.0, 300.0, prices=(1.0, 1.0, 0.2))
-    assert planned(latency, candidates, weight=0.1).hedge(0, 0, 0b111).second == 2
+    assert planned(latency, candidates, weight=0.1).hedge(0, 0, 0b111, 0).second == 2
     latency, candidates = taught(250.0, 800.0, 200.0)
-    assert planned(latency, candidates, weight=0.1).hedge(0, 0, 0b111).second == 2
+    assert planned(latency, candidates, weight=0.1).hedge(0, 0, 0b111, 0).second == 2
 
 
 def test_only_those_that_are_allowed_are_hedges() -> None:
     latency, candidates = taught(250.0, 300.0, 200.0)
     planner = planned(latency, candidates, weight=0.1)
-    assert planner.hedge(0, 0, 0b011).second == 1
-    assert planner.hedge(0, 0, 0b001).second is None
+    assert planner.hedge(0, 0, 0b011, 0).second == 1
+    assert planner.hedge(0, 0, 0b001, 0).second is None
 
 
 def test_a_warm_hedge_is_better_than_a_cold_one() -> None:
-    latency, candidates = taught(300.0, 300.0, 300.0)
-    planner = planned(latency, candidates, weight=0.1)
-    assert planner.hedge(0, 0b010, 0b111).second == 1
-    assert planner.hedge(0, 0b010, 0b111).loss < planner.hedge(0, 0, 0b111).loss
+    """It reads the session at the cached price. It is not taken to be sooner: no vendor publishes that."""
+    latency, _ = taught(300.0, 300.0, 300.0)
+    planner = planned(latency, cached(latency, (300.0, 300.0, 300.0)), weight=0.1)
+    assert planner.hedge(0, 0b010, 0b111, 0).second == 1
+    assert planner.hedge(0, 0b010, 0b111, 0).loss < planner.hedge(0, 0, 0b111, 0).loss
 
 
 def test_who_spoke_last_stays_unless_another_is_clearly_better() -> None:
     latency, candidates = taught(300.0, 295.0)
     planner = planned(latency, candidates, weight=0.1)
-    scores = [planner.score(i, 0, 0b11, last=0) for i in (0, 1)]
+    scores = [planner.score(i, 0, 0b11, 0, last=0) for i in (0, 1)]
     assert scores[0] < scores[1]
     latency, candidates = taught(300.0, 200.0)
     planner = planned(latency, candidates, weight=0.1)
-    scores = [planner.score(i, 0, 0b11, last=0) for i in (0, 1)]
+    scores = [planner.score(i, 0, 0b11, 0, last=0) for i in (0, 1)]
     assert scores[1] < scores[0]
 
 
@@ -107,16 +121,31 @@ def test_a_later_deadline_needs_fewer_hedges() -> None:
     assert late > soon
 
 
-def test_spending_over_the_cap_makes_hedges_dearer_and_under_it_cheaper() -> None:
-    over, under = HedgeBudget(cap_usd=0.0001), HedgeBudget(cap_usd=0.0001)
-    for _ in range(2_000):
-        over.spent(0.0005, 0.001)
-        under.spent(0.0, 0.001)
-    assert over.weight > 0.05 > under.weight
+def test_a_hedge_that_makes_later_ones_cheaper_comes_earlier() -> None:
+    """A model's first call of a session costs most: it is an investment, the larger the more turns are to come."""
+    latency, _ = taught(250.0, 320.0)
+    candidates = cached(latency, (250.0, 320.0))
+    short = planned(latency, candidates, 0.15, stays=(0.0,))
+    long = planned(latency, candidates, 0.15, stays=(*(1.0,) * 7, 0.0))
+    assert long.hedge(0, 0b01, 0b11, 0).after_ms < short.hedge(0, 0b01, 0b11, 0).after_ms
+    waits = [long.hedge(0, 0b01, 0b11, turn).after_ms for turn in range(8)]
+    assert waits == sorted(waits)
 
 
-def test_the_weight_stays_within_bounds() -> None:
-    budget = HedgeBudget(cap_usd=0.0)
-    for _ in range(20_000):
-        budget.spent(1.0, 1e-6)
-    assert budget.weight == 5.0
+def test_a_cheaper_answer_pays_for_the_hedge() -> None:
+    """The second reads at the same price and writes at a tenth: it is started sooner than one that writes at that
+    price."""
+    latency, _ = taught(250.0, 320.0, 320.0)
+    candidates = tuple(
+        Candidate(spec=f"v{i}/m", price=Price(0.1, written)) for i, written in enumerate((4.0, 4.0, 0.4))
+    )
+    planner = planned(latency, candidates, 0.3)
+    assert planner.hedge(0, 0, 0b101, 0).after_ms < planner.hedge(0, 0, 0b011, 0).after_ms
+
+
+@pytest.mark.parametrize(("weight", "pays"), [(1e-3, True), (10.0, False)])
+def test_a_third_is_started_at_the_deadline_where_it_is_worth_its_price(weight: float, pays: bool) -> None:
+    latency, candidates = taught(580.0, 580.0, 300.0)
+    planner = planned(latency, candidates, weight)
+    assert planner.pays_late(0, Hedge(0.0, 1, 0.0), 2, 0) is pays
+    assert planner.pays_late(0, Hedge(0.0, None, 0.0), 2, 0) is pays

@@ -67,7 +67,7 @@ def test_a_model_that_the_session_was_with_is_warm_and_speaks_sooner() -> None:
     stats = SharedStats()
     pool = build_pool("p", (A,), RouterOptions(), stats)
     turns = [DrawnTurn(at_ms=1_000.0 * i, session="s", draws=(Draw(300),)) for i in (1, 2)]
-    first, second = simulate_turns(pool, stats, turns)
+    first, second = simulate_turns(pool, stats, turns, cached_factor=0.8)
     assert (first.ttft_ms, second.ttft_ms) == (300, 240)
     assert second.usd < first.usd
 

@@ -17,7 +17,7 @@ GIVEN_UP_MS: Final = 10_500
 
 COLUMNS: Final = (
     *("pool", "policy", "n", "p50_ms", "p95_ms", "p99_ms", "p999_ms", "missed", "over_1s", "calls_a_turn"),
-    *("cost_factor", "usd_per_1000_turns", "lost_share", "speakers"),
+    *("cost_factor", "usd_per_1000_turns", "lost_share", "most_spent", "speakers"),
 )
 
 
@@ -44,6 +44,9 @@ class Line:
     lost_share: float
     """The share of the cost for calls that were closed without being used."""
 
+    most_spent: float
+    """The most that hedges cost in 500 turns in a row, as a multiple of the cap; `nan` without a cap."""
+
     speakers: tuple[tuple[str, float], ...]
     """(model, share of the turns that it answered)."""
 
@@ -58,6 +61,7 @@ def line_of(
     usd: Sequence[float],
     lost_usd: Sequence[float],
     speakers: Sequence[str],
+    most_spent: float,
     single_usd: float | None,
 ) -> Line:
     """Sum up turns. `single_usd` is the cost of a turn with the first model alone; None: these turns are it."""
@@ -79,13 +83,14 @@ def line_of(
         usd_per_turn=mean_usd,
         cost_factor=mean_usd / single_usd if single_usd else 1.0 if single_usd is None else math.nan,
         lost_share=float(np.sum(lost_usd)) / float(np.sum(usd)) if mean_usd else 0.0,
+        most_spent=most_spent,
         speakers=tuple((name, n / len(times)) for name, n in spoke.most_common() if name),
     )
 
 
 HEAD: Final = (
     f"{'policy':<22}{'p50':>6}{'p95':>7}{'p99':>7}{'p99.9':>8}{'missed':>9}{'> 1 s':>8}{'calls':>7}{'cost':>7}"
-    f"{'lost':>7}  answered by"
+    f"{'lost':>7}{'of cap':>8}  answered by"
 )
 
 
@@ -94,7 +99,8 @@ def line_text(line: Line) -> str:
     who = " ".join(f"{round(100 * share)}% {name}" for name, share in line.speakers)
     quantiles = f"{line.p50_ms:>6.0f}{line.p95_ms:>7.0f}{line.p99_ms:>7.0f}{line.p999_ms:>8.0f}"
     shares = f"{line.missed:>9.2%}{line.over_1s:>8.2%}{line.calls_a_turn:>7.2f}"
-    return f"{line.policy:<22}{quantiles}{shares}{line.cost_factor:>7.2f}{line.lost_share:>7.1%}  {who}"
+    money = f"{line.cost_factor:>7.2f}{line.lost_share:>7.1%}{line.most_spent:>8.2f}"
+    return f"{line.policy:<22}{quantiles}{shares}{money}  {who}"
 
 
 def write_csv(path: Path, lines: Sequence[Line]) -> None:

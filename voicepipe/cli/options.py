@@ -220,6 +220,8 @@ class SimulateOptions(Options):
     turns: int | None = None
     seed: int = 7
     latencies: Path | None = None
+    slower: float = 1.0
+    cached_factor: float = 1.0
     csv: Path | None = None
 
 
@@ -460,6 +462,10 @@ def _simulate(commands: Commands[argparse.ArgumentParser]) -> None:
     router.add_argument("--turns", type=int, metavar="N", help="number of turns (20000)")
     router.add_argument("--seed", type=int, metavar="N", help="seed of the drawn latencies (7)")
     router.add_argument("--latencies", type=Path, metavar="FILE", help="recorded latencies: a CSV with model, ttft_ms")
+    router.add_argument("--slower", type=float, metavar="FACTOR", help="all models are slower than published (1)")
+    router.add_argument(
+        "--cached-factor", type=float, metavar="FACTOR", help="time of a model that has read the session (1)"
+    )
     router.add_argument("--csv", type=Path, metavar="FILE", help="also write the table to this file")
     _config(router)
 

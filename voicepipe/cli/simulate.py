@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from voicepipe.bench.simulate_pools import PublishedPool, published_pools, read_latencies
 from voicepipe.bench.simulate_report import HEAD, Line, line_of, line_text, write_csv
@@ -17,6 +19,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.registry import Spec
 from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
+from voicepipe.router.hedge_budget import WINDOW_TURNS
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.policies import Candidates
 from voicepipe.router.pool import USUAL_TOKENS, SharedStats
@@ -49,6 +52,8 @@ class Scene:
     candidates: Candidates
     world: World
     options: RouterOptions
+    cached_factor: float = 1.0
+    """Factor of the time to the first token of a model that has the session in its cache."""
 
 
 def run(options: SimulateOptions) -> int:
@@ -58,6 +63,9 @@ def run(options: SimulateOptions) -> int:
         ConfigError: there is no such pool or policy, or an option is wrong.
     """
     settings = load(options.config, overrides=options.overrides())
+    for flag, factor in (("--slower", options.slower), ("--cached-factor", options.cached_factor)):
+        if not 0.1 <= factor <= 10:
+            raise ConfigError(f"{flag}: expected 0.1 to 10, got {factor:g}")
     names = options.policy or tuple(POLICIES)
     for name in names:
         if name not in POLICIES:
@@ -92,6 +100,7 @@ def _line(scene: Scene, name: str, single_usd: float | None) -> Line:
         usd=[turn.usd for turn in counted],
         lost_usd=[turn.lost_usd for turn in counted],
         speakers=[turn.speaker for turn in counted],
+        most_spent=most_spent(turns, scene.options.hedge_budget_usd),
         single_usd=single_usd,
     )
 
@@ -102,7 +111,8 @@ def simulated(scene: Scene, name: str) -> list[SimulatedResult]:
     candidates = scene.candidates[:1] if name == SINGLE else scene.candidates
     stats = SharedStats()
     pool = build_pool(scene.name, candidates, options, stats)
-    return list(simulate_turns(pool, stats, drawn_turns(scene.world, len(candidates))))
+    turns = drawn_turns(scene.world, len(candidates))
+    return list(simulate_turns(pool, stats, turns, cached_factor=scene.cached_factor))
 
 
 def drawn_turns(world: World, n_models: int) -> Iterator[DrawnTurn]:
@@ -119,6 +129,14 @@ def drawn_turns(world: World, n_models: int) -> Iterator[DrawnTurn]:
         )
 
 
+def most_spent(turns: Sequence[SimulatedResult], cap_usd: float) -> float:
+    """Return the most that hedges cost in `WINDOW_TURNS` turns in a row, from the first turn on, as a multiple of the
+    cap. What the replacement of failed calls cost is not in it."""
+    spent_usd = np.cumsum([0.0, *(turn.extra_usd - turn.failover_usd for turn in turns)])
+    n = min(WINDOW_TURNS, len(turns))
+    return float(np.max(spent_usd[n:] - spent_usd[:-n])) / (n * cap_usd) if cap_usd else math.nan
+
+
 def _scenes(options: SimulateOptions, settings: Settings) -> Iterator[Scene]:
     published = published_pools()
     world = WorldOptions(n_turns=_turns(options), seed=options.seed)
@@ -127,12 +145,12 @@ def _scenes(options: SimulateOptions, settings: Settings) -> Iterator[Scene]:
         if name in own:
             specs = (Spec.parse(text) for text in own[name].specs)
             candidates = tuple(candidate_of(settings, spec) for spec in specs)
-            drawn = _world(options.latencies, candidates, [c.ttft_p50_ms for c in candidates], world)
-            yield Scene(name, candidates, drawn, own[name])
+            drawn = _world(options, candidates, [c.ttft_p50_ms for c in candidates], world)
+            yield Scene(name, candidates, drawn, own[name], options.cached_factor)
         elif name in published:
             candidates = _candidates(published[name])
-            drawn = _world(options.latencies, candidates, published[name].medians_ms, world)
-            yield Scene(name, candidates, drawn, _capped(settings, candidates))
+            drawn = _world(options, candidates, published[name].medians_ms, world)
+            yield Scene(name, candidates, drawn, _capped(settings, candidates), options.cached_factor)
         else:
             raise ConfigError(f"--pool: expected one of {', '.join((*own, *published))}, got {name!r}")
 
@@ -144,10 +162,11 @@ def _turns(options: SimulateOptions) -> int:
     return n_turns
 
 
-def _world(latencies: Path | None, candidates: Candidates, medians_ms: Sequence[float], options: WorldOptions) -> World:
-    if latencies is None:
-        return draw_world(medians_ms, options)
-    return resample_world(read_latencies(latencies, [each.spec for each in candidates]), options)
+def _world(options: SimulateOptions, candidates: Candidates, medians_ms: Sequence[float], drawn: WorldOptions) -> World:
+    if options.latencies is None:
+        return draw_world([options.slower * median_ms for median_ms in medians_ms], drawn)
+    recorded = read_latencies(options.latencies, [each.spec for each in candidates])
+    return resample_world([options.slower * times_ms for times_ms in recorded], drawn)
 
 
 def _candidates(pool: PublishedPool) -> Candidates:

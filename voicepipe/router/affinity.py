@@ -23,6 +23,9 @@ class SessionAffinity:
     last: str = ""
     """The spec of the model that answered last."""
 
+    n_turns: int = 0
+    """Its turns so far."""
+
     read_ms: dict[str, float] = field(default_factory=dict)
     """Spec -> time of its last request."""
 
@@ -45,6 +48,7 @@ class Affinity:
         known = self._sessions.pop(session, None) or SessionAffinity()
         self._sessions[session] = known
         known.last = spoke or known.last
+        known.n_turns += 1
         if n_tokens >= LEAST_CACHED_TOKENS:
             known.read_ms.update(dict.fromkeys(requested, now_ms))
         if len(self._sessions) > MOST_SESSIONS:

@@ -34,13 +34,15 @@ class Candidate:
     prefills: bool = False
     """Whether it continues another model's answer, where the request ends with that answer."""
 
+    def cost_usd(self, input_tokens: float, output_tokens: float, *, cached_share: float) -> float:
+        """Return the cost of these tokens, of which that share of the input is read from a cache; planned with
+        `UNKNOWN_PRICE` where no price is known."""
+        return (self.price or UNKNOWN_PRICE).cost_usd(input_tokens, output_tokens, cached_share * input_tokens)
+
     def read_usd(self, input_tokens: float, *, warm: bool) -> float:
-        """Return the cost of a request to it, even without an answer; planned with `UNKNOWN_PRICE` where no price is
-        known."""
-        price = self.price or UNKNOWN_PRICE
-        return price.cost_usd(input_tokens, 0.0, CACHED_SHARE * input_tokens if warm else 0.0)
+        """Return the planned cost of a request to it, even without an answer."""
+        return self.cost_usd(input_tokens, 0.0, cached_share=CACHED_SHARE if warm else 0.0)
 
     def answer_usd(self, input_tokens: float, output_tokens: float, *, warm: bool) -> float:
-        """Return the cost of an answer of it, planned likewise."""
-        price = self.price or UNKNOWN_PRICE
-        return self.read_usd(input_tokens, warm=warm) + price.cost_usd(0.0, output_tokens)
+        """Return the planned cost of an answer of it."""
+        return self.cost_usd(input_tokens, output_tokens, cached_share=CACHED_SHARE if warm else 0.0)

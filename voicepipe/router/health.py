@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from voicepipe.errors import StageError, StageExpired
 from voicepipe.router.circuit_breaker import CircuitBreaker, State, kind_of
-from voicepipe.router.latency_stats import quantile_ms
 from voicepipe.router.pool import SharedStats
+from voicepipe.router.survival import quantile_ms
 from voicepipe.telemetry.log import log_event
 
 

@@ -2,27 +2,31 @@
 
 Let `S(t)` be the chance that a model is still silent after `t`, and let providers fail independently. A hedge to `b`
 that starts `t` after `a` leaves `S_a(D) S_b(D - t)` of the turns over the deadline `D`. It is started at all in
-`S_a(t)` of the turns. The planner picks the model and the instant with the least
+`S_a(t)` of the turns, and wins some of them, `W(t)`. The planner picks the model and the instant with the least
 
-    sum_k weight_k S_a(D_k) S_b(D_k - t)  +  weight x cost_b x S_a(t)
+    sum_k weight_k S_a(D_k) S_b(D_k - t)  +  weight x (read_b x S_a(t) + (written_b - written_a) x W(t))
 
 over the deadline and some later deadlines, which represent calls that hang. Dean and Barroso, "The Tail at Scale" (CACM
 56(2), 2013), hedge at the p95. That would be too late here: their deadline lies far after the p95, that of a turn
 before it.
 
-What hedges cost is held to a cap in dollars a turn, by a price on each additional call: the weight.
+A model that has not read a session costs several times more at its first call than at later ones. So the first call
+gets the credit of what it makes cheaper: the difference of a session's expected losses without and with that model's
+cache, over the turns that a session still has on average.
+
+What hedges cost is held to a cap in dollars a turn (`hedge_budget`), by a price on each dollar: the weight.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.latency_stats import GRID_MS, STEP_MS, Curve, LatencyStats, warmer
+from voicepipe.router.latency_stats import LatencyStats
+from voicepipe.router.survival import GRID_MS, STEP_MS, Curve, quantile_ms
 
 LATER_DEADLINES: Final = ((1_000, 0.5), (2_000, 0.5), (4_000, 2.0))
 """(ms, weight) beside the deadline itself, whose weight is 1."""
@@ -33,17 +37,8 @@ TIMES_MS: Final = GRID_MS[: LATEST_HEDGE_MS // STEP_MS + 1]
 LOYALTY: Final = 0.05
 """Advantage that another model needs over the one that answered last: the worth of a warm cache."""
 
-FIRST_WEIGHT: Final = 0.05
-LEAST_WEIGHT, MOST_WEIGHT = 1e-4, 5.0
-
-SPENT_MEMORY: Final = 0.002
-"""Of the running mean of what was spent: about 500 turns."""
-
-STEP: Final = 0.02
-"""How fast the weight follows; slow enough that hedges of one bad minute don't forbid those of the next."""
-
-AIM: Final = 0.95
-"""Share of the cap to aim for: a call in place of a failed one is made at any cost, so it needs some reserve."""
+ANSWER_STEPS: Final = np.arange(0, 3_000 // STEP_MS, 5)
+"""The steps of the grid at which a hedge's answer is assumed, to compute how often it wins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,96 +54,136 @@ class Planner:
     """The table of best hedges of one pool. `rebuild` it off the hot path; the rest is looking up."""
 
     def __init__(self, candidates: tuple[Candidate, ...], deadline_ms: int) -> None:
+        n = len(candidates)
         self.candidates, self.deadline_ms = candidates, deadline_ms
         self._deadlines = ((deadline_ms, 1.0), *((ms, w) for ms, w in LATER_DEADLINES if ms > deadline_ms))
+        self._silent = np.zeros((n, len(GRID_MS)))
         self._alone: list[float] = []
-        self._loss: list[list[float]] = []
-        self._after_ms: list[list[float]] = []
-        self._cost: list[float] = []
-        self._known: dict[tuple[int, int, int], Hedge] = {}
+        self._cold: list[tuple[list[list[float]], list[list[float]]]] = []
+        """By turn of the session: the losses and the instants, by first and second model, where the second is cold."""
+
+        self._warm: tuple[list[list[float]], list[list[float]]] = ([], [])
+        self._read = np.zeros((2, n))
+        self._written = np.zeros(n)
+        self._stay = 0.0
+        self._known: dict[tuple[int, int, int, int], Hedge] = {}
 
     def rebuild(
-        self, latency: LatencyStats, now_ms: float, *, weight: float, unit_usd: float, tokens: tuple[float, float]
+        self,
+        latency: LatencyStats,
+        now_ms: float,
+        *,
+        weight: float,
+        unit_usd: float,
+        tokens: tuple[float, float],
+        stays: Curve,
     ) -> None:
         """Compute the table again, from the present statistics.
 
         Args:
             weight: what spending `unit_usd` is worth in missed turns (`HedgeBudget.weight`).
             tokens: the input and output tokens of a usual turn.
+            stays: (n_turns,), by turn of a session, the share of sessions that have another one after it.
         """
-        cold = [latency.survival(each).curve(now_ms) for each in self.candidates]
-        # (2k, n_steps): each model cold, then each with the session's earlier turns in its cache.
-        silent = np.array([*cold, *map(warmer, cold)])
-        read, answer = self._costs(weight, unit_usd, tokens)
+        self._silent = silent = np.array([latency.survival(each).curve(now_ms) for each in self.candidates])
+        self._price(weight / unit_usd, tokens)
+        self._stay = float(stays[0])
         at = [ms // STEP_MS for ms, _ in self._deadlines]
         weights = np.array([w for _, w in self._deadlines])
         missed_by_first = silent[:, at] * weights
-        # (n_deadlines, 2k, n_times): the second is silent at the deadline, started at that time; or not started yet.
+        # (n_deadlines, k, n_times): the second is silent at the deadline, started at that time; or not started yet.
         steps = np.arange(len(TIMES_MS))
         missed_by_second = np.array([np.where(steps <= d, silent[:, np.maximum(d - steps, 0)], 1.0) for d in at])
         losses = np.einsum("ad,dbt->abt", missed_by_first, missed_by_second)
-        losses += silent[:, None, : len(TIMES_MS)] * read[None, :, None]
-        best = losses.argmin(axis=2)
+        losses += (self._written[None, :] - self._written[:, None])[:, :, None] * self._wins()
+        started = silent[:, None, : len(TIMES_MS)]
         self._alone = missed_by_first.sum(axis=1).tolist()
-        self._loss = np.take_along_axis(losses, best[:, :, None], axis=2)[:, :, 0].tolist()
-        self._after_ms = TIMES_MS[best].tolist()
-        self._cost = answer
+        warm, cold = (losses + started * read[:, None] for read in self._read[::-1])
+        self._warm = _best(warm)
+        self._cold = self._invest(cold, np.array(self._warm[0]), started, stays)
         self._known.clear()
 
-    def _costs(self, weight: float, unit_usd: float, tokens: tuple[float, float]) -> tuple[Curve, list[float]]:
-        read, answer = [], []
-        for warm in (False, True):
-            for each in self.candidates:
-                read.append(weight * each.read_usd(tokens[0], warm=warm) / unit_usd)
-                answer.append(weight * each.answer_usd(*tokens, warm=warm) / unit_usd)
-        return np.array(read), answer
+    def _price(self, weight_per_usd: float, tokens: tuple[float, float]) -> None:
+        reads = [[each.read_usd(tokens[0], warm=warm) for each in self.candidates] for warm in (False, True)]
+        self._read = weight_per_usd * np.array(reads)
+        written = [each.answer_usd(0.0, tokens[1], warm=False) for each in self.candidates]
+        self._written = weight_per_usd * np.array(written)
 
-    def hedge(self, first: int, warm: int, allowed: int) -> Hedge:
+    def _wins(self) -> Curve:
+        """Return how often a hedge is started and answers first, (k, k, n_times)."""
+        silent = self._silent
+        edges = np.append(ANSWER_STEPS, ANSWER_STEPS[-1] + 5)
+        answers = -np.diff(silent[:, edges], axis=1)
+        at = np.minimum(np.arange(len(TIMES_MS))[:, None] + ANSWER_STEPS[None, :] + 2, len(GRID_MS) - 1)
+        wins: Curve = np.einsum("atu,bu->abt", silent[:, at], answers, optimize=True)
+        return wins
+
+    def _invest(
+        self, cold: Curve, warm_losses: Curve, started: Curve, stays: Curve
+    ) -> list[tuple[list[list[float]], list[list[float]]]]:
+        """Return the best hedges to a cold model, by turn of the session, from the last turn backwards: a hedge's loss,
+        less what the session saves later on since that model has read it."""
+        alone = np.array(self._alone)
+        lasting = 1 / (1 - stays[-1])
+        cold_value, warm_value = alone * lasting, np.minimum(warm_losses, alone[:, None]) * lasting
+        tables = []
+        for stay in stays[::-1]:
+            credit = stay * np.maximum(cold_value[:, None] - warm_value, 0.0)
+            table = _best(cold - started * credit[:, :, None])
+            losses = np.array(table[0])
+            np.fill_diagonal(losses, np.inf)
+            cold_value = np.minimum(losses.min(axis=1), alone) + stay * cold_value
+            warm_value = np.minimum(warm_losses, alone[:, None]) + stay * warm_value
+            tables.append(table)
+        return tables[::-1]
+
+    def medians_ms(self) -> dict[str, float]:
+        """Return each model's median time to the first token, by spec."""
+        return {each.spec: quantile_ms(curve, 0.5) for each, curve in zip(self.candidates, self._silent, strict=True)}
+
+    def hedge(self, first: int, warm: int, allowed: int, turn: int) -> Hedge:
         """Return the best second model of those in `allowed`, for a session cached by the models in `warm` (bit
-        masks)."""
-        key = (first, warm, allowed)
+        masks), which has had this number of turns."""
+        key = (first, warm, allowed, turn)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._hedge(first, warm, allowed)
+            known = self._known[key] = self._hedge(first, warm, allowed, turn)
         return known
 
-    def _hedge(self, first: int, warm: int, allowed: int) -> Hedge:
-        a = self._row(first, warm)
-        best = Hedge(self._alone[a], None, 0.0)
+    def _hedge(self, first: int, warm: int, allowed: int, turn: int) -> Hedge:
+        cold = self._cold[min(turn, len(self._cold) - 1)]
+        best = Hedge(self._alone[first], None, 0.0)
         for second in range(len(self.candidates)):
             if second == first or not allowed >> second & 1:
                 continue
-            b = self._row(second, warm)
-            if self._loss[a][b] < best.loss:
-                best = Hedge(self._loss[a][b], second, self._after_ms[a][b])
+            losses, after_ms = self._warm if warm >> second & 1 else cold
+            if losses[first][second] < best.loss:
+                best = Hedge(losses[first][second], second, after_ms[first][second])
         return best
 
-    def score(self, first: int, warm: int, allowed: int, *, last: int | None) -> float:
+    def pays_late(self, first: int, hedge: Hedge, third: int, warm: int) -> bool:
+        """Return whether it pays to start a third model at the deadline, when the others are still silent."""
+        d = self.deadline_ms // STEP_MS
+        silent, started = self._silent[first], self._silent[first][d]
+        gain, cost = 0.0, float(self._read[warm >> third & 1][third])
+        for ms, weight in self._deadlines[1:]:
+            at = ms // STEP_MS
+            missed = silent[at] / max(started, 1e-9)
+            if hedge.second is not None:
+                second, since = self._silent[hedge.second], int(hedge.after_ms) // STEP_MS
+                missed *= second[max(0, at - since)] / max(second[max(0, d - since)], 1e-9)
+            gain += weight * float(missed * (1 - self._silent[third][at - d]))
+        return gain > cost
+
+    def score(self, first: int, warm: int, allowed: int, turn: int, *, last: int | None) -> float:
         """Return the loss of beginning with that model: misses, and its cost."""
-        score = self.hedge(first, warm, allowed).loss + self._cost[self._row(first, warm)]
+        cold_read, warm_read = self._read[:, first].tolist()
+        read = warm_read if warm >> first & 1 else warm_read + (1 - self._stay) * (cold_read - warm_read)
+        score: float = self.hedge(first, warm, allowed, turn).loss + read + float(self._written[first])
         return score - LOYALTY * abs(score) if first == last else score
 
-    def _row(self, candidate: int, warm: int) -> int:
-        return candidate + (len(self.candidates) if warm >> candidate & 1 else 0)
 
-
-class HedgeBudget:
-    """`weight` is what the loss of one answer in time may cost: the Lagrange multiplier of the cap, found online."""
-
-    def __init__(self, cap_usd: float) -> None:
-        self.cap_usd = cap_usd
-        """The mean limit for a turn's cost above that of the first choice alone."""
-
-        self.weight = FIRST_WEIGHT
-        self._mean = 0.0
-
-    def unit_usd(self, turn_usd: float) -> float:
-        """Return the money that a weight of 1 stands for: the cost of a turn; with a free model, the cap of a turn."""
-        return max(turn_usd, self.cap_usd, 1e-9)
-
-    def spent(self, extra_usd: float, turn_usd: float) -> None:
-        """Record a turn's cost above `turn_usd`, the cost of the first choice alone; below 0 if it cost less."""
-        unit = self.unit_usd(turn_usd)
-        self._mean += SPENT_MEMORY * (extra_usd / unit - self._mean)
-        over = max(-1.0, min(self._mean - AIM * self.cap_usd / unit, 1.0))
-        self.weight = max(LEAST_WEIGHT, min(self.weight * math.exp(STEP * over), MOST_WEIGHT))
+def _best(losses: Curve) -> tuple[list[list[float]], list[list[float]]]:
+    """Return the least losses, (k, k), and their instants in ms."""
+    best = losses.argmin(axis=2)
+    return np.take_along_axis(losses, best[:, :, None], axis=2)[:, :, 0].tolist(), TIMES_MS[best].tolist()

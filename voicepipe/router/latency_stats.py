@@ -1,46 +1,13 @@
-"""A histogram of each model's times to the first speakable token; it forgets, and learns from answers closed early
-too.
-
-A loser that is closed after 300 ms has shown only that it takes longer than 300 ms. Leaving it out, or taking the 300
-ms for its answer, would make a slow model look fast. So the histogram is a life table: of the calls still silent at
-the beginning of a bin, the share that answered within it. Source: Kaplan, Meier, "Nonparametric Estimation from
-Incomplete Observations", J. Amer. Statist. Assoc. 53 (1958), with counts that halve every `HALF_LIFE_MS`.
-"""
+"""Keep what is measured of each model: times to the first token, gaps between tokens, output speed."""
 
 from __future__ import annotations
 
-import math
-from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from voicepipe.quantile import Sketch
 from voicepipe.router.candidate import Candidate
-
-Curve = npt.NDArray[np.float64]
-"""(n_steps,), the share that is still silent after 0, `STEP_MS`, 2 `STEP_MS`, ..."""
-
-N_BINS: Final = 71
-EDGES_MS: Final = np.concatenate([[0.0], np.geomspace(40.0, 12_000.0, N_BINS)])
-"""(72,), bins grow by 8.5 % from 40 ms to 12 s; the first begins at 0."""
-
-STEP_MS: Final = 10
-HORIZON_MS: Final = 5_000
-GRID_MS: Final = np.arange(0, HORIZON_MS + 1, STEP_MS, dtype=np.float64)
-
-HALF_LIFE_MS: Final = 90_000
-"""A provider's bad minutes last about two; a longer memory detects them late and counts them for too long."""
-
-PRIOR_SAMPLES: Final = 12.0
-PRIOR_SIGMA: Final = 0.55
-"""Spread of the lognormal around a published median; measured spreads of healthy providers are about 0.5."""
-
-PRIOR_TAIL: Final = 0.015
-"""Share of the prior's weight that lies beyond all bins: calls hang."""
-
-WARM_FACTOR: Final = 0.8
-"""Speed-up of a model whose provider has cached the session's earlier turns."""
+from voicepipe.router.survival import Survival, quantile_ms
 
 MAX_GAPS: Final = 4_096
 """Gaps between tokens stored for a model: the sketch before the last and the last, each half of it."""
@@ -57,60 +24,6 @@ SPEED_MEMORY: Final = 0.95
 
 LEAST_SPAN_MS: Final = 20.0
 """A shorter answer shows how it was sent, not how it was written."""
-
-
-class Survival:
-    """The distribution of one model's times to the first token."""
-
-    def __init__(self, median_ms: float) -> None:
-        spread = PRIOR_SIGMA * math.sqrt(2)
-        cumulative = [0.5 * (1 + math.erf(math.log(edge / median_ms) / spread)) for edge in EDGES_MS[1:]]
-        spoken = (1 - PRIOR_TAIL) * np.array([0.0, *cumulative])
-        self._prior_silent = PRIOR_SAMPLES * (1 - spoken[:-1])
-        self._prior_spoke = PRIOR_SAMPLES * np.diff(spoken)
-        self._silent = np.zeros(N_BINS)
-        self._spoke = np.zeros(N_BINS)
-        self._at_ms = 0.0
-
-    def spoke(self, after_ms: float, now_ms: float) -> None:
-        """Record an answer that began this long after the request."""
-        self._fade(now_ms)
-        at = self._bin(after_ms)
-        self._silent[: at + 1] += 1
-        self._spoke[at] += 1
-
-    def was_silent(self, for_ms: float, now_ms: float) -> None:
-        """Record a call that was closed this long after the request, without an answer.
-
-        The bin of that instant counts it for the part that was waited through, as actuaries do. Without that part,
-        models that are always closed after the same time would look as if all of them answered then.
-        """
-        self._fade(now_ms)
-        at = self._bin(for_ms)
-        self._silent[:at] += 1
-        self._silent[at] += min(1.0, (for_ms - EDGES_MS[at]) / (EDGES_MS[at + 1] - EDGES_MS[at]))
-
-    def curve(self, now_ms: float) -> Curve:
-        """Return the share of answers that are still silent, on `GRID_MS`. Falls back to the prior as evidence
-        fades."""
-        fade = self._faded(now_ms)
-        silent = self._prior_silent + fade * self._silent
-        spoke = self._prior_spoke + fade * self._spoke
-        left = np.cumprod(1 - np.minimum(spoke / np.maximum(silent, 1e-9), 1.0))
-        curve: Curve = np.interp(GRID_MS, EDGES_MS, np.concatenate([[1.0], left]))
-        return curve
-
-    def _fade(self, now_ms: float) -> None:
-        fade, self._at_ms = self._faded(now_ms), max(now_ms, self._at_ms)
-        self._silent *= fade
-        self._spoke *= fade
-
-    def _faded(self, now_ms: float) -> float:
-        return float(0.5 ** (max(0.0, now_ms - self._at_ms) / HALF_LIFE_MS))
-
-    @staticmethod
-    def _bin(ms: float) -> int:
-        return min(int(np.searchsorted(EDGES_MS, ms, "right")) - 1, N_BINS - 1)
 
 
 class TokenGaps:
@@ -169,6 +82,7 @@ class LatencyStats:
 
     def __init__(self) -> None:
         self._survivals: dict[str, Survival] = {}
+        self._saved: dict[str, Mapping[str, Sequence[float]]] = {}
         self._paces: dict[str, TokenGaps] = {}
         self._speeds: dict[str, OutputSpeed] = {}
 
@@ -177,7 +91,26 @@ class LatencyStats:
         known = self._survivals.get(candidate.spec)
         if known is None:
             known = self._survivals[candidate.spec] = Survival(candidate.ttft_p50_ms)
+            if (saved := self._saved.pop(candidate.spec, None)) is not None:
+                known.restore(saved)
         return known
+
+    def survivals(self) -> Mapping[str, Survival]:
+        """Return all histograms, by spec."""
+        return self._survivals
+
+    def restore(self, saved: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+        """Let each of these models continue from its saved counts, now or at its first request.
+
+        Raises:
+            ValueError: some are not such counts; then nothing is changed.
+        """
+        for learned in saved.values():
+            Survival(1.0).restore(learned)
+        self._saved = {spec: learned for spec, learned in saved.items() if spec not in self._survivals}
+        for spec, known in self._survivals.items():
+            if spec in saved:
+                known.restore(saved[spec])
 
     def known(self, spec: str) -> Survival | None:
         """Return the histogram of a model by its spec, if there is one."""
@@ -197,14 +130,3 @@ class LatencyStats:
     def quantile_ms(self, candidate: Candidate, q: float, now_ms: float) -> float:
         """Return the quantile `q` of the model's time to first token, in ms, at most `HORIZON_MS`."""
         return quantile_ms(self.survival(candidate).curve(now_ms), q)
-
-
-def quantile_ms(curve: npt.NDArray[np.floating[Any]], q: float) -> float:
-    """Return when a share `q` has answered by this curve, in ms, at most `HORIZON_MS`."""
-    reached = np.nonzero(curve <= 1 - q)[0]
-    return float(GRID_MS[reached[0]]) if len(reached) else float(HORIZON_MS)
-
-
-def warmer(curve: Curve) -> Curve:
-    """Return the curve of a model that finds the session's earlier turns in its cache."""
-    return np.interp(GRID_MS / WARM_FACTOR, GRID_MS, curve)

@@ -33,6 +33,9 @@ class RoutingQuery:
     text: str = ""
     """The user's latest words."""
 
+    input_tokens: float = 0.0
+    """Estimated tokens of the whole request; 0: not known."""
+
     n_functions: int = 0
     deadline_ms: int | None = None
     """Deadline of the first speakable token; None: the pool's deadline."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from voicepipe.router.affinity import Affinity, warm_specs
+import numpy as np
+
+from voicepipe.router.affinity import Affinity, SessionAffinity, warm_specs
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.circuit_breaker import CircuitBreaker
-from voicepipe.router.hedging import HedgeBudget, Planner
-from voicepipe.router.latency_stats import WARM_FACTOR, LatencyStats
+from voicepipe.router.hedge_budget import HedgeBudget
+from voicepipe.router.hedging import Planner
+from voicepipe.router.latency_stats import LatencyStats
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.policies import Candidates, Policy, RoutingQuery
 from voicepipe.router.race import Attempt, Later, Plan, Race
+from voicepipe.router.survival import Curve
 
 REBUILD_MS: Final = 1_000
 """Age from which the planner's table is rebuilt after a request."""
@@ -29,6 +33,18 @@ USUAL_TOKENS: Final = (1_500.0, 80.0)
 """Input and output tokens of a voice agent's turn, until this pool has measured its own."""
 
 TOKEN_MEMORY: Final = 0.02
+
+USUAL_STAY: Final = 0.8
+"""Share of turns whose session has another turn after it, until this pool has measured its own."""
+
+LAST_TURN: Final = 15
+"""Later turns of a session count as this one."""
+
+MOST_STAY: Final = 0.95
+TURN_MEMORY: Final = 0.001
+
+RETRY_TURNS: Final = 300
+"""Turns after which a model that was not asked is asked again, with the order `learned`: it may be fast by now."""
 
 NO_SPECS: Final[frozenset[str]] = frozenset()
 
@@ -91,6 +107,7 @@ class PlanOptions:
         reserve: Candidates = (),
         one_at_a_time: bool = False,
         hold_until_ms: float | None = None,
+        starts_late: bool = True,
     ) -> Plan:
         """Return a plan with these options."""
         return Plan(
@@ -99,9 +116,27 @@ class PlanOptions:
             reserve=reserve,
             one_at_a_time=one_at_a_time,
             hold_until_ms=hold_until_ms,
+            starts_late=starts_late,
             deadline_ms=self.deadline_ms,
             attempt_timeout_ms=self.attempt_timeout_ms,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PricedPlan:
+    """A plan, and the most that it costs above the first choice alone, if no call fails."""
+
+    plan: Plan
+    read_usd: float
+    """The part of it for input, of a usual turn."""
+
+    written_usd: float
+    invests: bool
+    """Whether it starts a model that has not read the session: its money comes back later in the session."""
+
+    def worst_usd(self, input_share: float) -> float:
+        """Return the most that it costs; the input is that many times the usual one."""
+        return self.read_usd * input_share + self.written_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +149,12 @@ class Decision:
 
     is_known: bool
     """Whether a model has answered in this session before."""
+
+    turn: int = 0
+    """Turns of the session before this one, `LAST_TURN` at most."""
+
+    worst_usd: float = 0.0
+    """Most that the turn costs above the first choice alone, if no call fails."""
 
     probe: Candidate | None = None
     """A model whose circuit breaker is half open: it gets the request too, and its answer is not used."""
@@ -130,10 +171,14 @@ class Pool:
         self.hedge_budget = HedgeBudget(options.hedge_budget_usd)
         self._planners: dict[int, Planner] = {}
         self._built_ms: dict[int, float] = {}
-        self._plans: dict[tuple[int, int, str], Plan] = {}
-        """(deadline, warm models, last model) -> the plan with all candidates, as of the latest tables."""
+        self._plans: dict[tuple[int, int, str, int], tuple[PricedPlan, ...]] = {}
+        """(deadline, warm models, last model) -> the plans with all candidates, best first, as of the latest tables."""
 
         self._tokens = USUAL_TOKENS
+        self._n_turns, self._requested_turn = 0, [0] * len(candidates)
+        self._turns = 10 * np.cumprod(np.full(LAST_TURN + 1, USUAL_STAY))
+        """Turns by their number in the session; each counts less the older it is."""
+
         self._medians_ms: dict[str, float] = {}
         self._index = {each.spec: i for i, each in enumerate(candidates)}
         self._breakers = tuple(stats.breaker(each) for each in candidates)
@@ -152,11 +197,16 @@ class Pool:
         else:
             healthy, probe = self.candidates, None
         ordered = self._policy(healthy, query, self) or healthy
-        plan = self._plan(ordered, planner, self._mask(warm), remembered.last)
+        worst_usd = 0.0
+        if self.options.policy == "hedge":
+            plans = self._hedged(ordered, planner, self._mask(warm), remembered)
+            plan, worst_usd = self._affordable(plans, query.input_tokens)
+        else:
+            plan = self._plan(ordered, planner)
         if len(ordered) < len(healthy):
             left_out = tuple(each for each in healthy if each not in ordered)
             plan = replace(plan, reserve=plan.reserve + left_out)
-        return Decision(plan, warm, bool(remembered.last), probe)
+        return Decision(plan, warm, bool(warm), min(remembered.n_turns, LAST_TURN), worst_usd, probe)
 
     def _healthy(self, now_ms: float) -> tuple[Candidates, Candidate | None]:
         """Return the healthy models, or all if none is healthy; and the model to probe."""
@@ -166,12 +216,24 @@ class Pool:
         probe = next((each for each in half_open if healthy and not self.in_flight(each)), None)
         return healthy or self.candidates, probe
 
-    def _plan(self, ordered: Candidates, planner: Planner, warm: int, last: str) -> Plan:
-        options = self.options
+    def _affordable(self, plans: tuple[PricedPlan, ...], input_tokens: float) -> tuple[Plan, float]:
+        """Return the first of these plans that the ledger can pay for, else the cheapest; and its worst-case cost."""
+        budget, share = self.hedge_budget, input_tokens / self._tokens[0] if input_tokens else 1.0
+        within_usd = max(0.0, budget.available_usd)
+        for each in plans:
+            worst_usd = each.worst_usd(share)
+            # A small investment leaves enough for the others.
+            reserved_usd = budget.reserved_usd if each.invests and worst_usd > budget.cap_usd else 0.0
+            if worst_usd <= max(0.0, within_usd - reserved_usd):
+                return each.plan, max(0.0, worst_usd)
+        cheapest = min(plans, key=lambda each: each.worst_usd(share))
+        return cheapest.plan, max(0.0, cheapest.worst_usd(share))
+
+    def _plan(self, ordered: Candidates, planner: Planner) -> Plan:
+        options, bounds = self.options, self._bounds(planner)
         rest = ordered[1:]
-        bounds = PlanOptions(float(planner.deadline_ms), float(options.attempt_timeout_ms))
         match options.policy:
-            case "single":
+            case "single" | "hedge":
                 return bounds.plan(ordered[0], reserve=rest, one_at_a_time=True)
             case "fallback":
                 waits = (options.fallback_after_ms * (i + 1) for i in range(len(rest)))
@@ -180,32 +242,80 @@ class Pool:
             case "race":
                 n = options.race_width - 1
                 return bounds.plan(ordered[0], later=tuple(Later(each, 0) for each in rest[:n]), reserve=rest[n:])
-            case "hedge":
-                return self._hedged(ordered, planner, warm, last, bounds)
 
-    def _hedged(self, ordered: Candidates, planner: Planner, warm: int, last: str, bounds: PlanOptions) -> Plan:
+    def _bounds(self, planner: Planner) -> PlanOptions:
+        return PlanOptions(float(planner.deadline_ms), float(self.options.attempt_timeout_ms))
+
+    def _hedged(
+        self, ordered: Candidates, planner: Planner, warm: int, session: SessionAffinity
+    ) -> tuple[PricedPlan, ...]:
+        """Return the plans for these candidates, best first; the last one is within any budget."""
         is_complete = ordered is self.candidates
-        key = (planner.deadline_ms, warm, last)
-        if is_complete and (known := self._plans.get(key)) is not None:
+        last, turn = session.last, min(session.n_turns, LAST_TURN)
+        key = (planner.deadline_ms, warm, last, turn)
+        is_due = self.options.order == "learned" and self._due_again(range(len(self.candidates))) is not None
+        if is_complete and not is_due and (known := self._plans.get(key)) is not None:
             return known
         allowed = self._all_mask if is_complete else self._mask({each.spec for each in ordered})
-        first = self._index[ordered[0].spec]
+        given = self._index[ordered[0].spec]
+        firsts = [given]
         if self.options.order == "learned":
             before = self._index.get(last)
-            choices = self._index.values() if is_complete else [self._index[each.spec] for each in ordered]
-            first = min(choices, key=lambda i: planner.score(i, warm, allowed, last=before))
-        hedge = planner.hedge(first, warm, allowed)
-        chosen = self.candidates[first]
-        second = None if hedge.second is None else self.candidates[hedge.second]
-        plan = bounds.plan(
-            chosen,
-            later=() if second is None else (Later(second, hedge.after_ms),),
-            reserve=tuple([each for each in ordered if each is not chosen and each is not second]),
-            hold_until_ms=bounds.deadline_ms - HOLD_MARGIN_MS if self.options.prefers_first else None,
+            choices = [self._index[each.spec] for each in ordered]
+            firsts = sorted(choices, key=lambda i: planner.score(i, warm, allowed, turn, last=before))
+            if (retried := self._due_again(choices)) is not None:
+                firsts, is_complete = [retried, *firsts], False
+        plans = tuple(
+            plan for first in firsts for plan in self._plans_from(first, ordered, planner, warm, allowed, turn)
         )
         if is_complete:
-            self._plans[key] = plan
-        return plan
+            self._plans[key] = plans
+        return plans
+
+    def _due_again(self, choices: Iterable[int]) -> int | None:
+        """Return a model that was not asked for so many turns that what is known of it is old."""
+        due = (i for i in choices if self._n_turns - self._requested_turn[i] > RETRY_TURNS)
+        return next((i for i in due if not self._breakers[i].is_troubled), None)
+
+    def _plans_from(
+        self, first: int, ordered: Candidates, planner: Planner, warm: int, allowed: int, turn: int
+    ) -> list[PricedPlan]:
+        """Return the plans that begin with this model: the best hedge, the second best, ..., none."""
+        bounds, hold = self._bounds(planner), self.options.prefers_first
+        chosen, made = self.candidates[first], []
+        while True:
+            hedge = planner.hedge(first, warm, allowed, turn)
+            second = None if hedge.second is None else self.candidates[hedge.second]
+            reserve = tuple([each for each in ordered if each is not chosen and each is not second])
+            planned = (chosen,) if second is None else (chosen, second)
+            is_late = bool(reserve) and planner.pays_late(first, hedge, self._index[reserve[0].spec], warm)
+            for starts_late in (True, False) if is_late else (False,):
+                calls = (*planned, reserve[0]) if starts_late else planned
+                plan = bounds.plan(
+                    chosen,
+                    later=() if second is None else (Later(second, hedge.after_ms),),
+                    reserve=reserve,
+                    hold_until_ms=bounds.deadline_ms - HOLD_MARGIN_MS if hold else None,
+                    starts_late=starts_late,
+                )
+                invests = second is not None and not warm >> self._index[second.spec] & 1
+                made.append(PricedPlan(plan, *self._worst_usd(calls, warm, bool(warm)), invests))
+            if hedge.second is None:
+                return made
+            allowed &= ~(1 << hedge.second)
+
+    def _worst_usd(self, calls: Candidates, warm: int, is_known: bool) -> tuple[float, float]:
+        """Return the most that these calls cost above the first choice alone, for input and for output: all read, and
+        the dearest answers. A held hedge may have written its answer too."""
+        read, written = self._tokens
+        alone = self.candidates[0]
+        reads = [each.read_usd(read, warm=bool(warm >> self._index[each.spec] & 1)) for each in calls]
+        answers = [each.answer_usd(0.0, written, warm=False) for each in calls]
+        answers_usd = sum(answers) if self.options.prefers_first else max(answers)
+        return (
+            sum(reads) - alone.read_usd(read, warm=is_known),
+            answers_usd - alone.answer_usd(0.0, written, warm=False),
+        )
 
     def _mask(self, specs: frozenset[str] | set[str]) -> int:
         return sum([1 << i for i, each in enumerate(self.candidates) if each.spec in specs]) if specs else 0
@@ -243,11 +353,24 @@ class Pool:
         latency, turn_usd = self._stats.latency, self.turn_usd(warm=True)
         unit_usd = self.hedge_budget.unit_usd(turn_usd)
         self._planners[deadline_ms].rebuild(
-            latency, now_ms, weight=self.hedge_budget.weight, unit_usd=unit_usd, tokens=self._tokens
+            latency,
+            now_ms,
+            weight=self.hedge_budget.weight,
+            unit_usd=unit_usd,
+            tokens=self._tokens,
+            stays=self._stays(),
         )
-        self._medians_ms = {each.spec: latency.quantile_ms(each, 0.5, now_ms) for each in self.candidates}
+        if len(self.candidates) > 1:
+            hedges = (sum(self._worst_usd((self.candidates[0], each), 0, False)) for each in self.candidates[1:])
+            self.hedge_budget.make_room(min(hedges))
+        self._medians_ms = self._planners[deadline_ms].medians_ms()
         self._built_ms[deadline_ms] = now_ms
         self._plans.clear()
+
+    def _stays(self) -> Curve:
+        """Return, by turn of a session, the share of sessions that have another one after it."""
+        stays: Curve = np.append(self._turns[1:] / self._turns[:-1], USUAL_STAY)
+        return np.clip(stays, 0.0, MOST_STAY)
 
     def turn_usd(self, *, warm: bool) -> float:
         """Return the cost of a usual turn with the first model alone."""
@@ -257,22 +380,29 @@ class Pool:
 
     def learn(self, query: RoutingQuery, decision: Decision, race: Race, now_ms: float, *, n_tokens: float) -> None:
         """Learn from a race that is decided or abandoned: record the time of each model that was started."""
+        self._n_turns += 1
         for each in race.attempts:
+            self._requested_turn[self._index[each.candidate.spec]] = self._n_turns
             survival = self._stats.latency.survival(each.candidate)
-            factor = WARM_FACTOR if each.candidate.spec in decision.warm else 1.0
             if each.first_ms is not None:
-                survival.spoke(each.first_ms / factor, now_ms)
+                survival.spoke(each.first_ms, now_ms)
                 self._stats.breaker(each.candidate).succeeded()
             elif each.state == "lost" or each.timed_out:
                 silent_ms = (now_ms if each.ended_ms is None else each.ended_ms) - each.began_ms
-                survival.was_silent(silent_ms / factor, now_ms)
+                survival.was_silent(silent_ms, now_ms)
         requested = tuple(each.candidate.spec for each in race.attempts if each.state != "failed")
         spoke = race.winner.candidate.spec if race.winner else ""
         self._stats.affinity.note(query.session, requested, spoke, n_tokens, now_ms)
 
-    def spent(self, decision: Decision, usd: float, tokens: tuple[float, float]) -> None:
-        """Record the tokens and the total cost of a turn."""
+    def begin(self, decision: Decision) -> None:
+        """Hold the worst-case cost of a turn, until it is `spent`."""
+        self.hedge_budget.hold(decision.worst_usd)
+
+    def spent(self, decision: Decision, extra_usd: float, tokens: tuple[float, float]) -> None:
+        """Record a turn that has begun: its tokens, and its cost above the first choice alone."""
         read, written = self._tokens
         self._tokens = (read + TOKEN_MEMORY * (tokens[0] - read), written + TOKEN_MEMORY * (tokens[1] - written))
-        alone_usd = self.candidates[0].answer_usd(*tokens, warm=decision.is_known)
-        self.hedge_budget.spent(usd - alone_usd, self.turn_usd(warm=True))
+        self._turns *= 1 - TURN_MEMORY
+        self._turns[decision.turn] += 1
+        self.hedge_budget.release(decision.worst_usd)
+        self.hedge_budget.spent(extra_usd)

@@ -38,7 +38,7 @@ class Plan:
     """Ordered by time."""
 
     reserve: tuple[Candidate, ...] = ()
-    """Models that replace a failed one, in that order, and that start at the deadline if none has answered by then."""
+    """Models that replace a failed one, in that order."""
 
     one_at_a_time: bool = False
     """Close the former when the next is started."""
@@ -46,6 +46,10 @@ class Plan:
     hold_until_ms: float | None = None
     """Until then models other than `first` only get ready: `first` answers if it can by then. None: the earliest
     model answers."""
+
+    starts_late: bool = True
+    """Whether a model of the reserve starts at the deadline if none has answered by then, and replaces a failed one
+    while another still runs. False: that money is not there."""
 
     deadline_ms: float = 600.0
     attempt_timeout_ms: float = 8_000.0
@@ -159,7 +163,7 @@ class Race:
             return None
         due = [self._began_ms + each.after_ms for each in self._later[:1] if self._has_room()]
         due += [each.began_ms + self._plan.attempt_timeout_ms for each in self.attempts if each.state == "running"]
-        if not self._late and self._reserve and not self._plan.one_at_a_time:
+        if not self._late and self._reserve and self._may_start_late():
             due.append(self._began_ms + self._plan.deadline_ms)
         if self._plan.hold_until_ms is not None and any(each.state == "ready" for each in self.attempts):
             due.append(self._began_ms + self._plan.hold_until_ms)
@@ -182,7 +186,7 @@ class Race:
 
     def _start_late(self, now_ms: float) -> list[Order]:
         """Start one more model beside the planned ones: the deadline has passed in silence."""
-        if self._late or now_ms < self._began_ms + self._plan.deadline_ms or self._plan.one_at_a_time:
+        if self._late or now_ms < self._began_ms + self._plan.deadline_ms or not self._may_start_late():
             return []
         self._late = True
         return [self._start(self._reserve.pop(0), "replacement", now_ms)] if self._reserve else []
@@ -199,9 +203,10 @@ class Race:
         """Replace a failed attempt: by the next planned model at once, else by one of the reserve."""
         if self._later:
             return [self._start(self._later.pop(0).candidate, "replacement", now_ms)]
-        if self._reserve and self._n_running() < self._most:
+        n_running = self._n_running()
+        if self._reserve and (not n_running or (self._plan.starts_late and n_running < self._most)):
             return [self._start(self._reserve.pop(0), "replacement", now_ms)]
-        if self._n_running() or any(each.state == "ready" for each in self.attempts):
+        if n_running or any(each.state == "ready" for each in self.attempts):
             return []
         self.over = True
         return [GiveUp()]
@@ -225,6 +230,9 @@ class Race:
     def _holding(self, now_ms: float) -> bool:
         until_ms = self._plan.hold_until_ms
         return until_ms is not None and now_ms < self._began_ms + until_ms
+
+    def _may_start_late(self) -> bool:
+        return self._plan.starts_late and not self._plan.one_at_a_time
 
     def _has_room(self) -> bool:
         return self._plan.one_at_a_time or self._n_running() < self._most

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from voicepipe.errors import StageBroken
-from voicepipe.router.candidate import Candidate
-from voicepipe.router.latency_stats import WARM_FACTOR
+from voicepipe.router.candidate import CACHED_SHARE, Candidate
 from voicepipe.router.llm.usage import planned_usd
 from voicepipe.router.policies import RoutingQuery
 from voicepipe.router.pool import Decision, Pool, SharedStats
@@ -52,24 +51,39 @@ class SimulatedResult:
     lost_usd: float
     """The part of it spent on calls that were closed without being used."""
 
+    extra_usd: float
+    """The cost above that of the first model alone; below 0 if a cheaper one answered."""
+
+    failover_usd: float
+    """The part of it in a turn that had a failed call, or a first model with an open circuit breaker: no cap bounds
+    it."""
+
     speaker: str
 
 
-def simulate_turns(pool: Pool, stats: SharedStats, turns: Iterable[DrawnTurn]) -> Iterator[SimulatedResult]:
-    """Run every turn, in order, and yield the result of each."""
+def simulate_turns(
+    pool: Pool, stats: SharedStats, turns: Iterable[DrawnTurn], *, cached_factor: float = 1.0
+) -> Iterator[SimulatedResult]:
+    """Run every turn, in order, and yield the result of each.
+
+    Args:
+        cached_factor: factor of the time to the first token of a model that has the session in its cache.
+    """
     for turn in turns:
-        yield _Simulation(pool, stats, turn).run()
+        yield _Simulation(pool, stats, turn, cached_factor).run()
 
 
 class _Simulation:
-    def __init__(self, pool: Pool, stats: SharedStats, turn: DrawnTurn) -> None:
-        self._pool, self._stats, self._turn = pool, stats, turn
+    def __init__(self, pool: Pool, stats: SharedStats, turn: DrawnTurn, cached_factor: float) -> None:
+        self._pool, self._stats, self._turn, self._cached_factor = pool, stats, turn, cached_factor
         self._draws = {each.spec: draw for each, draw in zip(pool.candidates, turn.draws, strict=True)}
         self._due: list[tuple[float, int, Attempt]] = []
 
     def run(self) -> SimulatedResult:
-        turn, query = self._turn, RoutingQuery(session=self._turn.session)
+        turn = self._turn
+        query = RoutingQuery(session=turn.session, input_tokens=turn.input_tokens)
         decision = self._pool.decide(query, turn.at_ms)
+        self._pool.begin(decision)
         race = Race(decision.plan)
         now_ms = turn.at_ms
         self._obey(race.begin(now_ms), decision)
@@ -130,20 +144,32 @@ class _Simulation:
     def _start(self, attempt: Attempt, decision: Decision) -> None:
         draw = self._draws[attempt.candidate.spec]
         is_warm = attempt.candidate.spec in decision.warm and not draw.fails
-        after_ms = draw.after_ms * (WARM_FACTOR if is_warm else 1.0)
+        after_ms = draw.after_ms * (self._cached_factor if is_warm else 1.0)
         if math.isfinite(after_ms):
             heapq.heappush(self._due, (attempt.began_ms + after_ms, attempt.number, attempt))
+
+    def _is_failover(self, attempts: list[Attempt]) -> bool:
+        first_is_open = self._stats.breaker(self._pool.candidates[0]).is_troubled
+        return first_is_open or any(each.state == "failed" for each in attempts)
+
+    @staticmethod
+    def _cached_share(attempt: Attempt, decision: Decision) -> float:
+        return CACHED_SHARE if attempt.candidate.spec in decision.warm else 0.0
 
     def _account(self, decision: Decision, race: Race, probe: Attempt | None, now_ms: float) -> SimulatedResult:
         tokens = (float(self._turn.input_tokens), float(self._turn.output_tokens))
         attempts = race.attempts if probe is None else [*race.attempts, probe]
-        usd = [planned_usd(each, tokens, warm=each.candidate.spec in decision.warm) for each in attempts]
+        usd = [planned_usd(each, tokens, cached_share=self._cached_share(each, decision)) for each in attempts]
         lost_usd = sum(cost for cost, each in zip(usd, attempts, strict=True) if each is not race.winner)
-        self._pool.spent(decision, sum(usd), tokens)
+        alone_usd = self._pool.candidates[0].answer_usd(*tokens, warm=decision.is_known)
+        extra_usd = sum(usd) - alone_usd
+        self._pool.spent(decision, extra_usd, tokens)
         return SimulatedResult(
             ttft_ms=now_ms - self._turn.at_ms if race.winner else math.inf,
             n_calls=len(attempts),
             usd=sum(usd),
             lost_usd=lost_usd,
+            extra_usd=extra_usd,
+            failover_usd=max(0.0, extra_usd) if self._is_failover(attempts) else 0.0,
             speaker=race.winner.candidate.spec if race.winner else "",
         )

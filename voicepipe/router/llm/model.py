@@ -11,12 +11,13 @@ from typing import Final
 from voicepipe import clock
 from voicepipe.errors import ConfigError, StageRefused
 from voicepipe.freeing import FreeingTaskGroup
-from voicepipe.ports.model import Model, ModelEvent, ModelRequest, Said, Text
+from voicepipe.ports.model import Model, ModelEvent, ModelRequest, Said, Text, text_chars
 from voicepipe.router.llm.probe import Probes
 from voicepipe.router.llm.request import RoutedAnswer
 from voicepipe.router.policies import Experiment, PoolChoice, RoutingQuery, Rule, pool_of
 from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.router.single import single_answer
+from voicepipe.turn.pricing import estimated_tokens
 
 MAX_REQUESTED_POOLS: Final = 64
 """Pools that requests name with their own `models`; when full, the oldest is dropped."""
@@ -120,6 +121,7 @@ class RoutedModel:
             user=request.user,
             metadata={**self._metadata, **dict(request.metadata)},
             text=_latest_words(request),
+            input_tokens=estimated_tokens(text_chars(request)),
             n_functions=len(request.functions),
             deadline_ms=request.deadline_ms,
         )

@@ -50,7 +50,7 @@ class RoutedAnswer:
 
         self._continuation_reason = ""
         self._events: StreamQueue[ModelEvent] = StreamQueue(MOST_WAITING)
-        self._learned = False
+        self._learned = self._is_accounted = False
         self._text, self._calls_function = "", False
         self._began_ms = self._latest_ms = 0
         self._group: asyncio.TaskGroup | None = None
@@ -65,6 +65,7 @@ class RoutedAnswer:
     def begin(self, group: asyncio.TaskGroup) -> None:
         """Ask the first models of the plan; every call is a task of `group`."""
         self._group, self._began_ms = group, clock.monotonic_ms()
+        self._pool.begin(self._decision)
         self._runner.begin()
         if (probe := self._decision.probe) is not None:
             timeout_ms = self._pool.options.attempt_timeout_ms
@@ -76,6 +77,7 @@ class RoutedAnswer:
         """End every call: the consumer has left."""
         self._group = None
         self._runner.close()
+        self._account()  # of an answer that was abandoned, too
         self._learn(clock.monotonic_ms())
         if self._stall_timer is not None:
             self._stall_timer.cancel()
@@ -226,7 +228,10 @@ class RoutedAnswer:
         self._events.end(failure)
 
     def _account(self) -> None:
-        """Report the cost of each call."""
+        """Report the cost of each call, once."""
+        if self._is_accounted:
+            return
+        self._is_accounted = True
         speaker = self._speaker
         tokens = tokens_of(self._request, self._text, speaker.usage if speaker else None)
         usd = 0.0
@@ -236,14 +241,16 @@ class RoutedAnswer:
         shares = self._stats.cached_shares
         for attempt, usage, failure in calls:
             spec = attempt.candidate.spec
-            warm = spec in self._decision.warm
             if usage is not None and (share := cached_share(usage)) is not None:
                 shares[spec] = share
             # Only what this provider has charged before is evidence of its cache.
-            expected = shares.get(spec, 0.0) if warm else 0.0
-            self._events.put(attempted(attempt, tokens, usage, failure, began_ms=self._began_ms, cached_share=expected))
-            usd += planned_usd(attempt, tokens, warm=warm)
-        self._pool.spent(self._decision, usd, tokens)
+            expected = shares.get(spec, 0.0) if spec in self._decision.warm else 0.0
+            report = attempted(attempt, tokens, usage, failure, began_ms=self._began_ms, cached_share=expected)
+            self._events.put(report)
+            usd += planned_usd(attempt, tokens, cached_share=expected) if report.cost_usd is None else report.cost_usd
+        first = self._pool.candidates[0]
+        share = shares.get(first.spec, 0.0) if self._decision.is_known else 0.0
+        self._pool.spent(self._decision, usd - first.cost_usd(*tokens, cached_share=share), tokens)
 
     def _settle(self, now_ms: int) -> None:
         """Settle the race when a model answers: learn from it, and watch the answering model."""

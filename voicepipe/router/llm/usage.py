@@ -74,10 +74,9 @@ def _charged_usd(attempt: Attempt, tokens: Tokens, usage: Usage | None, cached_s
     return price.cost_usd(read, written, cached_share * read)
 
 
-def planned_usd(attempt: Attempt, tokens: Tokens, *, warm: bool) -> float:
+def planned_usd(attempt: Attempt, tokens: Tokens, *, cached_share: float) -> float:
     """Return the cost of one LLM call by the planning prices, so that a cap holds for models without a price too."""
-    read, written = billed_tokens(attempt, tokens)
-    return attempt.candidate.answer_usd(read, written, warm=warm)
+    return attempt.candidate.cost_usd(*billed_tokens(attempt, tokens), cached_share=cached_share)
 
 
 def billed_tokens(attempt: Attempt, tokens: Tokens) -> Tokens:

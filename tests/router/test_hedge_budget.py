@@ -1,0 +1,159 @@
+"""The ledger of hedges: it never spends what it has not earned, in any world."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voicepipe.bench.simulate_pools import published_pools
+from voicepipe.bench.simulate_world import WorldOptions, draw_world
+from voicepipe.cli.simulate import drawn_turns
+from voicepipe.router.build import build_pool
+from voicepipe.router.candidate import Candidate
+from voicepipe.router.hedge_budget import GAIN, TARGET, WINDOW_TURNS, HedgeBudget
+from voicepipe.router.options import RouterOptions
+from voicepipe.router.policies import Order
+from voicepipe.router.pool import USUAL_TOKENS, SharedStats
+from voicepipe.router.simulation import SimulatedResult, simulate_turns
+from voicepipe.turn.pricing import Price
+
+CAP_USD = 0.0001
+
+
+def full(cap_usd: float = CAP_USD) -> HedgeBudget:
+    budget = HedgeBudget(cap_usd)
+    for _ in range(2 * WINDOW_TURNS):
+        budget.spent(0.0)
+    return budget
+
+
+def test_little_is_there_at_the_start() -> None:
+    assert HedgeBudget(CAP_USD).available_usd == 2 * CAP_USD
+
+
+def test_a_turn_that_runs_holds_its_money() -> None:
+    budget = full()
+    before_usd = budget.available_usd
+    budget.hold(CAP_USD)
+    assert budget.available_usd == pytest.approx(before_usd - CAP_USD)
+    budget.release(CAP_USD)
+    assert budget.available_usd == pytest.approx(before_usd)
+
+
+def test_a_replaced_failure_is_paid_off_before_the_next_hedge() -> None:
+    budget = HedgeBudget(CAP_USD)
+    budget.spent(10 * CAP_USD)
+    n_turns = 0
+    while budget.available_usd <= 0:
+        budget.spent(0.0)
+        n_turns += 1
+    assert 8 <= n_turns <= 10
+
+
+def test_an_empty_budget_makes_hedges_dearer_and_a_full_one_cheaper() -> None:
+    empty, much = HedgeBudget(CAP_USD), full()
+    empty.spent(3 * CAP_USD)
+    for _ in range(1_000):
+        empty.spent(empty.earned_usd)
+    assert empty.weight > HedgeBudget(CAP_USD).weight > much.weight
+
+
+def test_the_weight_stays_within_bounds_without_a_cap_too() -> None:
+    budget = HedgeBudget(cap_usd=0.0)
+    for _ in range(20_000):
+        budget.spent(1.0)
+    assert budget.weight == 50.0
+    assert full().weight >= 1e-4
+
+
+@given(st.integers(0, 2**32), st.floats(0.1, 60), st.floats(0.0, 200))
+@settings(max_examples=60, deadline=None)
+def test_no_window_of_turns_spends_more_than_the_cap(seed: int, most_caps: float, most_hedge_caps: float) -> None:
+    """Whatever hedges cost, however large they grow, and after restarts."""
+    chance = np.random.default_rng(seed)
+    n = 3 * WINDOW_TURNS
+    turns = zip(chance.uniform(-2, most_caps, n), chance.uniform(0, most_hedge_caps, n), chance.random(n), strict=True)
+    budget, spent = HedgeBudget(CAP_USD), [0.0]
+    for caps, hedge_caps, restart in turns:
+        if restart < 0.01:
+            level_usd, weight = budget.level_usd, budget.weight
+            budget = HedgeBudget(CAP_USD)
+            budget.restore(level_usd, weight)
+        budget.make_room(hedge_caps * CAP_USD)
+        extra_usd = caps * CAP_USD if caps * CAP_USD <= budget.available_usd else min(0.0, caps * CAP_USD)
+        budget.spent(extra_usd)
+        spent.append(spent[-1] + extra_usd)
+    sums = np.array(spent)
+    assert (sums[WINDOW_TURNS:] - sums[:-WINDOW_TURNS]).max() <= WINDOW_TURNS * CAP_USD * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("level_usd", "weight"), [(math.nan, 0.2), (math.inf, 0.2), (0.0, 0.0), (0.0, math.nan)])
+def test_what_no_budget_can_hold_is_not_restored(level_usd: float, weight: float) -> None:
+    with pytest.raises(ValueError, match="expected a level"):
+        HedgeBudget(CAP_USD).restore(level_usd, weight)
+
+
+def test_a_restart_continues_the_debt_and_not_the_savings() -> None:
+    budget = HedgeBudget(CAP_USD)
+    budget.restore(5 * CAP_USD, 0.4)
+    assert budget.level_usd == 0.0
+    assert budget.weight == pytest.approx(0.4 * math.exp(GAIN * TARGET))
+    budget.restore(-5 * CAP_USD, 0.4)
+    assert budget.level_usd == -5 * CAP_USD
+
+
+# --- worlds ---------------------------------------------------------------------------------------
+
+
+def simulated(
+    pool_name: str, share: float, seed: int, *, slower: float = 1.0, shift: float = 1.0, order: Order = "given"
+) -> tuple[list[SimulatedResult], float]:
+    """Turns of a published pool from the first one on, half of them after a shift of its first model; and the cap."""
+    published = published_pools()[pool_name]
+    candidates = tuple(
+        Candidate(
+            spec=each.name,
+            price=Price(each.input_usd, each.output_usd, each.cached_usd),
+            ttft_p50_ms=each.ttft_p50_ms,
+            tokens_per_s=each.tokens_per_s,
+        )
+        for each in published.models
+    )
+    world = draw_world([slower * ms for ms in published.medians_ms], WorldOptions(n_turns=1_500, seed=seed))
+    world.after_ms[750:, 0] *= shift
+    cap_usd = share * candidates[0].answer_usd(*USUAL_TOKENS, warm=True)
+    stats = SharedStats()
+    pool = build_pool(pool_name, candidates, RouterOptions(hedge_budget_usd=cap_usd, order=order), stats)
+    return list(simulate_turns(pool, stats, drawn_turns(world, len(candidates)))), cap_usd
+
+
+def most_over(turns: list[SimulatedResult], cap_usd: float, n: int = WINDOW_TURNS) -> float:
+    sums = np.cumsum([0.0, *(turn.extra_usd - turn.failover_usd for turn in turns)])
+    return float((sums[n:] - sums[:-n]).max()) / (n * cap_usd)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.1, 0.02])
+@pytest.mark.parametrize(
+    ("pool_name", "seed", "options"),
+    [
+        ("mid", 1, {}),
+        ("mid", 2, {"slower": 2.0}),
+        ("mid", 3, {"shift": 3.0}),
+        ("mid", 4, {"order": "learned"}),
+        ("mid-wrong", 5, {}),
+        ("same-price", 6, {"slower": 2.0}),
+        ("fast", 7, {"order": "learned", "shift": 4.0}),
+        ("quality", 8, {"slower": 2.0}),
+    ],
+)
+def test_hedges_cost_no_more_than_the_cap_in_any_500_turns_of_a_world(
+    pool_name: str, seed: int, options: dict[str, float], share: float
+) -> None:
+    turns, cap_usd = simulated(pool_name, share, seed, **options)  # type: ignore[arg-type]
+    assert most_over(turns, cap_usd) <= 1.05
+    assert sum(turn.n_calls for turn in turns) > len(turns)

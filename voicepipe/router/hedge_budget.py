@@ -1,0 +1,120 @@
+"""Hold what hedges cost to a cap in dollars: a ledger that never spends what it has not earned.
+
+The ledger is a token bucket of dollars. Each turn earns a share of the cap, and pays what it cost above the first
+choice alone. A hedge needs its worst-case cost in the ledger, less what running turns hold. So in any `WINDOW_TURNS`
+turns in a row, hedges cost at most `MOST_OVER` times the cap. Only a failed call is replaced at any cost: the ledger
+can fall below 0 then, and no hedge is started until it is above again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+WINDOW_TURNS: Final = 500
+MOST_OVER: Final = 1.05
+"""Most that hedges cost in `WINDOW_TURNS` turns, as a multiple of the cap."""
+
+FIRST_TURNS: Final = 2
+"""Turns whose caps are in the ledger at its first start."""
+
+EARNED_SHARE: Final = 0.95
+"""Share of the cap that a turn earns. The rest is room in the ledger, over `WINDOW_TURNS`: a bad minute of a provider
+costs more at once."""
+
+LEAST_EARNED_SHARE: Final = 0.5
+"""The same, where a single hedge costs more than that room."""
+
+SPARE_HEDGES: Final = 1.5
+"""Of the cheapest hedge, what the full ledger holds at least."""
+
+RESERVED_SHARE: Final = 0.1
+"""Share of the full ledger that is left for hedges to models that have read their session."""
+
+FIRST_WEIGHT: Final = 0.1
+LEAST_WEIGHT, MOST_WEIGHT = 1e-4, 50.0
+
+TARGET: Final = 0.75
+"""Share of the full ledger to keep: a hedge that pays off is to be affordable when it comes."""
+
+GAIN: Final = 2.0
+"""Change of the logarithm of the weight from a full ledger to an empty one."""
+
+DRIFT: Final = 0.001
+"""Change of the logarithm of the weight in a turn, by how far the ledger is below its target."""
+
+
+class HedgeBudget:
+    """The ledger of one pool, and the price of its dollars."""
+
+    def __init__(self, cap_usd: float) -> None:
+        self.cap_usd = cap_usd
+        """The mean limit for a turn's cost above that of the first choice alone."""
+
+        self.level_usd = FIRST_TURNS * cap_usd
+        """Earned and not spent yet; below 0: spent and not earned yet."""
+
+        self._held_usd = 0.0
+        self._capacity_usd = (MOST_OVER - EARNED_SHARE) * WINDOW_TURNS * cap_usd
+        self._log_weight = math.log(FIRST_WEIGHT)
+
+    @property
+    def available_usd(self) -> float:
+        """Return what a hedge may cost at most."""
+        return self.level_usd - self._held_usd
+
+    @property
+    def reserved_usd(self) -> float:
+        """Return what is reserved for hedges to models that have read their session: they are the cheapest ones."""
+        return RESERVED_SHARE * self._capacity_usd
+
+    @property
+    def earned_usd(self) -> float:
+        """Return what a turn earns."""
+        return MOST_OVER * self.cap_usd - self._capacity_usd / WINDOW_TURNS
+
+    @property
+    def weight(self) -> float:
+        """Return what the loss of one answer in time may cost, in units of `unit_usd`: the Lagrange multiplier of the
+        cap. It rises while the ledger is below its target."""
+        return max(LEAST_WEIGHT, min(math.exp(self._log_weight + GAIN * self._emptiness()), MOST_WEIGHT))
+
+    def unit_usd(self, turn_usd: float) -> float:
+        """Return the money that a weight of 1 stands for: the cost of a turn; with a free model, the cap of a turn."""
+        return max(turn_usd, self.cap_usd, 1e-9)
+
+    def make_room(self, hedge_usd: float) -> None:
+        """Let the full ledger hold more than one hedge of this cost, the cheapest of the pool. Each turn then earns
+        less, so that the bound remains. The room never shrinks, for the same reason."""
+        most_usd = (MOST_OVER - LEAST_EARNED_SHARE) * WINDOW_TURNS * self.cap_usd
+        self._capacity_usd = max(self._capacity_usd, min(SPARE_HEDGES * hedge_usd, most_usd))
+
+    def hold(self, usd: float) -> None:
+        """Hold the worst-case cost of a turn that begins."""
+        self._held_usd += usd
+
+    def release(self, usd: float) -> None:
+        """Release what a turn held: it is over."""
+        self._held_usd -= usd
+
+    def spent(self, extra_usd: float) -> None:
+        """Record a turn's cost above that of the first choice alone; below 0 if it cost less."""
+        self.level_usd = min(self._capacity_usd, self.level_usd + self.earned_usd - extra_usd)
+        within = math.log(LEAST_WEIGHT), math.log(MOST_WEIGHT)
+        self._log_weight = max(within[0], min(self._log_weight + DRIFT * self._emptiness(), within[1]))
+
+    def restore(self, level_usd: float, weight: float) -> None:
+        """Continue a former ledger after a restart. Only its debt counts: savings start again at 0, so that no number
+        of restarts gets around the cap.
+
+        Raises:
+            ValueError: a value is not possible.
+        """
+        if not (math.isfinite(level_usd) and LEAST_WEIGHT <= weight <= MOST_WEIGHT):
+            raise ValueError(f"expected a level in dollars and a weight, got {level_usd} and {weight}")
+        self.level_usd = min(level_usd, 0.0)
+        self._log_weight = math.log(weight)
+
+    def _emptiness(self) -> float:
+        """Return how far the ledger is below its target, as a share of the full one; below 0: above it."""
+        return TARGET - max(0.0, self.level_usd) / self._capacity_usd if self._capacity_usd else TARGET
