@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -172,3 +176,47 @@ async def test_operators_see_all_three_stages(town: Town) -> None:
         ("stt", "one/ear"),
         ("tts", "one/mouth"),
     ]
+
+
+async def test_what_the_router_has_learned_is_saved_at_the_end(town: Town) -> None:
+    router = town.stages('llm = ["one/m", "two/m"]\n').router
+    saving = asyncio.create_task(router.keep_state(town.folder), name="router-state")
+    await asyncio.sleep(0)  # it has read the folder
+    saving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    assert json.loads((town.folder / "router.json").read_text())["version"] == 1
+
+
+async def test_a_damaged_state_is_logged_and_the_router_starts_fresh(
+    town: Town, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So is a state that can't be written. Neither keeps the server from starting."""
+    (town.folder / "router.json").write_text("{")
+    router = town.stages('llm = ["one/m", "two/m"]\n').router
+    with caplog.at_level(logging.WARNING, logger="voicepipe"):
+        saving = asyncio.create_task(router.keep_state(town.folder), name="router-state")
+        await asyncio.sleep(0)
+        monkeypatch.setattr(Path, "open", _no_room)
+        saving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await saving
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == ["router_state_unreadable", "router_state_write_failed"]
+
+
+async def test_the_state_is_saved_again_and_again(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = asyncio.Event()
+    monkeypatch.setattr("voicepipe.wiring.model_routing.SAVE_S", 0.0)
+    monkeypatch.setattr("voicepipe.wiring.model_routing.save", lambda folder, state: saved.set())
+    router = town.stages('llm = ["one/m", "two/m"]\n').router
+    saving = asyncio.create_task(router.keep_state(town.folder), name="router-state")
+    await saved.wait()
+    assert not saving.done()
+    saving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+
+
+def _no_room(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "no space")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from voicepipe import clock
@@ -17,11 +20,16 @@ from voicepipe.router.llm.model import RoutedModel, Routes
 from voicepipe.router.llm.probe import Probes
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import Pool, SharedStats
+from voicepipe.router.saved_state import FILE, restore, save, state_of
+from voicepipe.telemetry.log import log_event
 from voicepipe.wiring.prices import price_of
 
 UNKNOWN_TTFT_MS: Final = 400.0
 UNKNOWN_TOKENS_PER_S: Final = 100.0
 """Assumed for a model without figures in the catalog; the real speed is learned within a few turns."""
+
+SAVE_S: Final = 60.0
+"""Interval in which the router's state is saved."""
 
 GetModel = Callable[[Spec, str], Model]
 """(spec, the setting that names it) -> the model. Raises ConfigError."""
@@ -90,6 +98,26 @@ class Router:
     async def run_probes(self) -> None:
         """Own the probes of models whose circuit breakers are half open, until this is cancelled."""
         await self._probes.run()
+
+    async def keep_state(self, folder: Path) -> None:
+        """Continue from the saved state, and save it every `SAVE_S` and at the end, until this is cancelled. A file
+        that is damaged is logged, and the router starts fresh."""
+        try:
+            restore(folder, self._stats, self._pools)
+        except (OSError, ValueError) as why:
+            log_event("router_state_unreadable", level=logging.WARNING, file=FILE, why=str(why))
+        try:
+            while True:
+                await asyncio.sleep(SAVE_S)
+                self._save(folder)
+        finally:
+            self._save(folder)
+
+    def _save(self, folder: Path) -> None:
+        try:
+            save(folder, state_of(self._stats, self._pools))
+        except OSError as why:
+            log_event("router_state_write_failed", level=logging.WARNING, file=FILE, why=str(why))
 
     def pool(self, name: str) -> Pool:
         """Return the pool of that name, built on first use."""

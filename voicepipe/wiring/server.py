@@ -165,6 +165,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
                 group.create_task(check_models(settings), name="startup-checks"),
                 group.create_task(maintain(turns, retention_of(settings.records)), name="records"),
                 group.create_task(stages.router.run_probes(), name="probes"),
+                group.create_task(stages.router.keep_state(settings.data_path), name="router-state"),
             )
             is_open = await context.authenticator.is_open()
             yield Running(base_url, is_open, models.loaded)
