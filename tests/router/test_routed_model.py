@@ -480,3 +480,15 @@ async def test_the_sooner_of_two_deadlines_counts(pool: Any, requested_ms: int |
     pooled = await pool(2, deadline_ms=400)
     decided = pooled.model._routes.pools["voice"].decide(RoutingQuery(deadline_ms=requested_ms), 0.0)
     assert decided.plan.deadline_ms == counts_ms
+
+
+async def test_an_abandoned_answer_is_paid_and_holds_no_money(pool: Any) -> None:
+    """The user has interrupted: its cost counts towards the cap, and what the hedge might have cost is free again."""
+    pooled = await pool(2, hedge_budget_usd=1.0)
+    (routed,) = pooled.model._routes.pools.values()
+    before_usd = routed.hedge_budget.available_usd
+    async with pooled.model.open(HI) as events:
+        await anext(aiter(events))
+        assert routed.hedge_budget.available_usd < before_usd
+    assert routed.hedge_budget.available_usd == routed.hedge_budget.level_usd
+    assert routed.hedge_budget.level_usd != before_usd

@@ -14,6 +14,7 @@ ms for its answer, would make a slow model look fast. Both parts learn from it a
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -77,8 +78,9 @@ PRIOR_STAYED_MS: Final = 100_000
 MOST_STAYED_MS: Final = 10_000
 """Time that one answer counts for at most: where there is little traffic, nobody knows what was between two."""
 
-MOST_PENDING: Final = 64
-"""Times that wait to be learned from until a curve is wanted: learning takes longer than noting."""
+MOST_PENDING: Final = 32
+"""Times that wait to be learned from until a curve is wanted: learning takes longer than noting. With more, each call
+learns from one."""
 
 
 class Survival:
@@ -94,7 +96,7 @@ class Survival:
         self._stayed_ms = np.zeros(N_PACES)
         self._belief = self._after_jump()
         self._at_ms: float | None = None
-        self._pending: list[tuple[float, float, bool]] = []
+        self._pending: deque[tuple[float, float, bool]] = deque()  # bounded by `_note`: the oldest is learned from
 
     def spoke(self, after_ms: float, now_ms: float) -> None:
         """Record an answer that began this long after the request."""
@@ -137,8 +139,8 @@ class Survival:
 
     def _note(self, ms: float, now_ms: float, spoke: bool) -> None:
         self._pending.append((ms, now_ms, spoke))
-        if len(self._pending) >= MOST_PENDING:
-            self._learn()
+        if len(self._pending) > MOST_PENDING:
+            self._learn_one(*self._pending.popleft())
 
     def _learn(self) -> None:
         for ms, now_ms, spoke in self._pending:
