@@ -55,8 +55,8 @@ class SimulatedResult:
     """The cost above that of the first model alone; below 0 if a cheaper one answered."""
 
     failover_usd: float
-    """The part of it in a turn that had a failed call, or a first model with an open circuit breaker: no cap bounds
-    it."""
+    """The part of it in a turn that had a failed call, a first model with an open circuit breaker, or no hedge (after a
+    failure the first model has lost its cache): no cap bounds it."""
 
     speaker: str
 
@@ -149,8 +149,10 @@ class _Simulation:
             heapq.heappush(self._due, (attempt.began_ms + after_ms, attempt.number, attempt))
 
     def _is_failover(self, attempts: list[Attempt]) -> bool:
-        first_is_open = self._stats.breaker(self._pool.candidates[0]).is_troubled
-        return first_is_open or any(each.state == "failed" for each in attempts)
+        first = self._pool.candidates[0]
+        is_alone = all(each.candidate is first or each.role == "probe" for each in attempts)
+        failed = any(each.state == "failed" for each in attempts)
+        return is_alone or failed or self._stats.breaker(first).is_troubled
 
     @staticmethod
     def _cached_share(attempt: Attempt, decision: Decision) -> float:
