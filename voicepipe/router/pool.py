@@ -186,8 +186,8 @@ class Pool:
 
     # --- deciding -----------------------------------------------------------------------------
 
-    def decide(self, query: RoutingQuery, now_ms: float) -> Decision:
-        """Decide which models to start when."""
+    def decide(self, query: RoutingQuery, now_ms: float, *, within_budget: bool = True) -> Decision:
+        """Decide which models to start when; or what would be best without a budget, `within_budget` false."""
         own_ms = self.options.deadline_ms
         planner = self._planner(min(own_ms, query.deadline_ms or own_ms), now_ms)
         remembered = self._stats.affinity.of(query.session)
@@ -200,7 +200,7 @@ class Pool:
         worst_usd = 0.0
         if self.options.policy == "hedge":
             plans = self._hedged(ordered, planner, self._mask(warm), remembered)
-            plan, worst_usd = self._affordable(plans, query.input_tokens)
+            plan, worst_usd = self._affordable(plans, query.input_tokens) if within_budget else (plans[0].plan, 0.0)
         else:
             plan = self._plan(ordered, planner)
         if len(ordered) < len(healthy):

@@ -86,14 +86,16 @@ class RoutedModel:
             raise failures.exceptions[0] from None
 
     async def warm(self, request: ModelRequest) -> None:
-        """Open the connections of the first choice, and of its hedge. Errors are ignored."""
+        """Open the connections of the first choice, and of its hedge, also if the hedge's money is still to be earned.
+        Errors are ignored.
+        """
         pool, query, _ = self._route(request)
         if pool is None:
             await self._first.warm(request)
             return
         now_ms = clock.monotonic_ms()
         pool.refresh(now_ms)
-        plan = pool.decide(query, now_ms).plan
+        plan = pool.decide(query, now_ms, within_budget=False).plan
         specs = (plan.first.spec, *(each.candidate.spec for each in plan.later[:1]))
         async with FreeingTaskGroup() as group:
             for spec in specs:
