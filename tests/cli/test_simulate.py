@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,8 @@ def test_every_policy_has_a_line_and_the_same_seed_the_same_figures(
 ) -> None:
     rows = table(tmp_path, "--pool", "fast", "--turns", "300")
     assert {policy for _, policy in rows} == set(POLICIES)
+    assert all(row["speakers"] and float(row["failover_factor"]) >= 0 for row in rows.values())
+    assert math.isfinite(float(rows["fast", "hedge"]["most_spent"]))
     printed = capsys.readouterr().out
     assert "fast: gemini-2.5-flash-lite, claude-haiku-4.5, gpt-5-mini" in printed
     assert all(f"\n{policy} " in printed for policy in POLICIES)

@@ -35,6 +35,25 @@ def test_little_is_there_at_the_start() -> None:
     assert HedgeBudget(CAP_USD).available_usd == 2 * CAP_USD
 
 
+def test_a_new_budget_can_pay_for_one_hedge() -> None:
+    """The first user of a new server is not the one who finds a hanging model."""
+    budget = HedgeBudget(CAP_USD)
+    budget.make_room(12 * CAP_USD)
+    assert budget.available_usd == pytest.approx(12 * CAP_USD + budget.reserved_usd)
+    budget.make_room(20 * CAP_USD)
+    assert budget.available_usd == pytest.approx(12 * CAP_USD + 0.1 * 50 * CAP_USD)
+
+
+def test_a_budget_that_has_begun_gets_nothing() -> None:
+    budget, restarted = HedgeBudget(CAP_USD), HedgeBudget(CAP_USD)
+    budget.spent(CAP_USD)
+    restarted.restore(5 * CAP_USD, 0.4)
+    for each in (budget, restarted):
+        before_usd = each.available_usd
+        each.make_room(12 * CAP_USD)
+        assert each.available_usd == before_usd
+
+
 def test_a_turn_that_runs_holds_its_money() -> None:
     budget = full()
     before_usd = budget.available_usd
@@ -44,7 +63,7 @@ def test_a_turn_that_runs_holds_its_money() -> None:
     assert budget.available_usd == pytest.approx(before_usd)
 
 
-def test_a_replaced_failure_is_paid_off_before_the_next_hedge() -> None:
+def test_a_debt_is_paid_off_before_the_next_hedge() -> None:
     budget = HedgeBudget(CAP_USD)
     budget.spent(10 * CAP_USD)
     n_turns = 0

@@ -89,6 +89,25 @@ def test_a_deadline_in_silence_starts_one_more_and_no_fourth() -> None:
     assert scenario.at(900, "c spoke") == ["speak c", "close a", "close b"]
 
 
+def test_a_model_alone_and_silent_at_the_deadline_is_replaced_without_money_for_a_third() -> None:
+    scenario = Scenario(Plan(first=A, reserve=(B, C), deadline_ms=600, starts_late=False))
+    scenario.at(0, "begin")
+    assert scenario.race.wake_ms() == 600
+    assert scenario.at(600) == ["start b replacement"]
+    assert scenario.race.wake_ms() == 8_000
+    assert scenario.at(900, "b spoke") == ["speak b", "close a"]
+
+
+def test_two_that_are_silent_at_the_deadline_get_no_third_without_money_until_one_fails() -> None:
+    scenario = Scenario(Plan(first=A, later=(Later(B, 300),), reserve=(C,), deadline_ms=600, starts_late=False))
+    scenario.at(0, "begin")
+    scenario.at(300)
+    assert scenario.race.wake_ms() == 8_000
+    assert scenario.at(700, "b failed") == []
+    assert scenario.race.wake_ms() == 600
+    assert scenario.at(700) == ["start c replacement"]
+
+
 def test_attempt_times_out() -> None:
     """Each attempt for itself; the last one that is left takes the request with it."""
     scenario = Scenario(Plan(first=A, later=(Later(B, 300),), deadline_ms=600, attempt_timeout_ms=1_000))

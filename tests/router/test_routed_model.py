@@ -492,3 +492,14 @@ async def test_an_abandoned_answer_is_paid_and_holds_no_money(pool: Any) -> None
         assert routed.hedge_budget.available_usd < before_usd
     assert routed.hedge_budget.available_usd == routed.hedge_budget.level_usd
     assert routed.hedge_budget.level_usd != before_usd
+
+
+async def test_a_first_that_hangs_alone_is_replaced_at_the_deadline_though_no_hedge_is_paid_for(pool: Any) -> None:
+    """Not only when the attempt times out; the ledger pays nothing for it."""
+    pooled = await pool(2, hedge_budget_usd=0.0, deadline_ms=50)
+    pooled.vendors[0].llm.usual = LlmCue(fault=Hang())
+    (routed,) = pooled.model._routes.pools.values()
+    came = await pooled.request()
+    assert came.is_whole
+    assert came.attempts == [("v0/m", "primary", "lost"), ("v1/m", "replacement", "spoke")]
+    assert routed.hedge_budget.level_usd == 0.0

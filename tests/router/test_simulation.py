@@ -63,6 +63,22 @@ def test_a_held_hedge_costs_what_it_wrote_until_the_first_one_spoke() -> None:
     assert READ_USD < came.lost_usd < ANSWER_USD
 
 
+def test_a_first_that_is_alone_and_silent_at_the_deadline_is_replaced_without_any_money() -> None:
+    """Its cost is no hedge's: the ledger does not pay it."""
+    came = one(Draw(math.inf), Draw(200), hedge_budget_usd=0.0, deadline_ms=600)
+    assert (came.ttft_ms, came.n_calls, came.speaker) == (800, 2, "b/m")
+    assert came.failover_usd == came.extra_usd == pytest.approx(READ_USD)
+
+
+def test_the_one_that_takes_the_place_at_the_deadline_is_the_best_for_that_time() -> None:
+    """Of equal prices the faster one, whatever the order."""
+    stats, slow = SharedStats(), replace(B, spec="slow/m", ttft_p50_ms=900.0)
+    pool = build_pool("p", (A, slow, B), RouterOptions(hedge_budget_usd=0.0), stats)
+    turn = DrawnTurn(at_ms=1_000.0, session="s", draws=(Draw(math.inf), Draw(100), Draw(100)))
+    (came,) = simulate_turns(pool, stats, [turn])
+    assert (came.ttft_ms, came.speaker) == (700, "b/m")
+
+
 def test_a_model_that_the_session_was_with_is_warm_and_speaks_sooner() -> None:
     stats = SharedStats()
     pool = build_pool("p", (A,), RouterOptions(), stats)

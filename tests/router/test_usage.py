@@ -6,8 +6,8 @@ import pytest
 
 from voicepipe.ports.model import Usage
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.llm.usage import attempted, cached_share, summed
-from voicepipe.router.race import Attempt
+from voicepipe.router.llm.usage import attempted, cached_share, failover_usd, summed
+from voicepipe.router.race import Attempt, Role, State
 from voicepipe.turn.pricing import Price
 
 PRICE = Price(1.0, 10.0, 0.1, 1.25)
@@ -26,6 +26,60 @@ def test_a_loser_is_charged_by_what_its_provider_counted_before(share: float, re
     lost = Attempt(0, Candidate(spec="a/m", price=PRICE), "hedge", 0.0, state="lost", ended_ms=90.0)
     attempt = attempted(lost, (1_000.0, 50.0), None, None, began_ms=0.0, cached_share=share)
     assert attempt.cost_usd == pytest.approx(read_usd / 1e6)
+
+
+DEAR, CHEAP = Candidate(spec="dear/m"), Candidate(spec="cheap/m")
+
+
+def call(number: int, role: Role, state: State, *, of: Candidate = CHEAP, began_ms: float = 0.0) -> Attempt:
+    return Attempt(number, of, role, began_ms, state=state, ended_ms=began_ms + 100.0)
+
+
+@pytest.mark.parametrize(
+    ("costs", "extra_usd", "expected_usd"),
+    [
+        ([(call(0, "primary", "lost", of=DEAR), 0.4), (call(1, "hedge", "spoke"), 0.8)], 0.2, 0.0),
+        (
+            [(call(0, "primary", "lost", of=DEAR), 0.4), (call(1, "replacement", "spoke", began_ms=600.0), 0.8)],
+            0.2,
+            0.2,
+        ),
+        (
+            [(call(0, "primary", "failed", of=DEAR), 0.0), (call(1, "replacement", "spoke", began_ms=100.0), 0.8)],
+            -0.2,
+            0.0,
+        ),
+        (
+            [
+                (call(0, "primary", "failed", of=DEAR), 0.0),
+                (call(1, "hedge", "lost"), 0.5),
+                (call(2, "replacement", "spoke", began_ms=100.0), 0.9),
+            ],
+            0.4,
+            0.4,
+        ),
+        (
+            [
+                (call(0, "primary", "lost", of=DEAR), 0.4),
+                (call(1, "hedge", "lost"), 0.5),
+                (call(2, "replacement", "spoke", began_ms=600.0), 0.9),
+            ],
+            0.8,
+            0.0,
+        ),
+        ([(call(0, "primary", "spoke", of=DEAR), 1.3)], 0.3, 0.3),
+        ([(call(0, "primary", "spoke", of=DEAR), 1.0), (call(1, "probe", "lost"), 0.2)], 0.2, 0.2),
+    ],
+    ids=["hedge", "late", "cheaper", "hedge and failure", "third", "cache lost", "probe"],
+)
+def test_a_failover_is_no_hedge(costs: list[tuple[Attempt, float]], extra_usd: float, expected_usd: float) -> None:
+    assert failover_usd(costs, extra_usd, first=DEAR, is_down=False) == pytest.approx(expected_usd)
+
+
+@pytest.mark.parametrize(("is_down", "expected_usd"), [(False, 0.0), (True, 0.5)])
+def test_another_primary_is_a_failover_while_the_first_choice_is_down(is_down: bool, expected_usd: float) -> None:
+    costs = [(call(0, "primary", "spoke"), 1.5)]
+    assert failover_usd(costs, 0.5, first=DEAR, is_down=is_down) == pytest.approx(expected_usd)
 
 
 def test_a_share_of_nothing_is_unknown() -> None:

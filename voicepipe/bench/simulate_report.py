@@ -17,7 +17,7 @@ GIVEN_UP_MS: Final = 10_500
 
 COLUMNS: Final = (
     *("pool", "policy", "n", "p50_ms", "p95_ms", "p99_ms", "p999_ms", "missed", "over_1s", "calls_a_turn"),
-    *("cost_factor", "usd_per_1000_turns", "lost_share", "most_spent", "speakers"),
+    *("cost_factor", "usd_per_1000_turns", "lost_share", "most_spent", "failover_factor", "speakers"),
 )
 
 
@@ -47,6 +47,9 @@ class Line:
     most_spent: float
     """The most that hedges cost in 500 turns in a row, as a multiple of the cap; `nan` without a cap."""
 
+    failover_factor: float
+    """What failovers cost, which no cap bounds, as a multiple of the cost of the first model alone."""
+
     speakers: tuple[tuple[str, float], ...]
     """(model, share of the turns that it answered)."""
 
@@ -60,13 +63,14 @@ def line_of(
     calls: Sequence[int],
     usd: Sequence[float],
     lost_usd: Sequence[float],
+    failover_usd: Sequence[float],
     speakers: Sequence[str],
     most_spent: float,
     single_usd: float | None,
 ) -> Line:
     """Sum up turns. `single_usd` is the cost of a turn with the first model alone; None: these turns are it."""
     times = np.minimum(np.array(ttft_ms), GIVEN_UP_MS)
-    mean_usd = float(np.mean(usd))
+    mean_usd, mean_failover_usd = float(np.mean(usd)), float(np.mean(failover_usd))
     spoke = Counter(speakers)
     p50, p95, p99, p999 = (float(value) for value in np.percentile(times, (50, 95, 99, 99.9)))
     return Line(
@@ -84,13 +88,14 @@ def line_of(
         cost_factor=mean_usd / single_usd if single_usd else 1.0 if single_usd is None else math.nan,
         lost_share=float(np.sum(lost_usd)) / float(np.sum(usd)) if mean_usd else 0.0,
         most_spent=most_spent,
+        failover_factor=mean_failover_usd / (mean_usd if single_usd is None else single_usd or math.nan),
         speakers=tuple((name, n / len(times)) for name, n in spoke.most_common() if name),
     )
 
 
 HEAD: Final = (
     f"{'policy':<22}{'p50':>6}{'p95':>7}{'p99':>7}{'p99.9':>8}{'missed':>9}{'> 1 s':>8}{'calls':>7}{'cost':>7}"
-    f"{'lost':>7}{'of cap':>8}  answered by"
+    f"{'lost':>7}{'of cap':>8}{'failover':>10}  answered by"
 )
 
 
@@ -99,7 +104,7 @@ def line_text(line: Line) -> str:
     who = " ".join(f"{round(100 * share)}% {name}" for name, share in line.speakers)
     quantiles = f"{line.p50_ms:>6.0f}{line.p95_ms:>7.0f}{line.p99_ms:>7.0f}{line.p999_ms:>8.0f}"
     shares = f"{line.missed:>9.2%}{line.over_1s:>8.2%}{line.calls_a_turn:>7.2f}"
-    money = f"{line.cost_factor:>7.2f}{line.lost_share:>7.1%}{line.most_spent:>8.2f}"
+    money = f"{line.cost_factor:>7.2f}{line.lost_share:>7.1%}{line.most_spent:>8.2f}{line.failover_factor:>10.3f}"
     return f"{line.policy:<22}{quantiles}{shares}{money}  {who}"
 
 
@@ -116,4 +121,5 @@ def _cells(line: Line) -> Iterator[object]:
     yield from (round(ms, 1) for ms in (line.p50_ms, line.p95_ms, line.p99_ms, line.p999_ms))
     yield from (round(line.missed, 5), round(line.over_1s, 5), round(line.calls_a_turn, 4))
     yield from (round(line.cost_factor, 4), round(1_000 * line.usd_per_turn, 5), round(line.lost_share, 4))
+    yield from (round(line.most_spent, 4), round(line.failover_factor, 4))
     yield " ".join(f"{name}={share:.4f}" for name, share in line.speakers)

@@ -99,6 +99,7 @@ def _line(scene: Scene, name: str, single_usd: float | None) -> Line:
         calls=[turn.n_calls for turn in counted],
         usd=[turn.usd for turn in counted],
         lost_usd=[turn.lost_usd for turn in counted],
+        failover_usd=[turn.failover_usd for turn in counted],
         speakers=[turn.speaker for turn in counted],
         most_spent=most_spent(turns, scene.options.hedge_budget_usd),
         single_usd=single_usd,
@@ -131,7 +132,7 @@ def drawn_turns(world: World, n_models: int) -> Iterator[DrawnTurn]:
 
 def most_spent(turns: Sequence[SimulatedResult], cap_usd: float) -> float:
     """Return the most that hedges cost in `WINDOW_TURNS` turns in a row, from the first turn on, as a multiple of the
-    cap. What the replacement of failed calls cost is not in it."""
+    cap. Failovers are not in it."""
     spent_usd = np.cumsum([0.0, *(turn.extra_usd - turn.failover_usd for turn in turns)])
     n = min(WINDOW_TURNS, len(turns))
     return float(np.max(spent_usd[n:] - spent_usd[:-n])) / (n * cap_usd) if cap_usd else math.nan

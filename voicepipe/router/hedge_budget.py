@@ -2,8 +2,9 @@
 
 The ledger is a token bucket of dollars. Each turn earns a share of the cap, and pays what it cost above the first
 choice alone. A hedge needs its worst-case cost in the ledger, less what running turns hold. So in any `WINDOW_TURNS`
-turns in a row, hedges cost at most `MOST_OVER` times the cap. Only a failed call is replaced at any cost: the ledger
-can fall below 0 then, and no hedge is started until it is above again.
+turns in a row, hedges cost at most `MOST_OVER` times the cap. Answers longer than usual can bring the ledger below 0:
+then no hedge is started until it is above again. Failovers (`llm.usage.failover_usd`) are not counted: a model that
+failed, or that is alone and silent at the deadline, is replaced at any cost.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ MOST_OVER: Final = 1.05
 """Most that hedges cost in `WINDOW_TURNS` turns, as a multiple of the cap."""
 
 FIRST_TURNS: Final = 2
-"""Turns whose caps are in the ledger at its first start."""
+"""Turns whose caps are in the ledger at its first start, at least; and one hedge, as soon as its price is known."""
 
 EARNED_SHARE: Final = 0.95
 """Share of the cap that a turn earns. The rest is room in the ledger, over `WINDOW_TURNS`: a bad minute of a provider
@@ -54,6 +55,7 @@ class HedgeBudget:
         self.level_usd = FIRST_TURNS * cap_usd
         """Earned and not spent yet; below 0: spent and not earned yet."""
 
+        self._is_new = True
         self._held_usd = 0.0
         self._capacity_usd = (MOST_OVER - EARNED_SHARE) * WINDOW_TURNS * cap_usd
         self._log_weight = math.log(FIRST_WEIGHT)
@@ -85,9 +87,13 @@ class HedgeBudget:
 
     def make_room(self, hedge_usd: float) -> None:
         """Let the full ledger hold more than one hedge of this cost, the cheapest of the pool. Each turn then earns
-        less, so that the bound remains. The room never shrinks, for the same reason."""
+        less, so that the bound remains. The room never shrinks, for the same reason. A new ledger can pay for the first
+        such hedge."""
         most_usd = (MOST_OVER - LEAST_EARNED_SHARE) * WINDOW_TURNS * self.cap_usd
         self._capacity_usd = max(self._capacity_usd, min(SPARE_HEDGES * hedge_usd, most_usd))
+        if self._is_new and hedge_usd > self.cap_usd:
+            self.level_usd = max(self.level_usd, min(hedge_usd + self.reserved_usd, self._capacity_usd))
+        self._is_new = False
 
     def hold(self, usd: float) -> None:
         """Hold the worst-case cost of a turn that begins."""
@@ -98,7 +104,8 @@ class HedgeBudget:
         self._held_usd -= usd
 
     def spent(self, extra_usd: float) -> None:
-        """Record a turn's cost above that of the first choice alone; below 0 if it cost less."""
+        """Record a turn's cost above that of the first choice alone, without failovers; below 0 if it cost less."""
+        self._is_new = False
         self.level_usd = min(self._capacity_usd, self.level_usd + self.earned_usd - extra_usd)
         within = math.log(LEAST_WEIGHT), math.log(MOST_WEIGHT)
         self._log_weight = max(within[0], min(self._log_weight + DRIFT * self._emptiness(), within[1]))
@@ -112,7 +119,7 @@ class HedgeBudget:
         """
         if not (math.isfinite(level_usd) and LEAST_WEIGHT <= weight <= MOST_WEIGHT):
             raise ValueError(f"expected a level in dollars and a weight, got {level_usd} and {weight}")
-        self.level_usd = min(level_usd, 0.0)
+        self.level_usd, self._is_new = min(level_usd, 0.0), False
         self._log_weight = math.log(weight)
 
     def _emptiness(self) -> float:

@@ -63,6 +63,9 @@ class Planner:
         """By turn of the session: the losses and the instants, by first and second model, where the second is cold."""
 
         self._warm: tuple[list[list[float]], list[list[float]]] = ([], [])
+        self._late: tuple[list[list[float]], list[list[float]]] = ([], [])
+        """The losses of a second model that starts at the deadline, by first and second: where it is cold, and warm."""
+
         self._read = np.zeros((2, n))
         self._written = np.zeros(n)
         self._stay = 0.0
@@ -101,6 +104,8 @@ class Planner:
         warm, cold = (losses + started * read[:, None] for read in self._read[::-1])
         self._warm = _best(warm)
         self._cold = self._invest(cold, np.array(self._warm[0]), started, stays)
+        at_deadline = min(self.deadline_ms, LATEST_HEDGE_MS) // STEP_MS
+        self._late = cold[:, :, at_deadline].tolist(), warm[:, :, at_deadline].tolist()
         self._known.clear()
 
     def _price(self, weight_per_usd: float, tokens: tuple[float, float]) -> None:
@@ -160,6 +165,11 @@ class Planner:
             if losses[first][second] < best.loss:
                 best = Hedge(losses[first][second], second, after_ms[first][second])
         return best
+
+    def replacement(self, first: int, warm: int, allowed: int) -> int | None:
+        """Return the best model of those in `allowed` to start at the deadline, when the first is alone and silent."""
+        losses = {i: self._late[warm >> i & 1][first][i] for i in range(len(self.candidates)) if allowed >> i & 1}
+        return min(losses, key=losses.__getitem__, default=None)
 
     def pays_late(self, first: int, hedge: Hedge, third: int, warm: int) -> bool:
         """Return whether it pays to start a third model at the deadline, when the others are still silent."""

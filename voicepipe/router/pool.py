@@ -156,6 +156,9 @@ class Decision:
     worst_usd: float = 0.0
     """Most that the turn costs above the first choice alone, if no call fails."""
 
+    is_first_down: bool = False
+    """Whether the first choice is not asked first since its circuit breaker is open."""
+
     probe: Candidate | None = None
     """A model whose circuit breaker is half open: it gets the request too, and its answer is not used."""
 
@@ -206,7 +209,8 @@ class Pool:
         if len(ordered) < len(healthy):
             left_out = tuple(each for each in healthy if each not in ordered)
             plan = replace(plan, reserve=plan.reserve + left_out)
-        return Decision(plan, warm, bool(warm), min(remembered.n_turns, LAST_TURN), worst_usd, probe)
+        is_down = self.candidates[0] not in healthy
+        return Decision(plan, warm, bool(warm), min(remembered.n_turns, LAST_TURN), worst_usd, is_down, probe)
 
     def _healthy(self, now_ms: float) -> tuple[Candidates, Candidate | None]:
         """Return the healthy models, or all if none is healthy; and the model to probe."""
@@ -286,19 +290,25 @@ class Pool:
         while True:
             hedge = planner.hedge(first, warm, allowed, turn)
             second = None if hedge.second is None else self.candidates[hedge.second]
-            reserve = tuple([each for each in ordered if each is not chosen and each is not second])
-            planned = (chosen,) if second is None else (chosen, second)
-            is_late = bool(reserve) and planner.pays_late(first, hedge, self._index[reserve[0].spec], warm)
+            is_alone = second is None or hedge.after_ms >= bounds.deadline_ms
+            reserve = [each for each in ordered if each is not chosen and (is_alone or each is not second)]
+            if is_alone:
+                # Silent at the deadline, the first is replaced, whatever the ledger holds: by the best for that time.
+                late = planner.replacement(first, warm, self._mask({each.spec for each in reserve}))
+                reserve.sort(key=lambda each: self._index[each.spec] != late)
+            planned = (chosen,) if is_alone or second is None else (chosen, second)
+            is_third = not is_alone and bool(reserve)
+            is_late = is_third and planner.pays_late(first, hedge, self._index[reserve[0].spec], warm)
             for starts_late in (True, False) if is_late else (False,):
                 calls = (*planned, reserve[0]) if starts_late else planned
                 plan = bounds.plan(
                     chosen,
-                    later=() if second is None else (Later(second, hedge.after_ms),),
-                    reserve=reserve,
+                    later=() if is_alone or second is None else (Later(second, hedge.after_ms),),
+                    reserve=tuple(reserve),
                     hold_until_ms=bounds.deadline_ms - HOLD_MARGIN_MS if hold else None,
                     starts_late=starts_late,
                 )
-                invests = second is not None and not warm >> self._index[second.spec] & 1
+                invests = len(planned) > 1 and not warm >> self._index[planned[1].spec] & 1
                 made.append(PricedPlan(plan, *self._worst_usd(calls, warm, bool(warm)), invests))
             if hedge.second is None:
                 return made
@@ -398,11 +408,11 @@ class Pool:
         """Hold the worst-case cost of a turn, until it is `spent`."""
         self.hedge_budget.hold(decision.worst_usd)
 
-    def spent(self, decision: Decision, extra_usd: float, tokens: tuple[float, float]) -> None:
-        """Record a turn that has begun: its tokens, and its cost above the first choice alone."""
+    def spent(self, decision: Decision, hedge_usd: float, tokens: tuple[float, float]) -> None:
+        """Record a turn that has begun: its tokens, and its cost above the first choice alone, without failovers."""
         read, written = self._tokens
         self._tokens = (read + TOKEN_MEMORY * (tokens[0] - read), written + TOKEN_MEMORY * (tokens[1] - written))
         self._turns *= 1 - TURN_MEMORY
         self._turns[decision.turn] += 1
         self.hedge_budget.release(decision.worst_usd)
-        self.hedge_budget.spent(extra_usd)
+        self.hedge_budget.spent(hedge_usd)

@@ -48,8 +48,8 @@ class Plan:
     model answers."""
 
     starts_late: bool = True
-    """Whether a model of the reserve starts at the deadline if none has answered by then, and replaces a failed one
-    while another still runs. False: that money is not there."""
+    """Whether a third model starts at the deadline if none has answered by then, and replaces a failed one while
+    another still runs. False: that money is not there. A model that is alone needs none: it gets a replacement."""
 
     deadline_ms: float = 600.0
     attempt_timeout_ms: float = 8_000.0
@@ -185,7 +185,7 @@ class Race:
         return orders
 
     def _start_late(self, now_ms: float) -> list[Order]:
-        """Start one more model beside the planned ones: the deadline has passed in silence."""
+        """Start one more model: the deadline has passed in silence."""
         if self._late or now_ms < self._began_ms + self._plan.deadline_ms or not self._may_start_late():
             return []
         self._late = True
@@ -232,7 +232,11 @@ class Race:
         return until_ms is not None and now_ms < self._began_ms + until_ms
 
     def _may_start_late(self) -> bool:
-        return self._plan.starts_late and not self._plan.one_at_a_time
+        return (self._plan.starts_late or self._is_alone()) and not self._plan.one_at_a_time
+
+    def _is_alone(self) -> bool:
+        """Return whether one call is running. Silent at the deadline, it counts as failed: the next one starts."""
+        return self._n_running() == 1
 
     def _has_room(self) -> bool:
         return self._plan.one_at_a_time or self._n_running() < self._most

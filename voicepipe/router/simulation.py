@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from voicepipe.errors import StageBroken
 from voicepipe.router.candidate import CACHED_SHARE, Candidate
-from voicepipe.router.llm.usage import planned_usd
+from voicepipe.router.llm.usage import failover_usd, planned_usd
 from voicepipe.router.policies import RoutingQuery
 from voicepipe.router.pool import Decision, Pool, SharedStats
 from voicepipe.router.race import Attempt, Close, Order, Race, Start
@@ -55,8 +55,8 @@ class SimulatedResult:
     """The cost above that of the first model alone; below 0 if a cheaper one answered."""
 
     failover_usd: float
-    """The part of it in a turn that had a failed call, a first model with an open circuit breaker, or no hedge (after a
-    failure the first model has lost its cache): no cap bounds it."""
+    """The part of it that no cap bounds: of models that take the place of one that failed, or was alone and silent at
+    the deadline."""
 
     speaker: str
 
@@ -148,12 +148,6 @@ class _Simulation:
         if math.isfinite(after_ms):
             heapq.heappush(self._due, (attempt.began_ms + after_ms, attempt.number, attempt))
 
-    def _is_failover(self, attempts: list[Attempt]) -> bool:
-        first = self._pool.candidates[0]
-        is_alone = all(each.candidate is first or each.role == "probe" for each in attempts)
-        failed = any(each.state == "failed" for each in attempts)
-        return is_alone or failed or self._stats.breaker(first).is_troubled
-
     @staticmethod
     def _cached_share(attempt: Attempt, decision: Decision) -> float:
         return CACHED_SHARE if attempt.candidate.spec in decision.warm else 0.0
@@ -164,14 +158,16 @@ class _Simulation:
         usd = [planned_usd(each, tokens, cached_share=self._cached_share(each, decision)) for each in attempts]
         lost_usd = sum(cost for cost, each in zip(usd, attempts, strict=True) if each is not race.winner)
         alone_usd = self._pool.candidates[0].answer_usd(*tokens, warm=decision.is_known)
-        extra_usd = sum(usd) - alone_usd
-        self._pool.spent(decision, extra_usd, tokens)
+        extra_usd, first = sum(usd) - alone_usd, self._pool.candidates[0]
+        costs = list(zip(attempts, usd, strict=True))
+        moved_usd = failover_usd(costs, extra_usd, first=first, is_down=decision.is_first_down)
+        self._pool.spent(decision, extra_usd - moved_usd, tokens)
         return SimulatedResult(
             ttft_ms=now_ms - self._turn.at_ms if race.winner else math.inf,
             n_calls=len(attempts),
             usd=sum(usd),
             lost_usd=lost_usd,
             extra_usd=extra_usd,
-            failover_usd=max(0.0, extra_usd) if self._is_failover(attempts) else 0.0,
+            failover_usd=moved_usd,
             speaker=race.winner.candidate.spec if race.winner else "",
         )

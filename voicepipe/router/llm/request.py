@@ -13,7 +13,7 @@ from voicepipe.ports.provider_events import ModelConnected, ModelJoined
 from voicepipe.router.llm.call import MOST_WAITING, AnswerEvent, LlmCall
 from voicepipe.router.llm.continuation import StallPolicy, TextJoiner, continued, takes_prefill
 from voicepipe.router.llm.probe import Probes
-from voicepipe.router.llm.usage import attempted, cached_share, planned_usd, tokens_of
+from voicepipe.router.llm.usage import attempted, cached_share, failover_usd, planned_usd, tokens_of
 from voicepipe.router.policies import PoolChoice, RoutingQuery
 from voicepipe.router.pool import Decision, Pool, SharedStats
 from voicepipe.router.race import Attempt
@@ -234,7 +234,7 @@ class RoutedAnswer:
         self._is_accounted = True
         speaker = self._speaker
         tokens = tokens_of(self._request, self._text, speaker.usage if speaker else None)
-        usd = 0.0
+        costs: list[tuple[Attempt, float]] = []
         calls = [(call.attempt, call.usage, call.failure) for call in self._runner.calls]
         if self._probe is not None:
             calls.append((self._probe, None, None))
@@ -247,10 +247,13 @@ class RoutedAnswer:
             expected = shares.get(spec, 0.0) if spec in self._decision.warm else 0.0
             report = attempted(attempt, tokens, usage, failure, began_ms=self._began_ms, cached_share=expected)
             self._events.put(report)
-            usd += planned_usd(attempt, tokens, cached_share=expected) if report.cost_usd is None else report.cost_usd
+            planned = planned_usd(attempt, tokens, cached_share=expected)
+            costs.append((attempt, planned if report.cost_usd is None else report.cost_usd))
         first = self._pool.candidates[0]
         share = shares.get(first.spec, 0.0) if self._decision.is_known else 0.0
-        self._pool.spent(self._decision, usd - first.cost_usd(*tokens, cached_share=share), tokens)
+        extra_usd = sum(usd for _, usd in costs) - first.cost_usd(*tokens, cached_share=share)
+        moved_usd = failover_usd(costs, extra_usd, first=first, is_down=self._decision.is_first_down)
+        self._pool.spent(self._decision, extra_usd - moved_usd, tokens)
 
     def _settle(self, now_ms: int) -> None:
         """Settle the race when a model answers: learn from it, and watch the answering model."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from voicepipe.errors import StageError
@@ -77,6 +78,35 @@ def _charged_usd(attempt: Attempt, tokens: Tokens, usage: Usage | None, cached_s
 def planned_usd(attempt: Attempt, tokens: Tokens, *, cached_share: float) -> float:
     """Return the cost of one LLM call by the planning prices, so that a cap holds for models without a price too."""
     return attempt.candidate.cost_usd(*billed_tokens(attempt, tokens), cached_share=cached_share)
+
+
+def failover_usd(costs: Sequence[tuple[Attempt, float]], extra_usd: float, *, first: Candidate, is_down: bool) -> float:
+    """Return the part of a turn's extra cost that is no hedge's, so that no cap bounds it: replacements of models that
+    failed or were alone and silent at the deadline, continuations, probes, and a dearer primary call after a failure.
+
+    Args:
+        costs: each call of the turn, with its cost.
+        extra_usd: the cost of the turn above that of the first choice alone.
+        first: the first choice.
+        is_down: whether the first choice is not asked first since its circuit breaker is open.
+    """
+    alone_usd = sum(usd for _, usd in costs) - extra_usd
+    attempts, usd = [attempt for attempt, _ in costs], 0.0
+    for attempt, cost_usd in costs:
+        if attempt.role == "primary":
+            # The first choice has lost its cache, or a dearer model is in its place.
+            usd += max(0.0, cost_usd - alone_usd) if is_down or attempt.candidate is first else 0.0
+        elif not _is_hedge(attempt, attempts):
+            usd += cost_usd
+    return max(0.0, min(extra_usd, usd))
+
+
+def _is_hedge(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
+    """Return whether a call was started beside others though none had failed: not the only one at the deadline."""
+    if attempt.role != "replacement":
+        return attempt.role == "hedge"
+    had_failed = any(each.state == "failed" and (each.ended_ms or 0.0) <= attempt.began_ms for each in attempts)
+    return attempt.number >= 2 and not had_failed
 
 
 def billed_tokens(attempt: Attempt, tokens: Tokens) -> Tokens:
