@@ -224,7 +224,6 @@ def test_unknown_and_ignored_fields_are_silent(config: SessionConfig) -> None:
         "include": ["item.input_audio_transcription.logprobs"],
         "prompt": {"id": "p"},
         "reasoning": {"effort": "low"},
-        "truncation": {"type": "retention_ratio", "retention_ratio": 0.5},
         "parallel_tool_calls": True,
         "prompt_cache_key": "k",
         "temperature": 0.6,

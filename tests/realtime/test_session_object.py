@@ -61,7 +61,6 @@ IGNORED = {
     "include": ["item.input_audio_transcription.logprobs"],
     "prompt": {"id": "pmpt_1"},
     "reasoning": {"effort": "low"},
-    "truncation": "disabled",
     "parallel_tool_calls": True,
     "prompt_cache_key": "k",
     "temperature": 0.8,

@@ -25,8 +25,10 @@ from voicepipe.turn.conversation import (
     Role,
 )
 from voicepipe.turn.conversation_limits import NEWEST_ITEMS, ConversationLimits, ModelHistory
+from voicepipe.turn.truncation import HistoryLimits
 
 SMALL = ConversationLimits(max_items=40, max_chars=10_000, history_items=8, history_chars=1_000)
+SMALL_HISTORY = HistoryLimits(n_items=SMALL.history_items, n_chars=SMALL.history_chars)
 
 
 def says(item_id: str, text: str = "hello", role: Role = "user") -> Message:
@@ -256,13 +258,13 @@ def test_the_latest_words_are_read_however_long() -> None:
 
 def test_a_late_result_of_a_call_that_left_is_not_read() -> None:
     """A vendor refuses a result without its call."""
-    history = ModelHistory(SMALL)
+    history = ModelHistory()
     items: list[Item] = [FunctionCall("call", "c", "look", "{}"), *(says(f"m{n}") for n in range(9))]
     conversation = Conversation(items)
-    assert [item.id for item in history.of(conversation)] == [f"m{n}" for n in range(3, 9)]
+    assert [item.id for item in history.of(conversation, SMALL_HISTORY)] == [f"m{n}" for n in range(3, 9)]
     conversation.add(FunctionOutput("out", "c", "12:00"))
     conversation.add(says("last"))
-    assert [item.id for item in history.of(conversation)] == [*(f"m{n}" for n in range(3, 9)), "last"]
+    assert [item.id for item in history.of(conversation, SMALL_HISTORY)] == [*(f"m{n}" for n in range(3, 9)), "last"]
 
 
 Kind = Literal["system", "user", "assistant", "call", "output"]
@@ -286,10 +288,10 @@ def made(kinds: list[tuple[Kind, int, int]]) -> list[Item]:
 @given(kinds=st.lists(st.tuples(KINDS, st.integers(0, 3), st.integers(0, 400)), max_size=60))
 def test_history_is_whole_and_bounded(kinds: list[tuple[Kind, int, int]]) -> None:
     """Every system message, no call without its results, the newest item, in order; however the conversation grows."""
-    history, conversation = ModelHistory(SMALL), Conversation()
+    history, conversation = ModelHistory(), Conversation()
     for item in made(kinds):
         conversation.add(item)
-        retained = history.of(conversation)
+        retained = history.of(conversation, SMALL_HISTORY)
         everything = conversation.items
         assert list(retained) == [each for each in everything if each in retained]
         systems = [each for each in everything if isinstance(each, Message) and each.role == "system"]

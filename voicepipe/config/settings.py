@@ -43,6 +43,9 @@ DEFAULT_AGENT = "default"
 GGUF: Final = "gguf"
 """The kind whose models are GGUF files of this machine: the spec's model is the file's path."""
 
+ANSWER_TOKENS: Final = 4_096
+"""Part of an LLM's window that is left to the answer where its length has no limit: the hosted service's example."""
+
 LOCAL: Final = frozenset({"local", GGUF})
 """The kinds whose engines run on this machine, in processes of their own."""
 
@@ -260,6 +263,11 @@ class AgentSettings:
     chosen_by: Annotated[tuple[tuple[str, str], ...], TABLE] = ()
     """A client that names no agent gets this one if the metadata of its token has all of these names and values."""
 
+    context_tokens: Annotated[int | None, between(500, 10_000_000)] = None
+    """Limit of what the LLM reads for an answer: instructions, tools and conversation, in tokens estimated from the
+    text. Beyond it the oldest items leave the LLM's history in blocks. Unset: the smallest window that the catalog
+    knows of the agent's LLMs, less `max_output_tokens` or 4096 for the answer."""
+
     aliases: tuple[str, ...] = ()
     """Other names by which a client's `model` may select this agent."""
 
@@ -354,6 +362,14 @@ class Settings:
         """Return every LLM that may answer for an agent, its own first, each once."""
         pools = (Spec.parse(spec) for name in sorted(self.routing.reached) for spec in self.routing.pools[name].specs)
         return tuple(dict.fromkeys((*self.agents[agent].specs("llm"), *pools)))
+
+    def context_tokens(self, agent: str) -> int | None:
+        """Return how many tokens an agent's LLM may read for an answer; None: no window is known."""
+        its = self.agents[agent]
+        if its.context_tokens is not None:
+            return its.context_tokens
+        known = [window for spec in self.llm_specs(agent) if (window := self.facts(spec).context_tokens) is not None]
+        return max(1, min(known) - (its.max_output_tokens or ANSWER_TOKENS)) if known else None
 
     def vendor(self, provider: str) -> ProviderFacts | None:
         """Return the catalog's entry of a provider; None without one, or at another address."""

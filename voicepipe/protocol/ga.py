@@ -101,7 +101,7 @@ def session_object(config: SessionConfig) -> JsonObject:
         "tool_choice": tool_choice_object(config.tool_choice),
         "max_output_tokens": max_tokens(config.max_output_tokens),
         "tracing": dict(config.tracing) if isinstance(config.tracing, tuple) else config.tracing,
-        "truncation": "auto",
+        "truncation": truncation_object(config),
         "prompt": prompt_object(config),
     }
     return _named(config, "realtime.session", rendered)
@@ -124,6 +124,17 @@ def prompt_object(config: SessionConfig) -> JsonObject | None:
 def modalities(audible: bool) -> list[str]:
     """Return the modalities of an answer."""
     return ["audio"] if audible else ["text"]
+
+
+def truncation_object(config: SessionConfig) -> JsonObject | str:
+    """Return how a long conversation is cut, as it is in force: no more tokens than the agent's window has."""
+    truncation = config.truncation
+    if truncation.kind != "retention_ratio":
+        return truncation.kind
+    rendered: JsonObject = {"type": "retention_ratio", "retention_ratio": truncation.retention_ratio}
+    if (limit := truncation.post_instructions) is not None:
+        rendered["token_limits"] = {"post_instructions": min(limit, config.context_tokens or limit)}
+    return rendered
 
 
 def max_tokens(limit: int | None) -> int | str:

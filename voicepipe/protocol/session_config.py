@@ -24,6 +24,7 @@ from voicepipe.protocol.session_types import (
 from voicepipe.protocol.session_update import requested_changes
 from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE, SOFT
 from voicepipe.turn.settings import InterruptionMode, ReplySettings, SilenceSetBy, Tool, TurnSettings
+from voicepipe.turn.truncation import Truncation
 
 DEFAULT_VOICE = "default"
 """The voice that a session shows when the choice is left to the provider."""
@@ -75,6 +76,12 @@ class SessionConfig:
     temperature: float | None = None
     language: str | None = None
     """The agent's own, BCP-47; `transcription.language` takes precedence."""
+
+    truncation: Truncation = field(default_factory=Truncation)
+    """What happens to a conversation that is longer than the LLM's window."""
+
+    context_tokens: int | None = None
+    """The agent's own: tokens that the LLM may read for an answer. None: unknown."""
 
     tracing: str | tuple[tuple[str, str], ...] | None = None
     """Accepted and shown; the server traces for the operator, not for clients."""
@@ -166,6 +173,7 @@ class SessionConfig:
             watched=self.extensions is not None and self.extensions.turn_events,
             language=(self.transcription and self.transcription.language) or self.language,
             metadata=() if self.extensions is None else self.extensions.metadata,
+            truncation=self.truncation,
             reply=self.reply_settings(),
         )
 

@@ -25,6 +25,7 @@ from voicepipe.protocol.json_fields import (
 )
 from voicepipe.turn.endpointing.strategies import SILENCE
 from voicepipe.turn.settings import SilenceSetBy, Tool
+from voicepipe.turn.truncation import Truncation
 
 FormatName = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
 Eagerness = Literal["low", "medium", "high", "auto"]
@@ -42,6 +43,7 @@ DEFAULT_THRESHOLD: Final = 0.5
 MAX_SILENCE_MS: Final = 30_000
 MAX_PADDING_MS: Final = 5_000
 MAX_IDLE_MS: Final = 600_000
+MAX_CONTEXT_TOKENS: Final = 10_000_000
 """A setting beyond these limits is a wrong unit (microseconds, samples), not intended."""
 
 EAGERNESS_SILENCE_MS: Final[dict[Eagerness, int]] = {"low": 1_000, "medium": 720, "auto": 720, "high": 500}
@@ -229,6 +231,21 @@ def read_max_tokens(value: object, path: str) -> int | None:
     if value is None or value == "inf":
         return None
     return whole(value, path, low=1, high=1_000_000)
+
+
+def read_truncation(value: object, path: str) -> Truncation:
+    """Read `auto`, `disabled`, or an object with a `retention_ratio`; a null means `auto`."""
+    if value is None:
+        return Truncation()
+    if not isinstance(value, dict):
+        return Truncation(kind=one_of(value, path, ("auto", "disabled")))
+    one_of(required(value, "type", path, '"retention_ratio"'), f"{path}.type", ("retention_ratio",))
+    ratio = number(required(value, "retention_ratio", path, "0 to 1"), f"{path}.retention_ratio", low=0.0, high=1.0)
+    given, at = value.get("token_limits"), f"{path}.token_limits"
+    limit = None if given is None else record(given, at).get("post_instructions")
+    if limit is not None:
+        limit = whole(limit, f"{at}.post_instructions", low=1, high=MAX_CONTEXT_TOKENS)
+    return Truncation(kind="retention_ratio", retention_ratio=ratio, post_instructions=limit)
 
 
 def read_tools(value: object, path: str) -> tuple[Tool, ...]:

@@ -30,6 +30,7 @@ from voicepipe.protocol.session_types import (
     read_tool_choice,
     read_tools,
     read_transcription,
+    read_truncation,
     read_turn_detection,
     read_voice,
 )
@@ -131,6 +132,7 @@ _NESTED: Final[dict[str, tuple[str, Reader]]] = {
     "type": ("kind", _read_kind),
     "output_modalities": ("audible", read_audible),
     "max_output_tokens": ("max_output_tokens", read_max_tokens),
+    "truncation": ("truncation", read_truncation),
     "audio.input.format": ("input_format", read_format),
     "audio.input.turn_detection": ("turn_detection", read_turn_detection),
     "audio.input.transcription": ("transcription", read_transcription),

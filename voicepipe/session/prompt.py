@@ -50,7 +50,7 @@ class PromptBuilder:
     async def warm(self) -> None:
         """Open the LLM's connection, and send the prompt to its cache before the turn. Errors are ignored."""
         context = self._core.context
-        command = StartReply(0, 0, "", context.settings.reply, context.read_by_model())
+        command = StartReply(0, 0, "", context.settings.reply, context.read_by_model(context.settings.reply))
         try:
             await self._model.warm(self.question(command))
         except (StageError, Overload):

@@ -71,9 +71,12 @@ def record_plain(record: TurnRecord, agent: str) -> dict[str, Any]:
                           `took_ms` or null, `outcome`: `running`, `returned`, `unanswered`
     `first_audio_ms`      from t0 to the first audible sample of any kind, or null
     `answer_audio_ms`     from t0 to the first audible sample of the answer, or null
-    `failed_stage`        the stage in which it failed: `stt`, `llm`, `tts`, `client` (it took no more) or
-                          `reply` (not complete in time); null: it did not fail
+    `failed_stage`        the stage in which it failed: `stt`, `llm`, `tts`, `client` (it took no more, or
+                          disabled truncation) or `reply` (not complete in time); null: it did not fail
     `stt_connect_hidden_ms` how much of connecting to the STT was over when the user began to speak, or null
+    `context`             object, what the LLM was given of the conversation, in tokens estimated from the
+                          text: `tokens_before` (all of it), `tokens_after` (sent), `items_dropped`,
+                          and `limit_tokens` or null
     `speculation`         object, replies started before the turn was over: `starts`, `used`,
                           `refused` (not made: it would not have paid, or a limit was reached),
                           `saved_ms` (how much sooner the used ones were audible),

@@ -61,6 +61,7 @@ class Scenario:
         budget_actions: BudgetActionSettings | None = None,
         prices: PriceList | None = None,
         conversation: ConversationLimits | None = None,
+        context_tokens: int | None = None,
         strategies: Strategies = BUILT_IN,
         **settings: Any,
     ) -> None:
@@ -73,6 +74,7 @@ class Scenario:
             budget_actions=budget_actions or BudgetActionSettings(),
             prices=prices or PriceList(),
             conversation=conversation or ConversationLimits(),
+            context_tokens=context_tokens,
         )
         self.driver = CoreDriver(TurnSettings(transcribe=True, **settings), core, now_ms=1_000, strategies=strategies)
         self._utterances: list[int] = []
@@ -181,6 +183,10 @@ class Scenario:
     def creates_item(self, item: Item, *, after: str | None = None) -> list[Command]:
         """The client adds an item."""
         return self._post(e.ItemCreateRequested("evt", item, after))
+
+    def deletes_item(self, item_id: str) -> list[Command]:
+        """The client deletes an item."""
+        return self._post(e.ItemDeleteRequested("evt", item_id))
 
     def truncates(self, item_id: str, audio_ms: int, *, content_index: int = 0) -> list[Command]:
         """The client reports how much of a reply was played."""

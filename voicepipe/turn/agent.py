@@ -204,8 +204,9 @@ class AgentSide:
 
     # --- end ----------------------------------------------------------------------------------
 
-    def fail(self, turn: Turn, stage: FailedStage, why: str, now_ms: int) -> None:
-        """End a turn that cannot be answered, and notify the client; the conversation goes on.
+    def fail(self, turn: Turn, stage: FailedStage, why: str, now_ms: int, *, code: str = "") -> None:
+        """End a turn that cannot be answered, and notify the client; the conversation goes on. `code`: the error code
+        for the client, if it is not that of the stage.
 
         What was sent already is played to its end, so the reply is cut there and not where it plays now.
         """
@@ -214,7 +215,7 @@ class AgentSide:
         responses.cut(self._context, turn, turn.audio.sent_ms)
         self._stop(turn)
         turn.failed_stage = stage
-        responses.end_response(self._context, turn, "failed", f"{stage}_failed", why)
+        responses.end_response(self._context, turn, "failed", code or f"{stage}_failed", why)
         if apology.is_owed(self._context, turn, stage):
             self._context.turns.failed.append(turn)
         self._close(turn, "failed", f"{stage}: {why}", now_ms)

@@ -8,13 +8,7 @@ from typing import Final
 
 from voicepipe.errors import ConfigError, ProtocolError
 from voicepipe.turn.conversation import Conversation, FunctionCall, FunctionOutput, Item, Message
-
-RETAINED_SHARE: Final = 0.75
-"""Share of the limits that the LLM goes on reading once its history is too long.
-
-Less than all: the history's beginning, which vendors keep in a cache, then changes once in many turns instead of with
-each turn.
-"""
+from voicepipe.turn.truncation import HistoryLimits
 
 NEWEST_ITEMS: Final = 16
 """Number of the newest items that never leave the conversation by the rule: running replies are among them."""
@@ -123,24 +117,24 @@ def _units(items: Iterable[Item]) -> dict[str, list[Item]]:
 class ModelHistory:
     """The part of a conversation that the LLM reads. It remembers what has left, so its beginning changes rarely."""
 
-    def __init__(self, limits: ConversationLimits) -> None:
-        self._limits = limits
+    def __init__(self) -> None:
         self._left: set[str] = set()
 
-    def of(self, conversation: Conversation) -> tuple[Item, ...]:
+    def of(self, conversation: Conversation, limits: HistoryLimits, unborn: Sequence[Item] = ()) -> tuple[Item, ...]:
         """Return the items that the LLM reads, in order: all system messages, and the newest of the others that fit.
 
-        A function call is never without its results there, nor a result without its call.
+        A function call is never without its results there, nor a result without its call. `unborn`: what the user says
+        now and is no item yet; it comes last.
         """
-        items, limits = conversation.items, self._limits
-        if not self._left and len(items) <= limits.history_items and conversation.n_chars <= limits.history_chars:
+        items = [*conversation.items, *unborn]
+        n_chars = conversation.n_chars + _n_chars(unborn)
+        if not self._left and len(items) <= limits.n_items and n_chars <= limits.n_chars:
             return tuple(items)
         self._left = self._with_results(items)
         retained = [item for item in items if item.id not in self._left]
-        if len(retained) > limits.history_items or _n_chars(retained) > limits.history_chars:
-            stays = _newest(
-                retained, round(limits.history_items * RETAINED_SHARE), round(limits.history_chars * RETAINED_SHARE)
-            )
+        if len(retained) > limits.n_items or _n_chars(retained) > limits.n_chars:
+            share = limits.retained_share
+            stays = _newest(retained, round(limits.n_items * share), round(limits.n_chars * share))
             self._left |= {item.id for item in retained if item.id not in stays}
             retained = [item for item in retained if item.id in stays]
         return tuple(retained)

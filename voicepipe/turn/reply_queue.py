@@ -11,6 +11,7 @@ from voicepipe.turn.record import attribution
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.speculation import input_tokens_of
 from voicepipe.turn.states import User
+from voicepipe.turn.truncation import CONTEXT_FULL
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
 
@@ -100,6 +101,8 @@ class Answers:
         ):
             return  # do not speculate on a user who stops and goes on repeatedly
         items = self._items_with(turn)
+        if self._context.overflow(turn.settings, items):
+            return  # the turn fails once it is over
         if not stats.pays(input_tokens_of(turn.settings, items), limits):
             stats.waive(turn, now_ms)
             return
@@ -144,14 +147,28 @@ class Answers:
             if turn.current:
                 return
             self._agent.revise(turn)
-        self._agent.start(turn, self._items_with(turn), now_ms)
+        self._start(turn, now_ms)
+
+    def _start(self, turn: Turn, now_ms: int) -> None:
+        """Start the reply, or fail the turn if its conversation does not fit and the client allows no truncation."""
+        items = self._items_with(turn)
+        read = items if turn.settings.context is None else turn.settings.context
+        if not turn.words and (why := self._context.overflow(turn.settings, read)):
+            self._agent.fail(turn, "client", why, now_ms, code=CONTEXT_FULL)
+        else:
+            self._agent.start(turn, items, now_ms)
 
     def _items_with(self, turn: Turn) -> tuple[Item, ...]:
-        """Return the conversation plus what the user says in this turn, even before that is an item."""
+        """Return what the LLM reads of the conversation, and of what the user says in this turn, even before that is an
+        item.
+        """
         self._agent.write_down()
-        items = self._context.read_by_model()
-        unborn = (u for u in turn.question.utterances if not u.committed)
-        return (*items, *(Message(u.item_id, "user", (InputAudio(u.text),)) for u in unborn))
+        utterances = (u for u in turn.question.utterances if not u.committed)
+        unborn = tuple(Message(u.item_id, "user", (InputAudio(u.text),)) for u in utterances)
+        items = self._context.read_by_model(turn.settings, unborn)
+        if turn.settings.context is None:
+            turn.account.context = self._context.context_use(turn.settings, items, unborn)
+        return items
 
     # --- waiting turns ------------------------------------------------------------------------
 
@@ -273,7 +290,7 @@ class Answers:
             if turn.question.lost and not turn.question.text:
                 self._agent.fail(turn, "stt", turn.question.lost, now_ms)
             else:
-                self._agent.start(turn, self._items_with(turn), now_ms)
+                self._start(turn, now_ms)
 
     # --- end ----------------------------------------------------------------------------------
 

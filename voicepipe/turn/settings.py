@@ -9,6 +9,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.pricing import PriceList
+from voicepipe.turn.truncation import Truncation
 
 InterruptionMode = Literal["confirmed", "immediate"]
 SilenceSetBy = Literal["agent_silence", "client_silence", "client_eagerness", "client_commit"]
@@ -89,6 +90,9 @@ class TurnSettings:
     language: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
     """Names and values that routing rules for the LLM look at."""
+
+    truncation: Truncation = field(default_factory=Truncation)
+    """What happens to a conversation that is longer than the LLM's window."""
 
     reply: ReplySettings = field(default_factory=ReplySettings)
 
@@ -251,6 +255,9 @@ class CoreSettings:
 
     conversation: ConversationLimits = field(default_factory=ConversationLimits)
     """How large the conversation may grow."""
+
+    context_tokens: int | None = None
+    """Tokens that the LLM may read for an answer: instructions, tools and conversation. None: unknown."""
 
     believes_short: bool = True
     """Whether the STT's text of less than 1 s of speech is reliable."""

@@ -65,7 +65,8 @@ class Sessions:
     def open(self, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> Session:
         """Return a session that waits for its socket. `note_turn` gets each record of its turns, and `charge` the
         client's other costs."""
-        config = config_of(self._settings.agents[grant.agent], grant)
+        context_tokens = self._settings.context_tokens(grant.agent)
+        config = replace(config_of(self._settings.agents[grant.agent], grant), context_tokens=context_tokens)
         if grant.config is not None:
             config = config.merged(grant.config)
         return Session(
@@ -91,6 +92,7 @@ class Sessions:
             speculate=its.speculate,
             speculation=limits,
             conversation=settings.conversation,
+            context_tokens=settings.context_tokens(agent),
             budget_actions=BudgetActionSettings(
                 filler=its.filler, apology=its.apology or "", apologises=its.apology is None
             ),

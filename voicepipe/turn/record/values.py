@@ -79,6 +79,23 @@ class TokenCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContextUse:
+    """The part of the conversation that the LLM was given for an answer. Tokens are estimated from the text."""
+
+    tokens_before: int = 0
+    """Instructions, tools and the whole conversation."""
+
+    tokens_after: int = 0
+    """The part that was sent."""
+
+    items_dropped: int = 0
+    """Items of the conversation that were left out."""
+
+    limit_tokens: int | None = None
+    """The limit of what is sent: the agent's `context_tokens`, or a lower one; None: only `conversation`'s limits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """One function call of a turn."""
 
@@ -288,13 +305,14 @@ class TurnRecord:
     """From t0 to the first audible sample of the answer itself; None: no answer was heard."""
 
     failed_stage: FailedStage | None = None
-    """The stage in which it failed: a provider's, `client` (it took no more), or `reply` (not complete in time); None:
-    it did not fail.
+    """The stage in which it failed: a provider's, `client` (it took no more, or disabled truncation), or `reply` (not
+    complete in time); None: it did not fail.
     """
 
     stt_connect_hidden_ms: int | None = None
     """How much of connecting to the STT was over when the user began to speak, in ms; None likewise."""
 
+    context: ContextUse = field(default_factory=ContextUse)
     speculation: Speculation = field(default_factory=Speculation)
     session_speculation: Speculation = field(default_factory=Speculation)
     """The same for all turns of the session, up to this record."""

@@ -1,0 +1,97 @@
+"""`truncation` of the session: read, shown as it is in force, and applied to what the LLM reads."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from voicepipe.testing.user import User, calling
+
+Event = dict[str, Any]
+
+HALF = {"type": "retention_ratio", "retention_ratio": 0.5, "token_limits": {"post_instructions": 400}}
+
+
+def text(words: str, role: str = "user") -> Event:
+    """An item with a message."""
+    return {"type": "message", "role": role, "content": [{"type": "input_text", "text": words}]}
+
+
+async def response(user: User) -> Event:
+    """Request a response; return it once it is over."""
+    await user.send("response.create", response={"output_modalities": ["text"]})
+    done: Event = (await user.until("response.done"))["response"]
+    return done
+
+
+@pytest.mark.parametrize("truncation", ["auto", "disabled", {"type": "retention_ratio", "retention_ratio": 0.8}, HALF])
+async def test_what_is_in_force_is_shown(server: Any, truncation: object) -> None:
+    """As it was sent; null is `auto`, and an update without it changes nothing."""
+    async with calling(server.url, session={"truncation": truncation}) as user:
+        assert user.events[-1]["session"]["truncation"] == truncation
+        await user.send("session.update", session={"type": "realtime", "instructions": "Be brief."})
+        assert (await user.until("session.updated"))["session"]["truncation"] == truncation
+        await user.send("session.update", session={"type": "realtime", "truncation": None})
+        assert (await user.until("session.updated"))["session"]["truncation"] == "auto"
+
+
+async def test_a_limit_above_the_agents_is_shown_as_the_agents(fake_server: Any) -> None:
+    """No more is in force than the agent's window has."""
+    async with fake_server({"agents.default.context_tokens": 3_000}) as server:
+        wished = HALF | {"token_limits": {"post_instructions": 9_000}}
+        async with calling(server.url, session={"truncation": wished}) as user:
+            assert user.events[-1]["session"]["truncation"] == HALF | {"token_limits": {"post_instructions": 3_000}}
+
+
+@pytest.mark.parametrize(
+    ("truncation", "param"),
+    [
+        ("sometimes", ""),
+        (3, ""),
+        ({"retention_ratio": 0.5}, ".type"),
+        ({"type": "auto", "retention_ratio": 0.5}, ".type"),
+        ({"type": "retention_ratio"}, ".retention_ratio"),
+        ({"type": "retention_ratio", "retention_ratio": 1.5}, ".retention_ratio"),
+        ({"type": "retention_ratio", "retention_ratio": 0.5, "token_limits": 5}, ".token_limits"),
+        (HALF | {"token_limits": {"post_instructions": 0}}, ".token_limits.post_instructions"),
+    ],
+)
+async def test_a_wrong_value_is_refused_by_its_path(server: Any, truncation: object, param: str) -> None:
+    """And the session stays as it was."""
+    async with calling(server.url, session={"truncation": "disabled"}) as user:
+        await user.send("session.update", session={"type": "realtime", "truncation": truncation})
+        assert (await user.until("error"))["error"]["param"] == f"session.truncation{param}"
+        await user.send("session.update", session={"type": "realtime"})
+        assert (await user.until("session.updated"))["session"]["truncation"] == "disabled"
+
+
+async def test_a_retention_ratio_is_applied_to_what_the_llm_reads(server: Any) -> None:
+    """About 400 tokens at most, and half of them after a truncation; the beginning stays as it is between two."""
+    async with calling(server.url, session={"truncation": HALF, "instructions": "Be brief."}) as user:
+        for n in range(24):
+            await user.send("conversation.item.create", item=text(f"{n} " + "word " * 40))
+            assert (await response(user))["status"] == "completed"
+    requests = [received.question["messages"] for received in server.vendor.llm.received]
+    sizes = [sum(len(message["content"]) for message in messages) for messages in requests]
+    assert max(sizes) <= 1_600 + len("Be brief.")
+    firsts = [next(each["content"] for each in messages if each["role"] == "user") for messages in requests]
+    changes = sum(before != after for before, after in pairwise(firsts))
+    assert 3 <= changes <= 8
+    assert {messages[0]["content"] for messages in requests} == {"Be brief."}
+
+
+async def test_disabled_fails_the_response_when_the_window_is_full(fake_server: Any) -> None:
+    """With the code for that; the LLM is not asked, and the session goes on."""
+    small = {"agents.default.context_tokens": 600}
+    wished = {"truncation": "disabled", "instructions": "Be brief."}
+    async with fake_server(small) as server, calling(server.url, session=wished) as user:
+        await user.send("conversation.item.create", item=text("x" * 4_000) | {"id": "long"})
+        failed = await response(user)
+        assert failed["status"] == "failed"
+        assert failed["status_details"]["error"]["code"] == "context_length_exceeded"
+        assert server.vendor.llm.received == []
+        await user.send("conversation.item.delete", item_id="long")
+        await user.send("conversation.item.create", item=text("hello"))
+        assert (await response(user))["status"] == "completed"
