@@ -63,7 +63,13 @@ async def test_a_persona_answers_the_agent() -> None:
     dialogue = [("assistant", "A table."), ("user", "For how many?")]
     assert await Persona(named, speak).next_words("books a table", dialogue) == "For four."
     messages = fake.script.received[0].question.messages
-    assert [(each.role, each.parts[0].text) for each in messages if isinstance(each, Said)] == [
+    assert [
+        (each.role, part.text)
+        for each in messages
+        if isinstance(each, Said)
+        for part in each.parts
+        if isinstance(part, Text)
+    ] == [
         ("system", f"{PERSONA_RULES}books a table"),
         ("user", "(The call begins.)"),
         *dialogue,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from voicepipe.testing.fakes.cues import LlmCue, Status, tokens
 from voicepipe.testing.user import User, calling
+from voicepipe.turn.conversation_limits import SUMMARY_HEAD
 
 Event = dict[str, Any]
 
@@ -27,7 +30,7 @@ async def response(user: User) -> Event:
 
 
 @pytest.mark.parametrize("truncation", ["auto", "disabled", {"type": "retention_ratio", "retention_ratio": 0.8}, HALF])
-async def test_what_is_in_force_is_shown(server: Any, truncation: object) -> None:
+async def test_what_is_in_force_is_displayed(server: Any, truncation: object) -> None:
     """As it was sent; null is `auto`, and an update without it changes nothing."""
     async with calling(server.url, session={"truncation": truncation}) as user:
         assert user.events[-1]["session"]["truncation"] == truncation
@@ -37,7 +40,7 @@ async def test_what_is_in_force_is_shown(server: Any, truncation: object) -> Non
         assert (await user.until("session.updated"))["session"]["truncation"] == "auto"
 
 
-async def test_a_limit_above_the_agents_is_shown_as_the_agents(fake_server: Any) -> None:
+async def test_a_limit_above_the_agents_is_displayed_as_the_agents(fake_server: Any) -> None:
     """No more is in force than the agent's window has."""
     async with fake_server({"agents.default.context_tokens": 3_000}) as server:
         wished = HALF | {"token_limits": {"post_instructions": 9_000}}
@@ -83,7 +86,7 @@ async def test_a_retention_ratio_is_applied_to_what_the_llm_reads(server: Any) -
 
 
 async def test_disabled_fails_the_response_when_the_window_is_full(fake_server: Any) -> None:
-    """With the code for that; the LLM is not asked, and the session goes on."""
+    """With the code for that; the LLM is not query, and the session goes on."""
     small = {"agents.default.context_tokens": 600}
     wished = {"truncation": "disabled", "instructions": "Be brief."}
     async with fake_server(small) as server, calling(server.url, session=wished) as user:
@@ -95,3 +98,50 @@ async def test_disabled_fails_the_response_when_the_window_is_full(fake_server: 
         await user.send("conversation.item.delete", item_id="long")
         await user.send("conversation.item.create", item=text("hello"))
         assert (await response(user))["status"] == "completed"
+
+
+SUMMARIZED = {"agents.default.context_tokens": 600, "agents.default.summary_llm": "fake/summary"}
+
+
+async def talk_until(user: User, is_over: Callable[[], bool]) -> None:
+    """Turns until then, at most 40."""
+    for n in range(40):
+        await user.send("conversation.item.create", item=text(f"{n} " + "word " * 40))
+        assert (await response(user))["status"] == "completed"
+        if is_over():
+            return
+    raise AssertionError("40 turns have not been enough")
+
+
+async def test_old_turns_are_summarized_beside_the_turns(fake_server: Any) -> None:
+    """By the LLM for that; the answering one reads the summary in their place."""
+    async with fake_server(SUMMARIZED) as server:
+        llm = server.vendor.llm
+        llm.usual = lambda query: LlmCue(tokens=tokens("They agree." if query["model"] == "summary" else "Yes."))
+
+        def sent(model: str) -> list[str]:
+            messages = [each.question["messages"] for each in llm.received if each.question["model"] == model]
+            return [message["content"] for read in messages for message in read]
+
+        async with calling(server.url, session={"instructions": "Be brief."}) as user:
+            await talk_until(user, lambda: f"{SUMMARY_HEAD}\nThey agree." in sent("llm"))
+        query = sent("summary")[1]
+        assert query.startswith("User: 0 word word")
+        assert "Agent: Yes." in query
+
+
+async def test_a_summary_that_fails_costs_no_turn(fake_server: Any) -> None:
+    """The items leave by rule, and the log says why."""
+    async with fake_server(SUMMARIZED) as server:
+        llm = server.vendor.llm
+        llm.usual = lambda query: LlmCue(
+            tokens=tokens("Yes."), fault=Status(500) if query["model"] == "summary" else None
+        )
+        async with calling(server.url, session={"instructions": "Be brief."}) as user:
+            n_failed = 0
+            while n_failed < 2:
+                await talk_until(user, lambda: True)
+                n_failed = sum(each.question["model"] == "summary" for each in llm.received)
+            await talk_until(user, lambda: True)
+        answered = [each.question["messages"] for each in llm.received if each.question["model"] == "llm"]
+        assert max(sum(len(message["content"]) for message in messages) for messages in answered) <= 2_400

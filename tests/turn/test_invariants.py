@@ -27,7 +27,8 @@ CLAUSE = "One two three four five."
 ALONE = """
     start pause quiet text empty_text interim stt_failed commit clear create aside cancel offer truncate delete want
     asked token call usage finished clause sound sent voice_done report stage_failed manual auto stale impostor
-    misplaced lost back silent lasts echo mhm stop_word phrases no_phrases filler_sent reached joined voice_reached
+    misplaced lost back silent summary lasts echo mhm stop_word phrases no_phrases filler_sent reached joined
+    voice_reached
 """.split()  # noqa: SIM905 - a column of these strings reads worse
 TOGETHER = {
     "an_utterance": ["start", "pause", "text"],
@@ -118,6 +119,8 @@ class World:
                 return e.ItemCreateRequested("evt", Message("", "user", (InputText("hello"),)), None)
             case "truncate":
                 return e.ItemTruncateRequested("evt", item_id, 0, pick * 100)
+            case "summary":
+                return e.HistorySummarized(pick, "short" * (pick % 2))
             case "silent":
                 return e.SilenceCommitted(now_ms)
             case "lost":

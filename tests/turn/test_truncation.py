@@ -13,8 +13,9 @@ from voicepipe.errors import ConfigError
 from voicepipe.ports.model import ModelRequest, text_chars
 from voicepipe.session.messages import request_of
 from voicepipe.testing.scenario import Scenario
-from voicepipe.turn.commands import StartReply
+from voicepipe.turn.commands import StartReply, SummarizeHistory
 from voicepipe.turn.conversation import InputText, Message
+from voicepipe.turn.conversation_limits import SUMMARY_HEAD
 from voicepipe.turn.pricing import estimated_tokens
 from voicepipe.turn.record.values import ContextUse, TurnRecord
 from voicepipe.turn.settings import ReplySettings, Tool
@@ -149,3 +150,75 @@ def test_a_ratio_outside_0_to_1_is_refused(ratio: float) -> None:
     else:
         with pytest.raises(ConfigError):
             Truncation(retention_ratio=ratio)
+
+
+# --- summaries ------------------------------------------------------------------------------------
+
+
+def requested(scenario: Scenario) -> list[SummarizeHistory]:
+    """The summaries that were requested."""
+    return [command for command in scenario.driver.commands if isinstance(command, SummarizeHistory)]
+
+
+def test_a_summary_takes_the_place_of_the_oldest_items() -> None:
+    """It is requested before the window is full, and no turn waits for it; the next one continues it."""
+    scenario = Scenario(context_tokens=WINDOW, reply=PROMPT, summarizes=True)
+    while not requested(scenario):
+        talks(scenario, 1)
+    (first,) = requested(scenario)
+    assert scenario.started()[-1].items[: len(first.items)] == first.items
+    talks(scenario, 1)
+    assert scenario.started()[-1].items[0] == first.items[0]
+    scenario.is_summarized(1, "They talk of bicycles.")
+    talks(scenario, 1)
+    summary, *others = scenario.started()[-1].items
+    assert isinstance(summary, Message)
+    assert (summary.role, summary.text()) == ("system", f"{SUMMARY_HEAD}\nThey talk of bicycles.")
+    assert not {item.id for item in others} & {item.id for item in first.items}
+    assert records(scenario)[-1].context.items_dropped == len(first.items)
+    while len(requested(scenario)) == 1:
+        talks(scenario, 1)
+    assert requested(scenario)[-1].items[0] == summary
+
+
+def test_a_summary_changes_the_beginning_only_once_for_each_block() -> None:
+    """As a truncation does; and the window is never exceeded, whether summaries come or fail."""
+    scenario = Scenario(context_tokens=WINDOW, reply=PROMPT, summarizes=True)
+    for _ in range(200):
+        n_before = len(requested(scenario))
+        talks(scenario, 1)
+        if len(requested(scenario)) > n_before:
+            number = requested(scenario)[-1].number
+            scenario.is_summarized(number, "" if number % 3 == 0 else "They talk of bicycles. " * 5)
+    started = scenario.started()
+    changes = [
+        n
+        for n, (before, after) in enumerate(pairwise(started))
+        if digest(before, len(request(before).messages)) != digest(after, len(request(before).messages))
+    ]
+    assert max(map(tokens, started)) <= WINDOW
+    assert len(changes) <= len(requested(scenario)) + 1
+
+
+def test_a_summary_that_comes_late_or_unasked_is_of_no_use() -> None:
+    """Nor is one that comes twice."""
+    scenario = Scenario(context_tokens=WINDOW, reply=PROMPT, summarizes=True)
+    scenario.is_summarized(1, "Made up.")
+    talks(scenario, 40)
+    scenario.is_summarized(7, "Of another session.")
+    assert len(requested(scenario)) == 1
+    scenario.is_summarized(1, "The first.")
+    scenario.is_summarized(1, "The second.")
+    (command,) = talks(scenario, 1)
+    first = command.items[0]
+    assert isinstance(first, Message)
+    assert first.text().endswith("The first.")
+
+
+def test_no_summary_is_written_where_nothing_leaves() -> None:
+    """Without the setting, or where the client has disabled truncation."""
+    unset = Scenario(context_tokens=WINDOW, reply=PROMPT)
+    talks(unset, 40)
+    disabled = Scenario(context_tokens=WINDOW, reply=PROMPT, summarizes=True, truncation=Truncation(kind="disabled"))
+    talks(disabled, 10)
+    assert requested(unset) == requested(disabled) == []

@@ -268,6 +268,10 @@ class AgentSettings:
     text. Beyond it the oldest items leave the LLM's history in blocks. Unset: the smallest window that the catalog
     knows of the agent's LLMs, less `max_output_tokens` or 4096 for the answer."""
 
+    summary_llm: str = ""
+    """An LLM, as `provider/model`, that summarizes the oldest items before they leave the history of the answering LLM.
+    It works beside the turns, and its cost is the session's. Empty: they leave without a summary."""
+
     aliases: tuple[str, ...] = ()
     """Other names by which a client's `model` may select this agent."""
 

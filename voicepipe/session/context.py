@@ -12,6 +12,7 @@ from voicepipe.ports.synthesizer import Synthesizer
 from voicepipe.ports.transcriber import Transcriber
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.phrases import PhraseCache
+from voicepipe.session.summaries import SummaryModel
 from voicepipe.telemetry.journal.port import Journal, no_journal
 from voicepipe.turn import commands as c
 from voicepipe.turn.endpointing.strategies import BUILT_IN
@@ -37,6 +38,9 @@ class SessionStages:
 
     endpoint_scorer: EndpointScorer | None = None
     """The local model that judges whether the user's words are a whole sentence; None: none runs here."""
+
+    summary_model: SummaryModel | None = None
+    """The LLM that summarizes what is about to leave the conversation; None: it leaves without a summary."""
 
     phrases: PhraseCache | None = None
     """Phrases spoken earlier in that voice; None: the session has a book of its own."""
@@ -93,6 +97,9 @@ class SessionHooks:
 
     charge: Callable[[float, bool], None] = _free
     """Charge the cost, in USD, of phrases spoken ahead, and whether the client's change of voice caused it."""
+
+    charge_summary: Callable[[float], None] = lambda usd: None
+    """Charge the cost of a summary, in USD."""
 
     open_journal: Callable[[Opening], Journal] = no_journal
     """Open the journal that records what the session does."""

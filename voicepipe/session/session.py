@@ -37,6 +37,7 @@ from voicepipe.session.resumption import Resumption
 from voicepipe.session.session_voice import Voices
 from voicepipe.session.shutdown import GOING_AWAY, INTERNAL_ERROR, Ending, EndingOrders
 from voicepipe.session.socket import ClientSocket
+from voicepipe.session.summaries import Summaries
 from voicepipe.session.transcription import SessionTranscription
 from voicepipe.telemetry.isolation import IsolatedJournal
 from voicepipe.telemetry.journal.port import NO_JOURNAL
@@ -129,6 +130,7 @@ class Session:
             outbox=self._outbox,
             post=post,
         )
+        self._summaries = Summaries(stages.summary_model, grant, post, hooks.charge_summary)
         self._resumption = Resumption(self._wire, self._audio_input, post)
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None
@@ -366,6 +368,9 @@ class Session:
             case c.StartReply():
                 if self._group is not None:
                     self._replies.start(command, self._group)
+            case c.SummarizeHistory():
+                if self._group is not None:
+                    self._group.create_task(self._summaries.summarize(command), name="summary")
             case c.OpenGate():
                 self._replies.open(command)
             case c.ReleaseCalls():

@@ -62,6 +62,7 @@ class Scenario:
         prices: PriceList | None = None,
         conversation: ConversationLimits | None = None,
         context_tokens: int | None = None,
+        summarizes: bool = False,
         strategies: Strategies = BUILT_IN,
         **settings: Any,
     ) -> None:
@@ -75,6 +76,7 @@ class Scenario:
             prices=prices or PriceList(),
             conversation=conversation or ConversationLimits(),
             context_tokens=context_tokens,
+            summarizes=summarizes,
         )
         self.driver = CoreDriver(TurnSettings(transcribe=True, **settings), core, now_ms=1_000, strategies=strategies)
         self._utterances: list[int] = []
@@ -291,6 +293,10 @@ class Scenario:
         return got + self.model_done(of=of) + self.voice_done(of=of)
 
     # --- time, and how it went ----------------------------------------------------------------
+
+    def is_summarized(self, number: int, text: str) -> list[Command]:
+        """The summary of that number has come."""
+        return self._post(e.HistorySummarized(number, text))
 
     def loop_stalled(self, for_ms: int) -> list[Command]:
         """The event loop was blocked until now, which delayed the last event."""

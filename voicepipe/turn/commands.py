@@ -80,6 +80,14 @@ class StartReply:
 
 
 @dataclass(frozen=True, slots=True)
+class SummarizeHistory:
+    """Summarize these items, which are about to leave the LLM's history; post `HistorySummarized`. No turn waits."""
+
+    number: int
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OpenGate:
     """Release this reply's output to the client, held output first."""
 
@@ -224,6 +232,7 @@ Command = (
     | DropAudio
     | CommitSilence
     | StartReply
+    | SummarizeHistory
     | OpenGate
     | ReleaseCalls
     | SuspendReply

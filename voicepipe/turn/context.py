@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from voicepipe.turn.commands import Command, Notify
+from voicepipe.turn.commands import Command, Notify, SummarizeHistory
 from voicepipe.turn.conversation import Conversation, Item, OutputAudio
 from voicepipe.turn.conversation_limits import ModelHistory, leaving
 from voicepipe.turn.cost import CostTracker
@@ -438,7 +438,11 @@ class TurnContext:
         """
         if self.settings.truncation.kind == "disabled":
             return (*self.conversation.items, *unborn)
-        return self.history.of(self.conversation, self._history_limits(reply), unborn)
+        limits = self._history_limits(reply)
+        items = self.history.of(self.conversation, limits, unborn)
+        if self.core.summarizes and (found := self.history.to_summarize(items, limits)) is not None:
+            self.issue(SummarizeHistory(*found))
+        return items
 
     def overflow(self, reply: ReplySettings, items: Sequence[Item]) -> str:
         """Return why these items cannot be sent to the LLM, if the client has disabled truncation; empty: they can."""
@@ -457,7 +461,7 @@ class TurnContext:
         return ContextUse(
             tokens_before=input_tokens_of(reply, before),
             tokens_after=input_tokens_of(reply, items),
-            items_dropped=len(before) - len(items),
+            items_dropped=len({item.id for item in before} - {item.id for item in items}),
             limit_tokens=None if limit is None else limit + input_tokens_of(reply, ()),
         )
 

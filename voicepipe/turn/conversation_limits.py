@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from voicepipe.errors import ConfigError, ProtocolError
-from voicepipe.turn.conversation import Conversation, FunctionCall, FunctionOutput, Item, Message
+from voicepipe.turn.conversation import Conversation, FunctionCall, FunctionOutput, InputText, Item, Message
 from voicepipe.turn.truncation import HistoryLimits
+
+SUMMARY_HEAD: Final = "Summary of the conversation before this point:"
 
 NEWEST_ITEMS: Final = 16
 """Number of the newest items that never leave the conversation by the rule: running replies are among them."""
@@ -119,6 +121,11 @@ class ModelHistory:
 
     def __init__(self) -> None:
         self._left: set[str] = set()
+        self._summary: tuple[Item, ...] = ()
+        """The summary of items that have left, in their place; empty: there is none."""
+
+        self._n_summaries = 0
+        self._being_summarized: tuple[str, ...] = ()
 
     def of(self, conversation: Conversation, limits: HistoryLimits, unborn: Sequence[Item] = ()) -> tuple[Item, ...]:
         """Return the items that the LLM reads, in order: all system messages, and the newest of the others that fit.
@@ -127,6 +134,7 @@ class ModelHistory:
         now and is no item yet; it comes last.
         """
         items = [*conversation.items, *unborn]
+        limits = replace(limits, n_chars=max(0, limits.n_chars - _n_chars(self._summary)))
         n_chars = conversation.n_chars + _n_chars(unborn)
         if not self._left and len(items) <= limits.n_items and n_chars <= limits.n_chars:
             return tuple(items)
@@ -137,7 +145,37 @@ class ModelHistory:
             stays = _newest(retained, round(limits.n_items * share), round(limits.n_chars * share))
             self._left |= {item.id for item in retained if item.id not in stays}
             retained = [item for item in retained if item.id in stays]
-        return tuple(retained)
+        return (*self._summary, *retained)
+
+    def to_summarize(self, retained: Sequence[Item], limits: HistoryLimits) -> tuple[int, tuple[Item, ...]] | None:
+        """Return what the next truncation will leave out, if it is near: the number of the summary, and the items, with
+        the summary before it as the first. None: it is not near, or a summary is being written.
+
+        `retained`: what `of` has returned for these limits.
+        """
+        near = (1 + limits.retained_share) / 2
+        if self._being_summarized or (
+            len(retained) <= near * limits.n_items and _n_chars(retained) <= near * limits.n_chars
+        ):
+            return None
+        share = limits.retained_share
+        stays = _newest(retained, round(limits.n_items * share), round(limits.n_chars * share))
+        summary_ids = {item.id for item in self._summary}
+        leaving = [item for item in retained if item.id not in stays and item.id not in summary_ids]
+        if not leaving:
+            return None
+        self._being_summarized = tuple(item.id for item in leaving)
+        self._n_summaries += 1
+        return self._n_summaries, (*self._summary, *leaving)
+
+    def summarized(self, number: int, text: str) -> None:
+        """Put a summary in the place of its items. Empty: there is none, and they stay until the next truncation."""
+        if number != self._n_summaries or not self._being_summarized:
+            return
+        if text:
+            self._left |= set(self._being_summarized)
+            self._summary = (Message(f"summary_{number}", "system", (InputText(f"{SUMMARY_HEAD}\n{text}"),)),)
+        self._being_summarized = ()
 
     def _with_results(self, items: Iterable[Item]) -> set[str]:
         """Return the items that have left and are still in the conversation, plus later results of their calls."""

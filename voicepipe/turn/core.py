@@ -287,6 +287,7 @@ class Core:
             e.PlaybackReported: (self.agent.playback_reported, EVERYTHING),
             e.ItemRetrieveRequested: (lambda event, now_ms: item_requests.retrieve_requested(event), NOTHING),
             e.PhrasesReady: (self._phrases_ready, BUDGET),
+            e.HistorySummarized: (self._history_summarized, NOTHING),
             e.TimePassed: (self._time_passed, EVERYTHING),
             e.EventLoopStalled: (self._event_loop_stalled, NOTHING),
             e.ConnectionLost: (self._connection_lost, NOTHING),
@@ -321,6 +322,9 @@ class Core:
 
     def _phrases_ready(self, event: e.PhrasesReady, now_ms: int) -> None:
         self.context.phrases = event.texts
+
+    def _history_summarized(self, event: e.HistorySummarized, now_ms: int) -> None:
+        self.context.history.summarized(event.number, event.text)
 
     # --- reply events -------------------------------------------------------------------------
 

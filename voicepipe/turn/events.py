@@ -466,6 +466,14 @@ class StageFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class HistorySummarized:
+    """The summary that `SummarizeHistory` requested has come; empty: it failed."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     """An instant that `WakeAt` requested has come."""
 
@@ -540,6 +548,7 @@ Event = (
     | PhrasesReady
     | SynthesisFinished
     | StageFailed
+    | HistorySummarized
     | TimePassed
     | EventLoopStalled
     | ConnectionLost

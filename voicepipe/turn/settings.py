@@ -259,6 +259,9 @@ class CoreSettings:
     context_tokens: int | None = None
     """Tokens that the LLM may read for an answer: instructions, tools and conversation. None: unknown."""
 
+    summarizes: bool = False
+    """Whether an LLM summarizes the items that are about to leave the history of the answering LLM."""
+
     believes_short: bool = True
     """Whether the STT's text of less than 1 s of speech is reliable."""
 

@@ -93,6 +93,7 @@ class Sessions:
             speculation=limits,
             conversation=settings.conversation,
             context_tokens=settings.context_tokens(agent),
+            summarizes=bool(its.summary_llm),
             budget_actions=BudgetActionSettings(
                 filler=its.filler, apology=its.apology or "", apologises=its.apology is None
             ),
@@ -136,6 +137,7 @@ class Sessions:
         return SessionHooks(
             keep_record=keep_record,
             charge=charge_phrases,
+            charge_summary=charge,
             note_overrun=note_overrun,
             note_stuck=note_stuck,
             note_strategy_failure=note_strategy_failure,

@@ -23,8 +23,10 @@ from voicepipe.router.tts.audio_cache import AudioCache
 from voicepipe.router.tts.cached import CachedSynthesizer
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.session import SessionStages
+from voicepipe.session.summaries import SummaryModel
 from voicepipe.wiring.engine import EngineUse
 from voicepipe.wiring.model_routing import Router
+from voicepipe.wiring.prices import price_of
 from voicepipe.wiring.speech_routing import SpeechRouting
 
 SCORING: Final = "local"
@@ -93,10 +95,21 @@ class Stages:
             endpoint_scorer=self._scorer_of(name),
             strategies=strategies_named((its.end_of_turn,), key=f"agents.{name}.end_of_turn"),
             phrases=PhraseCache(synthesizer, prepared=tuple(words for words in (its.filler, its.apology) if words)),
+            summary_model=self.summary_model_of(name),
             stt_model=specs["stt"].model,
             llm_model=specs["llm"].model,
             tts_model=specs["tts"].model,
         )
+
+    def summary_model_of(self, name: str) -> SummaryModel | None:
+        """Return the LLM that summarizes an agent's conversations, or None; raises as `get`."""
+        spec = self._settings.agents[name].summary_llm
+        if not spec:
+            return None
+        key = f"agents.{name}.summary_llm"
+        parsed = Spec.parse(spec, key=key)
+        model = self.get("llm", parsed, key=key)
+        return SummaryModel(model=model, name=parsed.model, price=price_of(self._settings, parsed))
 
     def _scorer_of(self, name: str) -> EndpointScorer | None:
         """Return the local LLM of an agent that has one. It costs nothing, and the weights are fitted to its scores."""
@@ -156,6 +169,8 @@ class Stages:
     def _specs(self, stage: Stage) -> Iterator[Spec]:
         for agent in self._settings.agents.values():
             yield from agent.specs(stage)
+            if stage == "llm" and agent.summary_llm:
+                yield Spec.parse(agent.summary_llm)
         server = self._settings.server
         configured = {"stt": server.transcription_models, "tts": server.speech_models, "llm": ()}
         yield from map(Spec.parse, configured[stage])

@@ -1,0 +1,123 @@
+"""Summarize a conversation with an LLM of its own, beside the turns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from voicepipe.errors import Overload, StageError
+from voicepipe.ports.model import Model, ModelRequest, Said, Text, TextDelta, Usage, text_chars
+from voicepipe.session.grant import SessionGrant
+from voicepipe.telemetry.log import log_crash, log_event
+from voicepipe.turn import conversation as c
+from voicepipe.turn import events as e
+from voicepipe.turn.commands import SummarizeHistory
+from voicepipe.turn.pricing import Price, estimated_tokens
+
+SUMMARY_TIMEOUT_S: Final = 30.0
+SUMMARY_CHARS: Final = 2_000
+"""Characters of a summary, about 500 tokens; the rest is cut off."""
+
+INSTRUCTIONS: Final = (
+    "Summarize this part of a telephone conversation for the agent, who will go on with it and will not see it again. "
+    "Keep names, numbers, dates, what the user wants, what was agreed and what is open. Write at most 150 words, as "
+    "plain sentences in the language of the conversation. Write nothing but the summary."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryModel:
+    """An LLM that summarizes."""
+
+    model: Model
+    name: str
+    """Its name at the provider."""
+
+    price: Price | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A summary and its cost."""
+
+    text: str
+    usd: float
+
+
+class Summaries:
+    """Summarizes parts of one session's conversation."""
+
+    def __init__(
+        self,
+        summary_model: SummaryModel | None,
+        grant: SessionGrant,
+        post: Callable[[e.Event], None],
+        charge: Callable[[float], None],
+    ) -> None:
+        """`charge` gets the cost of each summary, in USD."""
+        self._summary_model, self._grant, self._post, self._charge = summary_model, grant, post, charge
+
+    async def summarize(self, command: SummarizeHistory) -> None:
+        """Summarize these items, and post the result. An error is logged: the items then leave by rule."""
+        text = ""
+        if self._summary_model is not None:
+            summary = await summary_of(command.items, self._summary_model, session=self._grant.session_id)
+            text = summary.text
+            self._charge(summary.usd)
+        self._post(e.HistorySummarized(command.number, text))
+
+
+async def summary_of(items: tuple[c.Item, ...], by: SummaryModel, *, session: str) -> Summary:
+    """Return a summary of these items, of at most `SUMMARY_CHARS`. Empty: the LLM has failed, which is logged."""
+    request, text, usage = _request(items, by, session), "", None
+    try:
+        async with asyncio.timeout(SUMMARY_TIMEOUT_S), by.model.open(request) as answer:
+            async for event in answer:
+                match event:
+                    case TextDelta():
+                        text += event.text
+                    case Usage() if event.is_possible:
+                        usage = event
+                if len(text) > SUMMARY_CHARS:
+                    break
+    except (StageError, Overload, TimeoutError) as why:
+        log_event("summary_failed", level=logging.WARNING, session=session, why=str(why) or "it took too long")
+        text = ""
+    except Exception as bug:
+        log_crash("summary", bug, session=session)
+        text = ""
+    return Summary(text[:SUMMARY_CHARS].strip(), _cost_usd(by, request, text, usage))
+
+
+def _cost_usd(by: SummaryModel, request: ModelRequest, text: str, usage: Usage | None) -> float:
+    if by.price is None:
+        return 0.0
+    if usage is not None and usage.input_tokens:
+        return by.price.cost_usd(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
+    return by.price.cost_usd(estimated_tokens(text_chars(request)), estimated_tokens(len(text)))
+
+
+def _request(items: tuple[c.Item, ...], by: SummaryModel, session: str) -> ModelRequest:
+    lines = "\n".join(line for item in items if (line := _line(item)))
+    return ModelRequest(
+        model=by.name,
+        messages=(Said("system", (Text(INSTRUCTIONS),)), Said("user", (Text(lines),))),
+        session=f"{session}-summary",
+    )
+
+
+def _line(item: c.Item) -> str:
+    """Return an item as a line of the text to summarize; empty: it has no words, or no LLM reads it."""
+    match item:
+        case c.FunctionCall():
+            return f"Function call: {item.name} {item.arguments}"
+        case c.FunctionOutput():
+            return f"Its result: {item.output}"
+        case c.Message(aside=True):
+            return ""
+        case c.Message():
+            who = {"user": "User", "assistant": "Agent", "system": "Note"}[item.role]
+            return f"{who}: {words}" if (words := item.text()) else ""
