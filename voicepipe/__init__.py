@@ -7,7 +7,7 @@ The packages lie in layers. A package imports only packages of lower layers:
     6  config
     5  server/
     4  session/  router/  providers/  testing/  bench/  evals/  client/
-    3  protocol/  telemetry/  ports/  cluster/
+    3  protocol/  telemetry/  ports/  cluster/  knowledge/
     2  turn/  audio/  auth/  registry
     1  clock  quantile  extras  storage  tasks
     0  errors  freeing

@@ -86,7 +86,7 @@ async def test_a_retention_ratio_is_applied_to_what_the_llm_reads(server: Any) -
 
 
 async def test_disabled_fails_the_response_when_the_window_is_full(fake_server: Any) -> None:
-    """With the code for that; the LLM is not query, and the session goes on."""
+    """With the code for that; no LLM gets a request, and the session goes on."""
     small = {"agents.default.context_tokens": 600}
     wished = {"truncation": "disabled", "instructions": "Be brief."}
     async with fake_server(small) as server, calling(server.url, session=wished) as user:

@@ -272,6 +272,13 @@ class AgentSettings:
     """An LLM, as `provider/model`, that summarizes the oldest items before they leave the history of the answering LLM.
     It works beside the turns, and its cost is the session's. Empty: they leave without a summary."""
 
+    knowledge: str = ""
+    """A folder of documents (`.md`, `.txt`, `.html`) that are searched for what the user says; the passages that match
+    best are given to the LLM. They are read when the server starts. Empty: none."""
+
+    knowledge_tokens: Annotated[int, between(50, 100_000)] = 600
+    """Limit of the passages for one answer, in tokens estimated from the text."""
+
     aliases: tuple[str, ...] = ()
     """Other names by which a client's `model` may select this agent."""
 

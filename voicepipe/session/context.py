@@ -11,6 +11,7 @@ from voicepipe.ports.model import Model
 from voicepipe.ports.synthesizer import Synthesizer
 from voicepipe.ports.transcriber import Transcriber
 from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.summaries import SummaryModel
 from voicepipe.telemetry.journal.port import Journal, no_journal
@@ -38,6 +39,9 @@ class SessionStages:
 
     endpoint_scorer: EndpointScorer | None = None
     """The local model that judges whether the user's words are a whole sentence; None: none runs here."""
+
+    knowledge: Knowledge | None = None
+    """The agent's documents; None: it has none."""
 
     summary_model: SummaryModel | None = None
     """The LLM that summarizes what is about to leave the conversation; None: it leaves without a summary."""

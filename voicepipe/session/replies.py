@@ -12,6 +12,7 @@ from voicepipe.ports.model import Model
 from voicepipe.ports.synthesizer import RATE_HZ
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.session.audio_input import AudioInput
+from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.outbox import Outbox, OutgoingFrame
 from voicepipe.session.phrases import CannedModel
 from voicepipe.session.prompt import PromptBuilder
@@ -200,7 +201,10 @@ class Replies:
         wire: EventRenderer,
         outbox: Outbox,
         post: Callable[[e.Event], None],
+        knowledge: Knowledge | None,
     ) -> None:
+        """`knowledge`: the documents that are searched before each request to the LLM."""
+        self._knowledge = knowledge
         self._model, self._prompt_builder, self._voices, self._audio_input = model, prompt_builder, voices, audio_input
         self._wire, self._outbox, self._post = wire, outbox, post
         self._held: dict[Key, GatedOutput] = {}
@@ -223,6 +227,7 @@ class Replies:
             output=output,
             queued_ms=self._prompt_builder.queued_ms,
             post=self._post,
+            knowledge=None if command.words else self._knowledge,
         )
         task = group.create_task(reply.run(), name=f"reply-{command.turn}.{command.revision}")
         task.add_done_callback(self._remove)

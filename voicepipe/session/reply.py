@@ -32,6 +32,7 @@ from voicepipe.ports.provider_events import (
 from voicepipe.ports.synthesizer import RATE_HZ, Spoken, Synthesizer, Voice
 from voicepipe.ports.text_normalizer import NormalizedSpeech, open_normalized
 from voicepipe.protocol.json_fields import MAX_ECHOED_CHARS
+from voicepipe.session.knowledge import Knowledge
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
 from voicepipe.turn.clauses import ClauseSplitter
@@ -71,8 +72,11 @@ class Reply:
         output: ReplyOutput,
         queued_ms: Callable[[int, int], int],
         post: Callable[[e.Event], None],
+        knowledge: Knowledge | None = None,
     ) -> None:
-        """`queued_ms` returns how much audio of a reply, by turn and revision, is still to be played, in ms."""
+        """`knowledge` has the documents to search. `queued_ms` returns how much audio of a reply, by turn and revision,
+        is still to be played, in ms.
+        """
         self._turn, self._revision, self._item_id = command.turn, command.revision, command.item_id
         self._audible = command.reply.audible
         self._request = request
@@ -82,6 +86,7 @@ class Reply:
 
         self._model, self._synthesizer = model, synthesizer
         self._output, self._queued_ms, self._post = output, queued_ms, post
+        self._knowledge = knowledge
         self._clauses = ClauseSplitter()
         self._n_clauses = 0
         self._speech: NormalizedSpeech | None = None
@@ -153,6 +158,9 @@ class Reply:
     async def _think(self, speech: NormalizedSpeech | None) -> None:
         """Send the request to the LLM, and pass its text on clause by clause."""
         self._speech = speech
+        if self._knowledge is not None:
+            self._request, found = await self._knowledge.found_for(self._request)
+            self._post(e.KnowledgeSearched(self._turn, self._revision, found))
         self._post(e.ModelRequested(self._turn, self._revision, self._model.name))
         reason: e.FinishReason | None = None
         async with _stage_errors("llm", self._model.name), self._model.open(self._request) as answer:

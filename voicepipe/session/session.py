@@ -129,6 +129,7 @@ class Session:
             wire=self._wire,
             outbox=self._outbox,
             post=post,
+            knowledge=stages.knowledge,
         )
         self._summaries = Summaries(stages.summary_model, grant, post, hooks.charge_summary)
         self._resumption = Resumption(self._wire, self._audio_input, post)

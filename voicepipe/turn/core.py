@@ -331,6 +331,7 @@ class Core:
     def _handlers_of_reply(self) -> dict[type, _ReplyHandler]:
         agent = self.agent
         return {
+            e.KnowledgeSearched: (route.knowledge_searched, NOTHING),
             e.ModelRequested: (agent.model_requested, After(answers=True, budget=True)),
             e.ModelConnected: (lambda turn, event, now_ms: turn.mark(attribution.CONNECTED, now_ms), NOTHING),
             e.ModelJoined: (route.model_joined, NOTHING),

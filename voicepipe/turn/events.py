@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicepipe.turn.conversation import Item
-from voicepipe.turn.record.values import ModelAttempt
+from voicepipe.turn.record.values import KnowledgeUse, ModelAttempt
 from voicepipe.turn.settings import ReplySettings, TurnSettings
 
 StageName = Literal["stt", "llm", "tts"]
@@ -466,6 +466,15 @@ class StageFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class KnowledgeSearched:
+    """The agent's documents were searched for this reply; the request to the LLM follows."""
+
+    turn: int
+    revision: int
+    found: KnowledgeUse
+
+
+@dataclass(frozen=True, slots=True)
 class HistorySummarized:
     """The summary that `SummarizeHistory` requested has come; empty: it failed."""
 
@@ -548,6 +557,7 @@ Event = (
     | PhrasesReady
     | SynthesisFinished
     | StageFailed
+    | KnowledgeSearched
     | HistorySummarized
     | TimePassed
     | EventLoopStalled

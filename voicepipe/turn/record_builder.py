@@ -96,6 +96,7 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         first_audio_ms=_first_audio_ms(turn, marks),
         answer_audio_ms=judged.total_ms if turn.settings.audible and not turn.tool_calls else None,
         context=turn.account.context,
+        knowledge=turn.account.knowledge,
         speculation=replies[0].account.speculation,
         session_speculation=context.learned.speculation.total,
         cost=sum_of([turn_cost(each, context.core.prices) for each in replies]),

@@ -19,9 +19,12 @@ FAILED: Final = "it failed"
 
 
 def redacted_record(record: TurnRecord) -> TurnRecord:
-    """Return the record without providers' error texts: in its reason, its route and its attempts."""
+    """Return the record without providers' error texts, in its reason, its route and its attempts; and without the
+    names of the operator's documents.
+    """
     attempts = tuple(replace(each, why="") for each in record.attempts)
-    return replace(record, reason=_redacted_reason(record), route="", attempts=attempts)
+    knowledge = replace(record.knowledge, passages=())
+    return replace(record, reason=_redacted_reason(record), route="", attempts=attempts, knowledge=knowledge)
 
 
 def redacted_notification(what: a.Notification) -> a.Notification:

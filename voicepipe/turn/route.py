@@ -1,4 +1,4 @@
-"""Record the route of a turn: its LLM, its TTS, its STT, and the failed or superseded attempts."""
+"""Record the route of a turn: its passages, its LLM, its TTS, its STT, and the failed or superseded attempts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from voicepipe.turn.turn import Turn
 
 ACTIONS: Final = {"hedge": "hedge", "replacement": "fallback", "continuation": "continuation"}
 """Role of a request -> the action to save the budget that it stands for."""
+
+
+def knowledge_searched(turn: Turn, event: e.KnowledgeSearched, now_ms: int) -> None:
+    """Record the passages that the LLM is given."""
+    turn.account.knowledge = event.found
 
 
 def model_chosen(turn: Turn, event: e.ModelChosen, now_ms: int) -> None:

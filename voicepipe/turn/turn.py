@@ -10,7 +10,15 @@ from voicepipe.turn.endpointing.completeness import same_words
 from voicepipe.turn.events import TranscriberChanged
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.attribution import Stall
-from voicepipe.turn.record.values import Cause, ContextUse, FailedStage, Outcome, Speculation, ToolCall
+from voicepipe.turn.record.values import (
+    Cause,
+    ContextUse,
+    FailedStage,
+    KnowledgeUse,
+    Outcome,
+    Speculation,
+    ToolCall,
+)
 from voicepipe.turn.reply import Filler, Reply
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.tts_usage import TtsUsage
@@ -193,6 +201,9 @@ class Accounting:
 
     context: ContextUse = field(default_factory=ContextUse)
     """How much of the conversation the LLM was given for the latest reply."""
+
+    knowledge: KnowledgeUse = field(default_factory=KnowledgeUse)
+    """The passages that the LLM was given for the latest reply."""
 
     tts_usage: TtsUsage = field(default_factory=TtsUsage)
     """The text sent to the TTS."""

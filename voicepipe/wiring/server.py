@@ -44,6 +44,7 @@ from voicepipe.telemetry.store.port import StoredTurn, TurnStore
 from voicepipe.wiring.audio import Audio
 from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.engine import LocalModels
+from voicepipe.wiring.knowledge import knowledge_of
 from voicepipe.wiring.metrics import Counts, log_turn, metrics_of
 from voicepipe.wiring.prices import check_quota_prices
 from voicepipe.wiring.sessions import Sessions
@@ -116,10 +117,11 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
         ) as sink,
         _loop_monitor() as loop,
         _journals(settings, health) as journals,
+        knowledge_of(settings) as knowledge,
         asyncio.TaskGroup() as group,
     ):
         stages = Stages(settings, sounds=sounds)
-        sessions = Sessions(settings, stages, sink, journals, loop, feed)
+        sessions = Sessions(settings, stages, sink, journals, loop, feed, knowledge)
         models = LocalModels(stages.engines(), say)
         files = await asyncio.to_thread(_read_files, settings, health)
         chat, audio = Chat(settings, stages), Audio(settings, stages)

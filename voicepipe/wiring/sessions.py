@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, get_type_hints
@@ -21,6 +22,7 @@ from voicepipe.protocol.session_types import ServerVad
 from voicepipe.router.health import Health
 from voicepipe.server.context import AgentChoice, Charge, NoteTurn
 from voicepipe.session.grant import SessionGrant
+from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.session import Session, SessionHooks
 from voicepipe.telemetry.event_loop import EventLoopMonitor
 from voicepipe.telemetry.isolation import isolated
@@ -47,11 +49,13 @@ class Sessions:
         journals: JournalWriter,
         loop: EventLoopMonitor,
         feed: Feed,
+        knowledge: Mapping[str, Knowledge],
     ) -> None:
+        """`knowledge`: the documents of each agent that has any."""
         self._settings, self._sink, self._all_stages = settings, sink, stages
         self._journals, self._loop, self._feed = journals, loop, feed
         # Build all agents now: a wrong spec is found at the start, not by the first client.
-        self._stages = {name: stages.of_agent(name) for name in settings.agents}
+        self._stages = {name: replace(stages.of_agent(name), knowledge=knowledge.get(name)) for name in settings.agents}
         self._prices = Prices(settings)
         self.phrases_usd = dict.fromkeys(settings.agents, 0.0)
         """Agent -> the cost of the phrases synthesized ahead for its sessions."""

@@ -162,7 +162,10 @@ function done(turn) {
   const took = turn.actions.map((/** @type {string} */ action) => make("li", {}, `It ${ACTIONS[action] ?? action}.`));
   const list = took.length ? make("ul", { class: "plain" }, ...took) : empty("No action was needed.");
   const route = turn.route ? [make("p", { class: "faint" }, `LLM route: ${turn.route}`)] : [];
-  if (!turn.attempts.length) return [list, ...route];
+  const passages = (turn.knowledge?.passages ?? []).map((/** @type {any} */ each) => `${each.document} (${each.passage})`);
+  const found = `Passages given to the LLM, found in ${turn.knowledge?.took_ms} ms: ${passages.join(", ")}`;
+  const knowledge = passages.length ? [make("p", { class: "faint" }, found)] : [];
+  if (!turn.attempts.length) return [list, ...knowledge, ...route];
   const heads = ["LLM", "Role", "Outcome", "Start, ms", "First token, ms", "Cost"];
   const rows = turn.attempts.map((/** @type {any} */ call) =>
     row(call.provider, [
@@ -173,7 +176,7 @@ function done(turn) {
       usd(call.cost_usd),
     ]),
   );
-  return [list, ...route, table("attempts", "LLM requests", heads, rows)];
+  return [list, ...knowledge, ...route, table("attempts", "LLM requests", heads, rows)];
 }
 
 /** @param {TurnRecord} turn */

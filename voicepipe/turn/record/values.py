@@ -95,6 +95,28 @@ class ContextUse:
     """The limit of what is sent: the agent's `context_tokens`, or a lower one; None: only `conversation`'s limits."""
 
 
+@dataclass(frozen=True, slots=True)
+class CitedPassage:
+    """A passage of the agent's documents that the LLM was given for an answer."""
+
+    document: str
+    """Its path in the folder."""
+
+    passage: int
+    """Its place in the document, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeUse:
+    """The search of the agent's documents for an answer."""
+
+    passages: tuple[CitedPassage, ...] = ()
+    """What was found, best first."""
+
+    took_ms: int | None = None
+    """None: the agent has no documents, or they were not searched."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """One function call of a turn."""
@@ -313,6 +335,7 @@ class TurnRecord:
     """How much of connecting to the STT was over when the user began to speak, in ms; None likewise."""
 
     context: ContextUse = field(default_factory=ContextUse)
+    knowledge: KnowledgeUse = field(default_factory=KnowledgeUse)
     speculation: Speculation = field(default_factory=Speculation)
     session_speculation: Speculation = field(default_factory=Speculation)
     """The same for all turns of the session, up to this record."""

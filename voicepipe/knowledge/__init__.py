@@ -1,0 +1,1 @@
+"""Documents of the operator: split into passages, indexed, and searched for what the user speaks about."""

@@ -1,0 +1,75 @@
+"""Search an agent's documents for what the user speaks about, and give the passages found to the LLM."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from voicepipe.clock import monotonic_ms
+from voicepipe.knowledge.index import KnowledgeIndex
+from voicepipe.knowledge.passages import Passage
+from voicepipe.ports.model import ModelRequest, Said, Text
+from voicepipe.telemetry.log import log_crash, log_event
+from voicepipe.turn.record.values import CitedPassage, KnowledgeUse
+
+SEARCH_TIMEOUT_S: Final = 0.1
+"""An answer does not wait longer for its passages. A search of 10,000 passages takes 2 ms of CPU."""
+
+SHORT_WORDS: Final = 4
+"""A message of fewer words ("and on Sundays?") is searched for together with the user's message before it."""
+
+HEAD: Final = "Passages from your documents. Use them if they answer; do not mention them otherwise."
+
+
+class Knowledge:
+    """The documents of one session's agent."""
+
+    def __init__(self, index: KnowledgeIndex) -> None:
+        self._index = index
+
+    async def found_for(self, request: ModelRequest) -> tuple[ModelRequest, KnowledgeUse]:
+        """Return the request with the passages that match the user's last message, and which they are.
+
+        A search that fails or is late is logged, and the request stays as it is.
+        """
+        began_ms = monotonic_ms()
+        passages: tuple[Passage, ...] = ()
+        try:
+            async with asyncio.timeout(SEARCH_TIMEOUT_S):
+                passages = await self._index.find(query_of(request))
+        except TimeoutError:
+            took_ms = monotonic_ms() - began_ms
+            log_event("knowledge_late", level=logging.WARNING, session=request.session, took_ms=took_ms)
+        except Exception as bug:
+            log_crash("knowledge", bug, session=request.session)
+        cited = tuple(CitedPassage(each.document, each.number) for each in passages)
+        return with_passages(request, passages), KnowledgeUse(cited, monotonic_ms() - began_ms)
+
+
+def query_of(request: ModelRequest) -> str:
+    """Return what to search for: the user's last message, with the one before it if it is short."""
+    said = [message for message in request.messages if isinstance(message, Said) and message.role == "user"]
+    texts = [" ".join(part.text for part in message.parts if isinstance(part, Text)) for message in said[-2:]]
+    return " ".join(texts) if texts and len(texts[-1].split()) < SHORT_WORDS else "".join(texts[-1:])
+
+
+def with_passages(request: ModelRequest, passages: Sequence[Passage]) -> ModelRequest:
+    """Return the request with these passages behind the user's last message, in the same message.
+
+    All that comes before stays as it is, so that the vendor's cache of it stays warm; and no vendor moves a user's
+    message to the top, as some do with a system message.
+    """
+    places = [n for n, each in enumerate(request.messages) if isinstance(each, Said) and each.role == "user"]
+    last = request.messages[places[-1]] if places else None
+    if not passages or not isinstance(last, Said):
+        return request
+    message = replace(last, parts=(*last.parts, Text(_rendered(passages))))
+    return replace(request, messages=(*request.messages[: places[-1]], message, *request.messages[places[-1] + 1 :]))
+
+
+def _rendered(passages: Sequence[Passage]) -> str:
+    blocks = (f"[{each.document}{': ' if each.heading else ''}{each.heading}]\n{each.text}" for each in passages)
+    return "\n\n".join((f"\n\n{HEAD}", *blocks))
