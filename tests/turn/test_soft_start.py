@@ -10,7 +10,7 @@ from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
-from voicepipe.turn.conversation import FunctionOutput, InputAudio, Message
+from voicepipe.turn.conversation import FunctionCall, FunctionOutput, InputAudio, Message
 from voicepipe.turn.endpointing.probability import STT_END
 from voicepipe.turn.settings import Deadlines, ReplySettings
 from voicepipe.turn.states import Agent, User
@@ -328,6 +328,20 @@ def test_a_function_call_leaves_when_adaptive_would_end_the_turn() -> None:
     assert left_ms - turn.marks["gate_opened"] < 20, "adaptive looks at every 20 ms of silence"
 
 
+def test_words_after_a_call_are_spoken_at_once() -> None:
+    """A reply of calls alone waits for a certain end; its first word opens the gate, and the calls wait on."""
+    talk = Talk()
+    talk.says("Turn the lights on, please.", from_ms=1_000)
+    talk.silent_until(300)
+    key, now_ms = talk.scene._key(-1), talk.scene.driver.now_ms
+    talk.at(now_ms, e.ModelRequested(*key, "fake/llm"), e.CallGrew(*key, 0, "call_1", "lights_on", "{}"))
+    talk.silent_until(500)
+    assert talk.agent() is Agent.READY
+    got = talk.at(talk.scene.driver.now_ms, e.ModelTextReceived(*key, "Of course."))
+    (gate,) = [each for each in got if isinstance(each, c.OpenGate)]
+    assert gate.holds_calls
+
+
 def test_words_before_a_call_are_spoken_softly_and_the_call_waits() -> None:
     """The call's item begins, and its arguments are released, when the end is certain."""
     talk = Talk()
@@ -490,3 +504,56 @@ def test_who_resumed_twice_is_waited_for_a_little_longer() -> None:
         audible_ms = talk.scene.driver.now_ms
     ended_ms = audible_ms - talk.ended_ms
     assert 450 <= ended_ms <= 460
+
+
+def test_the_answer_to_an_earlier_turn_is_not_taken_back() -> None:
+    """The user has said another turn since: a voice over the answer is judged as any interruption."""
+    talk = Talk(deadlines=Deadlines(utterance_ms=1_150), speculate=False)
+    talk.says(QUESTION, from_ms=1_000)
+    talk.at(2_300)
+    assert talk.user() is User.ENDED, "the user has spoken for the longest time allowed"
+    talk.at(2_500, e.SpeechStarted(2_440, 2_440))
+    assert talk.user() is User.SPEAKING, "in the next turn"
+    talk.at(2_700, e.SpeechPaused(2_600, 2_600), e.TranscriptFinished(talk.utterance, 1, "And tomorrow?"))
+    talk.at(3_400, e.SilenceGrew(800))
+    assert (talk.user(), talk.agent()) == (User.QUIET, Agent.PREPARING), "the second turn waits for the first answer"
+    talk.answers(whole=False)
+    talk.sends()
+    got = talk.at(3_600, e.SpeechStarted(3_540, 3_540))
+    assert "SuspendReply" not in kinds(got)
+    assert talk.agent() is Agent.DUCKED
+
+
+def test_a_sound_after_the_words_of_an_answer_does_not_lose_its_calls() -> None:
+    """The words were played, and the calls wait: they leave in a response of their own."""
+    talk = Talk()
+    talk.says(QUESTION, from_ms=1_000)
+    talk.silent_until(200)
+    key, now_ms = talk.scene._key(-1), talk.scene.driver.now_ms
+    talk.at(now_ms, e.ModelRequested(*key, "fake/llm"), e.ModelTextReceived(*key, "Yes."))
+    talk.at(now_ms, e.ClauseHandedOver(*key, 0, "Yes.", "fake/tts"), e.SoundArrived(*key, 0, 100, 0))
+    talk.at(now_ms, e.CallGrew(*key, 0, "call_1", "weather", "{}"))
+    talk.at(now_ms, e.ModelFinished(*key, "tool_calls"), e.SynthesisFinished(*key))
+    talk.silent_until(360)
+    talk.sends(100)
+    talk.at(2_500, e.SpeechStarted(2_440, 2_440))
+    talk.at(2_600, e.SpeechPaused(2_520, 2_520))
+    assert talk.agent() is Agent.READY
+    talk.gets("", 2_620)
+    talk.at(4_000)
+    assert talk.scene.ended() == [("cancelled", "turn_detected"), ("completed", "")]
+    started = [what for what in talk.scene.said(a.OutputStarted) if isinstance(what.item, FunctionCall)]
+    responses = talk.scene.said(a.ResponseStarted)
+    assert [each.response_id for each in started] == [responses[-1].response_id]
+
+
+def test_a_commit_that_is_refused_lets_the_answer_go_on() -> None:
+    """Too little audio to commit: nothing is ended, neither softly nor by an interruption."""
+    talk = Talk()
+    started_ms = talk.is_answered_softly()
+    talk.at(started_ms + 300, e.SpeechStarted(started_ms + 240, started_ms + 240))
+    assert talk.agent() is Agent.READY
+    got = talk.at(started_ms + 320, e.CommitRequested("evt", 20, None))
+    assert len(talk.scene.said(a.Refused)) == 1
+    assert kinds(got) == []
+    assert talk.agent() is Agent.READY

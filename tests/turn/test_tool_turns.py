@@ -325,3 +325,24 @@ def test_a_filler_during_a_tool_leaves_the_next_turn_without_one() -> None:
     scenario.model_requested()
     scenario.passes(2_000)
     assert len(fillers(scenario)) == 1
+
+
+def test_a_turn_that_calls_ends_the_wait_of_the_turn_before() -> None:
+    """The second turn began before the first one's calls: the first one's record gets its outcome all the same."""
+    scenario = Scenario(interrupt_response=False)
+    scenario.says()
+    scenario.speaks()
+    scenario.model_requested()
+    scenario.call()
+    scenario.model_done("tool_calls")
+    scenario.voice_done()
+    scenario.pauses()
+    scenario.transcribes("And in Rome?")
+    scenario.stops()
+    scenario.model_requested()
+    scenario.call()
+    scenario.model_done("tool_calls")
+    scenario.voice_done()
+    first, second = records(scenario)
+    assert [(tool.name, tool.outcome) for tool in first.tools] == [("look_up", "unanswered")]
+    assert (first.outcome, second.outcome) == ("completed", None)

@@ -654,6 +654,22 @@ def check_sound(event: type) -> Scenario:
     return check_moves(line(), before, act, Move(Agent.READY, event, Agent.SPEAKING))
 
 
+def check_cancelled_calls() -> Scenario:
+    """The client cancels a reply of function calls that wait for a certain end."""
+
+    def before(scenario: Scenario) -> None:
+        scenario.changes(end_of_turn="soft", silence_ms=2_000)
+        scenario.says()
+        scenario.model_requested()
+        scenario.call()
+
+    return check_moves(line(), before, lambda s: s.cancels(), Move(Agent.READY, e.CancelRequested, Agent.IDLE))
+
+
+def test_the_client_cancels_calls_that_wait() -> None:
+    assert check_cancelled_calls().ended() == [("cancelled", "client_cancelled")]
+
+
 # --- a reply begins -------------------------------------------------------------------------------
 
 
@@ -751,6 +767,7 @@ def all_scenarios() -> list[Scenario]:
         ),
         check_clear(),
         *(check_sound(event) for event in SOUNDS),
+        check_cancelled_calls(),
         *(check_beginning(event, playing=playing) for event, playing in product(BEGINS, both)),
         postponed_turn(),
         prompt(),

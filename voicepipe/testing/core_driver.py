@@ -48,14 +48,19 @@ class CoreDriver:
     def at(self, now_ms: int, *events: Event) -> list[Command]:
         """Advance time to `now_ms`, then post these events; return the commands of both."""
         got: list[Command] = []
-        while self._wake_ms is not None and self._wake_ms + self.late_ms <= now_ms:
-            wake_ms, self._wake_ms = self._wake_ms + self.late_ms, None
+        while (wake_ms := self.wakes_at_ms) is not None and wake_ms <= now_ms:
+            self._wake_ms = None
             self.now_ms = max(self.now_ms, wake_ms)
             got += self._post(TimePassed())
         self.now_ms = now_ms
         for event in events:
             got += self._post(event)
         return got
+
+    @property
+    def wakes_at_ms(self) -> int | None:
+        """Return when the next timer fires; None: none is set."""
+        return None if self._wake_ms is None else self._wake_ms + self.late_ms
 
     def _post(self, event: Event) -> list[Command]:
         self.events.append((self.now_ms, event))

@@ -70,7 +70,7 @@ AGENT_TRANSITIONS: Final[_Rows[Agent]] = _rows(
     (Agent.PREPARING, _OUTPUT, Agent.READY),
     (Agent.PREPARING, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested, e.UserLeft), Agent.IDLE),
     (Agent.READY, (*_OUTPUT, e.SilenceGrew, e.TimePassed), Agent.SPEAKING),
-    (Agent.READY, (*_BREAK, *_PUT_AWAY, *_REVISE, e.UserLeft), Agent.IDLE),
+    (Agent.READY, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested, e.UserLeft), Agent.IDLE),
     (Agent.SPEAKING, (*_BREAK, *_COMPLETE, e.SilenceGrew, e.OutputSent), Agent.IDLE),
     (
         Agent.SPEAKING,

@@ -133,6 +133,8 @@ class AgentSide:
         """Add text. An audio reply waits for its audio."""
         turn.note_delta(now_ms)
         turn.reply.text += event.text
+        if self.state is Agent.READY:  # a reply of function calls alone waits for a certain end, and one of words not
+            self._context.transitions.changed = True
         self._step(turn, now_ms, ready=not turn.settings.audible)
 
     def call_grew(self, turn: Turn, event: e.CallGrew, now_ms: int) -> None:
@@ -364,7 +366,10 @@ class AgentSide:
             self._await_playback(turn, now_ms)
 
     def _await_tools(self, turn: Turn, now_ms: int) -> None:
-        """Wait for the results of the turn's function calls: until they are answered, the turn is not over."""
+        """Wait for the results of the turn's function calls: until they are answered, the turn is not over. One that
+        called before it is.
+        """
+        self.give_up_tools(now_ms)
         turn.note_calls(now_ms)
         self._context.turns.awaits_tools, self._context.turns.tools_overtaken = turn, False
         self._context.timers.set(Timer(Due.TOOL), now_ms + self._context.core.deadlines.tool_ms)

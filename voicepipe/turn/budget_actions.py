@@ -183,5 +183,6 @@ class BudgetActions:
         """Return whether the user has waited in silence for this turn's answer, and waits on."""
         phrase = self._context.core.budget_actions.filler
         silent = self._user.state is User.QUIET and attribution.FIRST_SOUND not in turn.marks
+        silent = silent and turn.outcome in (None, "completed")  # a reply that was stopped says no more
         alone = not (self._filled or self._filled_before or turn.filler.words)
         return bool(phrase) and phrase in self._context.phrases and silent and alone

@@ -9,7 +9,7 @@ from typing import Any, Final
 from voicepipe.turn import events as e
 from voicepipe.turn import route
 from voicepipe.turn.agent import AgentSide
-from voicepipe.turn.audio_requests import AudioRequests
+from voicepipe.turn.audio_requests import MIN_COMMIT_MS, AudioRequests
 from voicepipe.turn.budget_actions import BudgetActions
 from voicepipe.turn.commands import Command, DropAudio, WakeAt
 from voicepipe.turn.context import Due, Timer, Transitions, TurnContext
@@ -304,8 +304,9 @@ class Core:
             self._answers.drop(dropped, "turn detection changed", now_ms)
 
     def _commit_requested(self, event: e.CommitRequested, now_ms: int) -> None:
-        self._soft.take_for_speech(now_ms)
-        self._interruptions.committed(now_ms)
+        if event.buffered_ms >= MIN_COMMIT_MS:  # otherwise it is refused, and ends nothing
+            self._soft.take_for_speech(now_ms)
+            self._interruptions.committed(now_ms)
         committed = self._audio_requests.commit_requested(event, now_ms)
         if committed is None:
             return

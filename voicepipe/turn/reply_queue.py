@@ -51,7 +51,7 @@ class Answers:
 
     def postpone(self, turn: Turn, now_ms: int) -> None:
         """Queue the user's turn to be answered as it is, as soon as possible: the user goes on in a new turn."""
-        turn.question.settled = True
+        turn.question.settled, turn.question.reversible_ms = True, 0
         if self._agent.turn is not turn or not turn.current:
             if self._agent.turn is turn:
                 self._agent.revise(turn)
@@ -62,6 +62,8 @@ class Answers:
         """Mark the turn as over, to be answered only if the client requests it."""
         self._drop_unanswered(now_ms)
         self._unanswered = turn
+        if turn.question.n_resumed:  # the answer that was taken back may have a record
+            record_builder.keep(self._context, turn, now_ms)
 
     def drop(self, turn: Turn, why: str, now_ms: int, *, client_reason: str = "client_cancelled") -> None:
         """End a turn without an answer."""

@@ -27,13 +27,17 @@ def opening(context: TurnContext, turn: Turn, now_ms: int, *, current: bool) -> 
 def may_take_back(turn: Turn, now_ms: int) -> bool:
     """Return whether the user's voice may take back the end of this turn, as far as its reply has come."""
     soon = turn.audible_played_ms(now_ms) < turn.question.reversible_ms
-    return turn.reply.released and not turn.calls_left and soon
+    over = turn.all_sent and turn.audio.plays_until_ms <= now_ms and turn.question.effects_at_ms is None
+    return turn.reply.released and not turn.calls_left and soon and not over
 
 
 def suspend(context: TurnContext, turn: Turn, now_ms: int) -> None:
     """Stop a reply at the point that the user heard. It may go on from there."""
     responses.cut(context, turn, turn.audio.played_ms(now_ms))
-    context.issue(SuspendReply(turn.number, turn.reply.revision))
+    if turn.audio.cut_ms is None and turn.reply.response_open:
+        turn.audio.cut_ms = turn.audio.arrived_ms  # its words were played, and its function calls may still come
+    if turn.audio.cut_ms is not None:  # otherwise it was played to its end
+        context.issue(SuspendReply(turn.number, turn.reply.revision))
     context.timers.await_nothing(turn.number)
     context.timers.clear(Timer(Due.REVERSIBLE))
     responses.suspend_response(context, turn)
