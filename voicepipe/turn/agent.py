@@ -408,7 +408,7 @@ class AgentSide:
     def _close(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
         self._context.timers.await_nothing(turn.number)
         if turn is self.turn and turn.question.reversible_ms:
-            soft_reply.seal(self._context, turn)
+            responses.seal(self._context, turn)
         self._context.learned.speculation.put_away(turn)
         record_builder.close(self._context, turn, outcome, reason, now_ms)
         self._context.transitions.changed = True

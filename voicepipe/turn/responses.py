@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from voicepipe.turn import notifications as a
-from voicepipe.turn.context import TurnContext
+from voicepipe.turn.commands import FinalizeReply
+from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, Message, OutputAudio
 from voicepipe.turn.record import attribution
 from voicepipe.turn.turn import Turn
@@ -85,6 +86,14 @@ def suspend_response(context: TurnContext, turn: Turn) -> None:
     context.notify(
         a.ResponseEnded(turn.reply.response_id, "cancelled", "turn_detected", "", t.input, t.output, t.cached)
     )
+
+
+def seal(context: TurnContext, turn: Turn) -> None:
+    """Make a reply irrevocable."""
+    turn.question.reversible_ms = 0
+    context.timers.clear(Timer(Due.REVERSIBLE))
+    if turn.reply.released:
+        context.issue(FinalizeReply(turn.number, turn.reply.revision))
 
 
 def _ended_call(call: FunctionCall, status: ItemStatus) -> FunctionCall:

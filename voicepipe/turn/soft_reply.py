@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from voicepipe.turn import responses
-from voicepipe.turn.commands import ContinueReply, FinalizeReply, SuspendReply
+from voicepipe.turn.commands import ContinueReply, SuspendReply
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import Message
 from voicepipe.turn.turn import Turn
@@ -68,15 +68,7 @@ def finalize(context: TurnContext, turn: Turn, now_ms: int) -> None:
     if left_ms > 0:
         context.timers.set(Timer(Due.REVERSIBLE), now_ms + left_ms)
     else:
-        seal(context, turn)
-
-
-def seal(context: TurnContext, turn: Turn) -> None:
-    """Make a reply irrevocable."""
-    turn.question.reversible_ms = 0
-    context.timers.clear(Timer(Due.REVERSIBLE))
-    if turn.reply.released:
-        context.issue(FinalizeReply(turn.number, turn.reply.revision))
+        responses.seal(context, turn)
 
 
 def take_back(context: TurnContext, turn: Turn) -> None:
