@@ -130,6 +130,7 @@ def test_a_strategy_sees_all_that_is_known_of_the_pause() -> None:
     assert strategy.silence_ms == 640
     assert strategy.seen[-1] == Evidence(
         silence_ms=200,
+        noticed_ms=80,
         speech_ms=1_360,
         final_pitch_st=-1.5,
         final_voiced_ms=120,

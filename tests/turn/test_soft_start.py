@@ -134,9 +134,9 @@ def test_the_answer_is_audible_when_the_end_is_likely() -> None:
 
 
 def test_an_open_sentence_is_waited_for() -> None:
-    """ "the" wants a noun: 720 ms, though the answer is ready."""
+    """ "from" wants a place: 720 ms, though the answer is ready."""
     talk = Talk()
-    talk.says("I want the", from_ms=1_000)
+    talk.says("I want it from", from_ms=1_000)
     talk.silent_until(300)
     talk.answers()
     talk.silent_until(700)

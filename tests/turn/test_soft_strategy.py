@@ -57,8 +57,8 @@ def test_work_begins_at_180_ms_where_the_end_is_likely() -> None:
     soft = Soft(720)
     assert soft.decide(said("What time is it?")).start_ms == 180
     assert soft.decide(said("What time is it?", answer_ms=100)).start_ms == 250
-    assert soft.decide(said("I want the")).start_ms == 288
-    assert soft.decide(said("I want the", answer_ms=300)).start_ms == 420
+    assert soft.decide(said("I want it from")).start_ms == 288
+    assert soft.decide(said("I want it from", answer_ms=300)).start_ms == 420
 
 
 def test_who_resumes_often_is_waited_for_a_little_longer() -> None:
@@ -72,3 +72,19 @@ def test_a_session_that_never_begins_softly_waits_for_adaptive() -> None:
     """The same start; nothing is reversible."""
     exact = Soft(720).decide(said("What time is it?")).irrevocable()
     assert (exact.start_ms, exact.audible_ms, exact.effects_ms, exact.reversible_ms) == (180, 677, None, 0)
+
+
+@pytest.mark.parametrize("text", ["I want the", "Here, um.", "And"])
+def test_words_that_need_more_are_waited_for_as_by_adaptive(text: str) -> None:
+    """Longer than for any other words: nothing of the answer begins softly."""
+    decision = Soft(720).decide(said(text))
+    assert decision.audible_ms == decision.effects_ms == Adaptive(720).decide(said(text)).audible_ms
+    assert decision.audible_ms > Soft(720).decide(said("I want it from")).audible_ms == 720
+
+
+def test_a_pause_that_is_noticed_late_is_waited_for_longer() -> None:
+    """By half of the delay beyond 150 ms; never longer than by adaptive."""
+    waits = [Soft(720).decide(said("What time is it?", noticed_ms=ms)).audible_ms for ms in (80, 150, 250, 400)]
+    assert waits == [350, 350, 400, 475]
+    late = Soft(720).decide(said("What time is it?", noticed_ms=5_000))
+    assert late.audible_ms == late.effects_ms

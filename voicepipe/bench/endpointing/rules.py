@@ -86,7 +86,8 @@ class StrategyRule:
         if pause is not self._paused:
             self._paused = pause
             speech_ms = pause.voiced_ms - pause.began_ms
-            self._pauses.began(pause.final_pitch_st, pause.final_voiced_ms, speech_ms=speech_ms)
+            noticed_ms = pause.steps[0].silence_ms
+            self._pauses.began(pause.final_pitch_st, pause.final_voiced_ms, speech_ms=speech_ms, noticed_ms=noticed_ms)
         known = evidence(pause, step)
         if known.text and not self._pauses.evidence.text:
             self._pauses.add_words(known.text)

@@ -54,6 +54,7 @@ def evidences() -> list[Evidence]:
     )
     every = [
         Evidence(
+            noticed_ms=min(silence_ms, 400),
             speech_ms=silence_ms + 700,
             final_pitch_st=pitch_st,
             final_voiced_ms=voiced_ms,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from voicepipe.turn.commands import NoteStrategyFailure
+from voicepipe.turn.endpointing.completeness import OPEN
 from voicepipe.turn.endpointing.pauses import Pauses
 from voicepipe.turn.endpointing.probability import end_probability
 from voicepipe.turn.endpointing.strategy import (
@@ -186,6 +187,15 @@ _SHORTEST_SOFT_MS: Final = 250
 _SOFT_START_MS: Final = 180
 """The silence from which work begins where the end is likely. Shorter pauses are between words."""
 
+_PROMPT_NOTICE_MS: Final = 150
+_LATE_NOTICE_SHARE: Final = 0.5
+"""Where the VAD reports a pause later than this, the wait is longer by this share of the rest: noise hides the next
+word as it hid the last one.
+
+With 0.5 to 1.5 one turn less of 19 telephone turns overlaps at 10 dB; 0.5 costs least. Orders at 10 dB wait 19 ms
+longer at p90, and clean speech waits no longer.
+"""
+
 _RESUMES: Final = 2
 _RESUMED_MS: Final = 100
 """A user who has gone on twice is waited for this much longer; never longer than by `adaptive`."""
@@ -197,7 +207,8 @@ _REVERSIBLE_MS: Final = 1_000
 class Soft:
     """The strategy `soft`: the answer may be audible as soon as the end is likely, and is taken back if it was none.
 
-    Function calls and the turn's outcome wait for the end as `adaptive` sees it.
+    Function calls and the turn's outcome wait for the end as `adaptive` sees it. So does the answer to words that break
+    off at one that needs more after it ("and", "the", "um"): no turn ends so.
     """
 
     def __init__(self, silence_ms: int) -> None:
@@ -214,7 +225,10 @@ class Soft:
         probability = self._probability_of(evidence)
         effects_ms = self._adaptive.wait_ms(evidence)
         longer_ms = _RESUMED_MS if evidence.n_resumed >= _RESUMES else 0
+        longer_ms += round(_LATE_NOTICE_SHARE * max(0, evidence.noticed_ms - _PROMPT_NOTICE_MS))
         audible_ms = min(self._wait_ms(probability) + longer_ms, effects_ms)
+        if evidence.unfinished >= OPEN:
+            audible_ms = effects_ms
         begin_ms = 0 if probability >= _UNSURE else round(_START_SHARE * audible_ms)
         if evidence.answer_ms is not None:
             begin_ms = audible_ms - evidence.answer_ms

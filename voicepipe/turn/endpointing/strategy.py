@@ -25,6 +25,11 @@ class Evidence:
     silence_ms: int = 0
     """How long the pause has lasted, from the last voiced sample."""
 
+    noticed_ms: int = 0
+    """How long the pause had lasted when the VAD reported it: about 80 ms, and up to 400 ms where noise or a fading
+    voice hides the last word.
+    """
+
     speech_ms: int = 0
     """How long the utterance lasted up to this pause, with its inner pauses and the padding before it."""
 
