@@ -27,11 +27,11 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from soak_memory import Memory
 from soak_user import Tally, User
-from tests.measure.load_server import started, write_settings
-from tests.measure.load_user import RATE_HZ, append_event, sentence
 from voicepipe import clock
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import silence
+from voicepipe.bench.load.processes import started, write_settings
+from voicepipe.bench.load.user import RATE_HZ, append_event, sentence
 
 HERE: Final = Path(__file__).resolve().parent
 SENTENCE: Final = HERE.parent / "data" / "clean" / "vctk_p287_002.flac"
@@ -74,7 +74,7 @@ async def soak(folder: Path, *, minutes: float, n_users: int, think_s: float) ->
     """Run it; everything is written below `folder`."""
     path = folder / "memory.jsonl"
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
-    async with started("tests.measure.load_providers", "--llm-ms", "100") as providers:
+    async with started("voicepipe.bench.load.providers", "--llm-ms", "100") as providers:
         settings = write_settings(folder, providers.url, speculate=True)
         log = folder / "server.log"
         async with (

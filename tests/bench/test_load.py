@@ -6,23 +6,34 @@ import asyncio
 import csv
 import itertools
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
-from tests.measure import load
-from tests.measure.load_providers import Delays
-from tests.measure.load_report import compared, problems, table
-from tests.measure.load_run import Crowd, Load, Target
-from tests.measure.load_transcriber import DeepgramStream
-from tests.measure.load_user import FRAME_SAMPLES, LOUD, RATE_HZ, Turn, append_event, sentence, sound_of
 from tests.measure.wire import config
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples, silence, to_pcm
+from voicepipe.bench.load import servers
+from voicepipe.bench.load.admission import Admission, Arrivals, admission_lines
+from voicepipe.bench.load.crowd import Cost, Crowd, Load, Target
+from voicepipe.bench.load.flood import Counts, Flood
+from voicepipe.bench.load.process_cost import read_usage
+from voicepipe.bench.load.profiled import Profile, Sampler, module_of
+from voicepipe.bench.load.providers import Delays
+from voicepipe.bench.load.report import carried, compared, problems, profile_lines, table
+from voicepipe.bench.load.rows import Row, RowFile, row_of
+from voicepipe.bench.load.servers import VARIANTS
+from voicepipe.bench.load.stt_stream import DeepgramStream
+from voicepipe.bench.load.user import FRAME_SAMPLES, LOUD, RATE_HZ, Turn, append_event, sentence, sound_of
+from voicepipe.cli import main
+from voicepipe.errors import ConfigError
 from voicepipe.protocol.inbound import AudioAppended, read
 from voicepipe.testing.fakes.cues import LlmCue, tokens
+from voicepipe.testing.waiting import eventually
 
 VOICE_MS = 200
 TONE = bytes(range(1, 97)) * 10  # 20 ms
@@ -116,7 +127,7 @@ async def test_a_crowd_talks_to_any_server(fake_server: Any, question: Path) -> 
     async with fake_server() as server:
         server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
         url = server.url.replace("http", "ws") + "/v1/realtime"
-        target = Target(name="it", url=url, pid=None, session=load.session(200))
+        target = Target(name="it", url=url, pid=None, session=servers.session(VARIANTS["voicepipe"].detects(200)))
         done = await Crowd(target, sentence(read_sound(question, RATE_HZ)), 2, 2).run(500)
     assert [turn.error for turn in done.turns] == [""] * 4
     assert all(turn.latency_ms is not None and turn.latency_ms > 100 for turn in done.turns)
@@ -124,37 +135,183 @@ async def test_a_crowd_talks_to_any_server(fake_server: Any, question: Path) -> 
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:
-    target = Target(name="nobody", url="ws://127.0.0.1:1/v1/realtime", pid=None, session=load.session(200))
+    target = Target(
+        name="nobody",
+        url="ws://127.0.0.1:1/v1/realtime",
+        pid=None,
+        session=servers.session(VARIANTS["voicepipe"].detects(200)),
+    )
     with pytest.raises(ConnectionError, match="nobody at ws:"):
         await Crowd(target, [voice(20)], 1, 1).run(0)
 
 
 @pytest.mark.slow
-def test_a_whole_run_starts_what_it_needs(
-    question: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Providers and a server of its own, a row for it, and a line in the CSV for each turn."""
-    monkeypatch.chdir(Path(load.__file__).parents[2])
-    file = tmp_path / "load.csv"
-    assert load.main(["--sound", str(question), "--turns", "1", "--csv", str(file)]) == 0
-    _, _, row, _, minimum = capsys.readouterr().out.splitlines()
+def test_a_whole_run_starts_what_it_needs(question: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Providers and a server of its own, a row and a line in the CSV for each turn. A second run measures nothing."""
+    command = ["bench", "load", "--sound", str(question), "--turns", "1", "--profile", "--out", str(tmp_path)]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    _, _, row, _, minimum, *_ = printed.splitlines()
     assert row.startswith("| voicepipe | 1 | 1 | ")
     assert minimum.startswith("minimum: 390 ms")
-    (turn,) = csv.DictReader(file.read_text().splitlines())
+    (turn,) = csv.DictReader((tmp_path / "load.csv").read_text().splitlines())
     assert int(turn["latency_ms"]) >= Delays().minimum_ms(200) - 20
     assert (turn["server"], turn["error"]) == ("voicepipe", "")
+    assert main(command) == 0
+    again = capsys.readouterr()
+    assert again.out.splitlines()[2] == row
+    assert again.err == ""
+
+
+@pytest.mark.slow
+def test_admission_is_measured_with_and_without_a_flood(question: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Everything is admitted below the limit, and the flood was answered."""
+    few = ["--admission", "2", "--turns", "1", "--rounds", "1", "--flooded", "1"]
+    assert main(["bench", "load", "--sound", str(question), *few]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "2 of 2 users were admitted; 0 of 2 turns failed"
+    assert "answered 200" in printed[2]
+    assert "with it" in printed[3]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (["--server", "other"], "expected one of voicepipe, defaults, no-speculation, got 'other'"),
+        (["--users", "0"], "--users: expected 1 or more, got 0"),
+        (["--target", "http://127.0.0.1:1", "--profile"], "--target measures one running server"),
+    ],
+)
+def test_wrong_options_are_refused(wrong: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "load", *wrong]) == 2
+    assert why in capsys.readouterr().err
+
+
+# --- the report -----------------------------------------------------------------------------------
 
 
 def test_rounds_of_one_server_share_a_row() -> None:
     """Percentiles are over all turns; the table has the time above the floor, and errors by kind."""
-    loads = [load_of("a", 400, 500), load_of("b", 700), load_of("a", 600, error="no answer")]
-    a, b = list(table(loads, 390))[2:]
-    assert a.split(" | ")[1:5] == ["1", "3", "500", "590"]
-    assert "| 110 |" in a
-    assert "| 310 |" in b
+    loads = [load_of("a", 400, 500), load_of("a", 600, error="no answer")]
+    row = row_of(loads, 390)
+    (line,) = list(table([row]))[2:]
+    assert line.split(" | ")[1:5] == ["1", "3", "500", "590"]
+    assert "| 110 |" in line
+    assert row.n_errors == 1
     assert list(problems(loads)) == ["a, 1 users: 1 x no answer"]
+    unknown = row_of([load_of("b")], None)
+    assert unknown.p50_ms is None
+    assert "| - | - | - | - | - |" in list(table([unknown]))[2]
+
+
+def test_costs_are_those_of_one_session() -> None:
+    cost = Cost(cpu_pct=40.0, rss_mib=110.0, rss_before_mib=90.0, open_cpu_ms=12.0)
+    load = Load(target="a", n_users=50, turns=(Turn(0, 1),), cost=cost, late_p95_ms=0, stray=0, errors=())
+    row = row_of([load], None)
+    assert (row.cpu_pct, row.rss_session_mib, row.rss_base_mib, row.open_cpu_ms) == (0.8, 0.4, 90.0, 12.0)
+
+
+def row(users: int, p50_ms: float, p95_ms: float, *, gap_share: float = 0.0, n_errors: int = 0) -> Row:
+    """A row of a server without costs."""
+    times = {"p50_ms": p50_ms, "p95_ms": p95_ms, "max_ms": p95_ms, "minimum_ms": None, "late_p95_ms": 0.0}
+    costs = {"cpu_pct": None, "open_cpu_ms": None, "rss_base_mib": None, "rss_session_mib": None}
+    return Row(server="a", users=users, turns=1, gap_share=gap_share, n_errors=n_errors, **times, **costs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "too_many",
+    [row(80, 450, 500), row(80, 400, 410, gap_share=0.05), row(80, 400, 410, n_errors=1)],
+)
+def test_server_carries_what_comes_before_the_first_failure(too_many: Row) -> None:
+    """Later rows count no more, whatever their figures."""
+    (line,) = carried([row(1, 400, 401), row(50, 405, 499), too_many, row(100, 400, 410)])
+    assert line.startswith("a carries 50 sessions")
+    assert list(carried([row(50, 400, 410)])) == []
+
+
+def test_rows_are_read_again(tmp_path: Path) -> None:
+    rows = RowFile(tmp_path / "new")
+    rows.add(row(1, 400, 401))
+    again = RowFile(tmp_path / "new")
+    assert again.rows == rows.rows
+    assert again.has("a", 1)
+    assert not again.has("a", 2)
+    (tmp_path / "new" / "load.jsonl").write_text("{}\n")
+    with pytest.raises(ConfigError, match=r"load\.jsonl: expected a row"):
+        RowFile(tmp_path / "new")
 
 
 def test_a_pair_is_compared_round_by_round() -> None:
     loads = [load_of("a", 400), load_of("b", 500), load_of("a", 420), load_of("b", 540)]
-    assert list(compared(loads, "a", "b")) == ["a is heard 110 ms earlier than b, 1 users (rounds: 100, 120)"]
+    assert list(compared(loads, "a", "b")) == ["a answers 110 ms earlier than b, 1 users (rounds: 100, 120)"]
+
+
+def test_admission_names_the_growth_and_the_refusals() -> None:
+    arrivals = Arrivals([Turn(1_000, 1_430)], [12, 20])
+    arrivals.reasons["HTTP 503"], arrivals.n_admitted = 2, 1
+    quiet = load_of("a", 400)
+    admission = Admission(quiet, arrivals, (quiet,), (load_of("a", 410),), (Counts(3, 2, {"200": 1}),))
+    admitted, growth, refused, flood, flooded, failed = admission_lines(admission)
+    assert admitted == "1 of 3 users were admitted; 0 of 1 turns failed"
+    assert "p95 grows by 30 ms" in growth
+    assert "2 x HTTP 503" in refused
+    assert flood == "flood: 3 connections, 2 half-open ones, client secrets: 1 answered 200"
+    assert "p95 grows by 10 ms" in flooded
+    assert failed == "0 of 1 turns failed under the flood"
+    nothing = Admission(load_of("a"), Arrivals(), (quiet,), (quiet,), ())
+    assert "no turn was answered" in list(admission_lines(nothing))[1]
+
+
+# --- cost and profile -----------------------------------------------------------------------------
+
+
+def test_usage_of_a_process_that_has_ended_is_nothing() -> None:
+    assert read_usage(2**22 + 1).rss_bytes == 0
+
+
+def test_sampler_counts_where_the_work_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sample counts once for the function itself, and once for each that called it."""
+    monkeypatch.setattr(signal, "setitimer", lambda *_: (0.0, 0.0))
+    before, sampler = signal.getsignal(signal.SIGPROF), Sampler()
+
+    def busy() -> None:
+        for _ in range(3):
+            signal.raise_signal(signal.SIGPROF)
+
+    sampler.start()
+    try:
+        busy()
+    finally:
+        profile = sampler.stop()
+        signal.signal(signal.SIGPROF, before)
+    assert profile.n_samples == 3
+    name = next(name for name in profile.own if name.endswith("busy"))
+    assert (profile.own[name], profile.whole[name]) == (3, 3)
+    assert max(profile.whole.values()) == 3
+    lines = list(profile_lines(msgspec.convert(msgspec.to_builtins(profile), Profile), "it"))
+    assert lines[0] == "it: 3 samples of the event loop's thread"
+    assert any(line.endswith("| 100.0 % |") for line in lines)
+    assert list(profile_lines(Profile(), "it")) == ["it: no samples"]
+
+
+def test_modules_are_named_by_their_paths() -> None:
+    assert module_of("/x/lib/python3.11/site-packages/aiohttp/web_ws.py") == "aiohttp.web_ws"
+    assert module_of("/x/voicepipe/audio/silero.py") == "voicepipe.audio.silero"
+    assert module_of("<string>") == "<string>"
+
+
+async def test_flood_counts_what_it_sent(fake_server: Any) -> None:
+    """All three kinds reach the server."""
+    async with fake_server() as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        flood, ended = Flood(host, int(port)), asyncio.Event()
+
+        async def all_sent() -> bool | None:
+            counts = flood.counts
+            return bool(counts.connections and counts.half_open and flood.n_answers >= 2) or None
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(flood.run(ended))
+            await eventually(all_sent)
+            ended.set()
+    assert sum(flood.counts.answers.values()) >= 2

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.measure.fault_attribution_provider import CALL_ID, DelayedProvider, Delays, StageName
-from tests.measure.load_server import started
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples
+from voicepipe.bench.load.processes import started
 from voicepipe.client import RATE_HZ, Call, closed_turn, connect, until_ready
 from voicepipe.client.events import ReplyEnded
 from voicepipe.config.settings import AgentSettings

@@ -22,10 +22,10 @@ import numpy as np
 
 from tests.measure.interruption_call import Seen, play
 from tests.measure.interruption_scenes import KINDS, Kind, Scene, reply_of, scenes
-from tests.measure.load_server import started
 from tests.measure.recorded_provider import RecordedProvider
 from voicepipe.audio.samples import Samples
 from voicepipe.bench.endpointing.speech_set import SpeechSet
+from voicepipe.bench.load.processes import started
 from voicepipe.client import until_ready
 from voicepipe.errors import VoicepipeError
 

@@ -20,9 +20,9 @@ from typing import Final
 import numpy as np
 
 from tests.measure.fault_attribution_provider import DelayedProvider
-from tests.measure.load_server import started
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples, silence
+from voicepipe.bench.load.processes import started
 from voicepipe.client import RATE_HZ, closed_turn, connect, until_ready
 from voicepipe.client.microphone import FRAME_MS
 from voicepipe.client.session_options import EXTENSIONS, SessionOptions

@@ -1,5 +1,5 @@
 """`voicepipe bench llm|stt|tts`: compare providers of a stage with the same work.
-`bench endpointing`: compare end-of-turn rules. `bench compare`: compare two runs.
+`bench load`: measure many sessions. `bench endpointing`: compare end-of-turn rules. `bench compare`: compare two runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from voicepipe.config import Settings, load
 
 FAILED = 1
 
-ALONE: Final = ("compare", "endpointing")
+ALONE: Final = ("compare", "endpointing", "load")
 """Actions that measure no provider."""
 
 WHERE: Final = {"llm": "bench_llm", "stt": "bench_speech", "tts": "bench_speech"}

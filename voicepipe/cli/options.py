@@ -213,6 +213,26 @@ class EndpointingBenchOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadBenchOptions(Options):
+    action: str
+    sound: Path | None = None
+    users: tuple[int, ...] = (1,)
+    turns: int = 5
+    rounds: int = 1
+    silence_ms: int = 200
+    server: tuple[str, ...] = ("voicepipe",)
+    profile: bool = False
+    pin: bool = False
+    admission: int = 0
+    flooded: int = 20
+    target: str | None = None
+    pid: int | None = None
+    label: str = "server"
+    providers_port: int | None = None
+    out: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateOptions(Options):
     action: str
     pool: tuple[str, ...] = ()
@@ -438,8 +458,33 @@ def _bench(commands: Commands[argparse.ArgumentParser]) -> None:
     tts.add_argument("--voice", metavar="NAME", help="the voice's name at its provider")
     tts.add_argument("--language", metavar="TAG", help="BCP-47")
     _repeated(tts, "tts")
+    _bench_load(actions)
     _bench_endpointing(actions)
     _bench_compare(actions)
+
+
+def _bench_load(actions: Commands[argparse.ArgumentParser]) -> None:
+    load = _add(
+        actions, LoadBenchOptions, "load", "measure the latency and the cost of many sessions, with fake providers"
+    )
+    load.add_argument("--users", type=int, nargs="+", metavar="N", help="numbers of sessions at once (1)")
+    load.add_argument("--sound", type=Path, metavar="FILE", help="what users say: a few seconds of one voice")
+    load.add_argument("--turns", type=int, metavar="N", help="turns of each user in a round (5)")
+    load.add_argument("--rounds", type=int, metavar="N", help="how often each server is measured (1)")
+    load.add_argument("--silence-ms", type=int, metavar="MS", help="the silence that ends a turn (200)")
+    load.add_argument(
+        "--server", nargs="+", metavar="NAME", help="voicepipe, defaults, no-speculation: measured in turn (voicepipe)"
+    )
+    load.add_argument("--profile", action="store_true", help="also print where the event loop's CPU goes")
+    load.add_argument("--pin", action="store_true", help="servers on the first core, all else on the second (Linux)")
+    load.add_argument("--admission", type=int, metavar="N", help="offer N users to one server, then flood it")
+    load.add_argument("--flooded", type=int, metavar="N", help="the users under the flood (20)")
+    load.add_argument("--target", metavar="URL", help="measure this running server; its key in $VOICEPIPE_KEY")
+    load.add_argument("--pid", type=int, metavar="PID", help="the target's process, for CPU and memory")
+    load.add_argument("--label", metavar="NAME", help="what the table calls the target (server)")
+    load.add_argument("--providers-port", type=int, metavar="PORT", help="run the fake providers there for the target")
+    load.add_argument("--out", type=Path, metavar="FOLDER", help="store the rows there; a run again measures the rest")
+    _config(load)
 
 
 def _repeated(command: argparse.ArgumentParser, stage: str) -> None:

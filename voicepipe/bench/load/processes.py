@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-import psutil  # type: ignore[import-untyped]
 
 START_S: Final = 60.0
 """A cold start on a busy machine takes some seconds."""
@@ -50,7 +49,7 @@ async def started(*arguments: str, core: int | None = None, log: Path | None = N
     )
     try:
         if core is not None:
-            psutil.Process(process.pid).cpu_affinity([core])
+            os.sched_setaffinity(process.pid, {core})
         url = await _address(process)
         async with asyncio.TaskGroup() as group:
             draining = group.create_task(_drain(process, log), name="drain")
@@ -89,8 +88,13 @@ async def _drain(process: asyncio.subprocess.Process, log: Path | None) -> None:
                 file.write(said)
 
 
-def write_settings(folder: Path, providers: str, *, speculate: bool) -> Path:
-    """Write the settings of a voicepipe server that uses the bench's providers; return the file."""
+def write_settings(
+    folder: Path, providers: str, *, speculate: bool = True, head_room: bool = False, agent: str = ""
+) -> Path:
+    """Write the settings of a voicepipe server that uses the bench's providers; return the file.
+
+    Without `head_room` every session is admitted. `agent` has further lines for the agent.
+    """
     where = providers.removeprefix("http://")
     path = folder / "voicepipe.toml"
     path.write_text(
@@ -99,6 +103,7 @@ def write_settings(folder: Path, providers: str, *, speculate: bool) -> Path:
 port = 0
 data_dir = "{folder / "data"}"
 max_sessions = 10000
+head_room = {str(head_room).lower()}
 drain_ms = 0
 
 [providers.stt]
@@ -114,6 +119,7 @@ stt = "stt/nova-3"
 llm = "others/model"
 tts = "others/voice"
 speculate = {str(speculate).lower()}
+{agent}
 """
     )
     return path

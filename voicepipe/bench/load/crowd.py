@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import gc
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
-import psutil  # type: ignore[import-untyped]
 
-from tests.measure.load_user import ANSWER_TIMEOUT_MS, FRAME_MS, FRAME_SAMPLES, PAUSE_MS, Turn, User, append_event
 from voicepipe import clock
 from voicepipe.audio.samples import Samples, silence
+from voicepipe.bench.load.process_cost import Usage, is_readable, read_usage
+from voicepipe.bench.load.user import ANSWER_TIMEOUT_MS, FRAME_MS, FRAME_SAMPLES, PAUSE_MS, Turn, User, append_event
 
 WATCH_MS: Final = 250
 """Interval of the readings of the server's CPU and memory."""
@@ -51,6 +51,9 @@ class Cost:
     rss_before_mib: float
     """Memory before the users connected."""
 
+    open_cpu_ms: float = 0.0
+    """CPU from the first connection until all sessions were open, for each session."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
@@ -71,64 +74,66 @@ class Watch:
     """Read a process and its children: CPU between `begin` and `end`, memory all the time."""
 
     def __init__(self, pid: int | None) -> None:
-        self._process = psutil.Process(pid) if pid else None
+        self._pid = pid if pid is not None and is_readable() else None
         self._began: tuple[int, float] | None = None
         self._ended: tuple[int, float] | None = None
-        self._rss_before = self._rss = self._read_rss()
+        self._before = self._read()
+        self._rss = self._before.rss_bytes
+        self._open_cpu_s = 0.0
 
     async def run(self) -> None:
         """Read the memory until cancelled."""
-        while self._process is not None:
-            self._rss = max(self._rss, self._read_rss())
+        while self._pid is not None:
+            self._rss = max(self._rss, self._read().rss_bytes)
             await asyncio.sleep(WATCH_MS / 1_000)
+
+    def opened(self) -> None:
+        """Count the CPU so far as that of opening the sessions."""
+        self._open_cpu_s = self._read().cpu_s - self._before.cpu_s
 
     def begin(self) -> None:
         """Begin counting: all users are in their turns."""
-        self._began = self._read_cpu()
+        self._began = clock.monotonic_ms(), self._read().cpu_s
 
     def end(self) -> None:
         """Stop counting: the first user has finished."""
         if self._began is not None and self._ended is None:
-            self._ended = self._read_cpu()
+            self._ended = clock.monotonic_ms(), self._read().cpu_s
 
-    def cost(self) -> Cost | None:
+    def cost(self, n_users: int) -> Cost | None:
         """Return the cost; None without a process, or if the users' turns never overlapped."""
-        if self._process is None or self._began is None or self._ended is None:
+        if self._pid is None or self._began is None or self._ended is None:
             return None
         (from_ms, from_s), (to_ms, to_s) = self._began, self._ended
         if to_ms - from_ms < 1_000:
             return None
         cpu_pct = 100_000 * (to_s - from_s) / (to_ms - from_ms)
-        return Cost(cpu_pct, self._rss / 2**20, self._rss_before / 2**20)
+        open_cpu_ms = 1_000 * self._open_cpu_s / n_users
+        return Cost(cpu_pct, self._rss / 2**20, self._before.rss_bytes / 2**20, open_cpu_ms)
 
-    def _family(self) -> list[psutil.Process]:
-        return [self._process, *self._process.children(recursive=True)] if self._process else []
-
-    def _read_cpu(self) -> tuple[int, float]:
-        seconds = 0.0
-        for process in self._family():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                seconds += times.user + times.system
-        return clock.monotonic_ms(), seconds
-
-    def _read_rss(self) -> int:
-        n_bytes = 0
-        for process in self._family():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                n_bytes += process.memory_info().rss
-        return n_bytes
+    def _read(self) -> Usage:
+        return read_usage(self._pid) if self._pid is not None else Usage(0.0, 0)
 
 
 class Crowd:
     """The users of one run, whose starts are spread over the length of a turn."""
 
-    def __init__(self, target: Target, frames: list[Samples], n_users: int, n_turns: int) -> None:
+    def __init__(
+        self,
+        target: Target,
+        frames: list[Samples],
+        n_users: int,
+        n_turns: int,
+        on_steady: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_steady` is called when all users are in their turns, and when the first of them has finished."""
+        self._on_steady = on_steady or _ignore
         self._target, self._n_users = target, n_users
         self._sentence_ms = len(frames) * FRAME_MS
         messages, quiet = [append_event(frame) for frame in frames], append_event(silence(FRAME_SAMPLES))
         self._turns: list[Turn] = []
         self._watch = Watch(target.pid)
+        self._steady = False
         self._done = asyncio.Event()
         self._users = [User(messages, quiet, n_turns, self._note) for _ in range(n_users)]
 
@@ -141,6 +146,8 @@ class Crowd:
         async with aiohttp.ClientSession() as web, contextlib.AsyncExitStack() as calls:
             lines = [await calls.enter_async_context(_called(web, self._target)) for _ in self._users]
             calls.enter_context(_uncollected())
+            await asyncio.sleep(MARGIN_MS / 1_000)
+            self._watch.opened()
             begin_ms = clock.monotonic_ms() + MARGIN_MS
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(self._watch.run(), name="watch")
@@ -151,16 +158,23 @@ class Crowd:
                 await self._done.wait()
                 watching.cancel()
                 timing.cancel()
+        if self._steady:
+            self._on_steady()
         return self._load()
 
     async def _begin_watch(self, at_ms: int) -> None:
         await asyncio.sleep(max(0, at_ms - clock.monotonic_ms()) / 1_000)
         self._watch.begin()
+        self._steady = True
+        self._on_steady()
 
     def _note(self, turn: Turn) -> None:
         self._turns.append(turn)
         if any(user.finished for user in self._users):
             self._watch.end()
+            if self._steady:
+                self._steady = False
+                self._on_steady()
         if all(user.finished for user in self._users):
             self._done.set()
 
@@ -170,11 +184,15 @@ class Crowd:
             target=self._target.name,
             n_users=self._n_users,
             turns=tuple(self._turns),
-            cost=self._watch.cost(),
+            cost=self._watch.cost(self._n_users),
             late_p95_ms=late_ms[len(late_ms) * 95 // 100],
             stray=sum(user.stray for user in self._users),
             errors=tuple(error for user in self._users for error in user.errors),
         )
+
+
+def _ignore() -> None:
+    pass
 
 
 @contextlib.contextmanager
@@ -196,13 +214,18 @@ async def _called(web: aiohttp.ClientSession, target: Target) -> AsyncIterator[a
         async with web.ws_connect(target.url, headers=headers, max_msg_size=0, compress=0) as line:
             await line.send_str(json.dumps({"type": "session.update", "session": target.session}))
             async with asyncio.timeout(ANSWER_TIMEOUT_MS / 1_000):
-                await _until_updated(line)
+                await until_updated(line)
             yield line
     except (aiohttp.ClientError, TimeoutError) as why:
         raise ConnectionError(f"{target.name} at {target.url}: {why or 'did not answer'}") from why
 
 
-async def _until_updated(line: aiohttp.ClientWebSocketResponse) -> None:
+async def until_updated(line: aiohttp.ClientWebSocketResponse) -> None:
+    """Wait until the session has its settings.
+
+    Raises:
+        ConnectionError: it was refused.
+    """
     while True:
         event = await line.receive_json()
         if event["type"] == "session.updated":

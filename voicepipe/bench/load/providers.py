@@ -1,6 +1,6 @@
 """Providers with delays known to the millisecond, in a separate process, for measuring the server alone.
 
-`python -m tests.measure.load_providers` prints its address and serves Deepgram's `/v1/listen` and OpenAI's
+`python -m voicepipe.bench.load.providers` prints its address and serves Deepgram's `/v1/listen` and OpenAI's
 transcriptions, chat completions and speech until it is ended. The recognised text is counted up, the answer is always
 the same, the TTS sends a tone: all time beyond these delays is the server's. Offered tools are called.
 """
@@ -22,9 +22,9 @@ from uuid import uuid4
 import numpy as np
 from aiohttp import WSMsgType, web
 
-from tests.measure.load_loop import run_fast
-from tests.measure.load_transcriber import DeepgramStream
 from voicepipe import clock
+from voicepipe.bench.load.fast_loop import run_fast
+from voicepipe.bench.load.stt_stream import DeepgramStream
 
 ANSWER: Final = (
     "Sure number {n} is easy to find. It stands by the river behind the old bridge. The door is open until nine. "
@@ -217,7 +217,7 @@ async def serve(port: int, delays: Delays) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Serve until ended."""
-    parser = argparse.ArgumentParser(prog="python -m tests.measure.load_providers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m voicepipe.bench.load.providers", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one (0)")
     for name in ("stt_ms", "llm_ms", "token_ms", "tts_ms", "tts_speed"):
         usual = getattr(Delays(), name)
