@@ -53,6 +53,11 @@ def _db(power: float) -> float:
     return max(_GRAIN_DB, 10 * log10(max(0.0, power) + 1))
 
 
+def _peak(room_db: float) -> float:
+    """Return the amplitude of the peaks of noise at this level."""
+    return float(10.0 ** ((room_db + _CREST_DB) / 20))
+
+
 class NearField:
     """Follows one user's level, and the room's, frame by frame."""
 
@@ -61,6 +66,8 @@ class NearField:
         self._powers: deque[float] = deque(maxlen=_SPAN_FRAMES)
         self._span_sum = self._short_sum = 0.0
         self._quietest: deque[float] = deque(maxlen=_BLOCKS)
+        self._room_db = _GRAIN_DB
+        self._room_peak = _peak(_GRAIN_DB)
         self._in_block = _BLOCK_FRAMES
         self._user_db = _GRAIN_DB
         self._span_db = _GRAIN_DB
@@ -87,24 +94,27 @@ class NearField:
     @property
     def near(self) -> bool:
         """Return whether the last 300 ms are as loud as the user may be."""
-        below_db = _FAR_SHARE * (self._user_db - min(self._quietest))
+        below_db = _FAR_SHARE * (self._user_db - self._room_db)
         return self._span_db >= self._user_db - max(_LEAST_FAR_DB, below_db)
 
     @property
     def stirs(self) -> bool:
         """Return whether the newest 20 ms are more than room noise."""
-        room_db = min(self._quietest)
-        rise_db = max(_LEAST_STIR_DB, _STIR_SHARE * (self._user_db - room_db))
-        return _db(self._powers[-1]) >= room_db + rise_db
+        rise_db = max(_LEAST_STIR_DB, _STIR_SHARE * (self._user_db - self._room_db))
+        return _db(self._powers[-1]) >= self._room_db + rise_db
 
     @property
     def room_peak(self) -> float:
-        """Return the amplitude, in units of int16, that the room's noise does not exceed; 0 before any audio."""
-        return 10.0 ** ((min(self._quietest) + _CREST_DB) / 20) if self._quietest else 0.0
+        """Return the amplitude, in units of int16, that the room's noise does not exceed."""
+        return self._room_peak
 
     def _follow_room(self, level_db: float) -> None:
         if self._in_block == _BLOCK_FRAMES:
             self._quietest.append(level_db)
             self._in_block = 0
         self._in_block += 1
-        self._quietest[-1] = min(self._quietest[-1], level_db)
+        if level_db < self._quietest[-1]:
+            self._quietest[-1] = level_db
+        room_db = min(self._quietest)
+        if room_db != self._room_db:
+            self._room_db, self._room_peak = room_db, _peak(room_db)

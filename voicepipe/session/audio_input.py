@@ -135,8 +135,8 @@ class AudioInput:
         for first in range(0, len(samples), n_slice):
             piece, left = samples[first : first + n_slice], max(0, len(samples) - first - n_slice)
             self._process_slice(piece, now_ms, left * 1_000 // self._segmenter.rate_hz)
-            waited_ms = await pace.admit_audio(len(piece) * 1_000 / self._segmenter.rate_hz)
-            self._away_ms += waited_ms
+            if not pace.admits_audio(len(piece) * 1_000 / self._segmenter.rate_hz):
+                self._away_ms += await pace.wait_for_audio()
             if left and pace.is_gone():
                 return
         self._has_more = False

@@ -19,6 +19,9 @@ ALL_HOLD_US: Final = 20_000
 """The same limit for the events of all clients together: each client that sends without a break gets its share of
 it."""
 
+_FEW_CLIENTS: Final = ALL_HOLD_US // HOLD_US
+"""Up to so many clients share `ALL_HOLD_US` with `HOLD_US` each."""
+
 BURST_EVENTS: Final = 4_000
 """Events that pass at once: half a minute of audio in frames of 10 ms, and the client's other events meanwhile."""
 
@@ -58,8 +61,9 @@ class TokenBucket:
     def take(self, amount: float, now_us: float) -> float:
         """Take that much, even if the bucket holds less. Return in how many microseconds the debt is paid; 0 or less:
         no debt."""
-        self._full_us = max(self._full_us, now_us) + amount * self._unit_us
-        return self._full_us - now_us - self._size_us
+        full_us = self._full_us if self._full_us > now_us else now_us
+        self._full_us = full_us = full_us + amount * self._unit_us
+        return full_us - now_us - self._size_us
 
 
 class Crowd:
@@ -73,7 +77,7 @@ class Crowd:
     @property
     def hold_us(self) -> float:
         """Return how long the client that is being read or written to may hold the event loop."""
-        return min(HOLD_US, ALL_HOLD_US / (1 + self.n_waiting))
+        return HOLD_US if self.n_waiting < _FEW_CLIENTS else ALL_HOLD_US / (1 + self.n_waiting)
 
     async def give_way(self) -> None:
         """Let all other tasks run once."""
@@ -100,14 +104,16 @@ class Pace:
 
         self._events = TokenBucket(BURST_EVENTS, EVENTS_PER_S)
         self._audio_ms = TokenBucket(BURST_AUDIO_S * 1_000, AUDIO_SPEED * 1_000)
-        self._owed_us = 0.0
+        self._owed_us = self._owed_audio_us = 0.0
         self._since_us = now_us()
         """Since when this client has held the event loop."""
 
     async def message(self, receive: Callable[[], Awaitable[str | bytes | None]]) -> str | bytes | None:
         """Return the client's next message, once it may be read; None when there are no more."""
-        await self._give_way(self._now_us())
         began_us = self._now_us()
+        if self._is_held(began_us):
+            await self._give_way(began_us)
+            began_us = self._now_us()
         message = await receive()
         now_us = self._now_us()
         if now_us - began_us > _WAITED_US:
@@ -125,16 +131,24 @@ class Pace:
         if n_bytes > 0:
             self.charge(n_bytes / BYTES_PER_EVENT)
 
-    async def admit_audio(self, audio_ms: float) -> int:
-        """Count that much audio. Return when the next audio may be processed, and for how many ms it had to wait
-        beyond giving way."""
+    def admits_audio(self, audio_ms: float) -> bool:
+        """Count that much audio. Return whether the next audio may be processed at once; if not, `wait_for_audio`."""
         now_us = self._now_us()
-        owed_us = self._audio_ms.take(audio_ms, now_us)
-        if owed_us >= _SHORTEST_WAIT_US:
-            await self._sleep(owed_us)
+        self._owed_audio_us = self._audio_ms.take(audio_ms, now_us)
+        return self._owed_audio_us < _SHORTEST_WAIT_US and not self._is_held(now_us)
+
+    async def wait_for_audio(self) -> int:
+        """Wait until the next audio may be processed. Return for how many ms it had to wait beyond giving way."""
+        now_us = self._now_us()
+        if self._owed_audio_us >= _SHORTEST_WAIT_US:
+            await self._sleep(self._owed_audio_us)
             return (self._since_us - now_us) // 1_000
         await self._give_way(now_us)
         return 0
+
+    def _is_held(self, now_us: int) -> bool:
+        """Return whether the next message has to wait, or the others come first."""
+        return self._owed_us >= _SHORTEST_WAIT_US or now_us - self._since_us >= self._crowd.hold_us
 
     async def _give_way(self, now_us: int) -> None:
         if self._owed_us >= _SHORTEST_WAIT_US:
