@@ -43,8 +43,9 @@ _PER_MS: Final = RATE_HZ // 1_000
 _STEP_MS: Final = _FRAME_SAMPLES // _PER_MS
 _WINDOW_MS: Final = WINDOW_SAMPLES // _PER_MS
 
-_SLICE_MS: Final = 500
-"""Longer pushes are processed in slices of this length, so that one burst does not set the size of every buffer."""
+_SLICE_MS: Final = 100
+"""Longer pushes are processed in slices of this length, so that one burst does not set the size of every buffer. A
+session pushes no more at once."""
 
 _LONGEST_SLICE_SAMPLES: Final = (_SLICE_MS + 50) * _PER_MS
 """The longest slice after the resampler has added what it held back."""
