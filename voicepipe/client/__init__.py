@@ -11,6 +11,7 @@ from voicepipe.client.errors import CallEnded, CallFailed, CallRefused, NoAnswer
 from voicepipe.client.health import answers, until_ready
 from voicepipe.client.records import closed_turn, fetch_turn
 from voicepipe.client.session_options import SessionOptions
+from voicepipe.client.tools import Tool
 from voicepipe.client.turn_result import Answer
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "NoAnswer",
     "ServerUnreachable",
     "SessionOptions",
+    "Tool",
     "answers",
     "closed_turn",
     "connect",

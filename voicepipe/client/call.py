@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Final
 
 from voicepipe import clock
@@ -13,15 +14,17 @@ from voicepipe.audio.samples import Samples
 from voicepipe.client import events as e
 from voicepipe.client.address import DEFAULT_URL, Address
 from voicepipe.client.connection import Connection, dial
+from voicepipe.client.delivery import Delivery
 from voicepipe.client.errors import CallEnded, CallFailed, NoAnswer
 from voicepipe.client.microphone import FRAME_MS, RATE_HZ, CaptureClock, Microphone
 from voicepipe.client.session_options import SessionOptions
 from voicepipe.client.speaker import TRACKED_ITEMS, Speaker
+from voicepipe.client.tools import Function, Tool, ToolCalls
 from voicepipe.client.turn_result import Answer, TurnCollector
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol import binary
 from voicepipe.protocol.extensions import Extensions
-from voicepipe.tasks import background_tasks
+from voicepipe.tasks import BackgroundTasks, background_tasks
 
 __all__ = ["FRAME_MS", "RATE_HZ", "Call", "connect"]
 
@@ -43,6 +46,7 @@ async def connect(
     key: str | None = None,
     agent: str | None = None,
     session_options: SessionOptions | None = None,
+    tools: Sequence[Function | Tool] = (),
     buffer_ms: int = 0,
 ) -> AsyncIterator[Call]:
     """Connect to a server; leaving the block closes the connection.
@@ -51,7 +55,8 @@ async def connect(
         url: see `Address.parse`.
         key: an API key or an `ek_` client secret, for servers that require one.
         agent: the agent that answers; None leaves it to the key, or to the server's default.
-        wishes: the requested session settings.
+        session_options: the requested session settings.
+        tools: Python functions that the agent may call, beside those that it has; they run while events are read.
         buffer_ms: how long audio is buffered before playback, as players do against jitter; reported to the server.
 
     Raises:
@@ -59,12 +64,15 @@ async def connect(
         ServerUnreachable: no server answers there.
         CallRefused: the server refused the connection; the error has the reason.
         CallFailed: the server accepted the session and then refused the settings or broke the protocol.
+        TypeError: a tool has a parameter without a name, or of a type that JSON cannot hold.
     """
+    functions = [each if isinstance(each, Tool) else Tool.of(each) for each in tools]
     address = Address.parse(url, agent=agent)
     connection = Connection(address, key, await dial(address, key))
     try:
         async with background_tasks() as owned:
-            call = Call(connection, session_options or SessionOptions(), buffer_ms=buffer_ms)
+            options = session_options or SessionOptions()
+            call = Call(connection, options, tasks=owned, tools=functions, buffer_ms=buffer_ms)
             await call.agree()
             owned.start(call.report(), name="playback reports")
             yield call
@@ -73,9 +81,17 @@ async def connect(
 
 
 class Call:
-    """An open session. Use it from one task at a time."""
+    """An open session. Read its events from one task; send from any."""
 
-    def __init__(self, connection: Connection, session_options: SessionOptions, *, buffer_ms: int = 0) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        session_options: SessionOptions,
+        *,
+        tasks: BackgroundTasks,
+        tools: Sequence[Tool] = (),
+        buffer_ms: int = 0,
+    ) -> None:
         self.session_id = self.model = ""
         self.extensions: Extensions | None = None
         """The extensions to the published events that the server has agreed to."""
@@ -84,6 +100,10 @@ class Call:
         self._speaker = Speaker(buffer_ms)
         self._streams: dict[int, e.AudioStreamStarted] = {}  # bounded: the audio of the newest answers
         self._capture = CaptureClock()
+        self._delivery = Delivery(partial(connection.send, again=False))
+        connection.on_resumed = self._delivery.probe
+        self._tools = ToolCalls(tools, tasks, self._return)
+        self._session_tools: Sequence[Mapping[str, Any]] = ()
 
     @property
     def sent_ms(self) -> int:
@@ -95,15 +115,17 @@ class Call:
     async def turn(self, sound: Samples, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Answer:
         """Send a recording in real time, then silence until the answer is complete.
 
+        A turn in which the agent calls tools ends with the answer to their results.
+
         Args:
             sound: int16, (n_samples,), 24 kHz.
-            patience_ms: how long to wait for the next event after the end of the recording.
+            timeout_ms: how long to wait for the next event after the end of the recording.
 
         Raises:
             NoAnswer: no answer came; the error says how far the server got.
             CallEnded: the connection was closed before.
         """
-        collector = TurnCollector(written=self._session_options.text_only)
+        collector = TurnCollector(written=self._session_options.text_only, tools=self._tools.names)
         microphone = Microphone(sound, first_ms=self.sent_ms)
         async with background_tasks() as owned:
             owned.start(microphone.run(self.send), name="microphone")
@@ -121,7 +143,7 @@ class Call:
             NoAnswer: no answer came; the error says how far the server got.
             CallEnded: the connection was closed before.
         """
-        collector = TurnCollector(written=self._session_options.text_only)
+        collector = TurnCollector(written=self._session_options.text_only, tools=self._tools.names)
         await self.write(text)
         await self.respond()
         while not collector.complete and (event := await self._next_within(timeout_ms)):
@@ -149,18 +171,15 @@ class Call:
     async def write(self, text: str) -> None:
         """Add a text message of the user to the conversation."""
         content = [{"type": "input_text", "text": text}]
-        await self._send(
-            {"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": content}}
-        )
+        await self._delivery.add({"type": "message", "role": "user", "content": content})
 
     async def give(self, call_id: str, output: str) -> None:
-        """Send the result of a function call; `respond` makes the agent go on."""
-        item = {"type": "function_call_output", "call_id": call_id, "output": output}
-        await self._send({"type": "conversation.item.create", "item": item})
+        """Send the result of a function call that is none of the tools; `respond` makes the agent go on."""
+        await self._delivery.add({"type": "function_call_output", "call_id": call_id, "output": output})
 
     async def respond(self) -> None:
-        """Request an answer now."""
-        await self._send({"type": "response.create"})
+        """Request an answer; if another one is running, after that."""
+        await self._delivery.request()
 
     async def cancel(self) -> None:
         """Cancel the answer in progress."""
@@ -173,10 +192,14 @@ class Call:
             CallEnded: the connection is closed.
             CallFailed: the server sent something that is not an event.
         """
-        raw = await self._connection.receive()
-        event = self._sound(raw) if isinstance(raw, bytes) else e.read(raw)
-        self._follow(event)
-        return event
+        while True:
+            raw = await self._connection.receive()
+            event = self._sound(raw) if isinstance(raw, bytes) else e.read(raw)
+            if await self._delivery.follow(event):
+                continue
+            self._follow(event)
+            await self._tools.follow(event)
+            return event
 
     async def __aiter__(self) -> AsyncIterator[e.ServerEvent]:
         """Yield every event of the server until the connection is closed."""
@@ -195,7 +218,8 @@ class Call:
             CallFailed: the server refused the settings, or broke the protocol.
         """
         await self._ready()
-        await self._send({"type": "session.update", "session": self._session_options.to_wire()})
+        tools = {"tools": self._tools.to_wire(self._session_tools)} if self._tools.names else {}
+        await self._send({"type": "session.update", "session": self._session_options.to_wire() | tools})
         await self._ready()
 
     async def _ready(self) -> None:
@@ -210,6 +234,7 @@ class Call:
 
     def _take(self, ready: e.SessionReady) -> None:
         self.session_id, self.model, self.extensions = ready.session_id, ready.model, ready.extensions
+        self._session_tools = ready.tools
         self._connection.use_binary(self.extensions is not None and self.extensions.binary_audio)
         if ready.resume_secret:
             self._connection.may_resume(ready.session_id, ready.resume_secret, ready.resume_window_ms)
@@ -261,6 +286,12 @@ class Call:
 
     async def _send(self, event: dict[str, Any]) -> None:
         await self._connection.send(event)
+
+    async def _return(self, results: list[dict[str, Any]]) -> None:
+        """Send the results of function calls, and request the answer to them."""
+        for result in results:
+            await self._delivery.add(result)
+        await self._delivery.request()
 
 
 def _wait_ms(collector: TurnCollector, microphone: Microphone, timeout_ms: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -48,6 +49,8 @@ class Connection:
         # Full: the oldest is dropped; the server has received it long before.
         self._buffered: deque[Samples] = deque()
         self._n_buffered = 0
+        self.on_resumed: Callable[[], list[dict[str, Any]]] = list
+        """Returns what to send once the session has been resumed."""
 
     @property
     def sent_samples(self) -> int:
@@ -64,13 +67,13 @@ class Connection:
 
     # --- sending and receiving ----------------------------------------------------------------
 
-    async def send(self, event: dict[str, Any]) -> None:
-        """Send an event.
+    async def send(self, event: dict[str, Any], *, again: bool = True) -> None:
+        """Send an event; `again`: also on the connection that replaces one which breaks under it.
 
         Raises:
             CallEnded: the connection is closed and cannot be resumed.
         """
-        await self._send(msgspec.json.encode(event).decode())
+        await self._send(msgspec.json.encode(event).decode(), again=again)
 
     async def send_sound(self, samples: Samples) -> None:
         """Send more of the microphone's audio: int16, (n_samples,), 24 kHz.
@@ -110,7 +113,7 @@ class Connection:
         self._secret = ""
         await self._websocket.close()
 
-    async def _send(self, message: str) -> None:
+    async def _send(self, message: str, *, again: bool) -> None:
         async with self._changing:
             while True:
                 websocket = self._websocket
@@ -118,6 +121,8 @@ class Connection:
                     return await websocket.send(message)
                 except websockets.ConnectionClosed as closed:
                     await self._reconnect(websocket, closed)
+                    if not again:
+                        return None
 
     def _sound(self, samples: Samples) -> str | bytes:
         pcm = to_pcm(samples)
@@ -183,6 +188,8 @@ class Connection:
         assert isinstance(answer, Resumed)
         self._secret, self._websocket = answer.secret, websocket
         await self._send_again(answer.input_received_ms)
+        for event in self.on_resumed():
+            await websocket.send(msgspec.json.encode(event).decode())
 
     async def _send_again(self, received_ms: int) -> None:
         """Send the microphone audio that the server has not received."""

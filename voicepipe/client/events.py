@@ -28,6 +28,16 @@ class SessionReady:
 
     resume_window_ms: int = 0
 
+    tools: tuple[dict[str, Any], ...] = ()
+    """The functions that the agent may call, as the wire describes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAdded:
+    """An item of the conversation is at the server, with an id of the client's own or of the server's."""
+
+    item_id: str
+
 
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
@@ -122,7 +132,8 @@ class ReplyText:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCalled:
-    """The agent requests a function call; send its result with `Call.give`. `arguments` is JSON as text."""
+    """The agent requests a function call. If it is none of the call's tools, send its result with `Call.give`.
+    `arguments` is JSON as text."""
 
     response_id: str
     call_id: str
@@ -141,10 +152,12 @@ class ReplyEnded:
 
 @dataclass(frozen=True, slots=True)
 class ServerError:
-    """The server could not do what the client asked; the session goes on."""
+    """The server could not do what the client requested; the session goes on."""
 
     code: str
     message: str
+    event_id: str = ""
+    """The id of the client's event, where it had one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +169,7 @@ class OtherEvent:
 
 ServerEvent = (
     SessionReady
+    | ItemAdded
     | SpeechStarted
     | SpeechStopped
     | TranscriptionCompleted
@@ -190,6 +204,8 @@ def _read(event: dict[str, Any]) -> ServerEvent:
     match event["type"]:
         case "session.created" | "session.updated":
             return _read_session(event["session"])
+        case "conversation.item.added" | "conversation.item.created":
+            return ItemAdded(event["item"]["id"])
         case "input_audio_buffer.speech_started":
             return SpeechStarted(event["audio_start_ms"])
         case "input_audio_buffer.speech_stopped":
@@ -199,7 +215,8 @@ def _read(event: dict[str, Any]) -> ServerEvent:
         case "conversation.item.input_audio_transcription.failed":
             return TranscriptionFailed(event["error"].get("message") or "")
         case "error":
-            return ServerError(event["error"].get("code") or "", event["error"]["message"])
+            error = event["error"]
+            return ServerError(error.get("code") or "", error["message"], error.get("event_id") or "")
         case str(kind):
             return _read_reply(kind, event)
         case other:
@@ -208,9 +225,9 @@ def _read(event: dict[str, Any]) -> ServerEvent:
 
 def _read_session(session: dict[str, Any]) -> SessionReady:
     session_id = session["id"]
-    granted = (session.get(OPT_IN) or {}).get("voicepipe")
+    granted, tools = (session.get(OPT_IN) or {}).get("voicepipe"), tuple(session.get("tools") or ())
     if granted is None:
-        return SessionReady(session_id, session.get("model") or "")
+        return SessionReady(session_id, session.get("model") or "", tools=tools)
     named = [each.name for each in fields(Extensions) if each.name not in ("interruption", "metadata")]
     has = Extensions(
         **{name: granted.get(name) is True for name in named},
@@ -218,7 +235,7 @@ def _read_session(session: dict[str, Any]) -> SessionReady:
         metadata=tuple((granted.get("metadata") or {}).items()),
     )
     secret, window_ms = granted.get("resume_secret") or "", granted.get("resume_window_ms") or 0
-    return SessionReady(session_id, session.get("model") or "", has, secret, window_ms)
+    return SessionReady(session_id, session.get("model") or "", has, secret, window_ms, tools)
 
 
 def _read_reply(kind: str, event: dict[str, Any]) -> ServerEvent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -69,9 +70,10 @@ class _Reply:
 class TurnCollector:
     """Collects the events of one turn. A user who pauses may get several answers: the last one counts."""
 
-    def __init__(self, *, written: bool = False) -> None:
-        """`written`: the answer is text, and its first text counts as the first output."""
-        self._written = written
+    def __init__(self, *, written: bool = False, tools: Collection[str] = ()) -> None:
+        """`written`: the answer is text, and its first text counts as the first output. `tools`: functions that run
+        here, so that their results get another answer."""
+        self._written, self._tools = written, tools
         self._speaking = self._owed = False
         self._t0_ms: int | None = None
         self._understood: list[str] = []
@@ -99,6 +101,9 @@ class TurnCollector:
                 self._add_audio(self._replies.get(response_id), pcm, position_ms)
             case e.ReplyText(response_id, text) if response_id in self._replies:
                 self._add_text(self._replies[response_id], text, position_ms)
+            case e.FunctionCalled(response_id, _, name) if name in self._tools:
+                self._owed = True
+                self._replies.pop(response_id, None)  # words before the call are not the answer
             case e.ReplyEnded(response_id, status) if response_id in self._replies:
                 self._replies[response_id].ended = event
                 if status == "cancelled":  # the user spoke: audio that has not been played is dropped

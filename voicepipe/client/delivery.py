@@ -1,0 +1,100 @@
+"""Deliver each item and each request for an answer once, also when the connection breaks right after it.
+
+The server sends again what the client missed, and so confirms what arrived. What it has not confirmed by then is sent
+again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from voicepipe.client import events as e
+
+ANSWERING: Final = "conversation_already_has_active_response"
+"""The error code of a server that is at another answer."""
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+"""Sends an event once: what a break loses is sent again here."""
+
+
+class Delivery:
+    """Sends items and requests, and remembers those that the server has not confirmed."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._token, self._number = secrets.token_hex(4), 0
+        # Bounded by what is on its way to the server: it confirms or refuses each.
+        self._items: dict[str, dict[str, Any]] = {}
+        self._request = self._probe = ""
+        self._waits = False
+
+    async def add(self, item: dict[str, Any]) -> None:
+        """Add an item to the conversation.
+
+        Raises:
+            CallEnded: the connection is closed and cannot be resumed.
+        """
+        name = self._name("item")
+        event = {"type": "conversation.item.create", "event_id": name, "item": {"id": name, **item}}
+        self._items[name] = event
+        await self._send(event)
+
+    async def request(self) -> None:
+        """Request an answer; if another one is running, request it again after that.
+
+        Raises:
+            CallEnded: the connection is closed and cannot be resumed.
+        """
+        self._request, self._waits = self._name("request"), False
+        await self._send({"type": "response.create", "event_id": self._request})
+
+    async def follow(self, event: e.ServerEvent) -> bool:
+        """Note what the server confirms or refuses, and send again what is due.
+
+        Returns:
+            Whether the event concerns nothing else: an error that this class handles.
+
+        Raises:
+            CallEnded: the connection is closed and cannot be resumed.
+        """
+        match event:
+            case e.ItemAdded(item_id):
+                self._items.pop(item_id, None)
+            case e.ReplyStarted() if not self._items:
+                self._request = ""
+            case e.ReplyEnded() if self._waits:
+                await self.request()
+            case e.ServerError(code, _, event_id) if event_id:
+                return await self._refused(event_id, code)
+        return False
+
+    def probe(self) -> list[dict[str, Any]]:
+        """Return what to send on a resumed connection: a request whose error comes after the missed events."""
+        if not self._items and not self._request:
+            return []
+        self._probe = self._name("probe")
+        return [{"type": "conversation.item.retrieve", "event_id": self._probe, "item_id": self._probe}]
+
+    async def _refused(self, event_id: str, code: str) -> bool:
+        if event_id == self._probe:  # all that was missed has come
+            for item in tuple(self._items.values()):
+                await self._send(item)
+            if self._request and not self._waits:
+                await self.request()
+            return True
+        if code == ANSWERING and event_id.startswith(self._prefix_of("request")):
+            self._request, self._waits = event_id, True
+            return True
+        if event_id == self._request:
+            self._request = ""
+        self._items.pop(event_id, None)
+        return False
+
+    def _name(self, kind: str) -> str:
+        self._number += 1
+        return f"{self._prefix_of(kind)}{self._number}"
+
+    def _prefix_of(self, kind: str) -> str:
+        return f"{kind}_{self._token}_"
