@@ -40,7 +40,9 @@ export class ToolCalls extends Listeners {
       if (calls) calls.complete = true;
       this.submit(response.id);
     });
-    line.on("conversation.item.added", ({ item }) => this.received.add(item.id));
+    line.on("conversation.item.added", ({ item }) => {
+      if (item.type === "function_call_output") this.received.add(item.id);
+    });
   }
 
   /** Whether the agent waits for a result. */

@@ -9,7 +9,7 @@ export type DisplayedState = CallState | "muted" | "no_microphone";
 
 /** The words of the buttons and of the states. */
 export type Texts = Record<
-  DisplayedState | "start" | "stop" | "mute" | "retry" | "retry_microphone" | "write" | "send",
+  DisplayedState | "start" | "stop" | "mute" | "retry" | "retry_microphone" | "write" | "send" | "transcript",
   string
 >;
 

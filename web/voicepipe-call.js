@@ -31,6 +31,7 @@ const TEXTS = {
   retry_microphone: "Try the microphone again",
   write: "Write a message",
   send: "Send",
+  transcript: "Conversation",
 };
 
 /** Events of the call that the element sends on, each with its value as `detail`. */
@@ -208,7 +209,7 @@ export class VoicepipeCallElement extends HTMLElement {
     mute.textContent = texts.mute;
     mute.setAttribute("aria-pressed", String(change?.muted ?? false));
     transcript.hidden = !this.hasAttribute("transcript") || this.entries.size === 0;
-    transcript.ariaLabel = texts.start;
+    transcript.ariaLabel = texts.transcript;
     form.hidden = !this.hasAttribute("text") || !running;
     input.ariaLabel = input.placeholder = texts.write;
     send.textContent = texts.send;

@@ -13,6 +13,7 @@ import pytest
 
 from voicepipe.client import CallEnded, SessionOptions, Tool, connect
 from voicepipe.client import events as e
+from voicepipe.client.delivery import MAX_ITEMS, Delivery
 from voicepipe.client.tools import ToolCalls
 from voicepipe.client.turn_result import TurnCollector
 from voicepipe.tasks import background_tasks
@@ -189,6 +190,25 @@ async def test_an_answer_is_requested_again_after_the_one_that_runs(fake_server:
             events = [event async for event in _until_ended(call, 2)]
     assert [event.text for event in events if isinstance(event, e.ReplyText)][-1] == "Two."
     assert not [event for event in events if isinstance(event, e.ServerError)]
+
+
+async def test_what_is_not_confirmed_is_bounded() -> None:
+    """A server that confirms nothing does not fill the client's memory."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(event: dict[str, Any]) -> None:
+        sent.append(event)
+
+    delivery = Delivery(send)
+    for number in range(MAX_ITEMS + 1):
+        await delivery.add({"type": "message", "number": number})
+    (probe,) = delivery.probe()
+    sent.clear()
+    assert await delivery.follow(e.ServerError("item_retrieve_invalid_item_id", "none", probe["event_id"]))
+    assert [event["item"]["number"] for event in sent] == list(range(1, MAX_ITEMS + 1))
+    refused = e.ServerError("conversation_full", "It is full.", sent[0]["event_id"])
+    assert not await delivery.follow(refused), "the user of the client learns that"
+    assert delivery.probe()
 
 
 async def _until_ended(call: Any, n_answers: int) -> Any:

