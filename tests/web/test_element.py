@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -199,6 +200,34 @@ async def test_a_broken_connection_is_resumed(embedding: Embedding, tmp_path: Pa
         await page.press_button("call")
 
 
+async def test_a_page_that_was_offline_goes_on_in_its_session(embedding: Embedding) -> None:
+    """What the user writes meanwhile is sent as soon as the browser is online again, and once."""
+    offline = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    known = ("ERR_INTERNET_DISCONNECTED", "WebSocket connection to")
+    async with (
+        embedding(has_microphone=False, complaints=known) as (talk, page),
+        flaky_proxy(int(talk.server.url.rpartition(":")[2])) as between,
+    ):
+        await page.evaluate(f"{HOST}.setAttribute('server', 'http://127.0.0.1:{between.port}')")
+        await page.press_button("call")
+        await page.state("listening")
+        await page.evaluate(f"window.session = {HOST}.call.line.session.id")
+        await page.send_command("Network.enable")
+        await page.send_command("Network.emulateNetworkConditions", offline=True, **offline)
+        between.abort()
+        await page.state("reconnecting")
+        assert await page.evaluate(f"{HOST}.call.say('Hello?')")
+        await page.until(f"{HOST}.call.line.reconnector.tries > 2")
+        assert await page.inside("$('status').textContent") == "Reconnecting …"
+        await page.send_command("Network.emulateNetworkConditions", offline=False, **offline)
+        await page.until(f"[...{HOST}.shadowRoot.querySelectorAll('li')].at(-1)?.textContent === '{ANSWER}'")
+        assert await page.evaluate(f"{HOST}.call.line.session.id === window.session")
+        assert await page.entries("user") == ["Hello?"]
+        questions = [each["content"] for each in talk.server.vendor.llm.received[-1].question["messages"][1:]]
+        await page.press_button("call")
+    assert questions == ["Hello?"]
+
+
 async def test_the_agent_calls_a_function_of_the_page(embedding: Embedding) -> None:
     """Its result reaches the model, and the answer to it the user."""
     async with embedding(has_microphone=False) as (talk, page):
@@ -252,6 +281,36 @@ async def test_muted_and_ended(embedding: Embedding) -> None:
         await page.state("listening", "user_speaking", "thinking", "speaking")
         await page.evaluate(f"window.again = {HOST}.call; {HOST}.remove()")
         await page.until("window.again.state === 'ended'")
+
+
+DEVICES = """
+(async () => {
+  const { devices } = await import(%s);
+  const { call } = document.querySelector("voicepipe-call");
+  const { microphones, loudspeakers } = await devices();
+  const before = call.microphone.deviceId;
+  const other = microphones.find(({ id }) => id !== before && id !== "default");
+  const opened = [await call.useMicrophone(other.id), call.microphone.deviceId === other.id, call.now.microphone];
+  const loud = [await call.useLoudspeaker(loudspeakers.at(-1)?.id ?? ""), await call.useLoudspeaker("none")];
+  const gone = [await call.useMicrophone("none"), call.microphone, call.now.microphone, call.state];
+  const back = [await call.useMicrophone(""), call.now.microphone];
+  return { names: microphones.every(({ name }) => name !== ""), opened, loud, gone, back };
+})()
+"""
+
+
+async def test_devices_are_changed_during_a_call(embedding: Embedding) -> None:
+    """Another microphone, one that is not there, and the first again; and another loudspeaker."""
+    async with embedding() as (talk, page):
+        await page.press_button("call")
+        await page.state("listening", "user_speaking", "thinking", "speaking")
+        result = await page.evaluate(DEVICES % json.dumps(f"{talk.server.url}/web/voicepipe.js"))
+    assert result["names"]
+    assert result["opened"] == [True, True, "open"]
+    assert result["loud"] == [True, False]
+    assert result["gone"][:3] == [False, None, "absent"]
+    assert result["gone"][3] in ("listening", "user_speaking", "thinking", "speaking")
+    assert result["back"] == [True, "open"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
