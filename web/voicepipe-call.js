@@ -103,7 +103,7 @@ input { flex: 1; min-width: 8em; }
 #status { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 #words { flex: 1 1 16em; color: var(--bad); }
 ol { margin: 0; padding: 0; max-height: 16em; overflow: auto; list-style: none; display: grid; gap: .5em; }
-li { padding: .4em .8em; border-radius: .75em; max-width: 90%; overflow-wrap: anywhere; border: 1px solid var(--line); }
+li { justify-self: start; padding: .4em .8em; border-radius: .75em; max-width: 90%; overflow-wrap: anywhere; border: 1px solid var(--line); }
 li[part~=user] { justify-self: end; }
 @media (max-width: 30em) { [data-running] #state { order: 1; flex-basis: 100%; } }
 @media (prefers-reduced-motion: reduce) { #state::before { animation: none !important; } #level { display: none; } }
