@@ -66,11 +66,13 @@ const SCENES = {
     ];
     const conversation = new Conversation(line, new Paper(), listeners(), tools);
     conversation.tools.on("tool", (each) => result.tools.push(each));
+    let updates = 0; // two may come at once
+    const agreed = new Promise((resolve) => line.on("session.updated", () => (updates += 1) === 2 && resolve()));
+    const over = next("voicepipe.turn.record");
     line.open();
-    await next("session.updated");
-    await next("session.updated");
+    await agreed;
     conversation.write("How is it in Oslo?");
-    await next("voicepipe.turn.record");
+    await over;
   },
 
   /** Have results, of which one is slow, and have the line break behind the first that was sent. */
@@ -78,7 +80,9 @@ const SCENES = {
     line.send = (event) => result.types.push(event.item ? event.item.call_id : event.type);
     let finish;
     const slow = new Promise((resolve) => (finish = resolve));
-    const tools = new ToolCalls(line, [{ name: "quick", handler: () => "1" }, { name: "slow", handler: () => slow }]);
+    const signals = [];
+    const wait = (_, { signal }) => (signals.push(signal), slow);
+    const tools = new ToolCalls(line, [{ name: "quick", handler: () => "1" }, { name: "slow", handler: wait }]);
     const say = (event) => line.emit(event.type, event);
     const soon = () => new Promise((resolve) => setImmediate(resolve));
     const call = (name) => ({ response_id: "r", call_id: name, name, arguments: "{}" });
@@ -96,10 +100,11 @@ const SCENES = {
     say({ type: "conversation.item.added", item: { id: "output_slow", type: "function_call_output" } });
     say({ type: "response.created" });
     result.scenes.push(tools.busy);
-    say({ type: "response.function_call_arguments.done", ...call("slow"), response_id: "s", arguments: "{no" });
+    say({ type: "response.function_call_arguments.done", ...call("slow"), response_id: "s" });
     result.scenes.push(tools.giveUp(), tools.busy);
     await soon();
     say({ type: "response.done", response: { id: "s" } });
+    result.scenes.push(...signals.map(({ aborted }) => aborted));
   },
 
   /** Send a frame of sound as soon as the server has said what it thinks of our wish. */
