@@ -37,7 +37,7 @@ def answered() -> Conversation:
 def test_audio_plays_in_order_from_its_arrival() -> None:
     its = answered()
     (reply,) = its.replies
-    assert (reply.audible_ms, reply.heard_until_ms(), its.plays_until_ms) == (1_050, 1_550, 1_550)
+    assert (reply.audible_ms, reply.played_until_ms(), its.plays_until_ms) == (1_050, 1_550, 1_550)
     assert its.replying
     its.take(e.ReplyEnded("r", "completed", ""), 1_200)
     assert not its.replying
@@ -52,9 +52,9 @@ def test_the_users_voice_stops_the_loudspeaker() -> None:
     its = answered()
     its.take(e.SpeechStarted(0), 1_300)
     (reply,) = its.replies
-    assert (reply.audible_ms, reply.heard_until_ms(), its.plays_until_ms) == (1_050, 1_300, 1_300)
+    assert (reply.audible_ms, reply.played_until_ms(), its.plays_until_ms) == (1_050, 1_300, 1_300)
     its.take(e.ReplyEnded("r", "cancelled", "turn_detected"), 1_320)
-    assert reply.heard_until_ms() == 1_300
+    assert reply.played_until_ms() == 1_300
 
 
 def test_an_answer_that_is_dropped_before_it_plays_was_not_audible() -> None:

@@ -61,9 +61,9 @@ def test_each_wrong_agent_fails(own_folder: Path, capsys: pytest.CaptureFixture[
 def test_the_worked_scenario_passes_as_the_page_has_it(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its user speaks with the local TTS."""
     (worked,) = code("yaml", (ROOT / "web/docs/evals.md").read_text(encoding="utf-8"))
-    (own_folder / "desk.yaml").write_text(worked)
-    assert len(read_scenario(Path("desk.yaml")).steps) == 4
-    status = main(["eval", "desk.yaml"])
+    (own_folder / "table.yaml").write_text(worked)
+    assert len(read_scenario(Path("table.yaml")).steps) == 4
+    status = main(["eval", "table.yaml"])
     out = capsys.readouterr().out
     assert status == 0, out
 

@@ -63,16 +63,9 @@ async def test_a_persona_answers_the_agent() -> None:
     dialogue = [("assistant", "A table."), ("user", "For how many?")]
     assert await Persona(named, speak).next_words("books a table", dialogue) == "For four."
     messages = fake.script.received[0].question.messages
-    assert [
-        (each.role, part.text)
-        for each in messages
-        if isinstance(each, Said)
-        for part in each.parts
-        if isinstance(part, Text)
-    ] == [
-        ("system", f"{PERSONA_RULES}books a table"),
-        ("user", "(The call begins.)"),
-        *dialogue,
+    expected = [("system", f"{PERSONA_RULES}books a table"), ("user", "(The call begins.)"), *dialogue]
+    assert [(each.role, each.parts) for each in messages if isinstance(each, Said)] == [
+        (role, (Text(text),)) for role, text in expected
     ]
 
 

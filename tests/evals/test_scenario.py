@@ -13,14 +13,14 @@ HEAD = "steps:\n  - type: hello\n    expect: {contains: hi}\n"
 
 
 def written(folder: Path, text: str) -> Path:
-    path = folder / "desk.yaml"
+    path = folder / "table.yaml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def test_a_short_scenario_has_defaults(tmp_path: Path) -> None:
     scenario = read_scenario(written(tmp_path, HEAD))
-    assert (scenario.name, scenario.agent, scenario.pass_share, scenario.scripted) == ("desk", None, 1.0, None)
+    assert (scenario.name, scenario.agent, scenario.pass_share, scenario.scripted) == ("table", None, 1.0, None)
     assert [step.title for step in scenario.steps] == ["types: hello"]
     assert len(scenario.expectations) == 1
 
@@ -47,7 +47,7 @@ def test_what_is_said_is_a_text_or_pieces(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("name: x\n", "desk.yaml:1: steps: expected a value, got none"),
+        ("name: x\n", "table.yaml:1: steps: expected a value, got none"),
         ("steps: []\n", ":1: steps: expected at least one step, got none"),
         ("steps: 7\n", ":1: steps: expected `array`, got `int`: 7"),
         (f"{HEAD}agnet: x\n", ":4: agnet: unknown field; expected one of name, agent,"),

@@ -40,7 +40,7 @@ class Reply:
         """Return the text as the server sent it."""
         return "".join(self.words)
 
-    def heard_until_ms(self) -> int:
+    def played_until_ms(self) -> int:
         """Return the position at which its audio ends."""
         return max((start_ms + len(samples) // _PER_MS for start_ms, samples in self.pieces), default=0)
 
@@ -59,7 +59,7 @@ class Reply:
         at = self.text.casefold().find(word.casefold())
         if at < 0 or self.audible_ms is None:
             return None
-        played_ms = self.heard_until_ms() - self.audible_ms
+        played_ms = self.played_until_ms() - self.audible_ms
         return self.audible_ms + (at * played_ms // max(1, len(self.text)) if self.ended else at * CHAR_MS)
 
 
@@ -137,7 +137,7 @@ class Conversation:
     def _flush(self, position_ms: int) -> None:
         self.plays_until_ms = min(self.plays_until_ms, position_ms)
         for reply in self.replies:
-            if reply.heard_until_ms() > position_ms:
+            if reply.played_until_ms() > position_ms:
                 reply.cut(position_ms)
 
 

@@ -207,7 +207,7 @@ class ScriptedUser:
         return at_ms is not None and now_ms >= at_ms
 
     def _plays(self, reply: Reply, now_ms: int) -> bool:
-        return reply.ended is None or now_ms < reply.heard_until_ms()
+        return reply.ended is None or now_ms < reply.played_until_ms()
 
     async def _pass(self, duration_ms: int) -> None:
         until_ms = self.microphone.position_ms() + duration_ms
