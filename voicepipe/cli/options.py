@@ -246,6 +246,29 @@ class SimulateOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityOptions(Options):
+    action: str
+    users: tuple[int, ...] = ()
+    call_s: float = 180.0
+    speech_ms: int = 2_500
+    answer_ms: int = 4_900
+    pause_ms: int = 400
+    silence_ms: int = 200
+    stt_ms: int = 50
+    llm_ms: int = 200
+    tts_ms: int = 80
+    spread: float = 0.0
+    failures: float = 0.0
+    lost_nodes: int = 0
+    cores: int = 8
+    balance: str = "random"
+    refused: float = 0.01
+    costs: Path | None = None
+    seed: int = 7
+    csv: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions(Options):
     files: tuple[Path, ...]
     what_if: tuple[str, ...] = ()
@@ -513,6 +536,37 @@ def _simulate(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     router.add_argument("--csv", type=Path, metavar="FILE", help="also write the table to this file")
     _config(router)
+    _simulate_capacity(actions)
+
+
+def _simulate_capacity(actions: Commands[argparse.ArgumentParser]) -> None:
+    command = _add(
+        actions,
+        CapacityOptions,
+        "capacity",
+        "simulate how many cores and nodes serve a number of users, in virtual time",
+    )
+    command.add_argument(
+        "--users", type=int, action="append", metavar="N", help="users in calls at once; may be repeated"
+    )
+    command.add_argument("--call-s", type=float, metavar="S", help="mean length of a call, in seconds (180)")
+    command.add_argument("--speech-ms", type=int, metavar="MS", help="what a user says in a turn (2500)")
+    command.add_argument("--answer-ms", type=int, metavar="MS", help="an answer's audio (4900)")
+    command.add_argument("--pause-ms", type=int, metavar="MS", help="from an answer to the user's next word (400)")
+    command.add_argument("--silence-ms", type=int, metavar="MS", help="the silence that ends a turn (200)")
+    command.add_argument("--stt-ms", type=int, metavar="MS", help="the STT's time to its text (50)")
+    command.add_argument("--llm-ms", type=int, metavar="MS", help="the LLM's time to its first token (200)")
+    command.add_argument("--tts-ms", type=int, metavar="MS", help="the TTS's time to its first audio (80)")
+    command.add_argument("--spread", type=float, metavar="X", help="how much these vary: 0 not at all, 0.5 much (0)")
+    command.add_argument("--failures", type=float, metavar="SHARE", help="share of LLM requests that fail (0)")
+    command.add_argument("--lost-nodes", type=int, metavar="N", help="nodes that die at once (0)")
+    command.add_argument("--cores", type=int, metavar="N", help="cores of a node, each with a worker (8)")
+    command.add_argument("--balance", choices=("random", "least"), help="to which worker a call goes (random)")
+    command.add_argument("--refused", type=float, metavar="SHARE", help="the most calls that may be refused (0.01)")
+    command.add_argument("--costs", type=Path, metavar="FILE", help="your machine's costs, measured")
+    command.add_argument("--seed", type=int, metavar="N", help="seed of the random draws (7)")
+    command.add_argument("--csv", type=Path, metavar="FILE", help="also write the table to this file")
+    _config(command)
 
 
 def _replay(commands: Commands[argparse.ArgumentParser]) -> None:

@@ -1,4 +1,4 @@
-"""`voicepipe simulate router`: simulate what a policy would do with a pool, without any cost."""
+"""`voicepipe simulate`: what a policy would do with a pool, without any cost; what a number of users needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 from voicepipe.bench.simulate_pools import PublishedPool, published_pools, read_latencies
 from voicepipe.bench.simulate_report import HEAD, Line, line_of, line_text, write_csv
 from voicepipe.bench.simulate_world import World, WorldOptions, draw_world, resample_world
-from voicepipe.cli.options import SimulateOptions
+from voicepipe.cli import simulate_capacity
+from voicepipe.cli.options import CapacityOptions, SimulateOptions
 from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError
 from voicepipe.registry import Spec
@@ -56,12 +57,14 @@ class Scene:
     """Factor of the time to the first token of a model that has the session in its cache."""
 
 
-def run(options: SimulateOptions) -> int:
-    """Simulate every policy with every pool, and print the results.
+def run(options: SimulateOptions | CapacityOptions) -> int:
+    """Simulate every policy with every pool, or the capacity, and print the results.
 
     Raises:
         ConfigError: there is no such pool or policy, or an option is wrong.
     """
+    if isinstance(options, CapacityOptions):
+        return simulate_capacity.run(options)
     settings = load(options.config, overrides=options.overrides())
     for flag, factor in (("--slower", options.slower), ("--cached-factor", options.cached_factor)):
         if not 0.1 <= factor <= 10:

@@ -1,0 +1,148 @@
+"""Compare `voicepipe simulate capacity` with a real run: CPU and turn latency of one server on one core.
+
+`python -m tests.measure.capacity --sound FILE --users 20 60 120 --fit 10 40`: runs the load bench, fits the costs of
+the event loop to the CPU of the numbers of users in `--fit`, and prints what the simulation says of the others beside
+what was measured, with the deviation. `--out FILE` writes the fitted costs for `simulate capacity --costs FILE`.
+The machine must be quiet: another process on the server's core counts as the server's delay. Needs psutil.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from tests.measure.load import run as run_load
+from tests.measure.load_loop import run_fast
+from tests.measure.load_providers import ANSWER, Delays
+from tests.measure.load_report import latencies_ms
+from tests.measure.load_run import Load
+from tests.measure.load_user import FRAME_MS, PAUSE_MS, RATE_HZ, sentence
+from voicepipe.audio.files import read_sound
+from voicepipe.bench.capacity_core import Costs, Talk, fitted, simulate_core
+from voicepipe.errors import VoicepipeError
+
+MOST_DEVIATION: Final = 0.10
+
+
+def talk_of(sound: Path, silence_ms: int, loads: Sequence[Load]) -> Talk:
+    """Return how the bench's users talk, with the length of the answers that they got."""
+    delays = Delays()
+    answers_ms = [turn.sound_ms for load in loads for turn in load.turns if turn.sound_ms and not turn.error]
+    return Talk(
+        speech_ms=len(sentence(read_sound(sound, RATE_HZ))) * FRAME_MS,
+        answer_ms=round(float(np.median(answers_ms))),
+        pause_ms=PAUSE_MS,
+        silence_ms=silence_ms,
+        stt_ms=delays.stt_ms,
+        llm_ms=delays.llm_ms,
+        token_ms=delays.token_ms,
+        tts_ms=delays.tts_ms,
+        tokens=len(ANSWER.split()),
+    )
+
+
+def cpu_share(loads: Sequence[Load], n_users: int) -> float:
+    """Return the share of a core that the server used with that many users.
+
+    Raises:
+        ValueError: it was not measured.
+    """
+    shares = [load.cost.cpu_pct / 100 for load in loads if load.n_users == n_users and load.cost is not None]
+    if not shares:
+        raise ValueError(f"expected the CPU of a run with {n_users} users, got none")
+    return float(np.mean(shares))
+
+
+def comparison(loads: Sequence[Load], users: Sequence[int], talk: Talk, costs: Costs) -> Iterator[tuple[str, float]]:
+    """Yield a line of the table and its largest deviation for each number of users."""
+    for n_users in users:
+        same = [load for load in loads if load.n_users == n_users]
+        waited = latencies_ms(same)
+        failed = sum(bool(turn.error) for load in same for turn in load.turns)
+        simulated = simulate_core(n_users, talk, costs)
+        pairs = [
+            (100 * cpu_share(loads, n_users) / n_users, 100 * simulated.cpu_share / n_users, ".2f"),
+            *(
+                (
+                    float(np.percentile(waited, 100 * share)) if waited else float("nan"),
+                    simulated.latency_ms(share),
+                    ".0f",
+                )
+                for share in (0.5, 0.95)
+            ),
+        ]
+        off = [simulation / measurement - 1 for measurement, simulation, _ in pairs]
+        cells = [f"{m:{form}} / {s:{form}} ({100 * d:+.0f} %)" for (m, s, form), d in zip(pairs, off, strict=True)]
+        worst = max((abs(each) for each in off), default=0.0)
+        yield f"| {n_users} | {' | '.join(cells)} | {failed} |", float("inf") if worst != worst or failed else worst
+
+
+def costs_toml(costs: Costs) -> str:
+    """Return the costs as `voicepipe simulate capacity --costs` reads them."""
+    return "".join(f"{each.name} = {getattr(costs, each.name):.6g}\n" for each in fields(costs))
+
+
+def load_options(options: argparse.Namespace) -> argparse.Namespace:
+    """Return the load bench's options: one server and all numbers of users."""
+    users = sorted({*options.fit, *options.users})
+    return argparse.Namespace(
+        **vars(options) | {"users": users, "paired": False, "url": None, "providers_port": None, "rounds": 1}
+    )
+
+
+def report(loads: Sequence[Load], options: argparse.Namespace) -> tuple[str, Costs, bool]:
+    """Return the report, the fitted costs, and whether every figure is within `MOST_DEVIATION`.
+
+    Raises:
+        ValueError: the costs can't be fitted.
+    """
+    talk = talk_of(options.sound, options.silence_ms, loads)
+    costs = fitted([(n_users, cpu_share(loads, n_users)) for n_users in options.fit], talk)
+    lines = list(comparison(loads, options.users, talk, costs))
+    head = [
+        "| users | CPU a user, % | turn latency p50, ms | turn latency p95, ms | failed turns |",
+        "|" + " --- |" * 5,
+    ]
+    note = f"measured / simulated (deviation); costs fitted to the CPU with {options.fit[0]} and {options.fit[1]} users"
+    within = all(worst <= MOST_DEVIATION for _, worst in lines)
+    return "\n".join([*head, *(line for line, _ in lines), "", note]) + "\n", costs, within
+
+
+def main(arguments: list[str] | None = None, *, loads: Sequence[Load] | None = None) -> int:
+    """Print the table; 1 when a figure deviates by more than a tenth, 2 when nothing could be measured.
+
+    `loads` are runs that were measured before.
+    """
+    parser = argparse.ArgumentParser(prog="python -m tests.measure.capacity", description=__doc__)
+    parser.add_argument("--sound", type=Path, required=True, help="what users say: a few seconds of one voice")
+    parser.add_argument("--users", type=int, nargs="+", default=[20, 60, 120], metavar="N", help="compared (20 60 120)")
+    parser.add_argument("--fit", type=int, nargs=2, default=[10, 40], metavar="N", help="fitted to (10 40)")
+    parser.add_argument("--turns", type=int, default=5, help="turns of each user (5)")
+    parser.add_argument("--silence-ms", type=int, default=200, help="the silence that ends a turn (200)")
+    parser.add_argument("--pin", action="store_true", help="the server on the first core, all else on the second")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the fitted costs to this TOML file")
+    options = parser.parse_args(arguments)
+    if options.pin:
+        os.sched_setaffinity(0, {1})
+    os.environ["VOICEPIPE_SERVER__HEAD_ROOM"] = "false"  # so that 120 users are let in
+    try:
+        measured = run_fast(run_load(load_options(options))) if loads is None else loads
+        text, costs, within = report(measured, options)
+    except (VoicepipeError, OSError, RuntimeError, ValueError) as why:
+        sys.stderr.write(f"capacity: {why}\n")
+        return 2
+    sys.stdout.write(text)
+    if options.out is not None:
+        options.out.write_text(costs_toml(costs))
+    return 0 if within else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,292 @@
+"""Simulate one event loop with many sessions in virtual time: what they cost together, and how long users wait.
+
+The loop is the product's bottleneck: one thread that takes all that is ready, one after the other, and then waits. So a
+message waits for those before it, and the cost of waking up is shared by more messages the more sessions there are.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+FRAME_US: Final = 20_000
+"""Interval of a microphone's frames."""
+
+CHUNK_MS: Final = 200
+"""Audio in a message of the TTS."""
+
+TTS_SPEED: Final = 20
+"""The TTS sends audio as a multiple of real time."""
+
+CLAUSE_TOKENS: Final = 7
+"""Tokens up to the end of the first clause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """CPU time of the event loop's thread, in microseconds. `fitted` adapts them to a machine.
+
+    Defaults: fitted to the load bench's 1.24 % of a core for each of 50 sessions and 1.07 % for each of 80, see
+    web/docs/capacity.md; the ratios of all but the first and the last are those of the profile with 60 sessions.
+    """
+
+    wake_us: float = 98.0
+    """To wake up and look for what is ready."""
+
+    voiced_us: float = 152.0
+    """A frame while the user speaks: read, resampled, judged, sent to the STT."""
+
+    calm_us: float = 70.0
+    """A frame while the user is silent."""
+
+    chunk_us: float = 817.0
+    """A message of the TTS, 200 ms of audio, received and sent on."""
+
+    token_us: float = 70.0
+    turn_us: float = 9_340.0
+    """The rest of a turn: its requests, events and record."""
+
+    wait_share: float = 0.08
+    """Time in which the thread has work and does not run, as a share of its CPU time: the kernel's network code, other
+    threads that hold the interpreter's lock, other processes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    """The turns of users and agents, and the times of providers, in ms; drawn times vary around these."""
+
+    speech_ms: int = 2_500
+    answer_ms: int = 4_900
+    pause_ms: int = 400
+    """From the end of an answer to the user's next word."""
+
+    silence_ms: int = 200
+    """The silence that ends a turn."""
+
+    stt_ms: int = 50
+    llm_ms: int = 200
+    token_ms: int = 10
+    tts_ms: int = 80
+    tokens: int = 30
+    spread: float = 0.0
+    """Standard deviation of the logarithm of the providers' times; 0: none varies."""
+
+    failures: float = 0.0
+    """Share of LLM requests that fail, after their time; a second one follows."""
+
+    @property
+    def minimum_ms(self) -> int:
+        """Return the shortest possible turn latency, without spread or failures."""
+        clause_ms = self.stt_ms + self.llm_ms + (CLAUSE_TOKENS - 1) * self.token_ms
+        return max(self.silence_ms, clause_ms + self.tts_ms)
+
+    @property
+    def turn_ms(self) -> int:
+        """Return about the length of a turn."""
+        return self.speech_ms + self.minimum_ms + self.answer_ms + self.pause_ms
+
+
+@dataclass(frozen=True, slots=True)
+class CoreLoad:
+    """The result for one number of sessions."""
+
+    n_sessions: int
+    cpu_share: float
+    """Share of a core that the loop's thread used."""
+
+    wakes_per_s: float
+    """How often the loop woke up."""
+
+    latencies_ms: tuple[float, ...]
+    """Turn latency of each turn, from the last voiced sample to the first audible sample leaving the server."""
+
+    def latency_ms(self, share: float) -> float:
+        """Return a quantile of the turn latency."""
+        ordered = sorted(self.latencies_ms)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def simulate_core(n_sessions: int, talk: Talk, costs: Costs, *, duration_s: float = 40.0, seed: int = 7) -> CoreLoad:
+    """Simulate `n_sessions` that all talk for `duration_s`; the first turn's length is not counted."""
+    return _Core(n_sessions, talk, costs, Random(seed)).run(duration_s)
+
+
+@dataclass(slots=True)
+class _Session:
+    number: int
+    speaks_until_us: float = 0.0
+    """When the last voiced frame is sent; 0 while the agent has the turn."""
+
+    t0_us: float = 0.0
+    gate_us: float = 0.0
+    """When the turn was over; 0 before."""
+
+    ready_us: float = 0.0
+    """When the first audio had come; 0 before."""
+
+
+class _Core:
+    def __init__(self, n_sessions: int, talk: Talk, costs: Costs, random: Random) -> None:
+        self._talk, self._costs, self._random = talk, costs, random
+        self._n_sessions = n_sessions
+        self._due: list[tuple[float, int, str, _Session]] = []
+        self._n_due = 0
+        self._now_us = self._busy_us = 0.0
+        self._latencies_ms: list[float] = []
+        self._counted_from_us = talk.turn_ms * 1_000.0
+        for number in range(n_sessions):
+            session = _Session(number)
+            first_us = random.random() * FRAME_US
+            self._at(first_us, "frame", session)
+            session.speaks_until_us = first_us + talk.turn_ms * 1_000 * number / n_sessions + talk.speech_ms * 1_000
+
+    def run(self, duration_s: float) -> CoreLoad:
+        end_us = self._counted_from_us + duration_s * 1e6
+        began_us = busy_before_us = n_wakes = 0.0
+        while self._due and self._now_us < end_us:
+            self._now_us = max(self._now_us, self._due[0][0])
+            if not began_us and self._now_us >= self._counted_from_us:
+                began_us, busy_before_us, n_wakes = self._now_us, self._busy_us, 0.0
+            self._iterate()
+            n_wakes += 1
+        measured_us = max(1.0, self._now_us - began_us)
+        share = min(1.0, (self._busy_us - busy_before_us) / measured_us)
+        return CoreLoad(self._n_sessions, share, 1e6 * n_wakes / measured_us, tuple(self._latencies_ms))
+
+    def _iterate(self) -> None:
+        """Take all that is ready now; each message waits for those before it."""
+        ready = []
+        while self._due and self._due[0][0] <= self._now_us:
+            ready.append(heapq.heappop(self._due))
+        began_us = self._now_us
+        stretch = 1.0 + self._costs.wait_share
+        self._now_us += self._costs.wake_us * stretch
+        for due_us, _, kind, session in ready:
+            self._now_us += self._cost_us(kind, due_us, session) * stretch
+            getattr(self, f"_on_{kind}")(due_us, session)
+        self._busy_us += (self._now_us - began_us) / stretch
+
+    def _cost_us(self, kind: str, due_us: float, session: _Session) -> float:
+        costs = self._costs
+        match kind:
+            case "frame":
+                return costs.voiced_us if self._speaks(session, due_us) else costs.calm_us
+            case "transcript":
+                return costs.turn_us
+            case "token" | "clause":
+                return costs.token_us
+            case "audio" | "chunk":
+                return costs.chunk_us
+            case _:
+                return 0.0
+
+    def _speaks(self, session: _Session, due_us: float) -> bool:
+        begins_us = session.speaks_until_us - self._talk.speech_ms * 1_000
+        return begins_us <= due_us <= session.speaks_until_us
+
+    # --- what happens -------------------------------------------------------------------------
+
+    def _on_frame(self, due_us: float, session: _Session) -> None:
+        self._at(due_us + FRAME_US, "frame", session)
+        if not session.speaks_until_us:
+            return
+        if not session.t0_us and due_us + FRAME_US > session.speaks_until_us:
+            session.t0_us = due_us
+            self._at(self._now_us + self._drawn_us(self._talk.stt_ms), "transcript", session)
+        if session.t0_us and not session.gate_us and due_us >= session.t0_us + self._talk.silence_ms * 1_000:
+            session.gate_us = self._now_us
+            self._answer(session)
+
+    def _on_transcript(self, due_us: float, session: _Session) -> None:
+        llm_us = self._drawn_us(self._talk.llm_ms)
+        while self._random.random() < self._talk.failures:
+            llm_us += self._drawn_us(self._talk.llm_ms)
+        for n in range(self._talk.tokens):
+            kind = "clause" if n == CLAUSE_TOKENS - 1 else "token"
+            self._at(self._now_us + llm_us + n * self._talk.token_ms * 1_000, kind, session)
+
+    def _on_token(self, due_us: float, session: _Session) -> None:
+        pass
+
+    def _on_clause(self, due_us: float, session: _Session) -> None:
+        first_us = self._now_us + self._drawn_us(self._talk.tts_ms)
+        self._at(first_us, "audio", session)
+        for n in range(1, max(1, self._talk.answer_ms // CHUNK_MS)):
+            self._at(first_us + n * CHUNK_MS * 1_000 / TTS_SPEED, "chunk", session)
+
+    def _on_audio(self, due_us: float, session: _Session) -> None:
+        session.ready_us = self._now_us
+        self._answer(session)
+
+    def _on_chunk(self, due_us: float, session: _Session) -> None:
+        pass
+
+    def _answer(self, session: _Session) -> None:
+        """Begin the answer once its audio is there and the turn is over; the user's next words follow it."""
+        if not (session.gate_us and session.ready_us):
+            return
+        audible_us = max(session.gate_us, session.ready_us)
+        if session.t0_us >= self._counted_from_us:
+            self._latencies_ms.append((audible_us - session.t0_us) / 1_000)
+        talk = self._talk
+        session.speaks_until_us = audible_us + (talk.answer_ms + talk.pause_ms + talk.speech_ms) * 1_000
+        session.t0_us = session.gate_us = session.ready_us = 0.0
+
+    def _drawn_us(self, median_ms: float) -> float:
+        return 1_000 * median_ms * self._random.lognormvariate(0.0, self._talk.spread)
+
+    def _at(self, due_us: float, kind: str, session: _Session) -> None:
+        self._n_due += 1
+        heapq.heappush(self._due, (due_us, self._n_due, kind, session))
+
+
+# --- fitting to a machine -------------------------------------------------------------------------
+
+
+def fitted(measured: Sequence[tuple[int, float]], talk: Talk) -> Costs:
+    """Return costs with which the simulated CPU shares are those measured, (sessions, share of a core), of two runs.
+
+    Two unknowns are found: the cost of waking up, at least 0, and a factor for all other costs.
+
+    Raises:
+        ValueError: the shares can't be met, such as one beyond a core.
+    """
+    (few, few_share), (many, many_share) = sorted(measured)
+    if not 0 < few_share < many_share <= MOST_FITTED_SHARE:
+        raise ValueError(
+            f"expected CPU shares that grow with the sessions, up to {MOST_FITTED_SHARE}, got {few_share:.3f} with "
+            f"{few} and {many_share:.3f} with {many}"
+        )
+    costs = Costs()
+    for _ in range(FIT_ROUNDS):
+        loads = [simulate_core(n, talk, costs, duration_s=FIT_S) for n in (few, many)]
+        few_wakes, many_wakes = (load.wakes_per_s / 1e6 for load in loads)
+        few_work, many_work = (load.cpu_share - costs.wake_us * load.wakes_per_s / 1e6 for load in loads)
+        # share = wake_us * wakes + factor * work, of both runs
+        wake_us = (few_share * many_work - many_share * few_work) / (few_wakes * many_work - many_wakes * few_work)
+        wake_us = max(0.0, wake_us)
+        costs = scaled(replace(costs, wake_us=wake_us), (many_share - wake_us * many_wakes) / many_work)
+    return costs
+
+
+FIT_ROUNDS: Final = 5
+"""Each round's loads have the costs of the one before; the fourth changes them by less than a percent."""
+
+FIT_S: Final = 15.0
+MOST_FITTED_SHARE: Final = 0.9
+"""Beyond it a loop's share says little about its costs: it works all the time."""
+
+
+def scaled(costs: Costs, factor: float) -> Costs:
+    """Return the costs times a factor, but for the cost of waking up."""
+    return replace(
+        costs,
+        voiced_us=costs.voiced_us * factor,
+        calm_us=costs.calm_us * factor,
+        chunk_us=costs.chunk_us * factor,
+        token_us=costs.token_us * factor,
+        turn_us=costs.turn_us * factor,
+    )
