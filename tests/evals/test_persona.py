@@ -84,7 +84,7 @@ scripted:
 models: {judge: fake/judge, persona: fake/persona}
 steps:
   - persona: {instructions: books a table, turns: 3}
-    expect: {contains: [how many, table seven], answers: 2}
+    expect: {contains: [how many, table seven], answers: 2, latency_ms: 20000}
 expect: {judge: A table was found.}
 """
 

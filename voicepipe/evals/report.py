@@ -117,7 +117,8 @@ def _html(results: Sequence[ScenarioResult]) -> Iterator[str]:
             yield f'src="data:audio/flac;base64,{base64.b64encode(_flac(run.audio)).decode()}"></audio>'
             yield "<table><tr><th>user<th>understood<th>agent<th>latency, ms<th>failures</tr>"
             yield from (
-                _row(step.title, step.transcript, step.agent_text, step.latency_ms, step.failures) for step in run.steps
+                _row(step.title, step.transcript, step.agent_text, step.latencies_ms, step.failures)
+                for step in run.steps
             )
             yield "</table>"
             yield from (f"<p class=failed>{escape(failure)}</p>" for failure in run.failures)
@@ -125,9 +126,9 @@ def _html(results: Sequence[ScenarioResult]) -> Iterator[str]:
     yield "</html>"
 
 
-def _row(title: str, transcript: str, agent_text: str, latency_ms: int | None, failures: Iterable[str]) -> str:
+def _row(title: str, transcript: str, agent_text: str, latencies_ms: Sequence[int], failures: Iterable[str]) -> str:
     wrong = "<br>".join(map(escape, failures))
-    latency = "-" if latency_ms is None else str(latency_ms)
+    latency = ", ".join(map(str, latencies_ms)) or "-"
     cells = (escape(title), escape(transcript), escape(agent_text), latency, f"<span class=failed>{wrong}</span>")
     return f"<tr>{''.join(f'<td>{cell}' for cell in cells)}</tr>"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,7 +46,7 @@ class StepResult:
     title: str
     agent_text: str
     transcript: str
-    latency_ms: int | None
+    latencies_ms: tuple[int, ...]
     failures: tuple[str, ...]
 
 
@@ -72,7 +72,7 @@ class RunResult:
     @property
     def latencies_ms(self) -> list[int]:
         """Return the latencies of all answers that were audible."""
-        return [step.latency_ms for step in self.steps if step.latency_ms is not None]
+        return [ms for step in self.steps for ms in step.latencies_ms]
 
 
 async def run_scenario(scenario: Scenario, target: Target, say: Say) -> RunResult:
@@ -153,13 +153,14 @@ async def _judge(
         replies = conversation.replies[run.first_reply : last_reply]
         transcript = " ".join(conversation.transcripts[run.first_transcript : last_transcript])
         seen = _seen(run, replies, transcript, records)
-        dialogue += [f"User: {' '.join(run.said) or run.step.title}", f"Assistant: {seen.text}"]
+        title = " / ".join(run.said) or run.step.title
+        dialogue += [f"User: {title}", f"Assistant: {seen.text}"]
         failures = [run.problem] if run.problem else []
         failures += _failed(run, replies)
         failures += await _unmet(run.step.expect, seen, "\n".join(dialogue), judge)
         all_seen.append(seen)
-        latency_ms = seen.latencies_ms[0] if seen.latencies_ms else None
-        results.append(StepResult(run.step.title, seen.text, seen.transcript, latency_ms, tuple(failures)))
+        latencies_ms = tuple(ms for ms in seen.latencies_ms if ms is not None)
+        results.append(StepResult(title, seen.text, seen.transcript, latencies_ms, tuple(failures)))
     whole = _whole(all_seen)
     failures = [problem] if problem else []
     failures += await _unmet(scenario.expect, whole, "\n".join(dialogue), judge)
@@ -192,7 +193,7 @@ def _seen(run: StepRun, replies: Sequence[Reply], transcript: str, records: dict
         transcript=transcript.strip(),
         calls=tuple(calls),
         outcome=outcome,
-        latencies_ms=() if run.spoken_until_ms is None or run.step.persona else (_latency_ms(run, own),),
+        latencies_ms=tuple(_latencies_ms(run, replies)),
         answers=sum(reply.audible_ms is not None for reply in own),
     )
 
@@ -204,11 +205,18 @@ def _spoken(reply: Reply, records: dict[str, TurnRecord]) -> str:
     return record.played_text if record is not None and cut else reply.text
 
 
-def _latency_ms(run: StepRun, replies: Sequence[Reply]) -> int | None:
-    """Return the time from the user's last voiced sample to the first audible one behind it, on the user's clock."""
-    until_ms = run.spoken_until_ms or 0
-    audible = [reply.audible_ms for reply in replies if reply.audible_ms is not None and reply.audible_ms > until_ms]
-    return min(audible) - until_ms if audible else None
+def _latencies_ms(run: StepRun, replies: Sequence[Reply]) -> Iterator[int | None]:
+    """Yield for each turn the time from the user's last voiced sample to the first audible one behind it, on the user's
+    clock.
+    """
+    ends = [*(n_before for _, n_before in run.turns[1:]), run.first_reply + len(replies)]
+    for (spoken_ms, n_before), end in zip(run.turns, ends, strict=False):  # without a turn there is no end
+        audible = [
+            reply.audible_ms - spoken_ms
+            for reply in replies[n_before - run.first_reply : end - run.first_reply]
+            if not reply.apologises and reply.audible_ms is not None and reply.audible_ms > spoken_ms
+        ]
+        yield min(audible, default=None)
 
 
 def _whole(seen: Sequence[Seen]) -> Seen:

@@ -39,8 +39,10 @@ class StepRun:
     """Number of answers before it."""
 
     first_transcript: int
-    spoken_until_ms: int | None = None
-    """Position of the user's last voiced sample, or of the typed message; None: the user did nothing."""
+    turns: list[tuple[int, int]] = field(default_factory=list)
+    """(position of the user's last voiced sample, or of the typed message; number of answers before), one for each
+    turn; a persona takes several.
+    """
 
     problem: str = ""
     """Why the step could not be carried out."""
@@ -118,10 +120,11 @@ class ScriptedUser:
         if step.hang_up:
             return ""
         if step.type is not None:
-            run.spoken_until_ms, self.conversation.owed = self.microphone.position_ms(), True
+            run.turns.append((self.microphone.position_ms(), run.first_reply))
+            self.conversation.owed = True
             await self._connection.type_text(step.type)
         elif utterance is not None:
-            run.spoken_until_ms = self._speak(utterance)
+            run.turns.append((self._speak(utterance), run.first_reply))
         return await self._settle(run, step.timeout_ms) if waits else ""
 
     def _speak(self, utterance: Utterance) -> int:
@@ -138,12 +141,9 @@ class ScriptedUser:
             if not words:
                 return ""
             run.said.append(words)
-            run.spoken_until_ms = self._speak(await self._persona.speak(words))
-            first = run.first_reply
-            run.first_reply = len(self.conversation.replies)
-            problem = await self._settle(run, step.timeout_ms)
-            run.first_reply = first
-            if problem:
+            n_before = len(self.conversation.replies)
+            run.turns.append((self._speak(await self._persona.speak(words)), n_before))
+            if problem := await self._settle(run, step.timeout_ms):
                 return problem
         return ""
 
@@ -160,22 +160,22 @@ class ScriptedUser:
 
     async def _settle(self, run: StepRun, timeout_ms: int) -> str:
         """Wait until the last answer to the step is complete and has been played; return why it is not."""
-        spoken_ms = run.spoken_until_ms or self.microphone.position_ms()
+        spoken_ms, n_before = run.turns[-1] if run.turns else (self.microphone.position_ms(), run.first_reply)
         left_ms = max(0, spoken_ms - self.microphone.position_ms())
-        if not await self._until(lambda: self._complete(run, spoken_ms), left_ms + timeout_ms):
+        if not await self._until(lambda: self._complete(n_before, spoken_ms), left_ms + timeout_ms):
             return self._closed or f"expected an answer within {timeout_ms} ms, got {self._progress(run)}"
         while (left_ms := self.conversation.plays_until_ms - self.microphone.position_ms()) > 0:
             await self._pass(left_ms)
         # The user's voice may have been noticed late: then another answer is due.
-        if not self._complete(run, spoken_ms):
+        if not self._complete(n_before, spoken_ms):
             return await self._settle(run, timeout_ms)
         return ""
 
-    def _complete(self, run: StepRun, spoken_ms: int) -> bool:
+    def _complete(self, n_before: int, spoken_ms: int) -> bool:
         its = self.conversation
         over = self.microphone.position_ms() >= spoken_ms + SETTLE_MS
         busy = its.speaking or its.owed or its.replying or self._n_tools
-        return over and not busy and len(its.replies) > run.first_reply
+        return over and not busy and len(its.replies) > n_before
 
     def _progress(self, run: StepRun) -> str:
         its = self.conversation
