@@ -111,7 +111,7 @@ def test_shares_that_no_loop_has_are_refused(shares: tuple[float, float]) -> Non
 # --- a fleet --------------------------------------------------------------------------------------
 
 
-def test_offered_calls_are_carried_or_refused(curve: CoreCurve) -> None:
+def test_calls_are_carried_or_refused(curve: CoreCurve) -> None:
     """As Erlang's formula B has it for each loop: here no user calls again."""
     erlang_b = 1.0
     for n in range(1, 41):
