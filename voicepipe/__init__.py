@@ -9,7 +9,7 @@ The packages lie in layers. A package imports only packages of lower layers:
     4  session/  router/  providers/  testing/  bench/  evals/  client/
     3  protocol/  telemetry/  ports/  cluster/  knowledge/
     2  turn/  audio/  auth/  registry
-    1  clock  quantile  extras  storage  tasks
+    1  clock  quantile  extras  storage  tasks  pii/
     0  errors  freeing
 
 `tests/test_architecture.py` checks this.

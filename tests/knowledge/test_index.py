@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from voicepipe.knowledge.index import KnowledgeIndex
 from voicepipe.knowledge.passages import Passage
 
-DESK = [
+HOTEL = [
     Passage("rooms.md", 1, "Rooms", "We have twelve rooms, and all of them have a balcony."),
     Passage("rooms.md", 2, "Prices", "A double room costs 80 francs, and breakfast is included."),
     Passage("pets.md", 1, "Pets", "Dogs are welcome, and cats as well."),
@@ -21,9 +21,9 @@ DESK = [
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[KnowledgeIndex]:
-    """The index of the desk's documents."""
-    index = KnowledgeIndex(DESK, max_tokens=200)
+def hotel() -> Iterator[KnowledgeIndex]:
+    """The index of a hotel's documents."""
+    index = KnowledgeIndex(HOTEL, max_tokens=200)
     yield index
     index.close()
 
@@ -38,21 +38,21 @@ def desk() -> Iterator[KnowledgeIndex]:
         ("fährt ein zug nach zurich", "straße.md"),
     ],
 )
-def test_what_matches_best_comes_first(desk: KnowledgeIndex, query: str, best: str) -> None:
+def test_what_matches_best_comes_first(hotel: KnowledgeIndex, query: str, best: str) -> None:
     """By stem, in any case, with or without accents."""
-    assert desk.search(query)[0].document == best
+    assert hotel.search(query)[0].document == best
 
 
 @pytest.mark.parametrize("query", ["", "?!", "mhm", "quantum chromodynamics", '" OR 1=1', "NEAR(xyzzy*)"])
-def test_what_matches_nothing_finds_nothing(desk: KnowledgeIndex, query: str) -> None:
+def test_what_matches_nothing_finds_nothing(hotel: KnowledgeIndex, query: str) -> None:
     """And no sign of a query language is one."""
-    assert desk.search(query) == ()
+    assert hotel.search(query) == ()
 
 
 @given(query=st.text(max_size=300))
-def test_any_words_may_be_searched_for(desk: KnowledgeIndex, query: str) -> None:
+def test_any_words_may_be_searched_for(hotel: KnowledgeIndex, query: str) -> None:
     """Nothing that a user says is an error."""
-    assert set(desk.search(query)) <= set(DESK)
+    assert set(hotel.search(query)) <= set(HOTEL)
 
 
 def test_the_passages_of_one_answer_have_a_limit() -> None:
@@ -74,6 +74,6 @@ def test_words_that_are_everywhere_are_not_searched_for() -> None:
     index.close()
 
 
-async def test_a_search_runs_beside_the_event_loop(desk: KnowledgeIndex) -> None:
+async def test_a_search_runs_beside_the_event_loop(hotel: KnowledgeIndex) -> None:
     """With the same result."""
-    assert await desk.find("my dog") == desk.search("my dog")
+    assert await hotel.find("my dog") == hotel.search("my dog")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from voicepipe.clock import SessionClock
+from voicepipe.pii.redact import Redactor
 from voicepipe.ports.model import Said, Text
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.prompt import PromptBuilder
@@ -22,7 +23,7 @@ def prompt_builder() -> PromptBuilder:
     grant = SessionGrant(
         session_id="sess_s", project="p", agent="default", model="m", identity=None, config=None, expires_at=0
     )
-    return PromptBuilder(FakeModel(), "m", grant, Core("sess_s", TurnSettings()), SessionClock())
+    return PromptBuilder(FakeModel(), "m", grant, Core("sess_s", TurnSettings()), SessionClock(), Redactor(()))
 
 
 @pytest.mark.parametrize("left_ms", [None, 400])

@@ -24,6 +24,7 @@ from voicepipe.config.convert import (
 from voicepipe.config.routing import Routing, specs_of
 from voicepipe.config.webhooks import WebhookEntry
 from voicepipe.errors import ConfigError
+from voicepipe.pii.redact import kinds_of
 from voicepipe.ports.limits import ProviderLimits
 from voicepipe.protocol.prompt import check_placeholders
 from voicepipe.protocol.session_update import MAX_SPEED, MIN_SPEED
@@ -68,7 +69,12 @@ class RecordsSettings:
     """Whether the words of both sides are stored: only while the server listens on a loopback address, always or
     never."""
 
+    redact: tuple[str, ...] = ()
+    """Kinds of personal data that are replaced by their names in stored texts, webhooks and live feeds: `email`,
+    `phone`, `card`, `iban`, `ip`, `national_id`, or `all`. Journals then never hold words as they were said."""
+
     def __post_init__(self) -> None:
+        kinds_of(self.redact, key="records.redact")
         if self.url and not self.url.startswith(("postgres://", "postgresql://")):
             raise ConfigError("records.url: expected an address that begins with postgresql://, got another one")
 
@@ -272,6 +278,10 @@ class AgentSettings:
     """An LLM, as `provider/model`, that summarizes the oldest items before they leave the history of the answering LLM.
     It works beside the turns, and its cost is the session's. Empty: they leave without a summary."""
 
+    redact_for_llm: tuple[str, ...] = ()
+    """Kinds of personal data that are replaced by their names in what the LLM reads, as in `records.redact`. The agent
+    can then not repeat them, nor pass them to a function."""
+
     knowledge: str = ""
     """A folder of documents (`.md`, `.txt`, `.html`) that are searched for what the user says; the passages that match
     best are given to the LLM. They are read when the server starts. Empty: none."""
@@ -284,6 +294,7 @@ class AgentSettings:
 
     def __post_init__(self) -> None:
         check_placeholders(self.instructions, dict(self.variables), "instructions")
+        kinds_of(self.redact_for_llm, key="redact_for_llm")
 
     def spec(self, stage: Stage, *, key: str = "spec") -> Spec:
         """Return the parsed spec of `stage`; of several models the first.
@@ -351,7 +362,8 @@ class Settings:
     @property
     def journals_keep_text(self) -> bool:
         """Return whether the words of a session are written to its journal."""
-        return self.journals.text == "always" or (self.journals.text == "loopback" and self.on_loopback)
+        allowed = self.journals.text == "always" or (self.journals.text == "loopback" and self.on_loopback)
+        return allowed and not self.records.redact
 
     def agent_for(self, metadata: tuple[tuple[str, str], ...]) -> str | None:
         """Return the first agent, by name, that this metadata chooses, or None."""

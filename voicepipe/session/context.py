@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from voicepipe.pii.redact import Kind
 from voicepipe.ports.endpoint_scorer import EndpointScorer
 from voicepipe.ports.model import Model
 from voicepipe.ports.synthesizer import Synthesizer
@@ -39,6 +40,9 @@ class SessionStages:
 
     endpoint_scorer: EndpointScorer | None = None
     """The local model that judges whether the user's words are a whole sentence; None: none runs here."""
+
+    redact_for_llm: frozenset[Kind] = frozenset()
+    """Kinds of personal data that are replaced in what the LLM reads."""
 
     knowledge: Knowledge | None = None
     """The agent's documents; None: it has none."""

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
 from voicepipe.turn import conversation as c
 from voicepipe.turn.commands import StartReply
 
 
-def request_of(command: StartReply, *, model: str, session: str) -> ModelRequest:
-    """Return the LLM request for this reply: its instructions, then the conversation."""
+def request_of(command: StartReply, *, model: str, session: str, redact: Callable[[str], str] = str) -> ModelRequest:
+    """Return the LLM request for this reply: its instructions, then the conversation with its texts redacted."""
     reply = command.reply
     system = (Said("system", (Text(reply.instructions),)),) if reply.instructions else ()
     return ModelRequest(
         model=model,
-        messages=(*system, *messages_of(command.items)),
+        messages=(*system, *(_redacted(each, redact) for each in messages_of(command.items))),
         functions=tuple(Function(t.name, t.description, t.parameters_json) for t in reply.tools),
         tool_choice=reply.tool_choice,
         max_output_tokens=reply.max_output_tokens,
         temperature=reply.temperature,
         session=session,
     )
+
+
+def _redacted(message: Message, redact: Callable[[str], str]) -> Message:
+    """Return the message with its texts redacted. Speech in several pieces is redacted as the one message it is."""
+    match message:
+        case Said(parts=parts):
+            texts = (Text(redact(part.text)) if isinstance(part, Text) else part for part in parts)
+            return replace(message, parts=tuple(texts))
+        case Called(arguments=arguments):
+            return replace(message, arguments=redact(arguments))
+        case Returned(output=output):
+            return replace(message, output=redact(output))
 
 
 def messages_of(items: tuple[c.Item, ...]) -> tuple[Message, ...]:

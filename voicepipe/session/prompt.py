@@ -7,6 +7,7 @@ from typing import Final
 
 from voicepipe.clock import SessionClock
 from voicepipe.errors import Overload, StageError
+from voicepipe.pii.redact import Redactor
 from voicepipe.ports.model import Model, ModelRequest
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.messages import request_of
@@ -22,7 +23,11 @@ do. A user who begins to speak leaves a second or more to open a new connection.
 class PromptBuilder:
     """The LLM of one session."""
 
-    def __init__(self, model: Model, name: str, grant: SessionGrant, core: Core, clock: SessionClock) -> None:
+    def __init__(
+        self, model: Model, name: str, grant: SessionGrant, core: Core, clock: SessionClock, redact: Redactor
+    ) -> None:
+        """`redact` is applied to all that the LLM reads of the conversation."""
+        self._redact = redact
         self._model, self._name, self._grant = model, name, grant
         self._core, self._clock = core, clock
         self._requested_ms = clock.now_ms()
@@ -33,7 +38,7 @@ class PromptBuilder:
         settings = self._core.context.settings
         language = (("language", settings.language),) if settings.language else ()
         return replace(
-            request_of(command, model=self._name, session=self._grant.session_id),
+            request_of(command, model=self._name, session=self._grant.session_id, redact=self._redact),
             user=self._grant.identity or "",
             metadata=(
                 *command.reply.metadata,

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
 from voicepipe.freeing import FreeingTaskGroup, held_weakly
+from voicepipe.pii.redact import Redactor
 from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.protocol import inbound
 from voicepipe.protocol.beta import BETA
@@ -117,7 +118,9 @@ class Session:
         self._transcription = SessionTranscription(
             stages.transcriber, self._transcription_options(), self._audio_input, post, self._scoring.take
         )
-        self._prompt_builder = PromptBuilder(stages.model, stages.llm_model, grant, self._core, self._clock)
+        self._prompt_builder = PromptBuilder(
+            stages.model, stages.llm_model, grant, self._core, self._clock, Redactor(stages.redact_for_llm)
+        )
         book = stages.phrases or PhraseCache(stages.synthesizer)
         self._voices = Voices(stages.synthesizer, stages.tts_model, book, self._core.context, post, hooks.charge)
         self._preparation = Preparation(self._voices)
@@ -131,7 +134,9 @@ class Session:
             post=post,
             knowledge=stages.knowledge,
         )
-        self._summaries = Summaries(stages.summary_model, grant, post, hooks.charge_summary)
+        self._summaries = Summaries(
+            stages.summary_model, grant, post, hooks.charge_summary, Redactor(stages.redact_for_llm)
+        )
         self._resumption = Resumption(self._wire, self._audio_input, post)
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None

@@ -56,23 +56,29 @@ class Summaries:
         grant: SessionGrant,
         post: Callable[[e.Event], None],
         charge: Callable[[float], None],
+        redact: Callable[[str], str],
     ) -> None:
-        """`charge` gets the cost of each summary, in USD."""
+        """`redact` is applied to what the LLM reads. `charge` gets the cost of each summary, in USD."""
         self._summary_model, self._grant, self._post, self._charge = summary_model, grant, post, charge
+        self._redact = redact
 
     async def summarize(self, command: SummarizeHistory) -> None:
         """Summarize these items, and post the result. An error is logged: the items then leave by rule."""
         text = ""
         if self._summary_model is not None:
-            summary = await summary_of(command.items, self._summary_model, session=self._grant.session_id)
+            summary = await summary_of(
+                command.items, self._summary_model, session=self._grant.session_id, redact=self._redact
+            )
             text = summary.text
             self._charge(summary.usd)
         self._post(e.HistorySummarized(command.number, text))
 
 
-async def summary_of(items: tuple[c.Item, ...], by: SummaryModel, *, session: str) -> Summary:
+async def summary_of(
+    items: tuple[c.Item, ...], by: SummaryModel, *, session: str, redact: Callable[[str], str]
+) -> Summary:
     """Return a summary of these items, of at most `SUMMARY_CHARS`. Empty: the LLM has failed, which is logged."""
-    request, text, usage = _request(items, by, session), "", None
+    request, text, usage = _request(items, by, session, redact), "", None
     try:
         async with asyncio.timeout(SUMMARY_TIMEOUT_S), by.model.open(request) as answer:
             async for event in answer:
@@ -100,8 +106,8 @@ def _cost_usd(by: SummaryModel, request: ModelRequest, text: str, usage: Usage |
     return by.price.cost_usd(estimated_tokens(text_chars(request)), estimated_tokens(len(text)))
 
 
-def _request(items: tuple[c.Item, ...], by: SummaryModel, session: str) -> ModelRequest:
-    lines = "\n".join(line for item in items if (line := _line(item)))
+def _request(items: tuple[c.Item, ...], by: SummaryModel, session: str, redact: Callable[[str], str]) -> ModelRequest:
+    lines = "\n".join(redact(line) for item in items if (line := _line(item)))
     return ModelRequest(
         model=by.name,
         messages=(Said("system", (Text(INSTRUCTIONS),)), Said("user", (Text(lines),))),

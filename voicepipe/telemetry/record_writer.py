@@ -107,6 +107,7 @@ class RecordWriter:
         keep_texts: bool,
         user: str = "",
         pool: str = "",
+        redact: Callable[[str], str] = str,
     ) -> Callable[[TurnRecord], None]:
         """Return the function that a session calls with each record (`KeepRecord`); it never waits, never raises.
 
@@ -116,12 +117,13 @@ class RecordWriter:
             began_unix_ms: when its clock was 0, in ms since 1970 UTC.
             keep_texts: False empties the texts, before the record is queued anywhere.
             user: the user, as the token's issuer names them.
+            redact: returns a text without personal data; the texts are redacted before the record is queued anywhere.
             pool: the agent's own pool, for turns that no other one was chosen for.
         """
 
         def keep_record(record: TurnRecord) -> None:
             began_ms = record.marks[0][1] if record.marks else 0
-            stored = record if keep_texts else without_texts(record)
+            stored = with_texts(record, redact) if keep_texts else without_texts(record)
             whose = {"user": user, "language": record.language, "route": record.pool or pool, "arm": record.arm}
             self.offer(StoredTurn(stored, project, agent, began_unix_ms + began_ms, **whose))
 
@@ -222,3 +224,14 @@ class _StoreAwayError(StoreError):
 def without_texts(record: TurnRecord) -> TurnRecord:
     """Return the record without its texts."""
     return replace(record, user_text="", agent_text="", played_text="")
+
+
+def with_texts(record: TurnRecord, redact: Callable[[str], str]) -> TurnRecord:
+    """Return the record with its texts as `redact` returns them."""
+    return replace(
+        record,
+        user_text=redact(record.user_text),
+        agent_text=redact(record.agent_text),
+        played_text=redact(record.played_text),
+        reason=redact(record.reason),  # a provider may quote the words that it refuses
+    )

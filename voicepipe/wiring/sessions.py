@@ -14,6 +14,7 @@ from voicepipe import clock
 from voicepipe.config.convert import Found, convert
 from voicepipe.config.settings import LOCAL, AgentSettings, Settings
 from voicepipe.errors import ConfigError, ProtocolError
+from voicepipe.pii.redact import Redactor, kinds_of
 from voicepipe.ports.model import Model, ModelRequest, Said, Text
 from voicepipe.protocol.extension_events import ExtensionNotification, event_of
 from voicepipe.protocol.field_locks import check_reply, check_update, visible
@@ -55,7 +56,14 @@ class Sessions:
         self._settings, self._sink, self._all_stages = settings, sink, stages
         self._journals, self._loop, self._feed = journals, loop, feed
         # Build all agents now: a wrong spec is found at the start, not by the first client.
-        self._stages = {name: replace(stages.of_agent(name), knowledge=knowledge.get(name)) for name in settings.agents}
+        self._stages = {
+            name: replace(
+                stages.of_agent(name),
+                knowledge=knowledge.get(name),
+                redact_for_llm=kinds_of(its.redact_for_llm, key=f"agents.{name}.redact_for_llm"),
+            )
+            for name, its in settings.agents.items()
+        }
         self._prices = Prices(settings)
         self.phrases_usd = dict.fromkeys(settings.agents, 0.0)
         """Agent -> the cost of the phrases synthesized ahead for its sessions."""
@@ -112,6 +120,7 @@ class Sessions:
             keep_texts=self._settings.keeps_text,
             user=grant.identity or "",
             pool=self._settings.pooled.get(grant.agent, ""),
+            redact=Redactor(kinds_of(self._settings.records.redact, key="records.redact")),
         )
 
         def keep_record(record: TurnRecord) -> None:
