@@ -24,7 +24,7 @@ def test_webhook_gets_all_events_by_default(tmp_path: Path) -> None:
     settings = loaded(tmp_path, f'url = "{HUSH}"\nsecret = "{SECRET}"')
     crm = settings.webhooks["crm"].webhook("crm")
     assert (crm.name, crm.url, crm.secrets, crm.project) == ("crm", HUSH, (b"\0" * 24,), "")
-    assert crm.kinds == ("turn.completed", "turn.over_budget", "session.ended")
+    assert crm.kinds == ("session.started", "turn.completed", "turn.over_budget", "tool.called", "session.ended")
     settings = loaded(tmp_path, f'url = "{HUSH}"\nsecret = "{SECRET}"\nevents = ["session.ended"]\nproject = "shop"')
     crm = settings.webhooks["crm"].webhook("crm")
     assert crm.wants("session.ended", "shop")

@@ -46,6 +46,7 @@ from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.telemetry.webhooks.payload import Webhook
 from voicepipe.telemetry.webhooks.queue import WebhookQueue
 from voicepipe.telemetry.webhooks.sender import Webhooks
+from voicepipe.telemetry.webhooks.session_events import SessionEvents
 from voicepipe.turn.record.values import TurnRecord
 
 Talk = Callable[[ClientSocket], Awaitable[None]]
@@ -325,7 +326,8 @@ def serve(tmp_path: Path) -> Serve:
             audio_places=Places("sounds", settings.max_audio, settings.max_project_audio),
             healths=lambda: (WELL, REFUSED),
             missing=lambda: tuple(missing),
-            webhooks=Webhooks(webhooks, queue),
+            webhooks=(sender := Webhooks(webhooks, queue)),
+            session_events=SessionEvents(sender),
         )
         try:
             async with listening(context) as base, aiohttp.ClientSession() as http, asyncio.TaskGroup() as group:

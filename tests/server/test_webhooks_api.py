@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 from voicepipe.telemetry.webhooks.payload import Webhook
@@ -96,7 +97,7 @@ async def test_who_may_read_turns_sees_no_webhooks(serve: Any) -> None:
 
 async def test_the_end_of_a_session_is_sent(serve: Any, gate: Any) -> None:
     """With what became of it; a session that was refused never began, so it does not end."""
-    async with serve(webhooks=[EVERY]) as server:
+    async with serve(webhooks=[replace(EVERY, kinds=("session.ended",))]) as server:
         server.talks.append(gate)
         refused, _ = await server.refused("/v1/realtime?agent=nobody")
         assert refused == 404

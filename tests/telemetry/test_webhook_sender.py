@@ -370,4 +370,4 @@ async def test_a_process_that_is_killed_loses_nothing_that_it_took_in(tmp_path: 
 
 
 def test_every_kind_has_its_name() -> None:
-    assert KINDS == ("turn.completed", "turn.over_budget", "session.ended")
+    assert KINDS == ("session.started", "turn.completed", "turn.over_budget", "tool.called", "session.ended")

@@ -276,7 +276,8 @@ class AgentSettings:
 
     summary_llm: str = ""
     """An LLM, as `provider/model`, that summarizes the oldest items before they leave the history of the answering LLM.
-    It works beside the turns, and its cost is the session's. Empty: they leave without a summary."""
+    It works beside the turns, and its cost is the session's. It also summarizes a call that is over, for the webhook
+    `session.ended`. Empty: there are no summaries."""
 
     redact_for_llm: tuple[str, ...] = ()
     """Kinds of personal data that are replaced by their names in what the LLM reads, as in `records.redact`. The agent

@@ -21,7 +21,7 @@ class WebhookEntry:
     allowed: the operator can reach them anyway. Redirects are not followed."""
 
     events: tuple[str, ...] = KINDS
-    """Which of `turn.completed`, `turn.over_budget` and `session.ended` to send."""
+    """Which of `session.started`, `turn.completed`, `turn.over_budget`, `tool.called` and `session.ended` to send."""
 
     project: str = ""
     """The project whose events are sent; empty: all projects."""

@@ -34,6 +34,7 @@ from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.port import TurnStore
 from voicepipe.telemetry.tracing.port import NoTracing, Tracing
 from voicepipe.telemetry.webhooks.sender import Webhooks
+from voicepipe.telemetry.webhooks.session_events import SessionEvents
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import BudgetLimits
 
@@ -118,6 +119,8 @@ class ServerContext:
     resumptions: Resumptions = field(default_factory=Resumptions)
     feed: Feed = field(default_factory=Feed)
     webhooks: Webhooks = field(default_factory=Webhooks)
+    session_events: SessionEvents = field(default_factory=lambda: SessionEvents(Webhooks()))
+    """The webhooks of whole sessions."""
 
     storage: StorageHealth = field(default_factory=new_health)
     """The stores that fail."""

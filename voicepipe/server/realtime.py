@@ -90,13 +90,15 @@ async def _admitted(live: LiveSession, context: ServerContext) -> AsyncIterator[
             await context.authenticator.check_not_revoked(limits.claims)
         await limits.take_session()
         began_ms, live.admitted = monotonic_ms(), True
+        context.session_events.started(grant.project, grant.session_id, live.plain)
         try:
             with _traced(grant, context), working_for(grant.session_id):
                 yield session
         finally:
             live.admitted = False
             ended = {"ended_at": iso(unix_ms()), "lasted_ms": monotonic_ms() - began_ms}
-            context.webhooks.notify("session.ended", grant.project, grant.session_id, lambda: live.plain() | ended)
+            whose = (grant.project, grant.session_id, grant.agent)
+            context.session_events.ended(*whose, lambda: live.plain() | ended, live.usage.settle_later)
             await live.usage.settle()
 
 

@@ -27,6 +27,12 @@ INSTRUCTIONS: Final = (
     "plain sentences in the language of the conversation. Write nothing but the summary."
 )
 
+CALL_INSTRUCTIONS: Final = (
+    "Summarize this telephone conversation for a colleague who was not there: who called, what they wanted, what was "
+    "agreed, and what is to be done. Write at most 120 words, as plain sentences in the language of the conversation. "
+    "Write nothing but the summary."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryModel:
@@ -66,19 +72,23 @@ class Summaries:
         """Summarize these items, and post the result. An error is logged: the items then leave by rule."""
         text = ""
         if self._summary_model is not None:
-            summary = await summary_of(
-                command.items, self._summary_model, session=self._grant.session_id, redact=self._redact
-            )
+            text = "\n".join(self._redact(line) for item in command.items if (line := _line(item)))
+            summary = await summary_of(text, self._summary_model, session=self._grant.session_id)
             text = summary.text
             self._charge(summary.usd)
         self._post(e.HistorySummarized(command.number, text))
 
 
-async def summary_of(
-    items: tuple[c.Item, ...], by: SummaryModel, *, session: str, redact: Callable[[str], str]
-) -> Summary:
-    """Return a summary of these items, of at most `SUMMARY_CHARS`. Empty: the LLM has failed, which is logged."""
-    request, text, usage = _request(items, by, session, redact), "", None
+async def summary_of(text: str, by: SummaryModel, *, session: str, instructions: str = INSTRUCTIONS) -> Summary:
+    """Return a summary of a conversation's lines, of at most `SUMMARY_CHARS`. Empty: the LLM has failed, which is
+    logged.
+    """
+    request = ModelRequest(
+        model=by.name,
+        messages=(Said("system", (Text(instructions),)), Said("user", (Text(text),))),
+        session=f"{session}-summary",
+    )
+    text, usage = "", None
     try:
         async with asyncio.timeout(SUMMARY_TIMEOUT_S), by.model.open(request) as answer:
             async for event in answer:
@@ -104,15 +114,6 @@ def _cost_usd(by: SummaryModel, request: ModelRequest, text: str, usage: Usage |
     if usage is not None and usage.input_tokens:
         return by.price.cost_usd(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
     return by.price.cost_usd(estimated_tokens(text_chars(request)), estimated_tokens(len(text)))
-
-
-def _request(items: tuple[c.Item, ...], by: SummaryModel, session: str, redact: Callable[[str], str]) -> ModelRequest:
-    lines = "\n".join(redact(line) for item in items if (line := _line(item)))
-    return ModelRequest(
-        model=by.name,
-        messages=(Said("system", (Text(INSTRUCTIONS),)), Said("user", (Text(lines),))),
-        session=f"{session}-summary",
-    )
 
 
 def _line(item: c.Item) -> str:

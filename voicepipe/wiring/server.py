@@ -53,7 +53,7 @@ from voicepipe.wiring.startup_checks import check_models
 from voicepipe.wiring.store import open_turns, retention_of
 from voicepipe.wiring.tokens import key_store, token_issuer
 from voicepipe.wiring.tracing import tracing
-from voicepipe.wiring.webhooks import webhooks_of
+from voicepipe.wiring.webhooks import session_events_of, webhooks_of
 
 PROBE_BYTES: Final = 65_536
 """Written to the data folder at the start: with less free space the server could not create its files."""
@@ -109,10 +109,15 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
         _shared(settings, health) as cluster,
         open_turns(settings) as turns,
         webhooks_of(settings, health) as webhooks,
+        session_events_of(webhooks) as session_events,
         tracing(settings) as spans,
         RecordWriter(
             turns,
-            observers=(feed.on_record, _once(metrics.on_turn_end, log_turn, webhooks.on_turn_end, spans.on_turn_end)),
+            observers=(
+                feed.on_record,
+                session_events.on_record,
+                _once(metrics.on_turn_end, log_turn, webhooks.on_turn_end, spans.on_turn_end),
+            ),
             health=health,
         ) as sink,
         _loop_monitor() as loop,
@@ -122,6 +127,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
     ):
         stages = Stages(settings, sounds=sounds)
         sessions = Sessions(settings, stages, sink, journals, loop, feed, knowledge)
+        session_events.summarize_with(sessions.summary_of_call)
         models = LocalModels(stages.engines(), say)
         files = await asyncio.to_thread(_read_files, settings, health)
         chat, audio = Chat(settings, stages), Audio(settings, stages)
@@ -141,6 +147,7 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
             context,
             feed=feed,
             webhooks=webhooks,
+            session_events=session_events,
             records_lost=lambda: sink.dropped + sink.lost,
             delete_journal=journals.delete_session,
             recordings=journals.recordings,

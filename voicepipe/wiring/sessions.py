@@ -25,6 +25,7 @@ from voicepipe.server.context import AgentChoice, Charge, NoteTurn
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.session import Session, SessionHooks
+from voicepipe.session.summaries import CALL_INSTRUCTIONS, summary_of
 from voicepipe.telemetry.event_loop import EventLoopMonitor
 from voicepipe.telemetry.isolation import isolated
 from voicepipe.telemetry.journal.writer import JournalWriter
@@ -162,6 +163,14 @@ class Sessions:
             live=self._feed,
             publish_live=partial(_publish_live, self._feed, grant),
         )
+
+    async def summary_of_call(self, agent: str, session: str, transcript: str) -> tuple[str, float]:
+        """Return the summary of a call that is over, and its cost in USD; empty: the agent has no LLM for it."""
+        by = self._stages[agent].summary_model
+        if by is None:
+            return "", 0.0
+        summary = await summary_of(transcript, by, session=session, instructions=CALL_INSTRUCTIONS)
+        return summary.text, summary.usd
 
     def healths(self) -> tuple[Health, ...]:
         """Return the health of each provider."""

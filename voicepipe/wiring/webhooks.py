@@ -9,10 +9,12 @@ from contextlib import asynccontextmanager
 
 from voicepipe.config.settings import Settings
 from voicepipe.storage import StorageHealth
+from voicepipe.tasks import background_tasks
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.store.port import StoreError
 from voicepipe.telemetry.webhooks.queue import FILE_NAME, WebhookQueue
 from voicepipe.telemetry.webhooks.sender import Webhooks
+from voicepipe.telemetry.webhooks.session_events import SessionEvents
 
 
 @asynccontextmanager
@@ -38,6 +40,13 @@ async def webhooks_of(settings: Settings, health: StorageHealth) -> AsyncIterato
         await _settle(webhooks)
     finally:
         await queue.close()
+
+
+@asynccontextmanager
+async def session_events_of(webhooks: Webhooks) -> AsyncIterator[SessionEvents]:
+    """Yield the webhooks of whole sessions. A summary that is not written at the end is left out."""
+    async with background_tasks() as tasks:
+        yield SessionEvents(webhooks, tasks)
 
 
 async def _settle(webhooks: Webhooks) -> None:

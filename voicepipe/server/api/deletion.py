@@ -79,6 +79,6 @@ async def _sessions_of(context: ServerContext, project: str, user: str) -> list[
 async def _delete_session(context: ServerContext, project: str, session: str) -> int:
     n_turns = await context.turns.delete_session(project, session)
     context.feed.delete_session(project, session)
-    await context.webhooks.delete_session(project, session)
+    await context.session_events.delete_session(project, session)
     await asyncio.to_thread(context.delete_journal, project, session)
     return n_turns

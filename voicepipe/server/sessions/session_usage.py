@@ -82,6 +82,11 @@ class SessionUsage:
         for what in tuple(self._uncounted):
             await self.limits.settle(what, self._uncounted.pop(what, 0))
 
+    async def settle_later(self, usd: float) -> None:
+        """Count a cost that comes after the session's end."""
+        if usd and self.limits.limits("spend"):
+            await self.limits.settle("spend", micro_usd(usd))
+
     async def _wait(self) -> None:
         """Wait for what must be counted: news, or time where a quota limits it."""
         with suppress(TimeoutError):

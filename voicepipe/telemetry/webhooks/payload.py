@@ -18,7 +18,7 @@ import standardwebhooks
 
 from voicepipe.errors import ConfigError
 
-WebhookKind = Literal["turn.completed", "turn.over_budget", "session.ended"]
+WebhookKind = Literal["session.started", "turn.completed", "turn.over_budget", "tool.called", "session.ended"]
 
 KINDS: Final[tuple[WebhookKind, ...]] = get_args(WebhookKind)
 

@@ -126,7 +126,7 @@ class Webhooks:
     def notify(self, kind: WebhookKind, project: str, session: str, make: Callable[[], dict[str, Any]]) -> None:
         """Take an event, if a webhook wants it; `make` returns its data. Never waits; without room it is dropped and
         counted."""
-        if not any(webhook.wants(kind, project) for webhook in self.all):
+        if not self.is_subscribed(kind, project):
             return
         if len(self._events) >= MOST_BUFFERED:
             self._drop()
@@ -141,6 +141,10 @@ class Webhooks:
         )
         self._events.append(event)
         self._to_write.set()
+
+    def is_subscribed(self, kind: WebhookKind, project: str) -> bool:
+        """Return whether a webhook wants such events of a project."""
+        return any(webhook.wants(kind, project) for webhook in self.all)
 
     def _drop(self) -> None:
         self.counts.dropped += 1

@@ -1,0 +1,151 @@
+"""The webhooks of a call: its start, its function calls, and its end with transcript and summary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from voicepipe.ports.transcriber import Samples
+from voicepipe.testing.fakes.cues import CallCue, Hang, LlmCue, Status, tokens
+from voicepipe.testing.user import User, calling
+from voicepipe.testing.waiting import eventually
+
+Event = dict[str, Any]
+
+LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+
+
+@dataclass
+class Receiver:
+    """A server that takes webhooks."""
+
+    url: str = ""
+    events: list[Event] = field(default_factory=list)
+
+    async def take(self, request: web.Request) -> web.Response:
+        """Take one."""
+        self.events.append(json.loads(await request.read()))
+        return web.Response()
+
+    async def event(self, kind: str) -> Event:
+        """The only event of that kind, once it has come: its data."""
+
+        async def probe() -> Event | None:
+            found = [event["data"] for event in self.events if event["type"] == kind]
+            assert len(found) <= 1
+            return found[0] if found else None
+
+        return await eventually(probe)
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    """A receiver on a socket."""
+    taking = Receiver()
+    app = web.Application()
+    app.router.add_post("/", taking.take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    taking.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    yield taking
+    await runner.cleanup()
+
+
+def to(receiver: Receiver, **more: object) -> dict[str, object]:
+    """Settings with that receiver."""
+    return {"webhooks.crm.url": receiver.url, "webhooks.crm.secret": "whsec_" + "A" * 32, **more}
+
+
+async def call_with_a_tool(server: Any, user: User, speech: Samples) -> None:
+    """A question, a function call, its result, and the answer."""
+    server.vendor.llm.cue(LlmCue(calls=(CallCue("look", call_id="call_1"),)), LlmCue(tokens=tokens("It is noon.")))
+    await user.say(speech)
+    await user.until("response.done")
+    item = {"type": "function_call_output", "call_id": "call_1", "output": "12:00"}
+    await user.send("conversation.item.create", item=item)
+    await user.send("response.create")
+    await user.until("response.done")
+
+
+async def test_a_call_is_reported_from_its_start_to_its_end(
+    fake_server: Any, receiver: Receiver, speech: Samples
+) -> None:
+    """The end has each turn's words, latency and function calls."""
+    async with fake_server(to(receiver)) as server:
+        async with calling(server.url, session={"tools": [LOOK]}) as user:
+            session = user.events[0]["session"]["id"]
+            started = await receiver.event("session.started")
+            await call_with_a_tool(server, user, speech)
+        tool, ended = await receiver.event("tool.called"), await receiver.event("session.ended")
+    assert (started["id"], started["agent"], started["turns"]) == (session, "default", 0)
+    assert (tool["session"], tool["name"], tool["outcome"]) == (session, "look", "returned")
+    assert tool["took_ms"] >= 0
+    (turn,) = ended["transcript"]
+    assert (ended["id"], ended["turns_left_out"], ended["summary"]) == (session, 0, "")
+    assert turn["user"] == "what time is it"
+    assert turn["agent"] in "It is noon."
+    assert [call["name"] for call in turn["tools"]] == ["look"]
+    assert turn["id"] == tool["turn"]
+    assert turn["total_ms"] > 0
+
+
+async def test_the_transcript_is_redacted_and_summarized(fake_server: Any, receiver: Receiver, speech: Samples) -> None:
+    """By the agent's LLM for summaries, which reads the transcript as it is stored."""
+    settings = to(receiver, **{"agents.default.summary_llm": "fake/summary", "records.redact": ["email"]})
+    async with fake_server(settings) as server:
+        server.vendor.llm.usual = lambda query: LlmCue(
+            tokens=tokens("They asked for the time." if query["model"] == "summary" else "Write to anna@example.com.")
+        )
+        async with calling(server.url) as user:
+            await user.say(speech)
+            await user.until("response.done")
+        ended = await receiver.event("session.ended")
+        (request,) = [each for each in server.vendor.llm.received if each.question["model"] == "summary"]
+    assert ended["summary"] == "They asked for the time."
+    assert "User: what time is it" in request.question["messages"][1]["content"]
+    assert "anna@" not in json.dumps(ended) + json.dumps(request.question["messages"])
+
+
+async def test_a_summary_that_fails_delays_no_end(fake_server: Any, receiver: Receiver, speech: Samples) -> None:
+    """The event comes without one."""
+    settings = to(receiver, **{"agents.default.summary_llm": "fake/summary"})
+    async with fake_server(settings) as server:
+        server.vendor.llm.usual = lambda query: LlmCue(
+            tokens=tokens("Yes."), fault=Status(500) if query["model"] == "summary" else None
+        )
+        async with calling(server.url) as user:
+            await user.say(speech)
+            await user.until("response.done")
+        ended = await receiver.event("session.ended")
+    assert (ended["summary"], len(ended["transcript"])) == ("", 1)
+
+
+async def test_the_end_of_the_server_waits_for_no_summary(
+    fake_server: Any, receiver: Receiver, speech: Samples
+) -> None:
+    """The event is written without one, and sent at the next start."""
+    settings = to(receiver, **{"agents.default.summary_llm": "fake/summary"})
+    settings["webhooks.crm.events"] = ["session.ended"]
+    async with fake_server(settings) as server:
+        server.vendor.llm.usual = lambda query: LlmCue(
+            tokens=tokens("Yes."), fault=Hang() if query["model"] == "summary" else None
+        )
+        async with calling(server.url) as user:
+            await user.say(speech)
+            await user.until("response.done")
+
+        async def requested() -> bool | None:
+            return any(each.question["model"] == "summary" for each in server.vendor.llm.received) or None
+
+        await eventually(requested)
+        assert receiver.events == []
+    async with fake_server(settings):
+        ended = await receiver.event("session.ended")
+    assert (ended["summary"], len(ended["transcript"])) == ("", 1)

@@ -1,0 +1,158 @@
+"""The webhooks of a session as a whole: its start, its function calls, and its end with the transcript."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from voicepipe.tasks import BackgroundTasks
+from voicepipe.telemetry.log import log_crash
+from voicepipe.telemetry.store.port import StoredTurn, turn_plain
+from voicepipe.telemetry.webhooks.sender import Webhooks
+
+MOST_TURNS: Final = 500
+"""Turns of a session that its transcript has: about an hour of talk, and 250 kB. The oldest are left out."""
+
+MOST_SESSIONS: Final = 10_000
+"""Sessions whose turns wait for their end, more than one process serves."""
+
+SUMMARIES_AT_ONCE: Final = 8
+
+Summarize = Callable[[str, str, str], Awaitable[tuple[str, float]]]
+"""(agent, session, transcript) -> (its summary, empty if none is written; its cost in USD). It raises nothing but
+bugs."""
+
+Settle = Callable[[float], Awaitable[None]]
+"""Counts a cost in USD that comes after the session's end."""
+
+Key = tuple[str, str]
+"""(project, session)"""
+
+
+@dataclass(slots=True)
+class _Turns:
+    """The turns of one running session."""
+
+    by_id: OrderedDict[str, StoredTurn] = field(default_factory=OrderedDict)
+    n_left_out: int = 0
+    n_tools: dict[str, int] = field(default_factory=dict)
+    """Turn -> how many of its function calls were sent."""
+
+
+async def _no_summary(agent: str, session: str, transcript: str) -> tuple[str, float]:
+    return "", 0.0
+
+
+class SessionEvents:
+    """Sends `session.started`, `tool.called` and `session.ended`, as far as a webhook wants them. Never waits."""
+
+    def __init__(self, webhooks: Webhooks, tasks: BackgroundTasks | None = None) -> None:
+        """`tasks` runs the summaries; without it there are none. Where it is cancelled, events leave without theirs."""
+        self._webhooks, self._tasks = webhooks, tasks
+        self._summarize: Summarize = _no_summary
+        self._sessions: OrderedDict[Key, _Turns] = OrderedDict()  # full: the oldest is dropped
+        self._places = asyncio.Semaphore(SUMMARIES_AT_ONCE)
+        self._deleted: set[Key] = set()  # bounded by the summaries in progress
+        self._summarizing: set[Key] = set()
+
+    def summarize_with(self, summarize: Summarize) -> None:
+        """Have transcripts summarized, from now on."""
+        self._summarize = summarize
+
+    def on_record(self, turn: StoredTurn) -> None:
+        """Take a turn's record, new or renewed."""
+        subscribed, project = self._webhooks.is_subscribed, turn.project
+        if not (subscribed("tool.called", project) or subscribed("session.ended", project)):
+            return
+        key = (turn.project, turn.record.session)
+        its = self._sessions.setdefault(key, _Turns())
+        its.by_id[turn.record.id] = turn
+        if len(its.by_id) > MOST_TURNS:
+            oldest, _ = its.by_id.popitem(last=False)
+            its.n_tools.pop(oldest, None)
+            its.n_left_out += 1
+        if len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+        self._send_calls(its, turn)
+
+    def started(self, project: str, session: str, plain: Callable[[], dict[str, Any]]) -> None:
+        """Send that a session has begun; `plain` returns the session as the API shows it."""
+        self._webhooks.notify("session.started", project, session, plain)
+
+    def ended(
+        self, project: str, session: str, agent: str, plain: Callable[[], dict[str, Any]], settle: Settle
+    ) -> None:
+        """Send that a session has ended, with its transcript; with its summary once that is written, if one is."""
+        key = (project, session)
+        its = self._sessions.pop(key, _Turns())
+        turns = [_turn(turn) for turn in its.by_id.values()]
+        data = plain() | {"transcript": turns, "turns_left_out": its.n_left_out, "summary": ""}
+        text = "\n".join(line for turn in turns for line in _lines(turn))
+        if text and self._tasks is not None and self._webhooks.is_subscribed("session.ended", project):
+            self._summarizing.add(key)
+            task = self._tasks.start(self._add_summary(key, agent, text, data, settle), name="call-summary")
+            # Also of a task that the end of the server cancels before it has begun.
+            task.add_done_callback(lambda task: self._send_end(key, data))
+        else:
+            self._send_end(key, data)
+
+    async def delete_session(self, project: str, session: str) -> None:
+        """Delete what waits of a session, sent or not."""
+        key = (project, session)
+        self._sessions.pop(key, None)
+        if key in self._summarizing:
+            self._deleted.add(key)
+        await self._webhooks.delete_session(project, session)
+
+    async def _add_summary(self, key: Key, agent: str, text: str, data: dict[str, Any], settle: Settle) -> None:
+        try:
+            async with self._places:
+                data["summary"], usd = await self._summarize(agent, key[1], text)
+            await settle(usd)
+        except Exception as bug:
+            log_crash("summary", bug, session=key[1])
+
+    def _send_end(self, key: Key, data: dict[str, Any]) -> None:
+        self._summarizing.discard(key)
+        if key in self._deleted:
+            self._deleted.discard(key)
+        else:
+            self._webhooks.notify("session.ended", *key, lambda: data)
+
+    def _send_calls(self, its: _Turns, turn: StoredTurn) -> None:
+        """Send the turn's function calls that are over and were not sent before."""
+        n_sent, calls = its.n_tools.get(turn.record.id, 0), turn.record.tools
+        while n_sent < len(calls) and calls[n_sent].outcome != "running":
+            data = {
+                "object": "voicepipe.tool_call",
+                "project": turn.project,
+                "agent": turn.agent,
+                "session": turn.record.session,
+                "turn": turn.record.id,
+                **msgspec.to_builtins(calls[n_sent]),
+            }
+            self._webhooks.notify("tool.called", turn.project, turn.record.session, data.copy)
+            n_sent += 1
+        its.n_tools[turn.record.id] = n_sent
+
+
+def _turn(turn: StoredTurn) -> dict[str, Any]:
+    """Return a turn of the transcript."""
+    plain = turn_plain(turn)
+    names = ("id", "started_at", "cause", "outcome", "total_ms", "language", "tools")
+    return {
+        **{name: plain[name] for name in names},
+        "user": plain["user_text"],
+        "agent": plain["played_text"],
+    }
+
+
+def _lines(turn: dict[str, Any]) -> list[str]:
+    """Return a turn as lines of the text to summarize."""
+    said = (("User", turn["user"]), ("Agent", turn["agent"]))
+    return [f"{who}: {words}" for who, words in said if words]
