@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.record_json import record_plain
-from voicepipe.telemetry.record_writer import RecordWriter, RecordWriterOptions
+from voicepipe.telemetry.record_writer import RecordWriter, RecordWriterOptions, with_texts
 from voicepipe.telemetry.store.port import RecordRefused, StoredTurn, StoreError
 from voicepipe.testing.conformance.turn_store import stored_turn
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.turn.record.values import ModelAttempt
 
 SOON = RecordWriterOptions(flush_ms=1, retry_ms=1, most_retry_ms=5)
 
@@ -291,3 +293,14 @@ def test_wrong_options_are_refused(wrong: dict[str, int]) -> None:
     """A sink without room, or without time, is a mistake in the settings."""
     with pytest.raises(ConfigError, match="above 0"):
         RecordWriterOptions(**wrong)
+
+
+def test_texts_are_redacted_before_they_are_queued() -> None:
+    """The words of both sides, and providers' error texts, which may quote them."""
+    attempt = ModelAttempt(provider="a/b", role="primary", outcome="failed", began_ms=0, first_ms=None, why="Anna 3")
+    texts: dict[str, Any] = dict.fromkeys(
+        ("user_text", "agent_text", "played_text", "reason", "route"), "Anna 1, Anna 2"
+    )
+    redacted = with_texts(turn_record(**texts, attempts=(attempt,)), lambda text: text.replace("Anna", "[name]"))
+    assert [getattr(redacted, name) for name in texts] == ["[name] 1, [name] 2"] * len(texts)
+    assert redacted.attempts[0].why == "[name] 3"

@@ -233,5 +233,8 @@ def with_texts(record: TurnRecord, redact: Callable[[str], str]) -> TurnRecord:
         user_text=redact(record.user_text),
         agent_text=redact(record.agent_text),
         played_text=redact(record.played_text),
-        reason=redact(record.reason),  # a provider may quote the words that it refuses
+        # A provider may quote the words that it refuses.
+        reason=redact(record.reason),
+        route=redact(record.route),
+        attempts=tuple(replace(each, why=redact(each.why)) for each in record.attempts),
     )
