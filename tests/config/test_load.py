@@ -403,3 +403,33 @@ def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
 def test_a_file_that_is_not_toml_names_the_line(written: Path) -> None:
     assert "FILE: expected a TOML file, got one that can't be read: " in refusal(written, "[server\n")
     assert "line 1" in refusal(written, "[server\n")
+
+
+WINDOWS = """
+[agents.default]
+llm = ["groq/openai/gpt-oss-20b", "local/smollm2-135m"]
+
+[agents.limited]
+context_tokens = 3000
+
+[agents.brief]
+max_output_tokens = 500
+
+[agents.long]
+max_output_tokens = 1000000
+
+[agents.local]
+llm = "local/smollm2-135m"
+"""
+
+
+def test_an_agents_window_is_its_own_or_the_catalogs(written: Path) -> None:
+    """The smallest that is known, less the answer, which takes half of it at most; none where none is known."""
+    settings = read(written, WINDOWS, GROQ_API_KEY="k")
+    window = settings.facts(Spec("groq", "openai/gpt-oss-20b")).context_tokens
+    assert window is not None
+    assert settings.context_tokens("default") == window - 4_096
+    assert settings.context_tokens("limited") == 3_000
+    assert settings.context_tokens("brief") == window - 500
+    assert settings.context_tokens("long") == window - window // 2
+    assert settings.context_tokens("local") is None

@@ -272,7 +272,7 @@ class AgentSettings:
     context_tokens: Annotated[int | None, between(500, 10_000_000)] = None
     """Limit of what the LLM reads for an answer: instructions, tools and conversation, in tokens estimated from the
     text. Beyond it the oldest items leave the LLM's history in blocks. Unset: the smallest window that the catalog
-    knows of the agent's LLMs, less `max_output_tokens` or 4096 for the answer."""
+    knows of the agent's LLMs, less `max_output_tokens` or 4096 for the answer, at most half of it."""
 
     summary_llm: str = ""
     """An LLM, as `provider/model`, that summarizes the oldest items before they leave the history of the answering LLM.
@@ -393,7 +393,10 @@ class Settings:
         if its.context_tokens is not None:
             return its.context_tokens
         known = [window for spec in self.llm_specs(agent) if (window := self.facts(spec).context_tokens) is not None]
-        return max(1, min(known) - (its.max_output_tokens or ANSWER_TOKENS)) if known else None
+        if not known:
+            return None
+        window = min(known)
+        return window - min(its.max_output_tokens or ANSWER_TOKENS, window // 2)
 
     def vendor(self, provider: str) -> ProviderFacts | None:
         """Return the catalog's entry of a provider; None without one, or at another address."""
