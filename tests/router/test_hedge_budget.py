@@ -16,7 +16,7 @@ from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.hedge_budget import GAIN, TARGET, WINDOW_TURNS, HedgeBudget
 from voicepipe.router.options import RouterOptions
-from voicepipe.router.policies import Order
+from voicepipe.router.policies import Order, RoutingQuery
 from voicepipe.router.pool import USUAL_TOKENS, SharedStats
 from voicepipe.router.simulation import SimulatedResult, simulate_turns
 from voicepipe.turn.pricing import Price
@@ -42,6 +42,15 @@ def test_a_new_budget_can_pay_for_one_hedge() -> None:
     assert budget.available_usd == pytest.approx(12 * CAP_USD + budget.reserved_usd)
     budget.make_room(20 * CAP_USD)
     assert budget.available_usd == pytest.approx(12 * CAP_USD + 0.1 * 50 * CAP_USD)
+
+
+def test_the_first_turn_of_a_new_pool_has_a_hedge() -> None:
+    """The first table already knows that the ledger can pay for one: models without a published time or price."""
+    candidates = (Candidate(spec="a/m"), Candidate(spec="b/m"))
+    pool = build_pool("p", candidates, RouterOptions(), SharedStats())
+    for within_budget in (False, True):
+        plan = pool.decide(RoutingQuery(session="s", input_tokens=40), 0.0, within_budget=within_budget).plan
+        assert [each.candidate.spec for each in plan.later] == ["b/m"]
 
 
 def test_a_budget_that_has_begun_gets_nothing() -> None:

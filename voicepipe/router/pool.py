@@ -362,6 +362,10 @@ class Pool:
     def _rebuild(self, deadline_ms: int, now_ms: float) -> None:
         latency, turn_usd = self._stats.latency, self.turn_usd(warm=True)
         unit_usd = self.hedge_budget.unit_usd(turn_usd)
+        if len(self.candidates) > 1:
+            # First: the weight follows from the room.
+            hedges = (sum(self._worst_usd((self.candidates[0], each), 0, False)) for each in self.candidates[1:])
+            self.hedge_budget.make_room(min(hedges))
         self._planners[deadline_ms].rebuild(
             latency,
             now_ms,
@@ -370,9 +374,6 @@ class Pool:
             tokens=self._tokens,
             stays=self._stays(),
         )
-        if len(self.candidates) > 1:
-            hedges = (sum(self._worst_usd((self.candidates[0], each), 0, False)) for each in self.candidates[1:])
-            self.hedge_budget.make_room(min(hedges))
         self._medians_ms = self._planners[deadline_ms].medians_ms()
         self._built_ms[deadline_ms] = now_ms
         self._plans.clear()
