@@ -1,12 +1,8 @@
-"""What the router does for real calls, and what it costs: `python tests/router/measure.py [--turns 2000]`; the
-latter alone with `--turns 0`.
+"""What the router does for real calls: `python tests/router/measure.py [--turns 2000]`.
 
-Live: vendors on sockets of this machine draw their times to the first token (lognormal, stragglers, errors, hangs) from
+Vendors on sockets of this machine draw their times to the first token (lognormal, stragglers, errors, hangs) from
 one world; the same turns are asked with one model, with a fallback and with a hedge. Time is compressed by asking many
 sessions at once, not by shortening anything.
-
-Overhead: a model in the process that answers at once, asked directly and through a pool: wall and CPU time to its first
-token and to its end. CPU time is what other work of the machine hardly moves.
 """
 
 from __future__ import annotations
@@ -17,8 +13,8 @@ import logging
 import math
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,9 +25,7 @@ from voicepipe.bench.simulate_world import World, WorldOptions, draw_world
 from voicepipe.errors import StageError
 from voicepipe.ports.model import (
     Attempted,
-    Finished,
     Model,
-    ModelEvent,
     ModelRequest,
     Said,
     Text,
@@ -183,78 +177,15 @@ async def live_table(n_turns: int, at_once: int) -> None:
         )
 
 
-# --- overhead -------------------------------------------------------------------------------------
-
-
-class AtOnce:
-    """A model that answers at once, each word in a turn of the loop of its own, as from a socket."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    @asynccontextmanager
-    async def open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        yield self._events()
-
-    async def _events(self) -> AsyncIterator[ModelEvent]:
-        for word in ("It", " is", " noon", "."):
-            yield TextDelta(word)
-            await asyncio.sleep(0)
-        yield Finished("stop")
-
-    async def warm(self, request: ModelRequest) -> None:
-        """Nothing to open."""
-
-
-async def overhead_table(n: int) -> None:
-    models: dict[str, Model] = {f"v{i}/m": AtOnce(f"v{i}/m") for i in range(3)}
-    # The first is well known to be fast, as it is in most requests: its hedge is planned, and not started.
-    candidates = tuple(
-        Candidate(spec=spec, price=PRICES[i], ttft_p50_ms=60.0 * (i + 1)) for i, spec in enumerate(models)
-    )
-    pooled = routed(models, RouterOptions(hedge_budget_usd=1e-6, order="given"), candidates)
-    ways: dict[str, Model] = {"directly": models["v0/m"], "routed": pooled}
-    say(f"\noverhead: {n} answers each, in turns, microseconds")
-    say(f"{'':<12}{'first token, wall p50/p99':>28}{'cpu p50/p99':>18}{'all, wall p50/p99':>22}{'cpu p50/p99':>18}")
-    measured: dict[str, list[tuple[float, ...]]] = {name: [] for name in ways}
-    for i in range(n + 500):
-        for name, model in ways.items():
-            figures = await one(model, f"s{i % 50}")
-            if i >= 500:
-                measured[name].append(figures)
-    for name, rows in measured.items():
-        columns = np.array(rows).T
-        cells = [f"{np.percentile(each, 50):.0f}/{np.percentile(each, 99):.0f}" for each in columns]
-        say(f"{name:<12}{cells[0]:>28}{cells[1]:>18}{cells[2]:>22}{cells[3]:>18}")
-
-
-async def one(model: Model, session: str) -> tuple[float, float, float, float]:
-    request = ModelRequest(model="m", messages=(Said("user", (Text("What time is it?"),)),), session=session)
-    wall_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
-    first: tuple[float, float] | None = None
-    async with model.open(request) as events:
-        async for event in events:
-            if first is None and isinstance(event, TextDelta):
-                first = (time.perf_counter_ns() - wall_ns) / 1e3, (time.thread_time_ns() - cpu_ns) / 1e3
-    assert first is not None
-    return *first, (time.perf_counter_ns() - wall_ns) / 1e3, (time.thread_time_ns() - cpu_ns) / 1e3
-
-
 def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-async def main(options: argparse.Namespace) -> None:
-    await overhead_table(options.answers)
-    if options.turns:
-        await live_table(options.turns, options.at_once)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=2_000)
     parser.add_argument("--at-once", type=int, default=16)
-    parser.add_argument("--answers", type=int, default=3_000)
+    options = parser.parse_args()
     logging.disable(logging.CRITICAL)  # of vendors that fail on cue
-    uvloop.run(main(parser.parse_args()))  # as the server does
+    uvloop.run(live_table(options.turns, options.at_once))  # as the server does

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 from collections.abc import Awaitable
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -84,7 +85,9 @@ class RaceRunner(Generic[C]):
         self.calls: list[C] = []
         """In the order of their attempts; calls that continue come last."""
 
-        self._plan, self._stats, self._host, self._silence = plan, stats, host, silence
+        self._plan, self._stats, self._silence = plan, stats, silence
+        # Its host holds it: a cycle would keep both, and their calls, until the garbage collector runs.
+        self._host: RaceHost[C] = weakref.proxy(host)
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
