@@ -1,0 +1,258 @@
+"""The fewest late turns that hedging can reach at a cost: `python -m tests.measure.router_bound [--pool mid]`.
+
+Of all plans for a pool (when to start which second and third model), the program finds those with the fewest turns over
+the deadline at a given cost, in the world of `voicepipe simulate router`. They know more than any router: the law of
+each model's times, whether a provider has a bad minute, the load of the hour, and the turn of each session. Money may
+be spent at any time: no ledger, no window of turns. What they save is theirs too.
+
+A dynamic program over a session's turns (which models have read it, which providers have a bad minute) minimises
+late turns + price x dollars. For each price on a dollar this is a bound on every plan: late turns >= optimum - price x
+budget (weak duality). The price is the one at which the optimum costs the budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from voicepipe.bench.simulate_pools import PublishedPool, published_pools
+from voicepipe.bench.simulate_world import HANG, WorldOptions
+from voicepipe.router.candidate import CACHED_SHARE
+from voicepipe.router.pool import HOLD_MARGIN_MS, USUAL_TOKENS
+from voicepipe.turn.pricing import Price
+
+Floats = npt.NDArray[np.float64]
+
+N_DRAWS: Final = 20_000
+STEP_MS, COARSE_MS = 25, 75
+"""Between the instants at which a second model may start; and, where there is a third, both."""
+
+LOADS: Final = tuple(1 + 0.25 * np.cos((2 * k - 1) * np.pi / 6) for k in (1, 2, 3))
+"""The load of an hour, as three values of equal weight (Chebyshev nodes of the sine in `simulate_world`)."""
+
+WORLD: Final = WorldOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Models in the order in which they start, the first at once."""
+
+    models: tuple[int, ...]
+    starts_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a plan does in one state of the providers."""
+
+    late: float
+    written_usd: float
+    reads: tuple[float, ...]
+    """Of each model, the share of turns in which it reads the session."""
+
+    read_sets: Floats
+    """(2^k,), the share of turns that leave exactly this set of models having read."""
+
+
+def draws(medians_ms: Sequence[float], bad: Sequence[bool], load: float, seed: int) -> tuple[Floats, Floats]:
+    """Return the times to the first token and to the failure, (k, n); infinite where there is none."""
+    chance = np.random.default_rng(seed)
+    answers, failures = [], []
+    for median_ms, is_bad in zip(medians_ms, bad, strict=True):
+        ms = load * median_ms * np.exp(WORLD.sigma * chance.standard_normal(N_DRAWS))
+        late = chance.random(N_DRAWS) < WORLD.straggler_share
+        ms[late] *= 1 + chance.pareto(WORLD.straggler_shape, late.sum())
+        ms *= chance.uniform(3, 8, N_DRAWS) if is_bad else 1.0
+        fails = chance.random(N_DRAWS) < (WORLD.incident_error_share if is_bad else WORLD.error_share)
+        ms[(chance.random(N_DRAWS) < WORLD.hang_share) | fails] = HANG
+        error_ms = WORLD.error_median_ms * np.exp(0.4 * chance.standard_normal(N_DRAWS))
+        answers.append(ms)
+        failures.append(np.where(fails, error_ms, HANG))
+    return np.array(answers), np.array(failures)
+
+
+class Turns:
+    """The same turns for every plan."""
+
+    def __init__(self, pool: PublishedPool, answers: Floats, failures: Floats, deadline_ms: float, hold: bool) -> None:
+        self._pool, self._answers, self._failures = pool, answers, failures
+        self._deadline_ms, self._hold_ms = deadline_ms, deadline_ms - HOLD_MARGIN_MS if hold else 0.0
+
+    def run(self, plan: Plan) -> Outcome:
+        """A failure brings the next start forward; no model starts after an answer is ready."""
+        n, k = self._answers.shape[1], len(self._pool.models)
+        ready: list[Floats] = []
+        failed: list[Floats] = []
+        started: list[npt.NDArray[np.bool_]] = []
+        for place, (model, start_ms) in enumerate(zip(plan.models, plan.starts_ms, strict=True)):
+            at = np.full(n, start_ms)
+            if place:
+                at = np.minimum(at, failed[-1])
+                if place == 2:  # the first may fail while the second is running
+                    at = np.minimum(at, np.where(failed[0] > plan.starts_ms[1], failed[0], HANG))
+            runs = np.isfinite(at)
+            if place:
+                runs &= started[-1] & (np.min(ready, axis=0) > at)
+            started.append(runs)
+            ready.append(np.where(runs, at + self._answers[model], HANG))
+            failed.append(np.where(runs, at + self._failures[model], HANG))
+        return self._outcome(plan, np.array(ready), np.array(failed), np.array(started), k)
+
+    def _outcome(self, plan: Plan, ready: Floats, failed: Floats, started: npt.NDArray[np.bool_], k: int) -> Outcome:
+        held_until = np.minimum(self._hold_ms, failed[0])
+        others = np.maximum(np.min(ready[1:], axis=0), held_until) if len(ready) > 1 else np.full(len(ready[0]), HANG)
+        over = np.minimum(ready[0], others)
+        winner = np.where(ready[0] <= others, 0, 1 + np.argmin(ready[1:], axis=0) if len(ready) > 1 else 0)
+        read, written_usd, reads = np.zeros(len(over), np.int64), 0.0, [0.0] * k
+        for place, model in enumerate(plan.models):
+            facts = self._pool.models[model]
+            billed = started[place] & ~(failed[place] <= over)
+            ends_ms = np.where(np.isfinite(over), over, 0.0)
+            wrote_ms = np.maximum(0.0, ends_ms - ready[place])
+            tokens = np.minimum(USUAL_TOKENS[1], facts.tokens_per_s * wrote_ms / 1_000)
+            tokens = np.where((winner == place) & np.isfinite(over), USUAL_TOKENS[1], tokens)
+            written_usd += float(np.mean(tokens * billed)) * facts.output_usd / 1e6
+            reads[model] = float(np.mean(billed))
+            read |= billed.astype(np.int64) << model
+        sets = np.bincount(read, minlength=1 << k) / len(over)
+        return Outcome(float(np.mean(over > self._deadline_ms)), written_usd, tuple(reads), sets)
+
+
+def plans_of(first: int, k: int, deadline_ms: int) -> list[Plan]:
+    """Return the plans that begin with this model: alone (with each replacement of a failure), with a second, with two
+    more."""
+    others = [each for each in range(k) if each != first]
+    plans = [Plan((first, *order), (0.0, HANG, HANG)[: 1 + len(order)]) for order in itertools.permutations(others)]
+    for second, third in itertools.permutations(others, 2) if k > 2 else ():
+        plans += [Plan((first, second, third), (0.0, float(t), HANG)) for t in range(0, deadline_ms, STEP_MS)]
+        instants = range(0, deadline_ms, COARSE_MS)
+        plans += [Plan((first, second, third), (0.0, float(t), float(u))) for t in instants for u in instants if u >= t]
+    return plans
+
+
+class Bound:
+    """The dynamic program of one pool."""
+
+    def __init__(self, pool: PublishedPool, *, slower: float, deadline_ms: int, hold: bool, learned: bool) -> None:
+        self._k = k = len(pool.models)
+        self._prices = [Price(each.input_usd, each.output_usd, each.cached_usd) for each in pool.models]
+        self._states = list(itertools.product((False, True), repeat=k))
+        bad_share = _bad_share()
+        shares = [[bad_share if bad else 1 - bad_share for bad in state] for state in self._states]
+        self._weights = np.prod(np.array(shares), axis=1)
+        self._moves = _moves(self._states, bad_share)
+        medians_ms = [slower * each for each in pool.medians_ms]
+        self._tables = []
+        self._single: list[list[Outcome]] = []
+        for load in LOADS:
+            tables, single = [], []
+            for number, state in enumerate(self._states):
+                turns = Turns(pool, *draws(medians_ms, state, load, number), deadline_ms, hold)
+                # In a bad minute of the first choice its circuit breaker may be open.
+                firsts = range(k) if learned or state[0] else (0,)
+                tables.append(self._table([turns.run(plan) for f in firsts for plan in plans_of(f, k, deadline_ms)]))
+                single.append(turns.run(Plan((0,), (0.0,))))
+            self._tables.append(tables)
+            self._single.append(single)
+
+    @staticmethod
+    def _table(outcomes: list[Outcome]) -> tuple[Floats, Floats, Floats, Floats]:
+        columns = ([each.late for each in outcomes], [each.written_usd for each in outcomes])
+        reads, sets = [each.reads for each in outcomes], [each.read_sets for each in outcomes]
+        return np.array(columns[0]), np.array(columns[1]), np.array(reads), np.array(sets)
+
+    def single_usd(self) -> float:
+        """Return the mean cost of a turn with the first model alone."""
+        cold, warm = (self._read_usd(0, warm=warm) for warm in (False, True))
+        read_usd = (cold + (WORLD.turns_per_session - 1) * warm) / WORLD.turns_per_session
+        usd = [[each.written_usd + each.reads[0] * read_usd for each in row] for row in self._single]
+        return float(np.mean(np.array(usd) @ self._weights))
+
+    def single_late(self) -> float:
+        """Return the share of late turns with the first model alone."""
+        return float(np.mean(np.array([[each.late for each in row] for row in self._single]) @ self._weights))
+
+    def _read_usd(self, model: int, *, warm: bool) -> float:
+        cached = CACHED_SHARE * USUAL_TOKENS[0] if warm else 0.0
+        return self._prices[model].cost_usd(USUAL_TOKENS[0], 0.0, cached)
+
+    def optimum(self, late_per_usd: float) -> tuple[float, float]:
+        """Return the share of late turns and the mean cost of a turn, of the plans that are best at this price."""
+        sums = np.mean([self._session(tables, late_per_usd) for tables in self._tables], axis=0)
+        late, usd = sums / WORLD.turns_per_session
+        return float(late), float(usd)
+
+    def _session(self, tables: list[tuple[Floats, Floats, Floats, Floats]], late_per_usd: float) -> Floats:
+        """Return the late turns and dollars of a session, from its last turn backwards."""
+        n_sets = 1 << self._k
+        value = np.zeros((len(self._states), n_sets, 2))
+        for _ in range(WORLD.turns_per_session):
+            following, value = np.tensordot(self._moves, value, 1), np.zeros_like(value)
+            for state, (late, written_usd, reads, sets) in enumerate(tables):
+                for read in range(n_sets):
+                    price = np.array([self._read_usd(m, warm=bool(read >> m & 1)) for m in range(self._k)])
+                    after = sets @ following[state][[read | each for each in range(n_sets)]]
+                    lates, usds = late + after[:, 0], written_usd + reads @ price + after[:, 1]
+                    best = np.argmin(lates + late_per_usd * usds)
+                    value[state, read] = lates[best], usds[best]
+        start: Floats = np.tensordot(self._weights, value[:, 0], 1)
+        return start
+
+    def at_cost(self, factor: float) -> tuple[float, float]:
+        """Return the fewest late turns at this multiple of the first model's cost, and the cost that they have."""
+        budget_usd = factor * self.single_usd()
+        low, high = 1e-1, 1e7
+        for _ in range(22):
+            middle = float(np.sqrt(low * high))
+            low, high = (middle, high) if self.optimum(middle)[1] > budget_usd else (low, middle)
+        late, usd = self.optimum(high)
+        # Weak duality: below this line is no plan, not even one that mixes plans.
+        return late + high * (usd - budget_usd), usd / self.single_usd()
+
+
+def _bad_share() -> float:
+    lasts_s = WORLD.incident_median_s * float(np.exp(0.8**2 / 2))
+    return lasts_s / (lasts_s + 3_600 / WORLD.incidents_per_h)
+
+
+def _moves(states: list[tuple[bool, ...]], bad_share: float) -> Floats:
+    """Return the chance of each state at a session's next turn, (n_states, n_states)."""
+    between_s = WORLD.sessions_at_once / WORLD.turns_per_s
+    ends = 1 - np.exp(-between_s / (WORLD.incident_median_s * np.exp(0.8**2 / 2)))
+    begins = ends * bad_share / (1 - bad_share)
+    one = np.array([[1 - begins, begins], [ends, 1 - ends]])
+    rows = [[np.prod([one[int(a), int(b)] for a, b in zip(old, new, strict=True)]) for new in states] for old in states]
+    return np.array(rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the bounds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pool", default="mid", choices=list(published_pools()))
+    parser.add_argument("--slower", type=float, default=1.0)
+    parser.add_argument("--deadline-ms", type=int, default=600)
+    parser.add_argument("--cost", type=float, nargs="+", default=[1.0, 1.1, 1.3])
+    options = parser.parse_args(arguments)
+    pool = published_pools()[options.pool]
+    for name, hold, learned in (("given", True, False), ("first to speak", False, False), ("learned", False, True)):
+        bound = Bound(pool, slower=options.slower, deadline_ms=options.deadline_ms, hold=hold, learned=learned)
+        line = [f"{pool.name}, {name}: one model {bound.single_late():.2%}"]
+        for cost in options.cost:
+            late, spent = bound.at_cost(cost)
+            line.append(
+                f"at cost {cost:.2f} at least {late:.2%}" + (f" (spends {spent:.2f})" if spent < cost - 0.005 else "")
+            )
+        sys.stdout.write("; ".join(line) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
