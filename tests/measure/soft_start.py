@@ -6,6 +6,8 @@ first token 150 ms after the request, the first audio 90 ms after the first clau
 from the labelled end of speech to the first audible sample at the client: p50, p95, the number of clips, and how many
 answers were stopped by a later part of the clip.
 
+With `--local` the local models take the place of the fakes: the whole stack that a new installation has.
+
 With `--stop` a voice begins 500 ms into each answer instead, and it prints the time from the first sample of that
 voice to `input_audio_buffer.speech_started` at the client, at which clients stop playing.
 """
@@ -18,9 +20,11 @@ import json
 import statistics
 import sys
 import tempfile
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import numpy as np
 
 from voicepipe import clock
@@ -38,9 +42,9 @@ ANSWER: Final = "Of course. That will take a few minutes, and I will tell you wh
 QUIET_MS: Final = 3_000
 
 
-def settings_of(folder: Path, vendor: FakeVendor) -> dict[str, object]:
-    """Return the settings of a server with one agent per strategy."""
-    stages = {"stt": "fake/stt", "llm": "fake/llm", "tts": "fake/tts"}
+def settings_of(folder: Path, vendor: FakeVendor, *, local: bool) -> dict[str, object]:
+    """Return the settings of a server with one agent per strategy: of fakes, or of the local models."""
+    stages = {} if local else {"stt": "fake/stt", "llm": "fake/llm", "tts": "fake/tts"}
     agents = {
         f"agents.{name}.{key}": value
         for name, strategy in (*((each, each) for each in STRATEGIES), ("default", "soft"))
@@ -48,6 +52,20 @@ def settings_of(folder: Path, vendor: FakeVendor) -> dict[str, object]:
     }
     server = {"server.port": 0, "server.data_dir": str(folder / "data"), "server.drain_ms": 0}
     return {**server, "providers.fake.base_url": vendor.base_url, **agents}
+
+
+async def ready(url: str) -> None:
+    """Return when the server admits sessions: local models take seconds to load.
+
+    Raises:
+        TimeoutError: it does not within two minutes.
+    """
+    async with aiohttp.ClientSession() as http:
+        for _ in range(240):
+            if (await http.get(f"{url}/readyz")).status == HTTPStatus.OK:
+                return
+            await asyncio.sleep(0.5)
+    raise TimeoutError(f"expected {url}/readyz to answer 200 within two minutes")
 
 
 async def say(user: User, samples: Samples, silence_ms: int) -> int:
@@ -104,16 +122,17 @@ def row(name: str, values: list[int], more: str = "") -> str:
     return f"{name:10}{statistics.median(values) if values else 0:8.0f}{p95:8}{len(values):6}{more}"
 
 
-async def measured(data: Path, clips: list[dict[str, Any]], text: str, *, stop: bool) -> list[str]:
+async def measured(data: Path, clips: list[dict[str, Any]], text: str, *, stop: bool, local: bool) -> list[str]:
     """Say all clips; return the lines of the table."""
     async with FakeVendor() as vendor:
         vendor.stt.usual = SttCue(text=text, delay_ms=60)
         vendor.llm.usual = LlmCue(tokens=tokens(ANSWER), ttft_ms=150)
         vendor.tts.usual = TtsCue(ttfb_ms=90)
-        with tempfile.TemporaryDirectory() as folder:
-            overrides = settings_of(Path(folder), vendor)
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            overrides = settings_of(Path(folder), vendor, local=local)
             settings = load(overrides=overrides, environ={"HOME": folder}, folder=Path(folder))
             async with running(settings) as server:
+                await ready(server.base_url)
                 sounds = [(clip, read_sound(data / clip["path"], WIRE_HZ)) for clip in clips]
                 lines = [f"{'':10}{'p50':>8}{'p95':>8}{'N':>6}"]
                 if stop:
@@ -135,10 +154,11 @@ def main() -> None:
     parser.add_argument("--clips", type=int, default=20)
     parser.add_argument("--text", default="Please make me two large cups of coffee.", help="what the STT returns")
     parser.add_argument("--stop", action="store_true")
+    parser.add_argument("--local", action="store_true", help="use the local models in place of the fakes")
     options = parser.parse_args()
     lines = [json.loads(line) for line in (options.data / "manifest.jsonl").read_text().splitlines()]
     clips = [line for line in lines if line["kind"] == options.kind and line["speech_end_ms"]][: options.clips]
-    table = asyncio.run(measured(options.data, clips, options.text, stop=options.stop))
+    table = asyncio.run(measured(options.data, clips, options.text, stop=options.stop, local=options.local))
     sys.stdout.write("\n".join(table) + "\n")
 
 

@@ -309,6 +309,25 @@ async def test_transcriber_gets_a_calm_room_in_larger_pieces(monkeypatch, rate_h
     audio_input.close()
 
 
+async def test_how_late_a_pause_is_noticed_is_counted_in_the_audio(monkeypatch, question: Samples) -> None:  # type: ignore[no-untyped-def]
+    """Frames of 500 ms, which come late by nature, make no pause look uncertain."""
+    clock, found = HandClock(monkeypatch), list[list[int]]()
+    for n_samples in (480, 12_000):
+        events: list[e.Event] = []
+        capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
+        audio_input = AudioInput(CONFIG, capabilities, SessionTime(clock), events.append)  # type: ignore[arg-type]
+        pace = Pace(clock)
+        for first in range(0, len(question), n_samples):
+            frame = question[first : first + n_samples]
+            clock.now_us += len(frame) * 1_000_000 // 24_000
+            await audio_input.process(frame.astype("<i2").tobytes(), pace)
+        audio_input.close()
+        found.append([event.noticed_ms for event in events if isinstance(event, e.SpeechPaused)])
+    assert found[0] == found[1]
+    assert found[0]
+    assert min(found[0]) >= 80
+
+
 async def test_audio_that_has_to_wait_is_no_silence(monkeypatch, question: Samples) -> None:  # type: ignore[no-untyped-def]
     """A recording that is read slowly has its voices and its pauses where they are."""
     clock = HandClock(monkeypatch)

@@ -121,7 +121,7 @@ def test_a_strategy_sees_all_that_is_known_of_the_pause() -> None:
     scenario = session(strategy, language="en", silence_ms=640)
     scenario.driver.at(1_000, e.SpeechStarted(940, 640))
     scenario.driver.at(1_700, e.TranscriptGrew(1, "I would"))
-    scenario.driver.at(2_080, e.SpeechPaused(2_000, 2_000, -1.5, 120))
+    scenario.driver.at(2_080, e.SpeechPaused(2_000, 2_000, -1.5, 120, 90))
     scenario.driver.at(2_100, e.EndpointScored(2_000, "smart-turn", 0.4))
     scenario.driver.at(2_150, e.EndpointScored(2_000, "smart-turn", 0.7))
     scenario.driver.at(2_160, e.EndpointScored(1_990, "smart-turn", 0.1))
@@ -130,7 +130,7 @@ def test_a_strategy_sees_all_that_is_known_of_the_pause() -> None:
     assert strategy.silence_ms == 640
     assert strategy.seen[-1] == Evidence(
         silence_ms=200,
-        noticed_ms=80,
+        noticed_ms=90,
         speech_ms=1_360,
         final_pitch_st=-1.5,
         final_voiced_ms=120,

@@ -182,8 +182,8 @@ class AudioInput:
                 self._post(e.SpeechStarted(onset.session_ms + away_ms, before_ms + self._start_ms))
             case SpeechStop(last_voiced, silence_ms, pitch_st, voiced_ms):
                 self._end_report(last_voiced)
-                ended_ms = last_voiced.session_ms + away_ms
-                self._post(e.SpeechPaused(ended_ms, before_ms + last_voiced.stream_ms, pitch_st, voiced_ms))
+                ended_ms, audio_end_ms = last_voiced.session_ms + away_ms, before_ms + last_voiced.stream_ms
+                self._post(e.SpeechPaused(ended_ms, audio_end_ms, pitch_st, voiced_ms, silence_ms))
                 self._post(e.SilenceGrew(silence_ms))
             case SilenceProgress(silence_ms):
                 self._post(e.SilenceGrew(silence_ms))

@@ -61,6 +61,9 @@ class SpeechPaused:
     final_voiced_ms: int | None = None
     """How long the speech went on without a break up to its last period, in ms; None: not measured."""
 
+    noticed_ms: int = 0
+    """How long the silence had lasted in the user's audio when the VAD reported it, in ms; 0: not measured."""
+
 
 @dataclass(frozen=True, slots=True)
 class SilenceGrew:
