@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from tests.measure import capacity as compared
 from tests.measure.load_run import Cost, Load
 from tests.measure.load_user import Turn
+
+from tests.measure import capacity as compared
 from voicepipe.bench.capacity_core import CoreLoad, Costs, Talk, fitted, simulate_core
 from voicepipe.bench.capacity_fleet import Calls, CoreCurve, Fleet, FleetLoad, loops_needed, simulate_fleet
 from voicepipe.cli import main

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-
 from tests.measure.load import run as run_load
 from tests.measure.load_loop import run_fast
 from tests.measure.load_providers import ANSWER, Delays
 from tests.measure.load_report import latencies_ms
 from tests.measure.load_run import Load
 from tests.measure.load_user import FRAME_MS, PAUSE_MS, RATE_HZ, sentence
+
 from voicepipe.audio.files import read_sound
 from voicepipe.bench.capacity_core import Costs, Talk, fitted, simulate_core
 from voicepipe.errors import VoicepipeError

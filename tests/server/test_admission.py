@@ -110,7 +110,7 @@ async def _run_steps(steps: list[tuple[str, int]], monkeypatch: pytest.MonkeyPat
                 # The heartbeat comes more often than a lease ends.
                 for _ in range(which):
                     now[0] += 5
-                    await cluster.renew_slots(slots._owner, until_s=now[0] + 30, now_s=now[0])
+                    await cluster.renew_slots(slots.owner, until_s=now[0] + 30, now_s=now[0])
         except Overload:
             assert await cluster.slots_taken(MACHINE, now_s=now[0]) == 3, "refused although a place was free"
         assert len(running) <= await cluster.slots_taken(MACHINE, now_s=now[0]) <= 3

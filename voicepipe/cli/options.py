@@ -22,6 +22,7 @@ _KIND: Final = "options"
 _SHORTHANDS: Final = {
     "host": "server.host",
     "port": "server.port",
+    "workers": "server.workers",
     "data_dir": "server.data_dir",
     "tls_cert": "server.tls_cert",
     "tls_key": "server.tls_key",
@@ -77,6 +78,7 @@ class StageOptions(Options):
 class ServeOptions(StageOptions):
     host: str | None = None
     port: str | None = None
+    workers: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_dev: str | None = None
@@ -337,6 +339,7 @@ def _serve(commands: Commands[argparse.ArgumentParser]) -> None:
     command = _add(commands, ServeOptions, "serve", "run the server until Ctrl-C")
     command.add_argument("--host", help="the address to listen on (127.0.0.1)")
     command.add_argument("--port", help="the port (8080); 0 picks a free one")
+    command.add_argument("--workers", metavar="N", help="how many processes serve the port (0: what the limits need)")
     command.add_argument("--tls-cert", metavar="FILE", help="use https with this certificate chain (PEM)")
     command.add_argument("--tls-key", metavar="FILE", help="the certificate's private key (PEM)")
     command.add_argument(

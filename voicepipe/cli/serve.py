@@ -12,7 +12,14 @@ def run(options: ServeOptions) -> int:
     Raises:
         VoicepipeError: the server could not start; the text says why.
     """
+    from voicepipe.wiring import workers
+    from voicepipe.wiring.serve import print_line
     from voicepipe.wiring.serve import run as serve
 
-    serve(load(options.config, overrides=options.overrides()))
+    settings = load(options.config, overrides=options.overrides())
+    n_workers = workers.count(settings)
+    if n_workers > 1:
+        workers.run(settings, n_workers, print_line)
+    else:
+        serve(settings)
     return 0

@@ -38,6 +38,7 @@ so there is no other way to pause."""
 EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 MakeProtocol = Callable[[Connection], HttpProtocol]
+TakeConnection = Callable[[socket.socket, str], bool]
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
@@ -61,8 +62,61 @@ def bind(host: str, port: int) -> list[socket.socket]:
     return listeners
 
 
-class Acceptor:
+class Listeners:
     """Accepts connections from listening sockets until it is stopped. Belongs to one event loop."""
+
+    def __init__(
+        self, sockets: list[socket.socket], take: TakeConnection, exhausted: Callable[[OSError], None]
+    ) -> None:
+        """Start accepting.
+
+        Args:
+            sockets: the sockets, owned from now on.
+            take: takes a connection and its peer's address; False: let the loop run before the next one.
+            exhausted: called when no connection can be accepted; the next attempt is after `PAUSE_S`.
+        """
+        self._sockets, self._take, self._exhausted = sockets, take, exhausted
+        self._paused: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._loop = asyncio.get_running_loop()
+        for listener in sockets:
+            self._loop.add_reader(listener, self._accept, listener)
+
+    def stop(self) -> None:
+        """Stop accepting, and close the sockets."""
+        for listener in self._sockets:
+            self._loop.remove_reader(listener)
+            listener.close()
+        for paused in self._paused.values():
+            paused.cancel()
+        self._sockets, self._paused = [], {}
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                client, peer = listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionError:  # the client has disconnected
+                continue
+            except OSError as problem:
+                self._rest(listener, problem)
+                return
+            if not self._take(client, str(peer[0])):
+                return
+
+    def _rest(self, listener: socket.socket, problem: OSError) -> None:
+        """Stop accepting for a moment."""
+        self._exhausted(problem)
+        self._loop.remove_reader(listener)
+        self._paused[listener] = self._loop.call_later(PAUSE_S, self._resume, listener)
+
+    def _resume(self, listener: socket.socket) -> None:
+        del self._paused[listener]
+        self._loop.add_reader(listener, self._accept, listener)
+
+
+class Acceptor:
+    """Starts the HTTP of connections: of those that its listening sockets accept, and of those that `take` gets."""
 
     def __init__(
         self,
@@ -85,55 +139,43 @@ class Acceptor:
             tls: None: plain.
             most_descriptors: a connection that gets this descriptor or a higher one replaces another connection, or is
                 closed.
-            rare: limits log lines about connections that fail before HTTP.
+            log_limit: limits log lines about connections that fail before HTTP.
         """
-        self._listeners, self._connections, self._tasks = listeners, connections, tasks
+        self._connections, self._tasks = connections, tasks
         self._make_protocol, self._tls, self._most_descriptors = make_protocol, tls, most_descriptors
         self._bad_http_limit, self._full_limit = log_limit, LogLimit()
-        self._paused: dict[socket.socket, asyncio.TimerHandle] = {}
         self._loop = asyncio.get_running_loop()
-        for listener in listeners:
-            self._loop.add_reader(listener, self._accept, listener)
+        self._is_stopped = False
+        self._listeners = Listeners(listeners, self._take, self._free_descriptors)
 
     def stop(self) -> None:
         """Stop accepting, and close the sockets."""
-        for listener in self._listeners:
-            self._loop.remove_reader(listener)
-            listener.close()
-        for paused in self._paused.values():
-            paused.cancel()
-        self._listeners, self._paused = [], {}
+        self._is_stopped = True
+        self._listeners.stop()
 
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(AT_ONCE):
-            try:
-                client, peer = listener.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except ConnectionError:  # the client has disconnected
-                continue
-            except OSError as problem:
-                self._rest(listener, problem)
-                return
-            if not self._take(client, str(peer[0])):
-                return  # a closed connection keeps its descriptor until the loop's next iteration
+    def take(self, client: socket.socket) -> None:
+        """Start a connection that another process has accepted; after `stop` it is closed."""
+        try:
+            peer = client.getpeername()
+        except OSError:  # the client has disconnected
+            client.close()
+            return
+        if self._is_stopped:
+            client.close()
+        else:
+            self._take(client, str(peer[0]))
 
-    def _rest(self, listener: socket.socket, problem: OSError) -> None:
-        """Free some descriptors, and stop accepting for a moment."""
+    def _free_descriptors(self, problem: OSError) -> None:
+        """Close connections without a request, if the process has run out of descriptors."""
         if problem.errno in EXHAUSTED:
             for _ in range(FREED_AT_ONCE):
                 if not self._connections.close_oldest():
                     break
         self._log_full(problem.strerror or "accept failed")
-        self._loop.remove_reader(listener)
-        self._paused[listener] = self._loop.call_later(PAUSE_S, self._resume, listener)
-
-    def _resume(self, listener: socket.socket) -> None:
-        del self._paused[listener]
-        self._loop.add_reader(listener, self._accept, listener)
 
     def _take(self, client: socket.socket, address: str) -> bool:
-        """Start a connection if there is a descriptor for it; return whether no other connection was closed for it."""
+        """Start a connection if there is a descriptor for it; return whether no other connection was closed for it. A
+        closed one keeps its descriptor until the loop's next iteration."""
         client.setblocking(False)
         has_room = client.fileno() < self._most_descriptors
         if not has_room and not self._connections.close_oldest():

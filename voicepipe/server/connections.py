@@ -89,6 +89,7 @@ class Connection:
         """Remove the closed connection."""
         self._is_ended = True
         self._stop_waiting()
+        self._connections.on_closed()
 
     def close_for(self, why: Why) -> None:
         """Close it, and count the reason."""
@@ -114,6 +115,10 @@ class Connections:
         self.limits, self.proxies = limits, proxies
         self.n_closed: Counter[Why] = Counter()
         """Number of connections that the server has closed, per reason."""
+
+        self.on_closed: Callable[[], object] = int
+        """Called when a connection is closed, by either side."""
+
         # bounded: `address_connections` per address, and the process's descriptors in total
         self._waiting: dict[Connection, None] = {}
         self._of_address: dict[str, dict[Connection, None]] = {}

@@ -21,8 +21,9 @@ from voicepipe.server.quotas import Quotas
 from voicepipe.server.reference_figures import ReferenceFigures
 from voicepipe.server.revocations import EndsRevoked
 from voicepipe.server.sessions.live_sessions import LiveSessions, RunsOnSocket
-from voicepipe.server.sessions.resume import Resumptions
+from voicepipe.server.sessions.resume import OtherSessions, Resumptions
 from voicepipe.server.token_issuer import TokenIssuer
+from voicepipe.server.workers.peers import Workers
 from voicepipe.session.grant import SessionGrant
 from voicepipe.storage import StorageHealth
 from voicepipe.telemetry.event_loop import EventLoopMonitor
@@ -117,6 +118,12 @@ class ServerContext:
     """The event loop's lag; None: it is not measured."""
 
     resumptions: Resumptions = field(default_factory=Resumptions)
+    workers: Workers | None = None
+    """All workers of the server; None: this process serves alone."""
+
+    other_sessions: OtherSessions | None = None
+    """The sessions of the other workers, to resume them."""
+
     feed: Feed = field(default_factory=Feed)
     webhooks: Webhooks = field(default_factory=Webhooks)
     session_events: SessionEvents = field(default_factory=lambda: SessionEvents(Webhooks()))

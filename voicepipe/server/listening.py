@@ -20,6 +20,9 @@ from voicepipe.server.descriptors import most_for_clients, raise_descriptor_limi
 from voicepipe.server.detached import DETACHED_TASKS
 from voicepipe.server.http_protocol import HttpProtocol
 from voicepipe.server.log_limit import LogLimit
+from voicepipe.server.options import ServerSettings
+from voicepipe.server.workers.answers import serving_queries
+from voicepipe.server.workers.messages import Draining
 from voicepipe.tasks import BackgroundTasks, background_tasks
 
 LAST_ANSWERS_S = 2.0
@@ -30,7 +33,8 @@ LAST_ANSWERS_S = 2.0
 async def listening(context: ServerContext) -> AsyncIterator[str]:
     """Serve on the port of `context.options` while the block runs; yield the server's own address.
 
-    Leaving the block accepts no new connections, gives running sessions `drain_ms`, then closes the remaining ones.
+    A worker does not listen: it serves the connections that its supervisor passes on. Leaving the block accepts no new
+    connections, gives running sessions `drain_ms`, then closes the remaining ones.
 
     Raises:
         ConfigError: the address cannot be listened on.
@@ -45,23 +49,36 @@ async def listening(context: ServerContext) -> AsyncIterator[str]:
         runner = web.AppRunner(app, handle_signals=False, handler_cancellation=True, shutdown_timeout=LAST_ANSWERS_S)
         await runner.setup()
         try:
-            acceptor, port = _opened(runner, context, connections, detached, most_descriptors)
+            workers = context.workers
+            listeners = bound(context.options) if workers is None else []
+            acceptor = _acceptor(runner, listeners, context, connections, detached, most_descriptors)
             try:
-                yield _address(port, context)
+                if workers is None:
+                    yield address(listeners, context.options)
+                else:
+                    with serving_queries(workers, context, app):
+                        workers.link.on_connection = acceptor.take
+                        yield workers.base_url
             finally:
                 acceptor.stop()
+                if workers is not None:
+                    workers.link.send(Draining())
                 await context.live_sessions.drain(context.options.drain_ms)
         finally:
             await runner.cleanup()
 
 
-def _opened(
-    runner: web.AppRunner, context: ServerContext, connections: Connections, tasks: BackgroundTasks, n_descriptors: int
-) -> tuple[Acceptor, int]:
-    """Listen; return the port too, which the system may have chosen."""
-    server, listeners, log_limit = runner.server, _bound(context.options.host, context.options.port), LogLimit()
+def _acceptor(
+    runner: web.AppRunner,
+    listeners: list[socket.socket],
+    context: ServerContext,
+    connections: Connections,
+    tasks: BackgroundTasks,
+    n_descriptors: int,
+) -> Acceptor:
+    server, log_limit = runner.server, LogLimit()
     assert server is not None
-    acceptor = Acceptor(
+    return Acceptor(
         listeners,
         connections,
         tasks,
@@ -70,10 +87,15 @@ def _opened(
         most_descriptors=most_for_clients(n_descriptors),
         log_limit=log_limit,
     )
-    return acceptor, listeners[0].getsockname()[1]
 
 
-def _bound(host: str, port: int) -> list[socket.socket]:
+def bound(options: ServerSettings) -> list[socket.socket]:
+    """Return the listening sockets.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+    """
+    host, port = options.host, options.port
     try:
         return bind(host, port)
     except OSError as problem:
@@ -83,7 +105,9 @@ def _bound(host: str, port: int) -> list[socket.socket]:
         ) from problem
 
 
-def _address(port: int, context: ServerContext) -> str:
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(context.options.host, context.options.host)
-    scheme = "http" if context.tls is None else "https"  # a client cannot connect to the wildcards above
+def address(listeners: list[socket.socket], options: ServerSettings) -> str:
+    """Return the server's own address; the system may have chosen the port."""
+    port = listeners[0].getsockname()[1]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
+    scheme = "https" if options.has_tls else "http"  # a client cannot connect to the wildcards above
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -21,6 +21,7 @@ TalkPageTokens = Literal["auto", "always", "never"]
 
 BOUNDS = {
     "port": (0, 65_535),
+    "workers": (0, 256),
     "max_sessions": (1, 100_000),
     "max_session_s": (1, 86_400),
     "max_chats": (1, 100_000),
@@ -54,8 +55,12 @@ class ServerSettings:
     """Disk space below `data_dir` for the audio of clauses that were played to their end twice, stored for a week each.
     Played again, such a clause comes from disk at once and costs nothing. 0: none."""
 
+    workers: int = 0
+    """Processes that serve the port together. 0: as many as `max_sessions` needs, one for about 79 sessions. Then there
+    is at most one for each core, less one core where local models run."""
+
     max_sessions: int = 100
-    """Maximum number of sessions at once; the next one is answered 503 with `Retry-After`."""
+    """Maximum number of sessions at once, of all workers together; the next one is answered 503 with `Retry-After`."""
 
     head_room: bool = True
     """Refuse a session (503) when the sessions need all CPU time of the event loop, so that one more does not make

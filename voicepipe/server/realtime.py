@@ -70,7 +70,9 @@ async def _resume(request: web.Request, context: ServerContext) -> web.StreamRes
     line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
     if not line.can_prepare(request):
         return _upgrade_required()
-    return await resume(request, line, context.live_sessions, context.resumptions, handshake.peer)
+    return await resume(
+        request, line, context.live_sessions, context.resumptions, handshake.peer, context.other_sessions
+    )
 
 
 def _upgrade_required() -> web.Response:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -65,6 +65,14 @@ class FeedEvent:
             self._veiled_data = msgspec.json.encode(self._make_veiled())
         return self._veiled_data
 
+    def set_data(self, data: bytes, veiled_data: bytes) -> None:
+        """Set both, made by another process."""
+        self._data, self._veiled_data = data, veiled_data
+
+
+def _no_data() -> object:
+    raise AssertionError("the data of a delivered event is set")
+
 
 Wants = Callable[[FeedEvent], bool]
 
@@ -106,17 +114,46 @@ class Reader:
         return event
 
 
+class FeedHub(Protocol):
+    """Numbers the events of several processes, and has each process deliver all of them, its own too."""
+
+    @property
+    def epoch(self) -> str:
+        """Return the first part of the events' ids."""
+        ...
+
+    @property
+    def number(self) -> int:
+        """Return the number of the latest event when the process began."""
+        ...
+
+    def publish(self, kind: Kind, project: str, session: str, data: bytes, veiled_data: bytes) -> bool:
+        """Send an event to all processes; False: it is dropped. Never waits."""
+        ...
+
+    def watch(self, watching: bool) -> None:
+        """Note whether this process has readers."""
+        ...
+
+
 class Feed:
     """The feed of one event loop. Events only for live readers cost nothing while there are no readers."""
 
-    def __init__(self, *, recent: int = RESUMABLE_EVENTS, most_waiting: int = MOST_WAITING) -> None:
-        self._epoch = secrets.token_hex(4)  # numbers begin again with each start of the server
-        self._number = self._dropped = 0
+    def __init__(
+        self, *, recent: int = RESUMABLE_EVENTS, most_waiting: int = MOST_WAITING, hub: FeedHub | None = None
+    ) -> None:
+        """`hub` None: this process serves alone."""
+        self._hub = hub
+        # Numbers begin again with each start of the server.
+        self._epoch = secrets.token_hex(4) if hub is None else hub.epoch
+        self._number = 0 if hub is None else hub.number
+        self._dropped = 0
+        self._watched_elsewhere = False
         self._recent: deque[FeedEvent] = deque(maxlen=recent)  # full: the oldest is forgotten
         self._most_waiting = most_waiting
         self._readers: set[Reader] = set()  # bounded by MOST_READERS: one more is refused
         self.is_watched = False
-        """Whether there are readers: an attribute, since each event of each session looks at it."""
+        """Whether there are readers, in any process: an attribute, since each event of each session looks at it."""
 
     @property
     def n_readers(self) -> int:
@@ -136,7 +173,7 @@ class Feed:
 
     def publish_live(self, project: str, session: str, make: Callable[[], object]) -> None:
         """Send an event of a running turn, if there are readers; `make` returns it as plain values."""
-        if self._readers:
+        if self.is_watched:
             self._publish("live", project, session, make, make)  # marks, verdicts and actions: no provider's words
 
     def delete_session(self, project: str, session: str) -> None:
@@ -159,13 +196,30 @@ class Feed:
         for event in missed:
             reader.offer(event)
         self._readers.add(reader)
-        self.is_watched = True
+        self._note_readers()
         try:
             yield reader
         finally:
             self._readers.discard(reader)
-            self.is_watched = bool(self._readers)
+            self._note_readers()
             self._dropped += reader.lost
+
+    def watch_elsewhere(self, watched: bool) -> None:
+        """Note whether any process has readers."""
+        self._watched_elsewhere = watched
+        self.is_watched = watched or bool(self._readers)
+
+    def deliver(self, number: int, kind: Kind, project: str, session: str, data: bytes, veiled_data: bytes) -> None:
+        """Give readers an event that the hub has numbered."""
+        self._number = number
+        event = FeedEvent(f"{self._epoch}-{number}", number, kind, project, session, _no_data, _no_data)
+        event.set_data(data, veiled_data)
+        self._give(event)
+
+    def _note_readers(self) -> None:
+        self.is_watched = self._watched_elsewhere or bool(self._readers)
+        if self._hub is not None:
+            self._hub.watch(bool(self._readers))
 
     def _check_room(self, token: str) -> None:
         if len(self._readers) >= MOST_READERS:
@@ -182,8 +236,14 @@ class Feed:
     def _publish(
         self, kind: Kind, project: str, session: str, make: Callable[[], object], make_veiled: Callable[[], object]
     ) -> None:
+        if self._hub is not None:
+            data, veiled_data = msgspec.json.encode(make()), msgspec.json.encode(make_veiled())
+            self._dropped += not self._hub.publish(kind, project, session, data, veiled_data)
+            return
         self._number += 1
-        event = FeedEvent(f"{self._epoch}-{self._number}", self._number, kind, project, session, make, make_veiled)
+        self._give(FeedEvent(f"{self._epoch}-{self._number}", self._number, kind, project, session, make, make_veiled))
+
+    def _give(self, event: FeedEvent) -> None:
         self._recent.append(event)
         for reader in self._readers:
             reader.offer(event)

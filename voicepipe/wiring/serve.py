@@ -32,8 +32,8 @@ def run(settings: Settings, say: Callable[[str], None] | None = None) -> None:
     Raises:
         VoicepipeError: the server or its local models could not start; the text says why.
     """
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner, logging_to():
-        runner.run(serve(settings, say or _print))
+    with asyncio.Runner(loop_factory=loop_factory()) as runner, logging_to():
+        runner.run(serve(settings, say or print_line))
 
 
 async def serve(settings: Settings, say: Callable[[str], None]) -> None:
@@ -52,21 +52,34 @@ async def serve(settings: Settings, say: Callable[[str], None]) -> None:
 async def _until_stopped(settings: Settings, server: Running, say: Callable[[str], None]) -> None:
     with stop_signals() as stopped:
         async with asyncio.TaskGroup() as group:
-            greeter = group.create_task(_greet(settings, server, say), name="greeter")
+            greeter = group.create_task(_serve_ready(settings, server, say), name="greeter")
             await stopped.wait()
             greeter.cancel()
     say("stopping ...")
 
 
-async def _greet(settings: Settings, server: Running, say: Callable[[str], None]) -> None:
+async def _serve_ready(settings: Settings, server: Running, say: Callable[[str], None]) -> None:
+    await greet(settings, server.base_url, server.ready, is_open=server.is_open, say=say, before=set_aside_what_stays)
+
+
+async def greet(
+    settings: Settings,
+    base_url: str,
+    ready: asyncio.Event,
+    *,
+    is_open: bool,
+    say: Callable[[str], None],
+    before: Callable[[], None] = lambda: None,
+) -> None:
+    """Print the greeting when the server is ready; `before` is called first."""
     found = await local_servers.offer(settings)
-    await server.ready.wait()
-    _set_aside_what_stays()
-    for line in greeting(settings, base_url=server.base_url, is_open=server.is_open, found=found):
+    await ready.wait()
+    before()
+    for line in greeting(settings, base_url=base_url, is_open=is_open, found=found):
         say(line)
 
 
-def _set_aside_what_stays() -> None:
+def set_aside_what_stays() -> None:
     """Exempt modules and settings from garbage collection, since they last as long as the process.
 
     A collection of the oldest generation holds the event loop. With all modules it takes 100 ms and more, after
@@ -77,10 +90,10 @@ def _set_aside_what_stays() -> None:
 
 
 @contextmanager
-def stop_signals() -> Iterator[asyncio.Event]:
-    """Yield an event that the first SIGINT or SIGTERM sets; the second signal has its default effect."""
+def stop_signals(*more: signal.Signals) -> Iterator[asyncio.Event]:
+    """Yield an event that the first SIGINT, SIGTERM or one of `more` sets; the second signal has its default effect."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
+    signals = (signal.SIGINT, signal.SIGTERM, *more)
 
     def restore_handlers() -> None:
         for each in signals:
@@ -142,7 +155,7 @@ def dangers(settings: Settings) -> Iterator[str]:
         yield "The certificate is for testing: browsers warn once, and no other machine should trust it."
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:
@@ -150,6 +163,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _print(line: str) -> None:
+def print_line(line: str) -> None:
+    """Print a line for the operator at the terminal."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

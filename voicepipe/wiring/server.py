@@ -32,6 +32,10 @@ from voicepipe.server.reference_figures import ReferenceFigures
 from voicepipe.server.revocations import watch_revocations
 from voicepipe.server.sessions.live_sessions import LiveSessions
 from voicepipe.server.tls import tls_context
+from voicepipe.server.workers.link import WorkerLink
+from voicepipe.server.workers.peers import Workers
+from voicepipe.server.workers.relay import RelayedSessions
+from voicepipe.server.workers.shared import SharedAttempts, SharedFeed, deliver_to
 from voicepipe.storage import StorageHealth, advice, kind_of
 from voicepipe.telemetry.ended_turns import EndedTurns
 from voicepipe.telemetry.event_loop import EventLoopMonitor, watching
@@ -63,6 +67,23 @@ def _silent(line: str) -> None:
     """Drop a progress line."""
 
 
+CHAT_PLACES: Final = "chat completions"
+AUDIO_PLACES: Final = "speech and transcriptions"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """The parts that connect a worker with the others."""
+
+    others: Workers
+    feed: SharedFeed
+
+    @property
+    def link(self) -> WorkerLink:
+        """Return the channel to the supervisor."""
+        return self.others.link
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
     """A running server."""
@@ -76,36 +97,43 @@ class Running:
     ready: asyncio.Event
     """Set when the models are loaded and sessions are accepted."""
 
+    slots_owner: str = ""
+    """The owner of the process's places in the shared store."""
+
 
 @asynccontextmanager
-async def running(settings: Settings, *, say: Callable[[str], None] = _silent) -> AsyncIterator[Running]:
+async def running(
+    settings: Settings, *, say: Callable[[str], None] = _silent, workers: WorkerParts | None = None
+) -> AsyncIterator[Running]:
     """Run the server for the duration of the block. It answers at once, and accepts sessions when its models are
     loaded.
 
     Args:
         settings: everything; no other source is read.
         say: gets progress lines, one at a time.
+        workers: the link to the other processes that serve the port; None: this one serves alone.
 
     Raises:
         VoicepipeError: a setting, this machine or this installation does not work. When the local models
             fail to load, the error comes while the block runs, and the block is cancelled.
     """
     check_quota_prices(settings)
-    _make_private(settings.data_path)
+    make_private(settings.data_path)
     try:
-        async with _open(settings, say) as server:
+        async with _open(settings, say, workers) as server:
             yield server
     except BaseExceptionGroup as group:
         raise _reason(group) from None
 
 
 @asynccontextmanager
-async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator[Running]:
-    metrics, feed, health = metrics_of(settings), Feed(), new_health()
+async def _open(settings: Settings, say: Callable[[str], None], workers: WorkerParts | None) -> AsyncIterator[Running]:
+    metrics, health = metrics_of(settings), new_health()
+    feed = Feed(hub=None if workers is None else workers.feed)
     async with (
         http.lifetime(),
         connection_pool.lifetime(),
-        _sounds(settings, health) as sounds,
+        _sounds(settings, health, 1 if workers is None else workers.link.n_workers) as sounds,
         _shared(settings, health) as cluster,
         open_turns(settings) as turns,
         webhooks_of(settings, health) as webhooks,
@@ -142,7 +170,10 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
             models=models,
             health=health,
             loop=loop,
+            workers=workers,
         )
+        if workers is not None:
+            context = _connected(context, workers, feed)
         context = replace(
             context,
             feed=feed,
@@ -165,19 +196,22 @@ async def _open(settings: Settings, say: Callable[[str], None]) -> AsyncIterator
             tracing=spans,
         )
         async with listening(context) as base_url:
-            tasks = (
+            tasks: tuple[asyncio.Task[None], ...] = (
                 group.create_task(models.run(), name="local-engine"),
                 group.create_task(_warm(models, sessions), name="warm-up"),
                 group.create_task(watch_revocations(cluster, context.registries), name="revocations"),
                 group.create_task(context.live_sessions.slots.keep(), name="slots"),
                 group.create_task(context.live_sessions.measure(), name="head-room"),
-                group.create_task(check_models(settings), name="startup-checks"),
-                group.create_task(maintain(turns, retention_of(settings.records)), name="records"),
                 group.create_task(stages.router.run_probes(), name="probes"),
                 group.create_task(stages.router.keep_state(settings.data_path), name="router-state"),
             )
+            if workers is None or workers.link.index == 0:  # once for all processes
+                tasks += (
+                    group.create_task(check_models(settings), name="startup-checks"),
+                    group.create_task(maintain(turns, retention_of(settings.records)), name="records"),
+                )
             is_open = await context.authenticator.is_open()
-            yield Running(base_url, is_open, models.loaded)
+            yield Running(base_url, is_open, models.loaded, context.live_sessions.slots.owner)
         for task in tasks:
             task.cancel()
 
@@ -221,14 +255,16 @@ def _context(
     models: LocalModels,
     health: StorageHealth,
     loop: EventLoopMonitor,
+    workers: WorkerParts | None,
 ) -> ServerContext:
     options = settings.server
+    link, others = (None, None) if workers is None else (workers.link, workers.others)
     head_room = HeadRoom(loop.cpu_share) if options.head_room else None
     authenticator = Authenticator(
         key_store=files.key_store,
         api_keys=ApiKeys(settings.data_path, health=health),
         cluster=cluster,
-        attempts=FailedAttempts(),
+        attempts=FailedAttempts() if link is None else SharedAttempts(link),
         on_loopback=settings.on_loopback,
         proxies=options.proxies,
         allow_query=options.query_token,
@@ -242,6 +278,7 @@ def _context(
             cluster,
             max_sessions=options.max_sessions,
             head_room=head_room,
+            others=others,
         ),
         quotas=settings.quotas,
         token_issuer=token_issuer(settings, cluster, files.key_store),
@@ -256,15 +293,23 @@ def _context(
         agent_choices=sessions.agent_choices,
         open_session=sessions.open,
         chat_models=chat,
-        chat_places=Places("chat completions", options.max_chats, options.max_project_chats),
+        chat_places=Places(CHAT_PLACES, options.max_chats, options.max_project_chats, link),
         audio_models=audio,
-        audio_places=Places("speech and transcriptions", options.max_audio, options.max_project_audio),
+        audio_places=Places(AUDIO_PLACES, options.max_audio, options.max_project_audio, link),
         healths=sessions.healths,
         missing=models.missing,
         storage=health,
         loop=loop,
         reference_figures=_reference_figures(settings),
     )
+
+
+def _connected(context: ServerContext, workers: WorkerParts, feed: Feed) -> ServerContext:
+    """Return the context of a worker."""
+    link, slots = workers.link, context.live_sessions.slots
+    deliver_to(feed, link)
+    link.on_free_slots = slots.free_owner
+    return replace(context, workers=workers.others, other_sessions=RelayedSessions(workers.others))
 
 
 def _reference_figures(settings: Settings) -> ReferenceFigures:
@@ -281,12 +326,14 @@ async def _shared(settings: Settings, health: StorageHealth) -> AsyncIterator[Re
 
 
 @asynccontextmanager
-async def _sounds(settings: Settings, health: StorageHealth) -> AsyncIterator[AudioCache | None]:
+async def _sounds(settings: Settings, health: StorageHealth, n_processes: int) -> AsyncIterator[AudioCache | None]:
+    """Open the audio cache. Each process holds its share of the limit, since each counts what it has written."""
     if not settings.server.audio_cache_mb:
         yield None
         return
     folder = settings.data_path / "audio-cache"
-    async with open_audio_cache(folder, most_bytes=settings.server.audio_cache_mb * 1_000_000, health=health) as store:
+    most_bytes = settings.server.audio_cache_mb * 1_000_000 // n_processes
+    async with open_audio_cache(folder, most_bytes=most_bytes, health=health) as store:
         yield store
 
 
@@ -312,7 +359,7 @@ async def _loop_monitor() -> AsyncIterator[EventLoopMonitor]:
         yield loop
 
 
-def _make_private(data_path: Path) -> None:
+def make_private(data_path: Path) -> None:
     """Create the one folder that is written at run time, for its owner only, and test a write: SQLite's error would say
     less.
     """

@@ -33,6 +33,7 @@ TOML = """
 port = 0
 metrics_allow = ["127.0.0.1"]
 max_sessions = 400
+workers = 1
 drain_ms = 0
 {server}
 [providers.fake]

@@ -104,6 +104,7 @@ port = 0
 data_dir = "{folder / "data"}"
 max_sessions = 10000
 head_room = {str(head_room).lower()}
+workers = 1
 drain_ms = 0
 
 [providers.stt]

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from voicepipe.auth.scopes import OPERATE
 from voicepipe.errors import ProtocolError
+from voicepipe.server.api.stats import open_sessions
 from voicepipe.server.api.turns import json_answer
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.errors import refusal
@@ -22,8 +23,7 @@ async def delete_session_data(request: web.Request) -> web.Response:
     """Delete a session's turns, its journal, and pending webhook deliveries of it: `{"deleted": true, "turns": n}`."""
     context, project = await _operator(request)
     session = request.match_info["id"]
-    running = context.live_sessions.find(session)
-    if running is not None and running.grant.project == project:
+    if any(each["id"] == session for each in await open_sessions(context, project)):
         return refusal(409, f"Session {session[:64]!r}: {STILL_OPEN}", code="session_open", param="id")
     n_turns = await _delete_session(context, project, session)
     log_event("session_deleted", session=session[:64], project=project, turns=n_turns)
@@ -34,8 +34,7 @@ async def delete_user_data(request: web.Request) -> web.Response:
     """Delete the turns of all sessions of a user, and all other stored data of these sessions."""
     context, project = await _operator(request)
     user = request.match_info["user"]
-    running = [each for each in context.live_sessions.of(project) if each.grant.identity == user]
-    if running:
+    if any(each["user"] == user for each in await open_sessions(context, project)):
         return refusal(409, f"A session of this user is open. {STILL_OPEN}", code="session_open", param="user")
     n_turns = 0
     sessions = await _sessions_of(context, project, user)
@@ -45,6 +44,12 @@ async def delete_user_data(request: web.Request) -> web.Response:
     log_event("user_deleted", project=project, sessions=len(sessions), turns=n_turns)
     deleted = {"deleted": True, "sessions": len(sessions), "turns": n_turns}
     return json_answer({"object": "voicepipe.user.deleted", "id": user, **deleted})
+
+
+async def delete_events(context: ServerContext, project: str, session: str) -> None:
+    """Delete the events of a session that this process holds, and its deliveries."""
+    context.feed.delete_session(project, session)
+    await context.session_events.delete_session(project, session)
 
 
 async def _operator(request: web.Request) -> tuple[ServerContext, str]:
@@ -78,7 +83,9 @@ async def _sessions_of(context: ServerContext, project: str, user: str) -> list[
 
 async def _delete_session(context: ServerContext, project: str, session: str) -> int:
     n_turns = await context.turns.delete_session(project, session)
-    context.feed.delete_session(project, session)
-    await context.session_events.delete_session(project, session)
+    if context.workers is None:
+        await delete_events(context, project, session)
+    else:
+        await context.workers.delete_session(project, session)
     await asyncio.to_thread(context.delete_journal, project, session)
     return n_turns

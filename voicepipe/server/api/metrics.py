@@ -31,16 +31,27 @@ async def metrics(request: web.Request) -> web.Response:
     else:
         principal = await context.authenticator.admit(request)
         principal.check_scope(OPERATE_ALL)
+    if context.workers is None:
+        body = await own_metrics(context, request.app[CONNECTIONS])
+    else:
+        body = await context.workers.metrics()
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+
+async def own_metrics(context: ServerContext, connections: Connections) -> bytes:
+    """Return the text of this process."""
     loop = None if context.loop is None else context.loop.figures()
     # Read on the loop, where nothing changes meanwhile; formatted in a thread, which delays nothing.
-    server = (*_of_server(context), *_of_connections(request.app[CONNECTIONS]), *_of_providers(context.healths()))
+    server = (*_of_server(context), *_of_connections(connections), *_of_providers(context.healths()))
     now = [*server, *_of_loop(loop), *storage_samples(context.storage), *context.counts()]
-    body = await asyncio.to_thread(context.metrics.text, now, loop)
-    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+    return await asyncio.to_thread(context.metrics.text, now, loop)
 
 
 def _of_server(context: ServerContext) -> Iterator[Sample]:
     yield Sample("build_info", 1, (__version__,))
+    if context.workers is None:  # else the supervisor counts them
+        yield Sample("workers", 1)
+        yield Sample("worker_restarts_total", 0)
     yield Sample("ready", not context.live_sessions.closing and not context.missing())
     yield Sample("sessions", len(context.live_sessions))
     yield Sample("sessions_limit", context.live_sessions.max_sessions)

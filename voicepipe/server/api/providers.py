@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
 from voicepipe.auth.scopes import OPERATE
 from voicepipe.router.health import Health
-from voicepipe.server.context import CONTEXT
+from voicepipe.server.context import CONTEXT, ServerContext
+
+STATES: Final = ("closed", "half_open", "open")
+"""From the best to the worst."""
+
+MEASURED: Final = ("ttft_p50_ms", "ttft_p95_ms", "itl_ms", "tokens_per_s")
 
 
 async def list_providers(request: web.Request) -> web.Response:
@@ -17,8 +24,47 @@ async def list_providers(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
     principal.check_scope(OPERATE)
-    data = [_wire(each) for each in sorted(context.healths(), key=lambda each: not each.alert)]
+    each_worker = [own_providers(context)] if context.workers is None else await context.workers.providers()
+    data = sorted(_together(each_worker), key=lambda each: each["alert"] is None)
     return web.Response(body=msgspec.json.encode({"object": "list", "data": data}), content_type="application/json")
+
+
+def own_providers(context: ServerContext) -> list[dict[str, Any]]:
+    """Return the status of each provider, as this process knows it."""
+    return [_wire(each) for each in context.healths()]
+
+
+def _together(each_worker: Sequence[Sequence[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Yield each provider once: counts added, the worst state, and the mean of the measured times."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for status in each_worker:
+        for each in status:
+            found.setdefault((each["stage"], each["id"]), []).append(each)
+    for same in found.values():
+        yield same[0] if len(same) == 1 else _one(same)
+
+
+def _one(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    errors: Counter[str] = Counter()
+    for each in same:
+        errors.update(each["errors"])
+    return {
+        **same[0],
+        "state": max((each["state"] for each in same), key=STATES.index),
+        "retry_in_ms": max(each["retry_in_ms"] for each in same),
+        "opened": sum(each["opened"] for each in same),
+        "alert": next((each["alert"] for each in same if each["alert"]), None),
+        "in_flight": sum(each["in_flight"] for each in same),
+        "errors": dict(errors),
+        **{name: _mean([each[name] for each in same if each[name] is not None]) for name in MEASURED},
+    }
+
+
+def _mean(known: Sequence[float]) -> float | None:
+    if not known:
+        return None
+    mean = sum(known) / len(known)
+    return round(mean) if all(isinstance(each, int) for each in known) else _tenths(mean)
 
 
 def _wire(health: Health) -> dict[str, Any]:

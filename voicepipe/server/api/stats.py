@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 from aiohttp import web
 
@@ -31,9 +32,18 @@ async def list_sessions(request: web.Request) -> web.Response:
     context, principal = await _reader(request)
     project, query = principal.requested_project(request.query.get("project")), session_query(request.query)
     if wants_live(request.query):
-        return json_answer({"object": "list", "data": _live(context, project, query), "next": None})
+        return json_answer({"object": "list", "data": await _live(context, project, query), "next": None})
     page = await context.turns.sessions(project, query)
-    return json_answer({"object": "list", "data": [_plain(each, context) for each in page.sessions], "next": page.next})
+    live = {each["id"] for each in await open_sessions(context, project)}
+    data = [_plain(each, is_live=each.session in live) for each in page.sessions]
+    return json_answer({"object": "list", "data": data, "next": page.next})
+
+
+async def open_sessions(context: ServerContext, project: str | None) -> list[dict[str, Any]]:
+    """Return the open sessions of a project, or of all, newest first: of all workers of the server."""
+    if context.workers is None:
+        return [each.plain() for each in context.live_sessions.of(project)]
+    return await context.workers.sessions(project)
 
 
 async def _reader(request: web.Request) -> tuple[ServerContext, Principal]:
@@ -49,17 +59,17 @@ async def _reader(request: web.Request) -> tuple[ServerContext, Principal]:
     return context, principal
 
 
-def _live(context: ServerContext, project: str | None, query: SessionQuery) -> list[dict[str, object]]:
+async def _live(context: ServerContext, project: str | None, query: SessionQuery) -> list[dict[str, Any]]:
     return [
-        each.plain() | {"live": True}
-        for each in context.live_sessions.of(project)
-        if (query.agent or each.grant.agent) == each.grant.agent
-        and (query.user or each.grant.identity) == each.grant.identity
-        and (query.text or "").lower() in each.grant.session_id.lower()
+        each | {"live": True}
+        for each in await open_sessions(context, project)
+        if (query.agent or each["agent"]) == each["agent"]
+        and (query.user or each["user"]) == each["user"]
+        and (query.text or "").lower() in each["id"].lower()
     ][: query.limit]
 
 
-def _plain(summary: SessionSummary, context: ServerContext) -> dict[str, object]:
+def _plain(summary: SessionSummary, *, is_live: bool) -> dict[str, object]:
     return {
         "object": "voicepipe.session",
         "id": summary.session,
@@ -73,5 +83,5 @@ def _plain(summary: SessionSummary, context: ServerContext) -> dict[str, object]
         "failed": summary.failed,
         "slowest_ms": summary.slowest_ms,
         "cost_usd": summary.cost_usd,
-        "live": context.live_sessions.find(summary.session) is not None,
+        "live": is_live,
     }

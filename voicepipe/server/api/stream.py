@@ -12,11 +12,11 @@ from voicepipe.auth.tokens import session_prefix
 from voicepipe.clock import monotonic_ms
 from voicepipe.errors import AuthError, Overload, ProtocolError
 from voicepipe.server.api.query import ALWAYS
+from voicepipe.server.api.stream_state import open_sessions, server_state
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.streaming import EVENTS, StreamedResponse
 from voicepipe.telemetry.live_feed import FeedEvent, Reader, Wants
-from voicepipe.telemetry.storage_log import failing_stores_plain
 
 PULSE_S: Final = 1.0
 """Interval of checks for changed sessions and for the server's stop."""
@@ -79,7 +79,7 @@ class _Stream:
         """Send until the server stops, or the credential is no longer valid."""
         await self._send(b"retry: 1000\n\n")
         while not self._context.live_sessions.closing and await self._may_go_on():
-            await self._send(b"".join(self._pulse()))
+            await self._send(b"".join(await self._pulse()))
             event = await self._reader.next(PULSE_S)
             while event is not None:
                 data = event.data if self._is_operator else event.veiled_data
@@ -107,28 +107,20 @@ class _Stream:
             return True
         return True
 
-    def _pulse(self) -> list[bytes]:
+    async def _pulse(self) -> list[bytes]:
         """Send changes other than turns; the holder of a client secret gets only its own turns."""
         lost = {"events": self._reader.lost, "gap": self._reader.has_gap}
         if not self._is_operator:
             return self._news("dropped", lost) if any(lost.values()) else []
-        events = self._news("sessions", {"open": len(self._context.live_sessions.of(self._project))})
-        storage = failing_stores_plain(self._context.storage)
-        if storage or "storage" in self._sent:
-            events += self._news("storage", {"failing_stores": storage})
-        events += self._news("dropped", {"records": self._context.records_lost(), **lost})
+        state = await server_state(self._context)
+        events = self._news("sessions", {"open": open_sessions(state, self._project)})
+        if state.storage or "storage" in self._sent:
+            events += self._news("storage", {"failing_stores": state.storage})
+        events += self._news("dropped", {"records": state.records_lost, **lost})
         if self._loop_ms is None or monotonic_ms() - self._loop_ms >= LOOP_MS:
             self._loop_ms = monotonic_ms()
-            events += self._loop_news()
+            events += [] if state.lag is None else self._news("loop", state.lag)
         return events
-
-    def _loop_news(self) -> list[bytes]:
-        if self._context.loop is None:
-            return []
-        figures = self._context.loop.figures()
-        lags = {"lag_p50_ms": figures.lag_p50_ms, "lag_p99_ms": figures.lag_p99_ms, "lag_max_ms": figures.lag_max_ms}
-        lag = {name: round(lag_ms, 3) for name, lag_ms in lags.items()}
-        return self._news("loop", lag)
 
     def _news(self, kind: str, what: object) -> list[bytes]:
         data = msgspec.json.encode(what)

@@ -118,7 +118,7 @@ async def mint_secret(principal: Principal, requested: SecretRequest, context: S
         Overload: the server has no place for another session.
         QuotaExceeded: no place is left for it to reserve.
     """
-    context.live_sessions.check_capacity()
+    await context.live_sessions.check_capacity()
     minted = await context.token_issuer.mint(principal.project, requested, key_id=principal.key_id)
     if minted.reserved_until_s and requested.voicepipe is not None:
         its = context.quotas.of(project=principal.project, key_id=principal.key_id, subject=requested.voicepipe.subject)

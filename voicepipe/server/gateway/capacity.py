@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, Protocol
 
 from voicepipe.cluster.revocation import Revocation
 from voicepipe.errors import Overload
@@ -38,24 +39,75 @@ class Place:
         finally:
             self.call = None
 
-    @property
-    def token(self) -> tuple[str, str]:
-        """The client secret's project and ID; the ID of an API key is empty."""
-        return _token(self.principal)
+
+PlaceRefusal = Literal["full", "project", "token"]
+"""The limit that refuses a place: of all requests, of the project, or of the client secret."""
+
+
+class PlaceCounts:
+    """Counts the requests that are answered at once, of one kind."""
+
+    def __init__(self, most: int, most_of_project: int) -> None:
+        """Begin with none; the arguments are those of `Places`."""
+        self.most, self.most_of_project = most, most_of_project or most
+        self._n = 0
+        self._of_project: Counter[str] = Counter()
+        self._of_token: Counter[tuple[str, str]] = Counter()
+
+    def __len__(self) -> int:
+        return self._n
+
+    def refusal(self, project: str, token: str) -> PlaceRefusal | None:
+        """Return the limit that refuses one request more; None: a place is free. An API key's `token` is empty."""
+        if self._n >= self.most:
+            return "full"
+        if self._of_project[project] >= self.most_of_project:
+            return "project"
+        return "token" if token and self._of_token[project, token] >= TOKEN_AT_ONCE else None
+
+    def take(self, project: str, token: str) -> PlaceRefusal | None:
+        """Take a place, or return the limit that refuses it."""
+        refusal = self.refusal(project, token)
+        if refusal is None:
+            self._count(project, token, 1)
+        return refusal
+
+    def free(self, project: str, token: str) -> None:
+        """Free a place that was taken."""
+        self._count(project, token, -1)
+
+    def _count(self, project: str, token: str, amount: int) -> None:
+        self._n += amount
+        self._of_project[project] += amount
+        self._of_token[project, token] += amount
+        if not self._of_project[project]:
+            del self._of_project[project]
+        if not self._of_token[project, token]:
+            del self._of_token[project, token]
+
+
+class SharedPlaces(Protocol):
+    """The places that several processes share."""
+
+    def taken(self, what: str, project: str, token: str) -> AbstractAsyncContextManager[PlaceRefusal | None]:
+        """Take a place of the kind `what` while the block runs; yield the limit that refuses it, if one does."""
+        ...
 
 
 class Places:
-    """The places of one process. Belongs to one event loop."""
+    """The places of a process, or of all processes that serve one port. Belongs to one event loop."""
 
-    def __init__(self, what: str, most: int, most_of_project: int) -> None:
+    def __init__(self, what: str, most: int, most_of_project: int, shared: SharedPlaces | None = None) -> None:
         """Begin with all places free.
 
         Args:
             what: the kind of request, as text.
             most: number of places.
             most_of_project: number of places that a project may have; 0 means all.
+            shared: counts the places of all processes; None: this one serves alone.
         """
-        self._what, self.most, self._most_of_project = what, most, most_of_project or most
+        self._what, self.most, self._shared = what, most, shared
+        self._counts = PlaceCounts(most, most_of_project)
         self._taken: set[Place] = set()  # bounded: by `most`
 
     def __len__(self) -> int:
@@ -63,36 +115,61 @@ class Places:
         return len(self._taken)
 
     def check(self, principal: Principal) -> None:
-        """Check that a place is free now, before a long body is read.
+        """Check that a place is free now in this process, before a long body is read.
 
         Raises:
             Overload: all are taken.
             TooManyRequests: the project, or the client secret, has no more.
         """
-        if len(self) >= self.most:
-            raise Overload(f"Too many concurrent {self._what} (limit {self.most}).", retry_after_ms=FULL_WAIT_MS)
-        if sum(each.principal.project == principal.project for each in self._taken) >= self._most_of_project:
-            raise TooManyRequests(
-                f"Too many concurrent {self._what} of project {principal.project!r} (limit {self._most_of_project})."
-            )
-        token = _token(principal)
-        if token[1] and sum(each.token == token for each in self._taken) >= TOKEN_AT_ONCE:
-            raise TooManyRequests(f"Too many concurrent {self._what} of this client secret (limit {TOKEN_AT_ONCE}).")
+        self._raise(self._counts.refusal(*_token(principal)), principal)
 
-    @contextmanager
-    def place(self, principal: Principal) -> Iterator[Place]:
+    @asynccontextmanager
+    async def place(self, principal: Principal) -> AsyncIterator[Place]:
         """Take a place while the block runs.
 
         Raises:
             Overload, TooManyRequests: as in `check`.
         """
-        self.check(principal)
+        with self._counted(principal):
+            if self._shared is None:
+                with self._running(principal) as place:
+                    yield place
+                return
+            async with self._shared.taken(self._what, *_token(principal)) as refusal:
+                self._raise(refusal, principal)
+                with self._running(principal) as place:
+                    yield place
+
+    @contextmanager
+    def _counted(self, principal: Principal) -> Iterator[None]:
+        self._raise(self._counts.take(*_token(principal)), principal)
+        try:
+            yield
+        finally:
+            self._counts.free(*_token(principal))
+
+    @contextmanager
+    def _running(self, principal: Principal) -> Iterator[Place]:
         place = Place(principal)
         self._taken.add(place)
         try:
             yield place
         finally:
             self._taken.discard(place)
+
+    def _raise(self, refusal: PlaceRefusal | None, principal: Principal) -> None:
+        match refusal:
+            case "full":
+                raise Overload(f"Too many concurrent {self._what} (limit {self.most}).", retry_after_ms=FULL_WAIT_MS)
+            case "project":
+                most = self._counts.most_of_project
+                raise TooManyRequests(
+                    f"Too many concurrent {self._what} of project {principal.project!r} (limit {most})."
+                )
+            case "token":
+                raise TooManyRequests(
+                    f"Too many concurrent {self._what} of this client secret (limit {TOKEN_AT_ONCE})."
+                )
 
     def end_revoked(self, revocation: Revocation) -> None:
         """End the answers whose client secret is revoked."""

@@ -37,7 +37,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     check_ready(context)
     requested = await _read_request(request)
     question = await question_for(principal, requested, context.authenticator.handshake(request), context)
-    with context.chat_places.place(principal) as place:
+    async with context.chat_places.place(principal) as place:
         id_ = f"chatcmpl-{secrets.token_hex(16)}"
         work = _ChatWork(id_, request, requested, question, context)
         return await Exchange("llm", id_, requested.model, place, context).run(work)

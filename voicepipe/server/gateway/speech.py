@@ -50,7 +50,7 @@ async def speech(request: web.Request) -> web.StreamResponse:
     check_ready(context)
     requested = read_speech_request(await read_body(request))
     resolved = await _resolve(request, principal, requested, context)
-    with context.audio_places.place(principal) as place:
+    async with context.audio_places.place(principal) as place:
         id_ = f"speech-{secrets.token_hex(16)}"
         work = _SpeechWork(id_, request, requested, resolved, context)
         return await Exchange("tts", id_, requested.model, place, context).run(work)

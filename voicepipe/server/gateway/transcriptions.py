@@ -63,7 +63,9 @@ async def transcriptions(request: web.Request) -> web.StreamResponse:
     await decoding.warm()
     upload = await read_upload(request)
     assert upload.file is not None
-    with context.audio_places.place(principal) as place:  # only now: a client that uploads slowly must not block others
+    async with context.audio_places.place(
+        principal
+    ) as place:  # only now: a client that uploads slowly must not block others
         requested = read_transcription_fields(upload.fields)
         resolved = await _resolve(request, principal, requested, context)
         id_ = f"transcription-{secrets.token_hex(16)}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, Protocol
+
+import msgspec
 
 from voicepipe.clock import monotonic_ms, unix_ms
 from voicepipe.cluster.port import Cluster
@@ -114,13 +116,45 @@ class LiveSession:
         }
 
 
+class Room(msgspec.Struct, frozen=True):
+    """The room of a process for sessions."""
+
+    sessions: int
+    """Those that run."""
+
+    has_head_room: bool
+
+
+class OtherProcesses(Protocol):
+    """The processes that serve the same port, this one among them."""
+
+    def opened(self, session: str) -> None:
+        """Note a session of this process that takes its place."""
+        ...
+
+    def closed(self, session: str) -> None:
+        """Note that a session of this process has ended."""
+        ...
+
+    async def rooms(self) -> Sequence[Room]:
+        """Return what each process has left."""
+        ...
+
+
 class LiveSessions:
     """The sessions of this process, one entry each, from the check of the capacity to the end. Belongs to one event
     loop."""
 
-    def __init__(self, cluster: Cluster, *, max_sessions: int, head_room: HeadRoom | None = None) -> None:
-        """`head_room` None: only the number of sessions is limited."""
-        self.max_sessions = max_sessions
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        max_sessions: int,
+        head_room: HeadRoom | None = None,
+        others: OtherProcesses | None = None,
+    ) -> None:
+        """`head_room` None: only the number of sessions is limited. `others` None: this process serves alone."""
+        self.max_sessions, self._others = max_sessions, others
         self.slots = Slots(cluster, max_sessions=max_sessions)
         self._head_room = head_room
         self._reserved_ms: deque[int] = deque()
@@ -148,7 +182,7 @@ class LiveSessions:
             AuthError: 401 or 403: nothing is left of its client secret.
             QuotaExceeded: nothing is left of a quota.
         """
-        self.check_capacity()
+        await self.check_capacity()
         await live.usage.limits.check()
 
     @asynccontextmanager
@@ -164,6 +198,8 @@ class LiveSessions:
         session_id = live.grant.session_id
         self._sessions[session_id] = live
         self._all_left.clear()
+        if self._others is not None:
+            self._others.opened(session_id)
         try:
             async with AsyncExitStack() as stack:
                 with self._counting_refusals():
@@ -172,6 +208,8 @@ class LiveSessions:
                 yield
         finally:
             del self._sessions[session_id]
+            if self._others is not None:
+                self._others.closed(session_id)
             # The session holds its entry, to count its turns: without this circle both are freed at once.
             live.session = live.socket = None
             if not self._sessions:
@@ -254,18 +292,33 @@ class LiveSessions:
         with self._counting_refusals():
             self._check_open()
             await quotas.check()
-            self._check_head_room(len(self._sessions))
+            await self._check_room()
             self._reserved_ms.append(monotonic_ms())
             await self.slots.reserve(reservation(project, token_id), quotas)
 
-    def check_capacity(self) -> None:
-        """Check that one more session could start in this process now.
+    async def check_capacity(self) -> None:
+        """Check that one more session could start now, in any process that serves the port.
 
         Raises:
-            Overload: all places are taken, the server has no head-room, or it is stopping.
+            Overload: all places are taken, no process has head-room, or the server is stopping.
         """
         with self._counting_refusals():
-            self._check_open()
+            await self._check_room()
+
+    def room(self) -> Room:
+        """Return what this process has left."""
+        try:
+            self._check_head_room(len(self._sessions))
+        except NoHeadRoom:
+            return Room(len(self._sessions), has_head_room=False)
+        return Room(len(self._sessions), has_head_room=not self.closing)
+
+    async def _check_room(self) -> None:
+        self._check_open()
+        rooms = await self._others.rooms() if self._others is not None else ()
+        if rooms and sum(each.sessions for each in rooms) >= self.max_sessions:
+            raise self._full()
+        if not any(each.has_head_room for each in rooms):
             self._check_head_room(len(self._sessions))
 
     async def measure(self) -> None:
@@ -284,7 +337,10 @@ class LiveSessions:
         if self.closing:
             raise Overload("The server is stopping.", retry_after_ms=FULL_WAIT_MS)
         if len(self._sessions) >= self.max_sessions:
-            raise Full(f"Too many sessions on this server (limit {self.max_sessions}).", retry_after_ms=FULL_WAIT_MS)
+            raise self._full()
+
+    def _full(self) -> Full:
+        return Full(f"Too many sessions on this server (limit {self.max_sessions}).", retry_after_ms=FULL_WAIT_MS)
 
 
 def iso(unix_ms: int) -> str:

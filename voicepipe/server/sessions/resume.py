@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from aiohttp import web
@@ -22,6 +22,7 @@ from voicepipe.server.sessions.resume_places import Group, ResumePlaces, of_addr
 from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.session.resumption import Password
 from voicepipe.session.shutdown import NOT_AUTHORISED
+from voicepipe.session.socket import ClientSocket
 from voicepipe.telemetry.log import log_event
 
 FIRST_EVENT_S: Final = 5.0
@@ -36,6 +37,18 @@ REFUSED: Final = (
 )
 
 
+class OtherSessions(Protocol):
+    """The sessions of other processes that serve the same port."""
+
+    async def has(self, session_id: str) -> bool:
+        """Return whether another process has this session."""
+        ...
+
+    async def resume(self, resume_request: Resume, socket: AiohttpSocket) -> bool:
+        """Continue the session there on this socket; return when it is done with it. False: refused."""
+        ...
+
+
 class Resumptions:
     """The connections that want to continue a session. Belongs to one event loop."""
 
@@ -44,7 +57,7 @@ class Resumptions:
         self._refused = FailedAttempts()
         self._dummy_secret = Password()
 
-    async def resume(self, live: LiveSession | None, resume_request: Resume | None, socket: AiohttpSocket) -> bool:
+    async def resume(self, live: LiveSession | None, resume_request: Resume | None, socket: ClientSocket) -> bool:
         """Pass the socket to its session and return when the session is done with it; False: no session accepts it."""
         if live is None or live.session is None or resume_request is None:
             # Takes as long as a wrong secret.
@@ -70,6 +83,7 @@ async def resume(
     sessions: LiveSessions,
     resumptions: Resumptions,
     peer: str,
+    others: OtherSessions | None = None,
 ) -> web.StreamResponse:
     """Upgrade, and pass the socket to its session if its first event is right: other connections never prevent a right
     secret.
@@ -86,12 +100,17 @@ async def resume(
     await line.prepare(request)
     socket = AiohttpSocket(line, request.transport)
     is_here = sessions.find(named) is not None
+    is_known = is_here or (others is not None and await others.has(named))
     resume_request = None
-    if is_here or not named.startswith(SESSION_PREFIX):
-        group = of_session(named) if is_here else of_address(peer)
+    if is_known or not named.startswith(SESSION_PREFIX):
+        group = of_session(named) if is_known else of_address(peer)
         resume_request = await _first_event(socket, resumptions, group)
     live = sessions.find(resume_request.session_id) if resume_request is not None else None
-    if await resumptions.resume(live, resume_request, socket):
+    if live is None and others is not None and resume_request is not None:
+        is_resumed = await others.resume(resume_request, socket)
+    else:
+        is_resumed = await resumptions.resume(live, resume_request, socket)
+    if is_resumed:
         await socket.close(1000, "")
         return line
     resumptions.note_refusal(peer)

@@ -43,7 +43,9 @@ class Slots:
 
     def __init__(self, cluster: Cluster, *, max_sessions: int) -> None:
         self._cluster, self._max_sessions = cluster, max_sessions
-        self._owner = f"process-{secrets.token_hex(8)}"
+        self.owner = f"process-{secrets.token_hex(8)}"
+        """This process, as the shared store knows it."""
+
         # bounded: sessions that ended while the store was busy, which lasts seconds
         self._unreleased: set[str] = set()
 
@@ -56,7 +58,7 @@ class Slots:
             Overload: the shared store cannot be reached.
             QuotaExceeded: the API key, the project or the user has no more.
         """
-        await self._take(holder, quotas, self._owner, LEASE_S)
+        await self._take(holder, quotas, self.owner, LEASE_S)
         try:
             yield
         finally:
@@ -89,11 +91,20 @@ class Slots:
             await asyncio.sleep(RENEW_S)
             now_s = unix_s()
             try:
-                await self._cluster.renew_slots(self._owner, until_s=now_s + LEASE_S, now_s=now_s)
+                await self._cluster.renew_slots(self.owner, until_s=now_s + LEASE_S, now_s=now_s)
                 for holder in tuple(self._unreleased):
                     await self._release(holder)
             except Overload as busy:
                 log_event("slot_renewal_failed", level=logging.WARNING, why=busy.why)
+
+    async def free_owner(self, owner: str) -> None:
+        """Free the places of another process, which has died, before their lease ends.
+
+        Raises:
+            Overload: the shared store cannot be reached.
+        """
+        now_s = unix_s()
+        await self._cluster.renew_slots(owner, until_s=now_s, now_s=now_s)
 
     async def _take(self, holder: str, quotas: QuotaUsage, owner: str, lease_s: int) -> None:
         pools, now_s = {MACHINE: self._max_sessions, **quotas.pools}, unix_s()

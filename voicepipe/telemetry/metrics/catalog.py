@@ -19,6 +19,8 @@ class Family:
     kind: Kind
     labels: tuple[str, ...]
     help: str
+    merged: Literal["sum", "max"] = "sum"
+    """How the values of several workers become one."""
 
     @property
     def full_name(self) -> str:
@@ -62,9 +64,9 @@ TURNS: Final = (
 """Counted as turns and answers end."""
 
 NOW: Final = (
-    Family("limit_seconds", "gauge", ("stage",), "Limits of the budget"),
+    Family("limit_seconds", "gauge", ("stage",), "Limits of the budget", merged="max"),
     Family("sessions", "gauge", (), "Sessions that are open"),
-    Family("sessions_limit", "gauge", (), "Limit of open sessions"),
+    Family("sessions_limit", "gauge", (), "Limit of open sessions", merged="max"),
     Family("sessions_opened_total", "counter", (), "Sessions that were opened"),
     Family(
         "sessions_refused_total",
@@ -77,9 +79,9 @@ NOW: Final = (
     ),
     Family("endpointing_failures_total", "counter", ("strategy",), "Sessions in which an end-of-turn strategy failed"),
     Family("phrases_cost_usd_total", "counter", ("agent",), "Cost of phrases that were synthesized before any turn"),
-    Family("ready", "gauge", (), "1: the server takes sessions; 0: it loads models or stops"),
+    Family("ready", "gauge", (), "1: the server takes sessions; 0: it loads models or stops", merged="max"),
     Family("http_requests_running", "gauge", ("kind",), "REST requests that are being answered"),
-    Family("http_requests_limit", "gauge", ("kind",), "Limit of concurrent REST requests"),
+    Family("http_requests_limit", "gauge", ("kind",), "Limit of concurrent REST requests", merged="max"),
     Family("connections_waiting", "gauge", (), "Connections without a request"),
     Family("connections_closed_total", "counter", ("why",), "Connections that the server closed, by reason"),
     Family("event_loop_lag_seconds", "histogram", (), "Delay of the event loop after work was due"),
@@ -87,8 +89,14 @@ NOW: Final = (
     Family("event_loop_stalls_total", "counter", (), "Stalls of the event loop of 100 ms or more"),
     Family("gc_pauses_total", "counter", ("generation",), "Pauses of the garbage collector"),
     Family("gc_pause_seconds_total", "counter", ("generation",), "Total duration of the garbage collector's pauses"),
-    Family("gc_longest_pause_seconds", "gauge", (), "Longest pause of the garbage collector"),
-    Family("storage_failing", "gauge", ("store",), "1: the store can't be read or written now; sessions go on"),
+    Family("gc_longest_pause_seconds", "gauge", (), "Longest pause of the garbage collector", merged="max"),
+    Family(
+        "storage_failing",
+        "gauge",
+        ("store",),
+        "1: the store can't be read or written now; sessions go on",
+        merged="max",
+    ),
     Family("storage_failures_total", "counter", ("store",), "Times that the store began to fail"),
     Family(
         "shared_store_pending",
@@ -119,6 +127,7 @@ NOW: Final = (
         "gauge",
         ("stage", "provider", "state"),
         "1 for the current state of the provider's circuit breaker, 0 for the others",
+        merged="max",
     ),
     Family(
         "circuit_breaker_opened_total",
@@ -126,10 +135,18 @@ NOW: Final = (
         ("stage", "provider"),
         "Times that the provider's circuit breaker opened",
     ),
-    Family("provider_alert", "gauge", ("stage", "provider"), "1: an operator must act, for example replace a key"),
+    Family(
+        "provider_alert",
+        "gauge",
+        ("stage", "provider"),
+        "1: an operator must act, for example replace a key",
+        merged="max",
+    ),
     Family("provider_in_flight", "gauge", ("stage", "provider"), "Running calls to the provider"),
     Family("provider_errors_total", "counter", ("stage", "provider", "kind"), "Errors of the provider"),
-    Family("build_info", "gauge", ("version",), "Always 1"),
+    Family("workers", "gauge", (), "Processes that serve the port"),
+    Family("worker_restarts_total", "counter", (), "Workers that have died and were started again"),
+    Family("build_info", "gauge", ("version",), "Always 1", merged="max"),
 )
 """Read from the server at each scrape."""
 

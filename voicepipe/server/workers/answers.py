@@ -1,0 +1,67 @@
+"""Answer the queries of other workers for this one."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.server.api.deletion import delete_events
+from voicepipe.server.api.metrics import own_metrics
+from voicepipe.server.api.providers import own_providers
+from voicepipe.server.api.stream_state import own_state
+from voicepipe.server.connections import CONNECTIONS
+from voicepipe.server.context import ServerContext
+from voicepipe.server.detached import DETACHED_TASKS
+from voicepipe.server.workers.messages import ConnectionClosed
+from voicepipe.server.workers.peers import Workers
+from voicepipe.server.workers.relay import serve_relay
+
+_json: Final = msgspec.json.Encoder()
+
+
+@contextmanager
+def serving_queries(workers: Workers, context: ServerContext, app: web.Application) -> Iterator[None]:
+    """Answer while the block runs, and after it until the worker ends."""
+    link, live, tasks = workers.link, context.live_sessions, app[DETACHED_TASKS]
+
+    async def sessions(data: bytes) -> bytes:
+        return _json.encode([each.plain() for each in live.of(msgspec.json.decode(data, type=str | None))])
+
+    async def session(data: bytes) -> bytes:
+        return _json.encode(live.find(data.decode()) is not None)
+
+    async def metrics(_: bytes) -> bytes:
+        return await own_metrics(context, app[CONNECTIONS])
+
+    async def delete_session(data: bytes) -> bytes:
+        await delete_events(context, *msgspec.json.decode(data, type=tuple[str, str]))
+        return b""
+
+    link.answers |= {
+        "sessions": sessions,
+        "session": session,
+        "metrics": metrics,
+        "delete_session": delete_session,
+        "head_room": _returning(live.room),
+        "state": _returning(lambda: own_state(context)),
+        "providers": _returning(lambda: own_providers(context)),
+    }
+
+    def relay(end: socket.socket, _: str) -> None:
+        tasks.start(serve_relay(end, live, context.resumptions), name="relay")
+
+    link.on_relay = relay
+    app[CONNECTIONS].on_closed = lambda: link.send(ConnectionClosed())
+    yield
+
+
+def _returning(value: Callable[[], Any]) -> Callable[[bytes], Awaitable[bytes]]:
+    async def answer(_: bytes) -> bytes:
+        return _json.encode(value())
+
+    return answer

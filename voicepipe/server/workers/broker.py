@@ -1,0 +1,250 @@
+"""The supervisor's side of the channels: what one worker sends and the others must get."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from voicepipe.clock import monotonic_ms
+from voicepipe.cluster.channel import Channel
+from voicepipe.server.gateway.capacity import PlaceCounts
+from voicepipe.server.workers.messages import (
+    ConnectionClosed,
+    CountFailure,
+    FeedMessage,
+    FreePlace,
+    FreeSlots,
+    FromWorker,
+    PlaceResult,
+    PublishEvent,
+    Query,
+    QueryResult,
+    RelaySession,
+    Reply,
+    SessionClosed,
+    SessionOpened,
+    TakePlace,
+    ToWorker,
+    Watched,
+    Watching,
+    encoded,
+)
+from voicepipe.telemetry.metrics.catalog import Sample
+from voicepipe.telemetry.metrics.merge import counters, merged, sample_text
+
+QUERY_S: Final = 1.0
+"""Time limit for the answers of all workers: a worker that hangs is left out."""
+
+RECENT_MS: Final = 2_000
+"""For so long a connection counts as a session that is about to begin."""
+
+
+@dataclass(slots=True, eq=False)
+class ConnectedWorker:
+    """A worker that runs."""
+
+    index: int
+    channel: Channel
+    owner: str = ""
+    """The owner of its places in the shared store; empty until it listens."""
+
+    accepts: bool = False
+    """Whether it takes connections."""
+
+    sessions: set[str] = field(default_factory=set)
+    watching: bool = False
+    metrics: bytes = b""
+    """Its latest text of `/metrics`."""
+
+    places: dict[int, tuple[str, tuple[str, str]]] = field(default_factory=dict)
+    """Number of the request -> its kind, and the place's project and client secret."""
+
+    given_ms: deque[int] = field(default_factory=deque)
+    """When it got the connections of the last `RECENT_MS` that are open and have no session yet; bounded by that
+    time."""
+
+    def load(self, now_ms: int) -> int:
+        """Return its sessions, and the connections that may become sessions."""
+        while self.given_ms and self.given_ms[0] <= now_ms - RECENT_MS:
+            self.given_ms.popleft()
+        return len(self.sessions) + len(self.given_ms)
+
+    def note_settled(self) -> None:
+        """Note that a connection has a session, or is closed. It is taken for the oldest one; an error lasts for
+        `RECENT_MS`."""
+        if self.given_ms:
+            self.given_ms.popleft()
+
+    def send(self, message: ToWorker, passed: socket.socket | None = None) -> bool:
+        """Send a message; False: the worker is gone, or hangs."""
+        return self.channel.send(encoded(message), passed)
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A query whose answers are still coming."""
+
+    sender: ConnectedWorker
+    query: Query
+    missing: set[ConnectedWorker]
+    replies: dict[ConnectedWorker, bytes]
+    timer: asyncio.TimerHandle
+
+
+class Broker:
+    """Passes messages between workers. Belongs to the supervisor's event loop."""
+
+    def __init__(self, places: Mapping[str, PlaceCounts]) -> None:
+        """`places`: the limits of concurrent REST requests, by kind."""
+        self.workers: list[ConnectedWorker] = []
+        self.n_restarts = 0
+        """Workers that were started again."""
+
+        self.epoch = secrets.token_hex(4)
+        """Of the live feed's event ids: numbers begin again with each start of the server."""
+
+        self.feed_number = 0
+        """The latest event of the live feed."""
+
+        self._places = dict(places)
+        self._number = 0
+        self._pending: dict[int, _Pending] = {}  # bounded in time: by QUERY_S
+        self._retired = b""
+        """The counters of dead workers: without them the sums would fall, and a scrape would see a reset."""
+
+    def attach(self, worker: ConnectedWorker) -> None:
+        """Add a worker."""
+        self.workers.append(worker)
+        if any(each.watching for each in self.workers):
+            worker.send(Watched(True))
+
+    def detach(self, worker: ConnectedWorker) -> None:
+        """Remove a worker that has ended, and free what it held."""
+        worker.channel.close()
+        self.workers.remove(worker)
+        for number in tuple(worker.places):
+            self._free_place(worker, number)
+        if worker.metrics:
+            self._retired = counters(merged([text for text in (self._retired, worker.metrics) if text]))
+        if worker.watching:
+            self._send_watched()
+        serving = next((each for each in self.workers if each.owner), None)
+        if worker.owner and serving is not None:
+            serving.send(FreeSlots(worker.owner))
+        for number, pending in tuple(self._pending.items()):
+            if worker is pending.sender:
+                self._pending.pop(number).timer.cancel()
+            elif worker in pending.missing:
+                self._answered(number, worker, None)
+
+    def least_loaded(self) -> ConnectedWorker | None:
+        """Return the worker that gets the next connection; None: no worker takes one."""
+        for worker in tuple(self.workers):
+            worker.channel.read()  # what was sent before the connection must count: sessions, bad credentials
+        now_ms = monotonic_ms()
+        ready = [worker for worker in self.workers if worker.accepts]
+        return min(ready, key=lambda each: (each.load(now_ms), each.index), default=None)
+
+    def handle(self, worker: ConnectedWorker, message: FromWorker, passed: socket.socket | None) -> None:
+        """Handle a message that is for other workers."""
+        match message:
+            case SessionOpened(session):
+                worker.sessions.add(session)
+                worker.note_settled()
+            case ConnectionClosed():
+                worker.note_settled()
+            case SessionClosed(session):
+                worker.sessions.discard(session)
+            case Query():
+                self._query(worker, message)
+            case Reply(number, data):
+                self._answered(number, worker, data)
+            case PublishEvent():
+                self.feed_number += 1
+                self._to(self.workers, FeedMessage(self.feed_number, message))
+            case Watching(watching):
+                worker.watching = watching
+                self._send_watched()
+            case CountFailure():
+                self._to((each for each in self.workers if each is not worker), message)
+            case TakePlace():
+                self._take_place(worker, message)
+            case FreePlace(number):
+                self._free_place(worker, number)
+            case RelaySession(session):
+                self._relay(message, session, passed)
+            case _:
+                pass
+
+    def _to(self, workers: Iterator[ConnectedWorker] | list[ConnectedWorker], message: ToWorker) -> None:
+        for each in tuple(workers):
+            each.send(message)
+
+    def _send_watched(self) -> None:
+        self._to(self.workers, Watched(any(each.watching for each in self.workers)))
+
+    def _relay(self, message: RelaySession, session: str, passed: socket.socket | None) -> None:
+        """Pass the socket on; closed, it is a refusal to the worker that sent it."""
+        if passed is None:
+            return
+        holder = next((each for each in self.workers if session in each.sessions), None)
+        if holder is None:
+            passed.close()
+        else:
+            holder.send(message, passed)
+
+    # --- places of REST requests --------------------------------------------------------------
+
+    def _take_place(self, worker: ConnectedWorker, message: TakePlace) -> None:
+        place = (message.project, message.token)
+        refusal = self._places[message.what].take(*place)
+        if not refusal:
+            worker.places[message.number] = (message.what, place)
+        worker.send(PlaceResult(message.number, refusal or ""))
+
+    def _free_place(self, worker: ConnectedWorker, number: int) -> None:
+        if number in worker.places:
+            what, place = worker.places.pop(number)
+            self._places[what].free(*place)
+
+    # --- queries ------------------------------------------------------------------------------
+
+    def _query(self, sender: ConnectedWorker, query: Query) -> None:
+        self._number += 1
+        number, others = self._number, {each for each in self.workers if each.owner}  # the others still start
+        timer = asyncio.get_running_loop().call_later(QUERY_S, self._finish, number)
+        self._pending[number] = _Pending(sender, query, others, {}, timer)
+        for each in tuple(others):
+            if not each.send(Query(number, query.kind, query.data)):
+                self._answered(number, each, None)
+
+    def _answered(self, number: int, worker: ConnectedWorker, data: bytes | None) -> None:
+        pending = self._pending.get(number)
+        if pending is None or worker not in pending.missing:
+            return
+        pending.missing.discard(worker)
+        if data is not None:
+            pending.replies[worker] = data
+        if not pending.missing:
+            self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        pending = self._pending.pop(number)
+        pending.timer.cancel()
+        replies = list(pending.replies.values())
+        if pending.query.kind == "metrics":
+            replies += self._of_supervisor(pending.replies)
+        pending.sender.send(QueryResult(pending.query.number, replies))
+
+    def _of_supervisor(self, replies: dict[ConnectedWorker, bytes]) -> Iterator[bytes]:
+        for worker, text in replies.items():
+            worker.metrics = text
+        if self._retired:
+            yield self._retired
+        yield sample_text(Sample("workers", sum(each.accepts for each in self.workers)))
+        yield sample_text(Sample("worker_restarts_total", self.n_restarts))

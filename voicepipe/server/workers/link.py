@@ -1,0 +1,189 @@
+"""A worker's side of its channel: connections that come, requests to the other workers, and answers to theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final, TypeVar
+
+from voicepipe.cluster.channel import Channel
+from voicepipe.errors import Overload
+from voicepipe.server.gateway.capacity import FULL_WAIT_MS, PlaceRefusal
+from voicepipe.server.workers.messages import (
+    TO_WORKER,
+    CountFailure,
+    FeedMessage,
+    FreePlace,
+    FreeSlots,
+    FromWorker,
+    PlaceResult,
+    Query,
+    QueryKind,
+    QueryResult,
+    RelaySession,
+    Reply,
+    Stop,
+    TakeConnection,
+    TakePlace,
+    ToWorker,
+    Watched,
+    encoded,
+)
+from voicepipe.tasks import BackgroundTasks
+from voicepipe.telemetry.log import log_crash
+
+T = TypeVar("T")
+
+ANSWER_S: Final = 3.0
+"""Time limit for the supervisor's answer: it gives the other workers less (`broker.QUERY_S`)."""
+
+Answer = Callable[[bytes], Awaitable[bytes]]
+"""Answers a query for this worker."""
+
+_REFUSALS: Final[dict[str, PlaceRefusal | None]] = {"": None, "full": "full", "project": "project", "token": "token"}
+
+
+class WorkerLink:
+    """The channel to the supervisor. Belongs to one event loop.
+
+    Messages that come before their handler is set wait for it: a worker sets all before it listens.
+    """
+
+    def __init__(self, end: socket.socket, index: int, n_workers: int, tasks: BackgroundTasks) -> None:
+        """`index`: 0 to `n_workers` - 1; a worker that replaces another has its index."""
+        self.index, self.n_workers, self._tasks = index, n_workers, tasks
+        self.stopped = asyncio.Event()
+        """Set when the worker must end: the supervisor says so, or has died."""
+
+        self.watched = False
+        """Whether any worker has readers of the live feed."""
+
+        self.on_connection: Callable[[socket.socket], None] = _close
+        self.on_relay: Callable[[socket.socket, str], None] = lambda passed, session: passed.close()
+        self.on_feed: Callable[[FeedMessage], None] = _ignore
+        self.on_watched: Callable[[bool], None] = _ignore
+        self.on_failure: Callable[[str], None] = _ignore
+        self.on_free_slots: Callable[[str], Awaitable[None]] = _nothing
+        self.answers: dict[QueryKind, Answer] = {}
+        self._results: dict[int, asyncio.Future[list[bytes]]] = {}  # bounded: as many as requests are answered
+        self._places: dict[int, asyncio.Future[str]] = {}  # likewise
+        self._number = 0
+        self._channel = Channel(end, self._on_message, self._on_closed)
+
+    def send(self, message: FromWorker, passed: socket.socket | None = None) -> bool:
+        """Send a message to the supervisor; False: it is gone, or reads nothing."""
+        return self._channel.send(encoded(message), passed)
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+    async def query(self, kind: QueryKind, data: bytes = b"") -> list[bytes]:
+        """Return the answers of all workers to a query, this one's too; of those that answer in time.
+
+        Raises:
+            Overload: the supervisor does not answer.
+        """
+        self._number += 1
+        number = self._number
+        result: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
+        self._results[number] = result
+        try:
+            self.send(Query(number, kind, data))
+            async with asyncio.timeout(ANSWER_S):
+                return await result
+        except TimeoutError:
+            raise Overload("The server's other processes do not answer.", retry_after_ms=FULL_WAIT_MS) from None
+        finally:
+            del self._results[number]
+
+    @asynccontextmanager
+    async def taken(self, what: str, project: str, token: str) -> AsyncIterator[PlaceRefusal | None]:
+        """As in `SharedPlaces`.
+
+        Raises:
+            Overload: the supervisor does not answer.
+        """
+        self._number += 1
+        number = self._number
+        result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._places[number] = result
+        try:
+            self.send(TakePlace(number, what, project, token))
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    refusal = await result
+            except TimeoutError:
+                raise Overload("The server's supervisor does not answer.", retry_after_ms=FULL_WAIT_MS) from None
+            yield _REFUSALS[refusal]
+        finally:
+            del self._places[number]
+            self.send(FreePlace(number))  # also if the answer never came: messages are handled in order
+
+    def _on_message(self, data: bytes, passed: socket.socket | None) -> None:
+        self._handle(TO_WORKER.decode(data), passed)
+
+    def _on_closed(self) -> None:
+        """End: the supervisor has died. A second time, while the worker drains, at once, as a second signal does."""
+        if self.stopped.is_set():
+            signal.raise_signal(signal.SIGTERM)
+        self.stopped.set()
+
+    def _handle(self, message: ToWorker, passed: socket.socket | None) -> None:
+        match message:
+            case TakeConnection() if passed is not None:
+                self.on_connection(passed)
+            case RelaySession(session) if passed is not None:
+                self.on_relay(passed, session)
+            case Stop():
+                self.stopped.set()
+            case Query():
+                self._tasks.start(self._answer(message), name=f"answer {message.kind}")
+            case QueryResult(number, replies):
+                _set(self._results.get(number), replies)
+            case PlaceResult(number, refusal):
+                _set(self._places.get(number), refusal)
+            case FeedMessage():
+                self.on_feed(message)
+            case Watched(watched):
+                self.watched = watched
+                self.on_watched(watched)
+            case CountFailure(address):
+                self.on_failure(address)
+            case FreeSlots(owner):
+                self._tasks.start(self._free_slots(owner), name="free slots")
+            case _:
+                pass
+
+    async def _answer(self, query: Query) -> None:
+        answer = self.answers.get(query.kind)
+        if answer is None:  # not yet: the supervisor waits for its time limit
+            return
+        try:
+            self.send(Reply(query.number, await answer(query.data)))
+        except Exception as error:
+            log_crash(f"answer {query.kind}", error)
+
+    async def _free_slots(self, owner: str) -> None:
+        with suppress(Overload):  # their lease ends by itself
+            await self.on_free_slots(owner)
+
+
+def _close(connection: socket.socket) -> None:
+    connection.close()
+
+
+def _ignore(_: object) -> None:
+    """Ignore a message."""
+
+
+async def _nothing(_: str) -> None:
+    """Do nothing."""
+
+
+def _set(future: asyncio.Future[T] | None, value: T) -> None:
+    if future is not None and not future.done():
+        future.set_result(value)

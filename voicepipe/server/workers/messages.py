@@ -1,0 +1,213 @@
+"""The messages between the supervisor and its workers, as msgpack."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+QueryKind = Literal["sessions", "session", "metrics", "state", "delete_session", "providers", "head_room"]
+"""What a worker may request of all workers. Each answers for itself:
+
+`sessions`: its open sessions of a project; `session`: whether it has this one; `metrics`: the text of `/metrics`;
+`state`: its part of the live stream's figures; `delete_session`: stored events are deleted; `providers`: the status of
+its providers; `head_room`: whether it has head-room for a session.
+"""
+
+
+class _Message(msgspec.Struct, tag=True, array_like=True):
+    pass
+
+
+# --- from a worker --------------------------------------------------------------------------------
+
+
+class Listening(_Message):
+    """The worker takes connections from now on."""
+
+    is_open: bool
+    """Whether any client on this machine may use the server without a key."""
+
+    owner: str
+    """The owner of its places in the shared store."""
+
+
+class Loaded(_Message):
+    """The worker's models are loaded."""
+
+
+class Draining(_Message):
+    """The worker takes no more connections: it stops."""
+
+
+class StartFailed(_Message):
+    """The worker can't start, and ends."""
+
+    why: str
+    is_config: bool
+
+
+class Progress(_Message):
+    """A line for the operator's terminal."""
+
+    line: str
+
+
+class ConnectionClosed(_Message):
+    """A connection is closed, whatever it was used for."""
+
+
+class SessionOpened(_Message):
+    """A session began to take its place."""
+
+    session: str
+
+
+class SessionClosed(_Message):
+    """A session has ended."""
+
+    session: str
+
+
+class Query(_Message):
+    """Have all workers answer, the sender too. In the other direction: answer this."""
+
+    number: int
+    kind: QueryKind
+    data: bytes
+
+
+class Reply(_Message):
+    """The answer of a worker to a query."""
+
+    number: int
+    data: bytes
+
+
+class PublishEvent(_Message):
+    """An event of the live feed, from the worker that made it."""
+
+    kind: str
+    project: str
+    session: str
+    data: bytes
+    veiled_data: bytes
+
+
+class Watching(_Message):
+    """Whether the worker has readers of the live feed."""
+
+    watching: bool
+
+
+class CountFailure(_Message):
+    """An address has sent an unknown credential. The supervisor passes it to the other workers."""
+
+    address: str
+
+
+class TakePlace(_Message):
+    """Take a place for a REST request."""
+
+    number: int
+    what: str
+    project: str
+    token: str
+
+
+class FreePlace(_Message):
+    """Free the place that `TakePlace` of this number got."""
+
+    number: int
+
+
+class RelaySession(_Message):
+    """Pass the socket that comes with this message to the worker that has the session; else it is closed."""
+
+    session: str
+
+
+# --- to a worker ----------------------------------------------------------------------------------
+
+
+class TakeConnection(_Message):
+    """A connection of a client comes with this message."""
+
+
+class Stop(_Message):
+    """Drain, then end."""
+
+
+class QueryResult(_Message):
+    """The answers of all workers that have answered in time."""
+
+    number: int
+    replies: list[bytes]
+
+
+class FeedMessage(_Message):
+    """An event of the live feed, numbered."""
+
+    number: int
+    event: PublishEvent
+
+
+class Watched(_Message):
+    """Whether any worker has readers of the live feed."""
+
+    watched: bool
+
+
+class PlaceResult(_Message):
+    """Whether a place was taken: empty, or which limit refused it."""
+
+    number: int
+    refusal: str
+
+
+class FreeSlots(_Message):
+    """Free the places that a dead worker held in the shared store."""
+
+    owner: str
+
+
+FromWorker = (
+    Listening
+    | Loaded
+    | Draining
+    | StartFailed
+    | Progress
+    | ConnectionClosed
+    | SessionOpened
+    | SessionClosed
+    | Query
+    | Reply
+    | PublishEvent
+    | Watching
+    | CountFailure
+    | TakePlace
+    | FreePlace
+    | RelaySession
+)
+
+ToWorker = (
+    TakeConnection
+    | Stop
+    | Query
+    | QueryResult
+    | FeedMessage
+    | Watched
+    | CountFailure
+    | PlaceResult
+    | RelaySession
+    | FreeSlots
+)
+
+_encoder: Final = msgspec.msgpack.Encoder()
+FROM_WORKER: Final = msgspec.msgpack.Decoder(FromWorker)
+TO_WORKER: Final = msgspec.msgpack.Decoder(ToWorker)
+
+
+def encoded(message: FromWorker | ToWorker) -> bytes:
+    """Return a message as it is sent."""
+    return _encoder.encode(message)

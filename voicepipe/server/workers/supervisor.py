@@ -1,0 +1,245 @@
+"""The supervisor: it listens, starts the workers, passes them connections, and ends when they have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Final, Protocol
+
+import msgspec
+
+from voicepipe.clock import monotonic_ms
+from voicepipe.cluster.channel import Channel
+from voicepipe.errors import ConfigError, VoicepipeError
+from voicepipe.server.acceptor import Listeners
+from voicepipe.server.gateway.capacity import PlaceCounts
+from voicepipe.server.log_limit import LogLimit
+from voicepipe.server.workers.broker import Broker, ConnectedWorker
+from voicepipe.server.workers.messages import (
+    FROM_WORKER,
+    Draining,
+    Listening,
+    Loaded,
+    Progress,
+    StartFailed,
+    Stop,
+    TakeConnection,
+    encoded,
+)
+from voicepipe.telemetry.log import log_event
+
+BACK_OFF_MS: Final = (0, 200, 1_000, 5_000, 30_000)
+"""Delay before the first, second, ... new start of a worker within `WINDOW_MS`; the last for all later ones."""
+
+WINDOW_MS: Final = 60_000
+
+CLOSE_MARGIN_MS: Final = 20_000
+"""Time that workers have beyond `server.drain_ms` to write what waits for the disk; after it they are killed."""
+
+
+class WorkerProcess(Protocol):
+    """The process of a worker."""
+
+    @property
+    def pid(self) -> int:
+        """Return its process ID."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """Return its exit status; None while it runs."""
+        ...
+
+    async def wait(self) -> int:
+        """Wait for its end; return its exit status."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+
+Spawn = Callable[[int, socket.socket, Broker], Awaitable[WorkerProcess]]
+"""Start the worker of this index, with its end of the channel."""
+
+
+class WorkerFailed(VoicepipeError):
+    """A worker ended before the server was ready."""
+
+
+class Supervisor:
+    """Runs workers while `run` runs."""
+
+    def __init__(
+        self,
+        listeners: list[socket.socket],
+        spawn: Spawn,
+        *,
+        n_workers: int,
+        drain_ms: int,
+        places: Mapping[str, PlaceCounts],
+        say: Callable[[str], None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            listeners: the listening sockets, owned from now on.
+            spawn: starts a worker.
+            n_workers: how many run.
+            drain_ms: `server.drain_ms` of the workers.
+            places: the limits of concurrent REST requests, by kind.
+            say: gets the lines for the operator at the terminal.
+        """
+        self._sockets, self._spawn, self._say = listeners, spawn, say
+        self._n_workers, self._drain_ms = n_workers, drain_ms
+        self._broker = Broker(places)
+        self._listeners: Listeners | None = None
+        self._closed_limit = LogLimit()
+        self._failure: VoicepipeError | None = None
+        self._stopping = asyncio.Event()
+        self.listening: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """Done when the first worker takes connections: whether any client on this machine needs no key."""
+
+        self.loaded = asyncio.Event()
+        """Set when the models are loaded."""
+
+    async def run(self, stopped: asyncio.Event) -> None:
+        """Run the workers until `stopped` is set, then let them drain, and kill those that have not ended in time.
+
+        Raises:
+            VoicepipeError: a worker could not start, and none ever had; alone or in a group.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._run(index), name=f"worker {index}") for index in range(self._n_workers)
+                ]
+                await stopped.wait()
+                self._stop()
+                _, late = await asyncio.wait(tasks, timeout=(self._drain_ms + CLOSE_MARGIN_MS) / 1_000)
+                for task in late:
+                    log_event("worker_killed", level=logging.ERROR, why="it did not end in time")
+                    task.cancel()
+        finally:
+            self._close_sockets()
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._close_sockets()
+        for worker in self._broker.workers:
+            worker.send(Stop())
+
+    def _close_sockets(self) -> None:
+        if self._listeners is not None:
+            self._listeners.stop()
+        for listener in self._sockets:
+            listener.close()
+
+    async def _run(self, index: int) -> None:
+        """Run the worker of this index, and start it again when it has ended, with longer delays if that repeats."""
+        recent: deque[int] = deque(maxlen=len(BACK_OFF_MS))  # full: the oldest is dropped, the longest delay stays
+        while not self._stopping.is_set():
+            pid, status = await self._run_once(index)
+            if self._stopping.is_set():
+                return
+            if not self.listening.done():
+                raise self._failure or WorkerFailed(f"a worker ended with status {status} before it could serve")
+            log_event("worker_ended", level=logging.ERROR, worker=index, pid=pid, status=status)
+            self._broker.n_restarts += 1
+            now_ms = monotonic_ms()
+            while recent and recent[0] < now_ms - WINDOW_MS:
+                recent.popleft()
+            await self._pause(BACK_OFF_MS[min(len(recent), len(BACK_OFF_MS) - 1)])
+            recent.append(now_ms)
+
+    async def _pause(self, pause_ms: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_ms / 1_000):
+                await self._stopping.wait()
+
+    async def _run_once(self, index: int) -> tuple[int, int]:
+        """Run a worker to its end; return its process ID and its exit status."""
+        ours, its = socket.socketpair()
+        try:
+            process = await self._spawn(index, its, self._broker)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            its.close()
+        worker = self._connect(index, ours)
+        log_event("worker_started", worker=index, pid=process.pid)
+        try:
+            status = await process.wait()
+            worker.channel.read()  # its last messages
+            return process.pid, status
+        finally:
+            self._broker.detach(worker)
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    def _connect(self, index: int, end: socket.socket) -> ConnectedWorker:
+        def on_message(data: bytes, passed: socket.socket | None) -> None:
+            self._on_message(worker, data, passed)
+
+        def on_closed() -> None:
+            worker.accepts = False
+
+        worker = ConnectedWorker(index, Channel(end, on_message, on_closed))
+        self._broker.attach(worker)
+        if self._stopping.is_set():
+            worker.send(Stop())
+        return worker
+
+    def _on_message(self, worker: ConnectedWorker, data: bytes, passed: socket.socket | None) -> None:
+        try:
+            message = FROM_WORKER.decode(data)
+        except msgspec.MsgspecError as wrong:
+            log_event("worker_message_refused", level=logging.ERROR, worker=worker.index, why=str(wrong))
+            return
+        match message:
+            case Listening(is_open, owner):
+                worker.owner, worker.accepts = owner, True
+                self._accept_connections(is_open)
+            case Loaded():
+                self.loaded.set()
+            case Draining():
+                worker.accepts = False
+            case StartFailed(why, is_config):
+                self._failure = ConfigError(why) if is_config else WorkerFailed(why)
+            case Progress(line):
+                self._say(line)
+            case _:
+                self._broker.handle(worker, message, passed)
+
+    def _accept_connections(self, is_open: bool) -> None:
+        """Begin to accept, once; until then connections wait in the kernel."""
+        if self._listeners is None and not self._stopping.is_set():
+            self._listeners = Listeners(self._sockets, self._take, self._exhausted)
+            self.listening.set_result(is_open)
+
+    def _take(self, client: socket.socket, _: str) -> bool:
+        worker = self._broker.least_loaded()
+        if worker is None:  # all have died: they are back in seconds
+            client.close()
+            self._log_closed("no worker runs")
+            return True
+        worker.given_ms.append(monotonic_ms())
+        if not worker.channel.send(encoded(TakeConnection()), client):
+            self._log_closed("the worker takes no more")
+        return True
+
+    def _exhausted(self, problem: OSError) -> None:
+        self._log_closed(os.strerror(problem.errno or errno.EMFILE))
+
+    def _log_closed(self, why: str) -> None:
+        unlogged = self._closed_limit.take(monotonic_ms())
+        if unlogged is not None:
+            log_event("connections_full", level=logging.WARNING, why=why, waiting=0, unlogged=unlogged)

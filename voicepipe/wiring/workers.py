@@ -1,0 +1,156 @@
+"""Serve one port with several processes: a supervisor and its workers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import voicepipe
+from voicepipe import __version__
+from voicepipe.clock import unix_s
+from voicepipe.config.settings import LOCAL, STAGES, Settings
+from voicepipe.server.descriptors import raise_descriptor_limit
+from voicepipe.server.gateway.capacity import PlaceCounts
+from voicepipe.server.head_room import EXPECTED_SHARE, MAX_CPU_SHARE
+from voicepipe.server.listening import address, bound
+from voicepipe.server.tls import tls_context
+from voicepipe.server.workers.broker import Broker
+from voicepipe.server.workers.supervisor import Supervisor, WorkerProcess
+from voicepipe.telemetry.log import logging_to
+from voicepipe.wiring.prices import check_quota_prices
+from voicepipe.wiring.serve import dangers, greet, stop_signals
+from voicepipe.wiring.server import AUDIO_PLACES, CHAT_PLACES, make_private
+from voicepipe.wiring.tokens import key_store
+from voicepipe.wiring.worker import WorkerStart, packed
+
+CPU_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
+"""The CPU time that a container may use, as `QUOTA PERIOD` in us (Linux, Control Group v2)."""
+
+
+def count(settings: Settings) -> int:
+    """Return how many workers serve: `server.workers`, or what `server.max_sessions` needs and the machine can run.
+
+    A worker carries about 79 sessions (`head_room`). More workers than the limit of sessions needs would carry nothing,
+    and each costs memory, connections to providers, and its own statistics of them.
+    """
+    if settings.server.workers:
+        return settings.server.workers
+    needed = round(settings.server.max_sessions * EXPECTED_SHARE / MAX_CPU_SHARE)
+    return max(1, min(needed, cores() - _runs_local_models(settings)))
+
+
+def cores(quota: Path = CPU_QUOTA) -> int:
+    """Return how many cores this process may use, at least one."""
+    try:
+        allowed = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        allowed = os.cpu_count() or 1
+    try:
+        most_us, period_us = quota.read_text().split()
+        return max(1, min(allowed, int(most_us) // int(period_us)))
+    except (OSError, ValueError):  # none, or `max`
+        return allowed
+
+
+def _runs_local_models(settings: Settings) -> bool:
+    specs = (spec for name, agent in settings.agents.items() for stage in STAGES for spec in agent.specs(stage))
+    return any(settings.providers[spec.provider].kind in LOCAL for spec in specs)
+
+
+def run(settings: Settings, n_workers: int, say: Callable[[str], None]) -> None:
+    """Serve with so many workers until SIGINT, SIGTERM or SIGHUP; a second signal ends the server at once.
+
+    Raises:
+        VoicepipeError: the server or its local models could not start; the text says why.
+    """
+    with asyncio.Runner() as runner, logging_to():
+        runner.run(serve(settings, n_workers, say))
+
+
+async def serve(settings: Settings, n_workers: int, say: Callable[[str], None]) -> None:
+    """Serve until the process is stopped.
+
+    Raises:
+        VoicepipeError: as `run` does.
+    """
+    check_quota_prices(settings)
+    make_private(settings.data_path)
+    await asyncio.to_thread(_make_files, settings)
+    raise_descriptor_limit()
+    options = settings.server
+    listeners = bound(options)
+    base_url = address(listeners, options)
+
+    async def spawn(index: int, end: socket.socket, broker: Broker) -> WorkerProcess:
+        start = WorkerStart(
+            settings=settings,
+            index=index,
+            n_workers=n_workers,
+            base_url=base_url,
+            feed_epoch=broker.epoch,
+            feed_number=broker.feed_number,
+        )
+        return await _spawn(start, end)
+
+    supervisor = Supervisor(
+        listeners,
+        spawn,
+        n_workers=n_workers,
+        drain_ms=options.drain_ms,
+        places={
+            CHAT_PLACES: PlaceCounts(options.max_chats, options.max_project_chats),
+            AUDIO_PLACES: PlaceCounts(options.max_audio, options.max_project_audio),
+        },
+        say=say,
+    )
+    with stop_signals(*_hang_up()) as stopped:
+        async with asyncio.TaskGroup() as group:
+            greeter = group.create_task(_greet(settings, base_url, supervisor, n_workers, say), name="greeter")
+            group.create_task(supervisor.run(stopped), name="supervisor")
+            await stopped.wait()
+            greeter.cancel()
+            say("stopping ...")
+
+
+async def _greet(
+    settings: Settings, base_url: str, supervisor: Supervisor, n_workers: int, say: Callable[[str], None]
+) -> None:
+    is_open = await supervisor.listening
+    say(f"voicepipe {__version__} listens with {n_workers} workers on {base_url}")
+    for line in dangers(settings):
+        say(line)
+    await greet(settings, base_url, supervisor.loaded, is_open=is_open, say=say)
+
+
+def _hang_up() -> tuple[signal.Signals, ...]:
+    """Return SIGHUP, unless it is ignored, as by `nohup`: a terminal that closes stops the server, with a drain."""
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return () if is_ignored else (signal.SIGHUP,)
+
+
+def _make_files(settings: Settings) -> None:
+    """Make the files that all workers read, before several workers make them at once."""
+    key_store(settings).keyring(unix_s())
+    tls_context(settings.server, settings.data_path)
+
+
+async def _spawn(start: WorkerStart, end: socket.socket) -> WorkerProcess:
+    data = packed(start)
+    root = str(Path(voicepipe.__file__).parent.parent)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "voicepipe.wiring.worker", str(end.fileno())),
+        stdin=asyncio.subprocess.PIPE,
+        pass_fds=(end.fileno(),),
+        process_group=0,  # Ctrl-C is for the supervisor alone: it lets the workers drain
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))},
+    )
+    assert process.stdin is not None
+    process.stdin.write(data)
+    process.stdin.close()
+    return process
