@@ -456,17 +456,28 @@ async def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> No
         await eventually(gone)
 
 
-async def test_a_worker_that_cannot_start_ends_the_server_with_its_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("database", "llm", "reason"),
+    [
+        (b"no database" * 1_000, "fake/llm", "cluster.sqlite3: file is not a database"),
+        (b"", "gguf//none/of.gguf", "/none/of.gguf"),  # found out while it serves already
+    ],
+)
+async def test_a_worker_that_cannot_start_ends_the_server_with_its_reason(
+    database: bytes, llm: str, reason: str, tmp_path: Path
+) -> None:
     async with FakeVendor() as vendor:
         path = config(tmp_path, vendor)
+        path.write_text(path.read_text().replace("fake/llm", llm))
         (tmp_path / "data").mkdir(mode=0o700)
-        (tmp_path / "data" / "cluster.sqlite3").write_bytes(b"no database" * 1_000)
+        if database:
+            (tmp_path / "data" / "cluster.sqlite3").write_bytes(database)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "voicepipe", "serve", "--workers", "2", "--config", str(path)),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(2 * WAIT_S):  # two interpreters start one after the other
             _, errors = await process.communicate()
     assert process.returncode == 2
-    assert b"cluster.sqlite3: file is not a database" in errors
+    assert reason in errors.decode()

@@ -148,9 +148,13 @@ class Supervisor:
             pid, status = await self._run_once(index)
             if self._stopping.is_set():
                 return
+            failure, self._failure = self._failure, None
+            if failure is not None and not self.loaded.is_set():
+                raise failure
             if not self.listening.done():
-                raise self._failure or WorkerFailed(f"a worker ended with status {status} before it could serve")
-            log_event("worker_ended", level=logging.ERROR, worker=index, pid=pid, status=status)
+                raise WorkerFailed(f"a worker ended with status {status} before it could serve")
+            why = None if failure is None else str(failure)
+            log_event("worker_ended", level=logging.ERROR, worker=index, pid=pid, status=status, why=why)
             self._broker.n_restarts += 1
             now_ms = monotonic_ms()
             while recent and recent[0] < now_ms - WINDOW_MS:
