@@ -27,7 +27,7 @@ CLAUSE = "One two three four five."
 ALONE = """
     start pause quiet text empty_text interim stt_failed commit clear create aside cancel offer truncate delete want
     asked token call usage finished clause sound sent voice_done report stage_failed manual auto stale impostor
-    misplaced lost back silent summary lasts echo mhm stop_word phrases no_phrases filler_sent reached joined
+    misplaced lost back silent greet summary lasts echo mhm stop_word phrases no_phrases filler_sent reached joined
     voice_reached
 """.split()  # noqa: SIM905 - a column of these strings reads worse
 TOGETHER = {
@@ -121,6 +121,8 @@ class World:
                 return e.ItemTruncateRequested("evt", item_id, 0, pick * 100)
             case "summary":
                 return e.HistorySummarized(pick, "short" * (pick % 2))
+            case "greet":
+                return e.GreetingDue("Hello." * (pick % 2), interruptible=pick % 3 != 0)
             case "silent":
                 return e.SilenceCommitted(now_ms)
             case "lost":

@@ -771,6 +771,7 @@ def all_scenarios() -> list[Scenario]:
         *(check_beginning(event, playing=playing) for event, playing in product(BEGINS, both)),
         postponed_turn(),
         prompt(),
+        greeting(),
     ]
 
 
@@ -784,6 +785,11 @@ def prompt() -> Scenario:
     scenario = Scenario(idle_timeout_ms=4_000)
     act = Move(Agent.IDLE, e.SilenceCommitted, Agent.PREPARING)
     return check_moves(scenario, then(played, lambda s: s.passes(6_000)), lambda s: s.goes_silent(20_000), act)
+
+
+def greeting() -> Scenario:
+    act = Move(Agent.IDLE, e.GreetingDue, Agent.PREPARING)
+    return check_moves(Scenario(), lambda s: None, lambda s: s.is_greeted(), act)
 
 
 def test_every_transition_is_covered() -> None:

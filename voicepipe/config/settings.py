@@ -184,6 +184,16 @@ class AgentSettings:
     """The variables of the instructions, and the value that each has unless the metadata of the client's token or
     `prompt.variables` sets another."""
 
+    first_speaker: Literal["user", "agent"] = "user"
+    """The side that speaks first. The agent does so after the client's first settings or audio, or after 1 s, unless
+    the client has requested a response."""
+
+    greeting: str = ""
+    """The first words of an agent that speaks first; `{{name}}` as in the instructions. Empty: the LLM decides."""
+
+    greeting_interruptible: bool = True
+    """Whether the user may interrupt the greeting."""
+
     stt: Annotated[tuple[str, ...], ONE_OR_MORE] = ("local/moonshine-tiny",)
     """The STT, as `provider/model`; or several, best first: where one breaks, or returns its text later than
     `router.fallback_after_ms`, the next transcribes the utterance again."""
@@ -200,6 +210,10 @@ class AgentSettings:
 
     speed: Annotated[float, between(MIN_SPEED, MAX_SPEED)] = 1.0
     """The speed of speech, unless the client sets it; 1 is the voice's own."""
+
+    pronunciations: Annotated[tuple[tuple[str, str], ...], TABLE] = ()
+    """Words as the LLM writes them, and the spelling that the TTS gets (`Nguyen = "Win"`): whole words, with their
+    case. Transcript and history keep the word."""
 
     language: Annotated[str | None, LANGUAGE_TAG] = None
     """BCP-47, such as `en` or `pt-BR`. Unset: the transcriber detects it."""
@@ -296,6 +310,7 @@ class AgentSettings:
     def __post_init__(self) -> None:
         check_placeholders(self.instructions, dict(self.variables), "instructions")
         kinds_of(self.redact_for_llm, key="redact_for_llm")
+        check_placeholders(self.greeting, dict(self.variables), "greeting")
 
     def spec(self, stage: Stage, *, key: str = "spec") -> Spec:
         """Return the parsed spec of `stage`; of several models the first.

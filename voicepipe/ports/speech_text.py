@@ -54,8 +54,14 @@ _ENDS = tuple(".!?:;,\u2026\u3002\uff01\uff1f")
 class ClauseNormalizer:
     """One reply's clauses, in order. It keeps the state across clauses: whether a code block is open."""
 
-    def __init__(self, language: str | None) -> None:
-        """`language` is a BCP-47 tag. For an unknown language, numbers and symbols are left to the TTS."""
+    def __init__(self, language: str | None, pronunciations: tuple[tuple[str, str], ...] = ()) -> None:
+        """`language` is a BCP-47 tag. For an unknown language, numbers and symbols are left to the TTS.
+
+        `pronunciations`: whole words or phrases as written, and their spelling for the TTS.
+        """
+        self._pronunciations = dict(pronunciations)
+        longest_first = sorted(map(re.escape, self._pronunciations), key=len, reverse=True)
+        self._pronounced = re.compile(rf"(?<!\w)(?:{'|'.join(longest_first)})(?!\w)") if longest_first else None
         primary = (language or "").partition("-")[0].lower()
         self._wording = RULES_BY_LANGUAGE.get(primary)
         self._numbers = _NUMBERS.get(primary)
@@ -63,6 +69,8 @@ class ClauseNormalizer:
 
     def read(self, clause: str) -> str:
         """Return the spoken form of `clause`; empty when the clause has nothing to speak."""
+        if self._pronounced is not None:
+            clause = self._pronounced.sub(lambda found: self._pronunciations[found[0]], clause)
         text = "\n".join(filter(None, map(self._line, self._without_code(clause).splitlines())))
         said = " ".join(text.split())
         return said if any(map(str.isalnum, said)) else ""

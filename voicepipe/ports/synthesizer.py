@@ -24,6 +24,9 @@ class Voice:
     speed: float = 1.0
     language: str | None = None
 
+    pronunciations: tuple[tuple[str, str], ...] = ()
+    """Written words, and how they are spelled for the synthesizer. Applied to the text before it gets it."""
+
     session: str = field(default="", compare=False)
     """Opaque and stable within a session, which must keep one voice. Only a router reads it."""
 

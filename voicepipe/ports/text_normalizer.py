@@ -16,20 +16,21 @@ from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Synthesizer
 
 @asynccontextmanager
 async def open_normalized(synthesizer: Synthesizer, voice: Voice) -> AsyncIterator[NormalizedSpeech]:
-    """Open `synthesizer.open(voice)` for written text; `voice.language` selects the reading rules.
+    """Open `synthesizer.open(voice)` for written text; `voice.language` selects the reading rules, and
+    `voice.pronunciations` come before them.
 
     A clause without anything speakable has a number and no audio. Raises what the synthesizer raises.
     """
     async with synthesizer.open(voice) as speech:
-        yield NormalizedSpeech(speech, voice.language)
+        yield NormalizedSpeech(speech, voice.language, voice.pronunciations)
 
 
 class NormalizedSpeech:
     """The speech of one turn; implements `Speech`."""
 
-    def __init__(self, speech: Speech, language: str | None) -> None:
+    def __init__(self, speech: Speech, language: str | None, pronunciations: tuple[tuple[str, str], ...] = ()) -> None:
         self._speech = speech
-        self._normalizer = ClauseNormalizer(language)
+        self._normalizer = ClauseNormalizer(language, pronunciations)
         self.n_chars = 0
         """Characters that the synthesizer was given, in spoken form."""
 

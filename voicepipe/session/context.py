@@ -50,8 +50,22 @@ class SessionStages:
     summary_model: SummaryModel | None = None
     """The LLM that summarizes what is about to leave the conversation; None: it leaves without a summary."""
 
+    pronunciations: tuple[tuple[str, str], ...] = ()
+    """Written words, and their spelling for the TTS."""
+
     phrases: PhraseCache | None = None
     """Phrases spoken earlier in that voice; None: the session has a book of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greeting:
+    """The agent's first words."""
+
+    text: str = ""
+    """What it says, with the names of variables; empty: the LLM decides."""
+
+    interruptible: bool = True
+    """Whether the user's speech may stop it."""
 
 
 OnStall = Callable[[int, int], None]

@@ -36,9 +36,12 @@ def clauses_of(words: str) -> list[str]:
 class PhraseCache:
     """The phrases of one agent, for all of its sessions."""
 
-    def __init__(self, synthesizer: Synthesizer, *, prepared: tuple[str, ...] = ()) -> None:
-        """`prepared`: phrases that are spoken as soon as their voice is known."""
-        self.prepared = prepared
+    def __init__(
+        self, synthesizer: Synthesizer, *, prepared: tuple[str, ...] = (), repeated: tuple[str, ...] = ()
+    ) -> None:
+        """`prepared`: phrases that are spoken as soon as their voice is known. `repeated`: phrases of many sessions,
+        which are stored when they are spoken for the first time."""
+        self.prepared, self.repeated = prepared, repeated
         self._synthesizer = synthesizer
         self._sounds: OrderedDict[tuple[Voice, str], Samples] = OrderedDict()
         self._one_at_a_time = asyncio.Lock()

@@ -223,7 +223,7 @@ class Replies:
             self._prompt_builder.question(command),
             self._voices.voice(command.reply),
             model=CannedModel(command.words) if command.words else self._model,
-            synthesizer=self._voices.phrase_synthesizer() if command.words else self._voices.synthesizer,
+            synthesizer=self._voices.synthesizer_of(command.words),
             output=output,
             queued_ms=self._prompt_builder.queued_ms,
             post=self._post,

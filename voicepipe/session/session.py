@@ -19,10 +19,12 @@ from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.ga import GA
 from voicepipe.protocol.outbound import EventRenderer, Frames
+from voicepipe.protocol.prompt import filled
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_update import is_published
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.connection import Connection
+from voicepipe.session.context import Greeting as Greeting
 from voicepipe.session.context import SessionHooks as SessionHooks
 from voicepipe.session.context import SessionStages as SessionStages
 from voicepipe.session.endpoint_scoring import EndpointScoring
@@ -58,6 +60,9 @@ UPDATE_EVENTS: Final = 4
 
 LAST_WORD_S = 2.0
 """How long a last event may take to leave before the connection is closed."""
+
+GREETING_WAIT_S: Final = 1.0
+"""How long the greeting waits for the client's settings or audio: a client sets its voice and formats first."""
 
 _Report = TypeVar("_Report")
 
@@ -96,8 +101,10 @@ class Session:
         stages: SessionStages,
         settings: CoreSettings,
         hooks: SessionHooks,
+        greeting: Greeting | None = None,
     ) -> None:
-        self.grant = grant
+        """`greeting`: the agent speaks first; None: the user does."""
+        self.grant, self._greeting = grant, greeting
         self._stages, self._hooks = stages, hooks
         self._clock = clock.SessionClock()
         self._config = config
@@ -122,7 +129,9 @@ class Session:
             stages.model, stages.llm_model, grant, self._core, self._clock, Redactor(stages.redact_for_llm)
         )
         book = stages.phrases or PhraseCache(stages.synthesizer)
-        self._voices = Voices(stages.synthesizer, stages.tts_model, book, self._core.context, post, hooks.charge)
+        self._voices = Voices(
+            stages.synthesizer, stages.tts_model, book, self._core.context, post, hooks.charge, stages.pronunciations
+        )
         self._preparation = Preparation(self._voices)
         self._replies = Replies(
             stages.model,
@@ -188,6 +197,8 @@ class Session:
         group.create_task(self._guard(connection), name="guard")
         group.create_task(self._obey(connection), name="obey")
         group.create_task(self._expire(), name="expiry")
+        if self._greeting is not None:
+            group.create_task(self._greet_in_time(), name="greeting")
 
     async def _receive(self, connection: Connection) -> None:
         outbox = self._outbox
@@ -203,6 +214,17 @@ class Session:
         length = f"{length_s // 60} minutes" if length_s >= 120 else f"{length_s} seconds"
         why = f"Your session hit the maximum duration of {length}."
         self.end_after_turn(Ending("session_expired", why, GOING_AWAY))
+
+    async def _greet_in_time(self) -> None:
+        await asyncio.sleep(GREETING_WAIT_S)
+        self._greet()
+
+    def _greet(self) -> None:
+        """Have the agent speak first, once."""
+        greeting, self._greeting = self._greeting, None
+        if greeting is not None and self._config.kind == "realtime":
+            text = filled(greeting.text, dict(self._config.variables))
+            self.post(e.GreetingDue(text, greeting.interruptible))
 
     async def _guard(self, connection: Connection) -> None:
         """Close the connection when our own code failed: a session in an unknown state must not continue."""
@@ -264,6 +286,7 @@ class Session:
     async def _take(self, raw: str | bytes) -> None:
         match what := inbound.read(raw, self._config, self._core.context.conversation.find):
             case inbound.AudioAppended(audio):
+                self._greet()
                 if self._takes_sound():
                     await self._audio_input.process(audio, self._pace)
             case inbound.InputCommit(event_id):
@@ -313,6 +336,7 @@ class Session:
         self._put(self._wire.updated(self._hooks.show(after), **self._resumption.offer(after)))
         self.post(e.SettingsChanged(self._config.turn_settings()))
         self._renew_phrases()
+        self._greet()
 
     def _renew_phrases(self) -> None:
         """Request the preparation of the phrases in the present voice."""

@@ -33,8 +33,10 @@ class Voices:
         context: TurnContext,
         post: Callable[[e.Event], None],
         charge: Charge,
+        pronunciations: tuple[tuple[str, str], ...] = (),
     ) -> None:
         """`charge` gets the cost of phrases spoken ahead."""
+        self._pronunciations = pronunciations
         self.synthesizer, self.book = synthesizer, book
         self._charge = charge
         self._first: Voice | None = None
@@ -48,7 +50,13 @@ class Voices:
         # own.
         lacks = reply.voice == DEFAULT_VOICE or (known is not None and reply.voice not in known)
         voice = None if lacks else reply.voice
-        return Voice(model=self._model, voice=voice, speed=reply.speed, language=self._context.settings.language)
+        return Voice(
+            model=self._model,
+            voice=voice,
+            speed=reply.speed,
+            language=self._context.settings.language,
+            pronunciations=self._pronunciations,
+        )
 
     @property
     def usual(self) -> Voice:
@@ -74,9 +82,10 @@ class Voices:
                 log_crash(f"tts by {self.synthesizer.name}", bug)
             yield
 
-    def phrase_synthesizer(self) -> PhraseSynthesizer:
-        """Return the synthesizer of phrases for this voice."""
-        return PhraseSynthesizer(self.book, self.synthesizer)
+    def synthesizer_of(self, words: str) -> Synthesizer:
+        """Return the synthesizer for a known text: with the stored audio of phrases, or the usual one."""
+        is_phrase = words in (*self.book.prepared, *self.book.repeated, *phrases_of(self._context))
+        return PhraseSynthesizer(self.book, self.synthesizer) if is_phrase else self.synthesizer
 
     def lacks(self) -> bool:
         """Return whether a phrase that should be ready is not ready in the present voice."""

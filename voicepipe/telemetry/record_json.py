@@ -27,7 +27,7 @@ def record_plain(record: TurnRecord, agent: str) -> dict[str, Any]:
     `session`             the session's id
     `turn`                number of the turn in its session, from 1
     `revision`            how often the user continued speaking before anything was audible
-    `cause`               `vad`, `commit`, `create`, `tool`, `idle`, or `apology` for a turn that failed
+    `cause`               `vad`, `commit`, `create`, `tool`, `idle`, `greeting`, or `apology` for a turn that failed
     `outcome`             `completed`, `interrupted`, `failed`, `abandoned`; null: still running
     `reason`              why it ended so; empty when it simply completed
     `marks`               object, mark -> ms, in time order

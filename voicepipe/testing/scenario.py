@@ -163,6 +163,10 @@ class Scenario:
         """The client requests a reply."""
         return self._post(e.ReplyRequested("evt", ReplySettings(**reply)))
 
+    def is_greeted(self, text: str = "Hello.", *, interruptible: bool = True) -> list[Command]:
+        """The agent speaks first."""
+        return self._post(e.GreetingDue(text, interruptible))
+
     def cancels(self, response_id: str | None = None) -> list[Command]:
         """The client cancels a reply."""
         return self._post(e.CancelRequested("evt", response_id))

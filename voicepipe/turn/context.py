@@ -482,6 +482,13 @@ class TurnContext:
         )
         return min((limit for limit in limits if limit is not None), default=None)
 
+    @property
+    def may_interrupt(self) -> bool:
+        """Return whether the user's speech may stop the agent."""
+        return self.settings.interrupt_response and all(
+            turn.interruptible or turn.outcome is not None for turn in self.turns.running
+        )
+
     def new_id(self, kind: str) -> str:
         """Return the next id of that kind: `item_SESSION_0001`."""
         self.counts[kind] = self.counts.get(kind, 0) + 1

@@ -213,7 +213,7 @@ class Core:
             return
         if self._interruptions.speech_started(event, now_ms):
             return
-        turn, may_interrupt = self.user.turn, self.context.settings.interrupt_response
+        turn, may_interrupt = self.user.turn, self.context.may_interrupt
         resumed, ended = self.user.state is User.HOLDING, self.user.state is User.ENDED
         is_answered = turn is not None and ended and self._is_still_answered(turn)
         if turn is not None and is_answered:
@@ -269,7 +269,7 @@ class Core:
 
     def _is_still_answered(self, turn: Turn) -> bool:
         """Return whether a turn that is over is answered although the user goes on before any audio is played."""
-        return turn.question.overlong or (not self.context.settings.interrupt_response and self.agent.turn is turn)
+        return turn.question.overlong or (not self.context.may_interrupt and self.agent.turn is turn)
 
     # --- client events ------------------------------------------------------------------------
 
@@ -280,6 +280,7 @@ class Core:
             e.CommitRequested: (self._commit_requested, EVERYTHING),
             e.ClearRequested: (self._clear_requested, EVERYTHING),
             e.ReplyRequested: (answers.request, EVERYTHING),
+            e.GreetingDue: (answers.greet, EVERYTHING),
             e.CancelRequested: (answers.cancel, EVERYTHING),
             e.ItemCreateRequested: (item_requests.create_requested, NOTHING),
             e.ItemTruncateRequested: (item_requests.truncated, EVERYTHING),

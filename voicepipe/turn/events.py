@@ -186,6 +186,17 @@ class ReplyRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class GreetingDue:
+    """The client is there, and the agent speaks first."""
+
+    text: str
+    """What it says; empty: the LLM decides."""
+
+    interruptible: bool = True
+    """Whether the user's speech may stop it."""
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested:
     """The client cancels the running reply (or the reply of that id)."""
 
@@ -534,6 +545,7 @@ Event = (
     | CommitRequested
     | ClearRequested
     | ReplyRequested
+    | GreetingDue
     | CancelRequested
     | ItemCreateRequested
     | ItemTruncateRequested

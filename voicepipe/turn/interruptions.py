@@ -136,7 +136,7 @@ class Interruptions:
 
     def _to_be_judged(self) -> bool:
         settings = self._context.settings
-        enabled = settings.interrupt_response and settings.interruption == "confirmed" and not self._user.manual
+        enabled = self._context.may_interrupt and settings.interruption == "confirmed" and not self._user.manual
         return enabled and self._user.state is User.QUIET and self._context.replies.playing is not None
 
     def speech_went_on(self, event: e.SpeechWentOn, now_ms: int) -> None:

@@ -220,6 +220,15 @@ class Answers:
         """Speak a turn's own words. The client is notified once there is audio of them."""
         self._due(turn, reply, now_ms)
 
+    def greet(self, event: e.GreetingDue, now_ms: int) -> None:
+        """Speak first, unless the user or the client was sooner, or the client brings an earlier conversation."""
+        taken = self._user.state is not User.QUIET or self._waiting or self._agent.turn or self._taken_by_another()
+        if taken or self._context.counts.get("turn") or len(self._context.conversation):
+            return
+        turn = self._context.new_turn("greeting")
+        turn.words, turn.interruptible = event.text, event.interruptible
+        self.reply_to(turn, self._context.settings.reply, now_ms)
+
     def _due(self, turn: Turn, reply: ReplySettings, now_ms: int) -> Turn:
         turn.settings, turn.question.settled = reply, True
         if turn.before is None:  # otherwise t0 is the user's last word
@@ -229,11 +238,15 @@ class Answers:
         return turn
 
     def _give_way(self, now_ms: int) -> None:
-        """Drop a speculative reply or an apology not yet audible: a reply that the client requests goes first."""
+        """Drop a speculative reply, and an apology or a greeting not yet audible: a reply that the client requests goes
+        first.
+        """
         if (guess := self._drop_guess()) is not None:
             guess.guess_failed = True
         unheard = [
-            turn for turn in (*self._requested, self._agent.turn) if turn and turn.words and not turn.reply.released
+            turn
+            for turn in (*self._requested, self._agent.turn)
+            if turn and turn.cause in ("apology", "greeting") and not turn.reply.released
         ]
         self._requested = [turn for turn in self._requested if turn not in unheard]
         for turn in unheard:

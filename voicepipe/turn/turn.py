@@ -234,6 +234,9 @@ class Turn:
     words: str = ""
     """The text of a reply without a request to the LLM."""
 
+    interruptible: bool = True
+    """Whether the user's speech may stop its reply, as far as the session's settings let it."""
+
     before: Turn | None = None
     """The reply that called the tools whose results this one answers: for the user both are one turn, with one id."""
 
@@ -407,9 +410,9 @@ class Turn:
             return Message(reply.item_id, "assistant", (OutputText(reply.text),), reply.item_status)
         speech = OutputAudio(reply.text, tuple(reply.clauses))
         if cut_ms is None:
-            return Message(reply.item_id, "assistant", (speech,), reply.item_status, aside=bool(self.words))
+            return Message(reply.item_id, "assistant", (speech,), reply.item_status, aside=self.cause == "apology")
         played = OutputAudio(speech.played_until(cut_ms), speech.clauses)
-        return Message(reply.item_id, "assistant", (played,), "incomplete", aside=bool(self.words))
+        return Message(reply.item_id, "assistant", (played,), "incomplete", aside=self.cause == "apology")
 
     def add_sound(self, clause: int, duration_ms: int, word_starts_ms: tuple[int, ...] = ()) -> None:
         """Count audio of a clause. Audio of a clause that was never given to the TTS counts for the last clause."""

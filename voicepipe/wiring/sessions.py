@@ -24,7 +24,7 @@ from voicepipe.router.health import Health
 from voicepipe.server.context import AgentChoice, Charge, NoteTurn
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.knowledge import Knowledge
-from voicepipe.session.session import Session, SessionHooks
+from voicepipe.session.session import Greeting, Session, SessionHooks
 from voicepipe.session.summaries import CALL_INSTRUCTIONS, summary_of
 from voicepipe.telemetry.event_loop import EventLoopMonitor
 from voicepipe.telemetry.isolation import isolated
@@ -88,6 +88,7 @@ class Sessions:
             stages=self._stages[grant.agent],
             settings=self._core_settings(grant.agent),
             hooks=self._hooks(grant, note_turn, charge),
+            greeting=_greeting(self._settings.agents[grant.agent]),
         )
 
     def _core_settings(self, agent: str) -> CoreSettings:
@@ -236,6 +237,12 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
         end_of_turn=agent.end_of_turn,
         interruption=agent.interruption,
     )
+
+
+def _greeting(agent: AgentSettings) -> Greeting | None:
+    if agent.first_speaker == "user":
+        return None
+    return Greeting(text=agent.greeting, interruptible=agent.greeting_interruptible)
 
 
 def _with_metadata(agent: AgentSettings, chosen: dict[str, str]) -> AgentSettings:

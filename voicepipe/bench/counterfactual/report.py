@@ -66,7 +66,7 @@ def _rows(learned: Learned, simulated: Simulated) -> Iterator[Row]:
 def _matched_in_order(was: Mapping[int, TurnRecord], would_be: Mapping[int, TurnRecord]) -> dict[int, int]:
     """Match turns without speech by their cause and order, since their times may differ."""
     found: dict[int, int] = {}
-    for cause in ("tool", "apology", "idle"):
+    for cause in ("tool", "apology", "greeting", "idle"):
         old = sorted(t for t, record in was.items() if record.cause == cause)
         new = sorted(t for t, record in would_be.items() if record.cause == cause)
         found |= dict(zip(old, new, strict=False))

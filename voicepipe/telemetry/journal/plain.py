@@ -13,7 +13,7 @@ from voicepipe.turn.events import Event
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 
 TEXTS: Final = frozenset(
-    ("text", "transcript", "delta", "arguments", "output", "instructions", "description", "parameters_json")
+    ("text", "words", "transcript", "delta", "arguments", "output", "instructions", "description", "parameters_json")
 ) | {"user_text", "agent_text", "played_text"}
 """Fields that contain the words of people, models and their instructions."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Cause = Literal["vad", "commit", "create", "tool", "idle", "apology"]
+Cause = Literal["vad", "commit", "create", "tool", "idle", "greeting", "apology"]
 Outcome = Literal["completed", "interrupted", "failed", "abandoned"]
 Verdict = Literal["within", "over"]
 LatencySource = Literal["reported", "estimated", "none"]
