@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from voicepipe.agents import Agent
 from voicepipe.audio.files import read_sound, write_wav
 from voicepipe.config import load
 from voicepipe.session.session import Session
@@ -141,7 +142,9 @@ def fake_server(tmp_path: Path) -> Open:
     """`async with fake_server({"server.max_sessions": 1}) as server:`; a setting more by its dotted key."""
 
     @asynccontextmanager
-    async def opened(more: dict[str, object] | None = None) -> AsyncIterator[FakeServer]:
+    async def opened(
+        more: dict[str, object] | None = None, *, agents: Sequence[Agent] = ()
+    ) -> AsyncIterator[FakeServer]:
         async with FakeVendor() as vendor:
             overrides = {
                 "server.port": 0,
@@ -153,7 +156,7 @@ def fake_server(tmp_path: Path) -> Open:
                 "agents.default.tts": "fake/tts",
                 **(more or {}),
             }
-            settings = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path)
+            settings = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path, agents=agents)
             async with running(settings) as server:
                 yield FakeServer(server.base_url, vendor, tmp_path)
 

@@ -46,8 +46,8 @@ async def test_the_agent_speaks_first_and_the_model_knows(fake_server: Any, spee
             done = await user.until("response.done")
             assert done["response"]["output"][0]["content"][0]["transcript"] == SPOKEN
             assert server.vendor.llm.received == [], "the words are known"
-            kept = await record(server, turn_of(done))
-            assert (kept["cause"], kept["outcome"], kept["played_text"]) == ("greeting", "completed", SPOKEN)
+            found = await record(server, turn_of(done))
+            assert (found["cause"], found["outcome"], found["played_text"]) == ("greeting", "completed", SPOKEN)
             await user.say(speech, then_silence_ms=1_500)
             await user.until("response.done")
         messages = (await server.vendor.llm.nth(0)).question["messages"]

@@ -15,7 +15,7 @@ from voicepipe.testing.transitions import AGENT_TRANSITIONS, USER_TRANSITIONS
 from voicepipe.turn import events as e
 from voicepipe.turn.endpointing.strategies import BUILT_IN, Silence
 from voicepipe.turn.endpointing.strategy import Decision, Evidence
-from voicepipe.turn.settings import Deadlines, ReplySettings
+from voicepipe.turn.settings import Deadlines, ReplySettings, ServerTool, Tool
 from voicepipe.turn.states import Agent, Move, User
 
 Plot = Callable[[Scenario], object]
@@ -772,6 +772,7 @@ def all_scenarios() -> list[Scenario]:
         postponed_turn(),
         prompt(),
         greeting(),
+        tool(),
     ]
 
 
@@ -790,6 +791,20 @@ def prompt() -> Scenario:
 def greeting() -> Scenario:
     act = Move(Agent.IDLE, e.GreetingDue, Agent.PREPARING)
     return check_moves(Scenario(), lambda s: None, lambda s: s.is_greeted(), act)
+
+
+def tool() -> Scenario:
+    function = ServerTool(tool=Tool("look_up", "", "{}"), label="agent")
+    scenario = Scenario(reply=ReplySettings(audible=False, server_tools=(function,)))
+
+    def calls(scenario: Scenario) -> None:
+        scenario.creates(audible=False, server_tools=(function,))
+        scenario.model_requested()
+        scenario.call()
+        scenario.model_done("tool_calls")
+        scenario.voice_done()
+
+    return check_moves(scenario, calls, lambda s: s.tool_ends(), Move(Agent.IDLE, e.ToolFinished, Agent.PREPARING))
 
 
 def test_every_transition_is_covered() -> None:

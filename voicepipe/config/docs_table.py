@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 from voicepipe.config.convert import displayed, displayed_option, expected, is_secret, is_table
 from voicepipe.config.load import SINGLE, default_of
 from voicepipe.config.settings import AgentSettings, ProviderEntry, Settings
+from voicepipe.config.tools import ParameterEntry, ToolEntry
 from voicepipe.config.webhooks import WebhookEntry
 from voicepipe.router.options import ExperimentOptions, PoolOptions, RuleOptions
 
@@ -35,6 +36,10 @@ def effective(settings: Settings) -> tuple[Row, ...]:
         rows += _rows(agent, f"agents.{name}", settings)
     for name, entry in settings.providers.items():
         rows += _rows(entry, f"providers.{name}", settings)
+    for name, tool in settings.tools.items():
+        rows += _rows(tool.entry, f"tools.{name}", settings)
+        for parameter, its in tool.parameters:
+            rows += _rows(its, f"tools.{name}.parameters.{parameter}", settings)
     for name, pool in settings.routing.pools.items():
         rows += _rows(pool, f"pools.{name}", settings)
     for name, webhook in settings.webhooks.items():
@@ -48,6 +53,8 @@ def markdown() -> str:
     sections: list[tuple[str, type]] = [
         *SINGLE.items(),
         ("agents.NAME", AgentSettings),
+        ("tools.NAME", ToolEntry),
+        ("tools.NAME.parameters.NAME", ParameterEntry),
         ("providers.NAME", ProviderEntry),
         ("pools.NAME", PoolOptions),
         ("rules.NAME", RuleOptions),

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
+from voicepipe.agents import Agent
 from voicepipe.config.convert import Found, convert, displayed, is_table
 from voicepipe.config.routing import POOL, check_specs, pool_named, read_routing, resolved
 from voicepipe.config.settings import (
@@ -24,7 +25,8 @@ from voicepipe.config.settings import (
     Settings,
     TelemetrySettings,
 )
-from voicepipe.config.sources import SECTIONS, KeyPath, Leaves, gather, key_in
+from voicepipe.config.sources import SECTIONS, KeyPath, Leaves, from_agents, gather, key_in
+from voicepipe.config.tools import check_tools, read_tools
 from voicepipe.config.webhooks import WebhookEntry, with_secret
 from voicepipe.errors import ConfigError
 from voicepipe.ports.limits import ProviderLimits
@@ -76,6 +78,7 @@ def load(
     overrides: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    agents: Iterable[Agent] = (),
 ) -> Settings:
     """Read the settings' file, the environment and the command line's `overrides`, and check everything.
 
@@ -85,12 +88,14 @@ def load(
         overrides: dotted keys to values, such as {"agents.default.llm": "ollama/llama3.2"}.
         environ: the environment; None means the process's own.
         folder: the working folder; None means the process's own.
+        agents: agents in Python; the file, the environment and the command line override their settings.
 
     Raises:
         ConfigError: an option is unknown or wrong; the text names its key, the expected and the actual value.
     """
     env = os.environ if environ is None else environ
-    leaves = gather(config, overrides or {}, env, folder or Path.cwd())
+    in_python = {agent.name: agent for agent in agents}
+    leaves = from_agents(in_python.values()) | gather(config, overrides or {}, env, folder or Path.cwd())
     _refuse_unknown_sections(leaves)
     origins = {".".join(path): found.source for path, found in leaves.items()}
     single = {name: _read(kind(), (name,), leaves) for name, kind in SINGLE.items()}
@@ -104,13 +109,15 @@ def load(
     routing = read_routing(leaves, single["router"], _read)
     written = _agents(leaves, origins, AgentSettings(budget=single["budget"], deadlines=single["deadlines"]))
     pooled = {name: pool for name, agent in written.items() if (pool := pool_named(agent.llm)) is not None}
-    agents = {
+    resolved_agents = {
         name: replace(agent, llm=resolved(agent.llm, routing.pools, key=f"agents.{name}.llm"))
         for name, agent in written.items()
     }
-    _check_specs(agents, providers, origins)
+    tools = read_tools(leaves, _read, env)
+    check_tools(resolved_agents, tools)
+    _check_specs(resolved_agents, providers, origins)
     check_specs(routing.pools, partial(_check_spec, providers=providers, origins=origins))
-    _check_names(agents)
+    _check_names(resolved_agents)
     server: ServerSettings = single.pop("server")
     return Settings(
         server=replace(server, data_dir=str(_data_dir(server.data_dir, env))),
@@ -118,7 +125,9 @@ def load(
         pooled=MappingProxyType(pooled),
         vendors=vendors,
         providers=MappingProxyType(providers),
-        agents=MappingProxyType(agents),
+        agents=MappingProxyType(resolved_agents),
+        python_agents=MappingProxyType(in_python),
+        tools=MappingProxyType(tools),
         webhooks=MappingProxyType(webhooks),
         origins=MappingProxyType(origins),
         **single,

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final, Literal
 
+from voicepipe.agents import Agent
 from voicepipe.auth.origin import is_loopback
 from voicepipe.config.convert import (
     LANGUAGE_TAG,
@@ -22,6 +23,7 @@ from voicepipe.config.convert import (
     between,
 )
 from voicepipe.config.routing import Routing, specs_of
+from voicepipe.config.tools import ToolSettings
 from voicepipe.config.webhooks import WebhookEntry
 from voicepipe.errors import ConfigError
 from voicepipe.pii.redact import kinds_of
@@ -267,6 +269,9 @@ class AgentSettings:
     temperature: Annotated[float | None, between(0, 2)] = None
     """Unset: the provider's own choice."""
 
+    tools: tuple[str, ...] = ()
+    """The tools that the server runs for this agent, by the names of `[tools.NAME]`."""
+
     max_session_s: Annotated[int | None, between(1, 86_400)] = None
     """Limit of a session, in seconds. Unset, or above `server.max_session_s`: as that."""
 
@@ -356,6 +361,10 @@ class Settings:
 
     providers: Mapping[str, ProviderEntry] = field(default_factory=lambda: MappingProxyType({}))
     agents: Mapping[str, AgentSettings] = field(default_factory=lambda: MappingProxyType({}))
+    python_agents: Mapping[str, Agent] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    """The agents that are Python objects: their functions and hooks."""
+
+    tools: Mapping[str, ToolSettings] = field(default_factory=lambda: MappingProxyType({}))
     webhooks: Mapping[str, WebhookEntry] = field(default_factory=lambda: MappingProxyType({}))
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     """Dotted key -> the source of its value; a key that is missing here has its default."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from voicepipe.agents import Agent
 from voicepipe.config.convert import Found
 from voicepipe.errors import ConfigError
 
@@ -28,13 +29,14 @@ SECTIONS = (
     "quotas",
     "providers",
     "agents",
+    "tools",
     "pools",
     "rules",
     "experiments",
     "webhooks",
 )
 
-NAMED = ("providers", "agents", "pools", "rules", "experiments", "webhooks")
+NAMED = ("providers", "agents", "tools", "pools", "rules", "experiments", "webhooks")
 """Sections with several entries, each with its own name."""
 
 PREFIX = "VOICEPIPE_"
@@ -122,6 +124,16 @@ def _as_written(parts: KeyPath, written: Leaves) -> KeyPath:
     names = {path[1] for path in written if path[0] == parts[0] and len(path) > 1}
     name = next((n for n in sorted(names) if n.lower().replace("-", "_") == parts[1]), parts[1])
     return (parts[0], name, *parts[2:])
+
+
+def from_agents(agents: Iterable[Agent]) -> Leaves:
+    """Return the settings of agents in Python, flat."""
+    leaves: Leaves = {}
+    for agent in agents:
+        at = ("agents", agent.name)
+        leaves |= {at: Found({}, "Python")}
+        leaves |= {path: Found(value, f"Agent {agent.name!r}") for path, value in _flat(agent.settings, at)}
+    return leaves
 
 
 def _flat(tree: Mapping[str, object], above: KeyPath) -> Iterator[tuple[KeyPath, object]]:

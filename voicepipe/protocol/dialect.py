@@ -48,6 +48,9 @@ class Dialect(Protocol):
     announces_conversation: bool
     """Whether `conversation.created` follows `session.created`."""
 
+    has_server_calls: bool
+    """Whether it has events for calls that the server runs."""
+
     def event(self, kind: str, fields: JsonObject) -> JsonObject | None:
         """Return the event of the published name `kind` without its `event_id`; None when this dialect has no such
         event.

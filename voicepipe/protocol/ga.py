@@ -42,6 +42,7 @@ class Ga:
     """The published names and shapes."""
 
     announces_conversation = False
+    has_server_calls = True
 
     def event(self, kind: str, fields: JsonObject) -> JsonObject | None:
         """Return the event: all published names exist here."""
@@ -205,11 +206,21 @@ def item_object(item: Item, names: dict[str, str]) -> JsonObject:
         case Message():
             content = [_part(part, item.role == "assistant", names) for part in item.parts]
             return {**head, "type": "message", "role": item.role, "content": content}
+        case FunctionCall(server_label=label) if label:
+            return server_call_object(item)
         case FunctionCall():
             call = {"call_id": item.call_id, "name": item.name, "arguments": item.arguments}
             return {**head, "type": "function_call", **call}
         case FunctionOutput():
             return {**head, "type": "function_call_output", "call_id": item.call_id, "output": item.output}
+
+
+def server_call_object(call: FunctionCall) -> JsonObject:
+    """Return a call that the server runs: published for calls that need no answer of the client."""
+    head = {"id": call.id, "type": "mcp_call", "server_label": call.server_label}
+    found: JsonObject = {**head, "name": call.name, "arguments": call.arguments, "approval_request_id": None}
+    failed = {"type": "tool_execution_error", "message": call.output} if call.failed else None
+    return {**found, "output": None if call.failed else call.output, "error": failed}
 
 
 def _part(part: Part, by_agent: bool, names: dict[str, str]) -> JsonObject:

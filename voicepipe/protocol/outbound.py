@@ -25,7 +25,7 @@ from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.response_state import OpenCall, OpenMessage, OpenResponse, ended_details
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.turn import notifications as notices
-from voicepipe.turn.conversation import Item, ItemStatus, Message
+from voicepipe.turn.conversation import FunctionCall, Item, ItemStatus, Message
 
 Frames = list[bytes]
 """Encoded events, UTF-8 JSON, one per frame, in order; a `binary.SoundFrame` is a binary frame."""
@@ -46,6 +46,9 @@ class EventRenderer:
 
         self._dialect = dialect
         self._open: dict[str, OpenResponse] = {}
+        self._running: dict[str, OpenCall] = {}
+        """Calls that the server runs, by item: as many as it runs at once."""
+
         self._event_count = self._stream_count = self._resume_count = 0
         tail = id_text(config.session_id.removeprefix("sess_"))
         self._event_prefix = f"event_{tail}_"
@@ -65,6 +68,7 @@ class EventRenderer:
             notices.TranscriptFailed: EventRenderer._transcript_failed,
             notices.ResponseStarted: EventRenderer._response_started,
             notices.OutputStarted: EventRenderer._output_started,
+            notices.ToolEnded: EventRenderer._tool_ended,
             notices.ResponseEnded: EventRenderer._response_ended,
             notices.Refused: EventRenderer.error,
             **dict.fromkeys(get_args(ExtensionNotification), EventRenderer._extension_notification),
@@ -186,7 +190,9 @@ class EventRenderer:
     def _arguments_delta(self, call: OpenCall, arguments: str) -> Frames:
         arguments = well_formed(arguments)
         call.pieces.append(arguments)
-        return self._event("response.function_call_arguments.delta", **call.ids(), delta=arguments)
+        by_server = bool(call.server_label)
+        kind = "response.mcp_call_arguments.delta" if by_server else "response.function_call_arguments.delta"
+        return self._event(kind, **call.ids(), delta=arguments)
 
     def _audio_delta(self, message: OpenMessage, coded: bytes) -> bytes:
         if message.stream:
@@ -259,6 +265,8 @@ class EventRenderer:
         for response in self._open.values():
             for output in response.outputs:
                 output.deleted |= output.item_id == what.item_id
+        if what.item_id in self._running:
+            self._running[what.item_id].deleted = True
         return self._event("conversation.item.deleted", item_id=what.item_id)
 
     # --- responses -----------------------------------------------------------------------
@@ -276,6 +284,8 @@ class EventRenderer:
             return []
         before = response.message if isinstance(what.item, Message) else None
         frames = self._close_output(response, before) if before is not None else []
+        if not self._dialect.has_server_calls and isinstance(what.item, FunctionCall) and what.item.server_label:
+            return frames + (self._item_begun(what.item, what.previous_item_id) if response.conversation_id else [])
         opened = response.begin(what.item, what.previous_item_id)
         empty = Message(opened.item_id, "assistant", (), "in_progress")
         item = empty if isinstance(opened, OpenMessage) else opened.item("in_progress")
@@ -316,7 +326,10 @@ class EventRenderer:
                 closing, status = self._close_call(opened, status)
                 frames += closing
             output.append(opened.item(status))
-            frames += self._close_item(response, opened, output[-1])
+            if isinstance(opened, OpenCall) and opened.server_label and status == "completed":
+                frames += self._run_call(opened, output[-1])
+            else:
+                frames += self._close_item(response, opened, output[-1])
         usage = Usage(
             input_tokens=what.input_tokens, output_tokens=what.output_tokens, cached_tokens=what.cached_tokens
         )
@@ -353,8 +366,11 @@ class EventRenderer:
         frames = [] if call.arguments() else self._arguments_delta(call, "{}")
         if not call.is_whole():
             return frames, "incomplete"
-        done = {"name": call.name, "arguments": call.arguments()}
-        return frames + self._event("response.function_call_arguments.done", **call.ids(), **done), "completed"
+        ids, whole = call.ids(), call.arguments()
+        if call.server_label:
+            return frames + self._event("response.mcp_call_arguments.done", **ids, arguments=whole), "completed"
+        done = self._event("response.function_call_arguments.done", **ids, name=call.name, arguments=whole)
+        return frames + done, "completed"
 
     def _close_item(self, response: OpenResponse, opened: OpenMessage | OpenCall, item: Item) -> Frames:
         place = {"response_id": opened.response_id, "output_index": opened.output_index}
@@ -362,6 +378,25 @@ class EventRenderer:
         is_gone = response.conversation_id is None or opened.deleted
         frames = [] if is_gone else self._item_done(item, opened.previous_item_id)
         return frames + self._event("response.output_item.done", **place, item=self._dialect.item(item))
+
+    # --- calls that the server runs --------------------------------------------------------
+
+    def _run_call(self, call: OpenCall, item: Item) -> Frames:
+        """Notify that a call is complete and runs. Its item is done with its result."""
+        self._running[call.item_id] = call
+        place = {"response_id": call.response_id, "output_index": call.output_index}
+        frames = self._event("response.output_item.done", **place, item=self._dialect.item(item))
+        return frames + self._event(
+            "response.mcp_call.in_progress", item_id=call.item_id, output_index=call.output_index
+        )
+
+    def _tool_ended(self, what: notices.ToolEnded) -> Frames:
+        call = self._running.pop(what.call.id, None)
+        if call is None:
+            return []  # the response was cut before the call was complete, or the dialect has no such calls
+        kind = "response.mcp_call.failed" if what.call.failed else "response.mcp_call.completed"
+        frames = self._event(kind, item_id=call.item_id, output_index=call.output_index)
+        return frames if call.deleted else frames + self._item_done(what.call, call.previous_item_id)
 
     # --- live turn updates ---------------------------------------------------------------
 

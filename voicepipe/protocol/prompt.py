@@ -31,13 +31,18 @@ def filled(template: str, variables: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda found: variables.get(found[1], found[0]), template)
 
 
+def placeholders(template: str) -> list[str]:
+    """Return the names in a text, in order."""
+    return _PLACEHOLDER.findall(template)
+
+
 def check_placeholders(template: str, variables: Collection[str], field: str) -> None:
     """Check that the text names only variables that exist.
 
     Raises:
         ConfigError: it names another one; the text lists those that exist.
     """
-    for name in _PLACEHOLDER.findall(template):
+    for name in placeholders(template):
         if name not in variables:
             raise ConfigError(f"{field}: expected {{{{name}}}} of a variable ({listed(variables)}), got {name!r}")
 

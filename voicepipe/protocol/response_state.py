@@ -72,18 +72,17 @@ class OpenCall:
     previous_item_id: str | None
     call_id: str
     name: str
+    server_label: str = ""
+    """As in `FunctionCall`."""
+
     pieces: list[str] = field(default_factory=list)
     deleted: bool = False
     """As in `OpenMessage`."""
 
     def ids(self) -> JsonObject:
         """Return the ids that every event of this call's arguments has."""
-        return {
-            "response_id": self.response_id,
-            "item_id": self.item_id,
-            "output_index": self.output_index,
-            "call_id": self.call_id,
-        }
+        ids = {"response_id": self.response_id, "item_id": self.item_id, "output_index": self.output_index}
+        return ids if self.server_label else {**ids, "call_id": self.call_id}
 
     def arguments(self) -> str:
         """Return all arguments so far."""
@@ -98,7 +97,9 @@ class OpenCall:
 
     def item(self, status: ItemStatus) -> FunctionCall:
         """Return the call with the arguments so far."""
-        return FunctionCall(self.item_id, self.call_id, self.name, self.arguments(), status)
+        return FunctionCall(
+            self.item_id, self.call_id, self.name, self.arguments(), status, server_label=self.server_label
+        )
 
 
 @dataclass(slots=True)
@@ -127,7 +128,7 @@ class OpenResponse:
             opened = OpenMessage(*place, audible=self.started.reply.audible, codec=OutputCodec(self.output_format))
             self.message = opened
         else:
-            opened = OpenCall(*place, call_id=item.call_id, name=item.name)
+            opened = OpenCall(*place, call_id=item.call_id, name=item.name, server_label=item.server_label)
         self.outputs.append(opened)
         return opened
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from voicepipe.errors import ProtocolError
 from voicepipe.protocol.extensions import Extensions
 from voicepipe.protocol.prompt import Prompt, filled, merged_variables
 from voicepipe.protocol.session_types import (
@@ -23,7 +24,7 @@ from voicepipe.protocol.session_types import (
 )
 from voicepipe.protocol.session_update import requested_changes
 from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE, SOFT
-from voicepipe.turn.settings import InterruptionMode, ReplySettings, SilenceSetBy, Tool, TurnSettings
+from voicepipe.turn.settings import InterruptionMode, ReplySettings, ServerTool, SilenceSetBy, Tool, TurnSettings
 from voicepipe.turn.truncation import Truncation
 
 DEFAULT_VOICE = "default"
@@ -69,6 +70,11 @@ class SessionConfig:
     voice: str = DEFAULT_VOICE
     speed: float = 1.0
     tools: tuple[Tool, ...] = ()
+    """The client's functions."""
+
+    server_tools: tuple[ServerTool, ...] = ()
+    """The functions of the agent that the server runs. The wire does not show them."""
+
     tool_choice: str = "auto"
     """`auto`, `none`, `required`, or the name of the one function to call."""
 
@@ -140,8 +146,17 @@ class SessionConfig:
         if (prompt := found.get("prompt")) is not None:
             found["variables"] = variables = merged_variables(self.variables, prompt)
             found = {"instructions": filled(self.template, dict(variables)), **found}
+        self._check_tool_names(found.get("tools", ()))
         before = self.listening_only() if found.get("kind", self.kind) != self.kind == "realtime" else self
         return replace(before, **found)
+
+    def _check_tool_names(self, tools: tuple[Tool, ...]) -> None:
+        names = {each.tool.name for each in self.server_tools}
+        for position, tool in enumerate(tools):
+            if tool.name in names:
+                field_name = f"session.tools[{position}].name"
+                why = f"{field_name}: expected another name than those of the server's tools, got {tool.name!r}"
+                raise ProtocolError(why, field=field_name)
 
     def reply_settings(self) -> ReplySettings:
         """Return the settings of a reply without overrides."""
@@ -149,6 +164,7 @@ class SessionConfig:
             audible=self.audible,
             instructions=self.instructions,
             tools=self.tools,
+            server_tools=self.server_tools,
             tool_choice=self.tool_choice,
             max_output_tokens=self.max_output_tokens,
             temperature=self.temperature,

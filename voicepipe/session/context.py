@@ -9,6 +9,7 @@ from typing import Protocol
 from voicepipe.pii.redact import Kind
 from voicepipe.ports.endpoint_scorer import EndpointScorer
 from voicepipe.ports.model import Model
+from voicepipe.ports.server_tool import ServerTool
 from voicepipe.ports.synthesizer import Synthesizer
 from voicepipe.ports.transcriber import Transcriber
 from voicepipe.protocol.session_config import SessionConfig
@@ -52,6 +53,9 @@ class SessionStages:
 
     pronunciations: tuple[tuple[str, str], ...] = ()
     """Written words, and their spelling for the TTS."""
+
+    tools: tuple[ServerTool, ...] = ()
+    """The functions that the server runs."""
 
     phrases: PhraseCache | None = None
     """Phrases spoken earlier in that voice; None: the session has a book of its own."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
 from voicepipe.turn import conversation as c
 from voicepipe.turn.commands import StartReply
+
+PENDING: Final = "Still running. The result will follow."
+"""What the LLM reads in place of a result that has not come."""
 
 
 def request_of(command: StartReply, *, model: str, session: str, redact: Callable[[str], str] = str) -> ModelRequest:
@@ -17,7 +21,10 @@ def request_of(command: StartReply, *, model: str, session: str, redact: Callabl
     return ModelRequest(
         model=model,
         messages=(*system, *(_redacted(each, redact) for each in messages_of(command.items))),
-        functions=tuple(Function(t.name, t.description, t.parameters_json) for t in reply.tools),
+        functions=tuple(
+            Function(t.name, t.description, t.parameters_json)
+            for t in (*(each.tool for each in reply.server_tools), *reply.tools)
+        ),
         tool_choice=reply.tool_choice,
         max_output_tokens=reply.max_output_tokens,
         temperature=reply.temperature,
@@ -45,6 +52,10 @@ def messages_of(items: tuple[c.Item, ...]) -> tuple[Message, ...]:
     messages: list[Message] = []
     spoken_before = False
     for item in items:
+        if isinstance(item, c.FunctionCall) and item.server_label:
+            messages += _server_call(item)
+            spoken_before = False
+            continue
         message, spoken = _message(item), _is_speech(item)
         if message is None:
             continue
@@ -55,6 +66,12 @@ def messages_of(items: tuple[c.Item, ...]) -> tuple[Message, ...]:
             messages.append(message)
         spoken_before = spoken
     return tuple(messages)
+
+
+def _server_call(call: c.FunctionCall) -> tuple[Message, ...]:
+    """Return a call that the server ran, with its result at once: an LLM takes no call without one."""
+    output = PENDING if call.late or call.output is None else call.output
+    return Called(call.call_id, call.name, call.arguments or "{}"), Returned(call.call_id, output)
 
 
 def _message(item: c.Item) -> Message | None:

@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
 from voicepipe.freeing import FreeingTaskGroup, held_weakly
 from voicepipe.pii.redact import Redactor
+from voicepipe.ports.server_tool import ToolSession
 from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.protocol import inbound
 from voicepipe.protocol.beta import BETA
@@ -37,6 +39,7 @@ from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.prompt import PromptBuilder
 from voicepipe.session.replies import Replies
 from voicepipe.session.resumption import Resumption
+from voicepipe.session.server_tools import SessionTools
 from voicepipe.session.session_voice import Voices
 from voicepipe.session.shutdown import GOING_AWAY, INTERNAL_ERROR, Ending, EndingOrders
 from voicepipe.session.socket import ClientSocket
@@ -146,6 +149,7 @@ class Session:
         self._summaries = Summaries(
             stages.summary_model, grant, post, hooks.charge_summary, Redactor(stages.redact_for_llm)
         )
+        self._tools = SessionTools(stages.tools, _tool_session(grant), post)
         self._resumption = Resumption(self._wire, self._audio_input, post)
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None
@@ -405,6 +409,11 @@ class Session:
                 self._replies.open(command)
             case c.ReleaseCalls():
                 self._replies.release_calls(command)
+            case c.RunTool():
+                if self._group is not None:
+                    self._tools.run(command, self._group)
+            case c.CancelTool():
+                self._tools.cancel(command)
             case c.SuspendReply():
                 self._replies.suspend(command)
             case c.ContinueReply():
@@ -490,3 +499,13 @@ class Session:
         """Apply the client's transcription settings, if no transcript is pending."""
         if not self._core.user.utterances.pending:
             self._transcription.renew()
+
+
+def _tool_session(grant: SessionGrant) -> ToolSession:
+    return ToolSession(
+        session_id=grant.session_id,
+        project=grant.project,
+        agent=grant.agent,
+        identity=grant.identity or "",
+        metadata=MappingProxyType(dict(grant.metadata)),
+    )

@@ -15,6 +15,7 @@ from voicepipe.turn.commands import (
     Duck,
     FlushTranscript,
     OpenGate,
+    RunTool,
     StartReply,
     SuspendReply,
 )
@@ -23,7 +24,7 @@ from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.endpointing.strategies import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.pricing import PriceList
-from voicepipe.turn.record.values import ModelAttempt
+from voicepipe.turn.record.values import ModelAttempt, ToolResult
 from voicepipe.turn.settings import (
     BudgetActionSettings,
     CoreSettings,
@@ -82,6 +83,7 @@ class Scenario:
         self._utterances: list[int] = []
         self._flushes: dict[int, int] = {}
         self._replies: list[StartReply] = []
+        self._tools: list[RunTool] = []
         self._n_clauses: dict[tuple[int, int], int] = {}
         self._opened: set[tuple[int, int]] = set()
         self._revisions: dict[tuple[int, int], int] = {}
@@ -166,6 +168,11 @@ class Scenario:
     def is_greeted(self, text: str = "Hello.", *, interruptible: bool = True) -> list[Command]:
         """The agent speaks first."""
         return self._post(e.GreetingDue(text, interruptible))
+
+    def tool_ends(self, output: str = "sunny", outcome: ToolResult = "returned", *, of: int = -1) -> list[Command]:
+        """A function of the server that was started is over: the latest, or that of a number (0 for the first)."""
+        started = self._tools[of]
+        return self._post(e.ToolFinished(started.turn, started.call_id, output, outcome))
 
     def cancels(self, response_id: str | None = None) -> list[Command]:
         """The client cancels a reply."""
@@ -347,6 +354,8 @@ class Scenario:
                     self._replies.append(command)
                 case OpenGate(turn, revision):
                     self._opened.add((turn, revision))
+                case RunTool():
+                    self._tools.append(command)
                 case SuspendReply(turn, revision):
                     self._opened.discard((turn, revision))
                 case ContinueReply():

@@ -65,7 +65,7 @@ USER_TRANSITIONS: Final[_Rows[User]] = _rows(
 """(state, event) -> states that may follow. An event that is not named leaves the user's state unchanged."""
 
 AGENT_TRANSITIONS: Final[_Rows[Agent]] = _rows(
-    (Agent.IDLE, (e.SilenceCommitted, e.GreetingDue), Agent.PREPARING),
+    (Agent.IDLE, (e.SilenceCommitted, e.GreetingDue, e.ToolFinished), Agent.PREPARING),
     (Agent.IDLE, _FREE, Agent.PREPARING),
     (Agent.PREPARING, _OUTPUT, Agent.READY),
     (Agent.PREPARING, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested, e.UserLeft), Agent.IDLE),

@@ -19,6 +19,7 @@ _SOUND: Final = "response.output_audio"
 _WORDS: Final = "response.output_audio_transcript"
 _TEXT: Final = "response.output_text"
 _ARGUMENTS: Final = "response.function_call_arguments"
+_SERVER_ARGUMENTS: Final = "response.mcp_call_arguments"
 _TRANSCRIPTION: Final = "conversation.item.input_audio_transcription"
 
 _OLDER_FAMILIES: Final = {
@@ -136,7 +137,7 @@ class WireChecker:
         family = _OLDER_FAMILIES.get(family, family)
         if self._kind in self._rules:
             self._rules[self._kind](message)
-        elif family in (_SOUND, _WORDS, _TEXT, _ARGUMENTS):
+        elif family in (_SOUND, _WORDS, _TEXT, _ARGUMENTS, _SERVER_ARGUMENTS):
             self._output_event(message, family, ending)
 
     def _wrong(self, why: str) -> None:
@@ -211,7 +212,7 @@ class WireChecker:
         item_id = event["item"]["id"]
         self._need(item_id in self._order, f"item {item_id!r} was not added")
         self._need(item_id not in self._items_done, f"item {item_id!r} was done before")
-        self._need(event["item"]["status"] != "in_progress", "a done item is not in progress")
+        self._need(event["item"].get("status") != "in_progress", "a done item is not in progress")
         self._items_done.add(item_id)
 
     def _item_named(self, event: Event) -> None:
@@ -273,7 +274,8 @@ class WireChecker:
             return
         expected = len(response.outputs)
         self._need(event["output_index"] == expected, f"expected output_index {expected}, got {event['output_index']}")
-        self._need(event["item"]["status"] == "in_progress", "a new output item is in progress")
+        is_new = event["item"].get("status", "in_progress") == "in_progress"  # a call of the server has no status
+        self._need(is_new, "a new output item is in progress")
         self._need(event["item"]["id"] not in self._order, "output_item.added comes before conversation.item.added")
         response.outputs.append(_Output(event["item"]))
 
@@ -296,7 +298,9 @@ class WireChecker:
         output = self._output(event)
         if output is None:
             return
-        if family == _ARGUMENTS:
+        if family == _SERVER_ARGUMENTS:
+            self._announced(event, output)
+        elif family == _ARGUMENTS:
             self._announced(event, output)
             self._need(
                 event["call_id"] == output.item.get("call_id"), f"call_id {event['call_id']!r} is not the item's"
@@ -310,7 +314,7 @@ class WireChecker:
             self._text_done(event, family, output)
 
     def _text_done(self, event: Event, family: str, output: _Output) -> None:
-        key = {_WORDS: "transcript", _TEXT: "text", _ARGUMENTS: "arguments"}.get(family)
+        key = {_WORDS: "transcript", _TEXT: "text", _ARGUMENTS: "arguments", _SERVER_ARGUMENTS: "arguments"}.get(family)
         whole = "" if key is None else event[key]
         if key is not None:
             self._need(whole == output.joined.get(family, ""), "the deltas do not join to it")
@@ -337,18 +341,22 @@ class WireChecker:
         if output is None:
             return
         item = event["item"]
-        self._need(item["status"] != "in_progress", "a done item is not in progress")
+        self._need(item.get("status") != "in_progress", "a done item is not in progress")
         if self.dialect == "beta":
             self._items_done.add(item["id"])  # there is no conversation.item.done
         if self._responses[event["response_id"]].in_conversation:
             is_done = item["id"] in self._items_done or item["id"] in self._deleted
-            self._need(is_done, "conversation.item.done comes before")
+            runs = item["type"] == "mcp_call"  # it is done with its result
+            self._need(is_done or runs, "conversation.item.done comes before")
         if item["type"] == "message":
             self._need(output.part_done, "its part is not done")
             words = "".join(part.get("transcript") or part.get("text") or "" for part in item["content"])
             self._need(
                 words == "".join(output.done.get(f, "") for f in (_WORDS, _TEXT)), "its words are not the part's"
             )
+        elif item["type"] == "mcp_call":
+            done = output.done.get(_SERVER_ARGUMENTS, item["arguments"])
+            self._need(done == item["arguments"], "its arguments are not the done ones")
         elif item["status"] == "completed":
             self._need(output.done.get(_ARGUMENTS) == item["arguments"], "its arguments are not the done ones")
         output.item, output.item_done = item, True

@@ -144,7 +144,12 @@ class AgentSide:
         if old is None:
             item_id = call_item_id(turn.reply.item_id, event.index)
             turn.reply.calls[event.index] = FunctionCall(
-                item_id, event.call_id, event.name, event.arguments, "in_progress"
+                item_id,
+                event.call_id,
+                event.name,
+                event.arguments,
+                "in_progress",
+                server_label="" if (tool := turn.settings.server_tool(event.name)) is None else tool.label,
             )
         else:
             turn.reply.calls[event.index] = replace(old, arguments=old.arguments + event.arguments)
@@ -382,7 +387,10 @@ class AgentSide:
         self._context.timers.clear(Timer(Due.TOOL))
         if turn is None:
             return
-        turn.tool_calls = {call_id: replace(call, outcome="unanswered") for call_id, call in turn.tool_calls.items()}
+        turn.tool_calls = {
+            call_id: replace(call, outcome="unanswered") if call.ran_by == "client" else call
+            for call_id, call in turn.tool_calls.items()
+        }
         if turn.outcome is not None:
             record_builder.keep(self._context, turn, now_ms)
 

@@ -110,6 +110,24 @@ class ReleaseCalls:
 
 
 @dataclass(frozen=True, slots=True)
+class RunTool:
+    """Run this function of the server; post `ToolFinished`. The end of the turn can no longer be taken back."""
+
+    turn: int
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTool:
+    """Cancel a function that runs; its `ToolFinished` counts no more."""
+
+    turn: int
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class SuspendReply:
     """Stop sending a reversible reply, and drop what it has queued. The LLM and the TTS go on; what they produce is
     held.
@@ -235,6 +253,8 @@ Command = (
     | SummarizeHistory
     | OpenGate
     | ReleaseCalls
+    | RunTool
+    | CancelTool
     | SuspendReply
     | ContinueReply
     | FinalizeReply

@@ -255,6 +255,9 @@ class Turns:
     soft: dict[int, Turn] = field(default_factory=dict)
     """The turns whose function calls and outcome wait, since they ended softly, by number. Each has a timer."""
 
+    calls: dict[tuple[int, str], Turn] = field(default_factory=dict)
+    """The calls that the server runs now: (turn, id of the call) -> the turn. Each has a time limit."""
+
     tools_overtaken: bool = False
     """The user, or a request of the client, has begun another turn meanwhile."""
 

@@ -175,18 +175,29 @@ def _words(part: Part) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call by the agent of a client's function. `arguments` is JSON as text."""
+    """A call by the agent of a function. `arguments` is JSON as text."""
 
     id: str
     call_id: str
     name: str
     arguments: str
     status: ItemStatus = "completed"
+    server_label: str = ""
+    """Where the function comes from, if the server runs it; empty: the client runs it."""
+
+    output: str | None = None
+    """The result of a call that the server runs; None: there is none yet."""
+
+    failed: bool = False
+    """`output` says why there is no result."""
+
+    late: bool = False
+    """The result came when the conversation had gone on: a second item behind that has it for the LLM."""
 
     @property
     def n_text_chars(self) -> int:
         """Return how much text it has, in characters."""
-        return PART_CHARS + len(self.name) + len(self.arguments)
+        return PART_CHARS + len(self.name) + len(self.arguments) + len(self.output or "")
 
     n_chars = n_text_chars
 

@@ -22,6 +22,7 @@ from voicepipe.turn.live_updates import LiveUpdates
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import FailedStage
 from voicepipe.turn.reply_queue import Answers
+from voicepipe.turn.server_tools import ServerTools
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.soft_start import SoftStarts
 from voicepipe.turn.states import Agent, User
@@ -80,6 +81,7 @@ class Core:
         self._actions = BudgetActions(self.context, self.user, self.agent, self._answers)
         self._watchdog = Watchdog(self.context, self.user, self.agent, self._answers)
         self._audio_requests = AudioRequests(self.context, self.user)
+        self._server_tools = ServerTools(self.context, self.user, self.agent, self._answers)
         self._item_requests = ItemRequests(self.context, self.user, self.agent)
         self._live_updates = LiveUpdates(self.context)
         self._over = False
@@ -123,6 +125,8 @@ class Core:
     def _follow(self, after: After, now_ms: int) -> None:
         """Run the passes that the event needs; all of them once it has changed a state machine or a reply."""
         transitions, timers, actions = self.context.transitions, self.context.timers, self._actions
+        if self.context.turns.tools_overtaken:  # the next reply reads what is cancelled
+            self._server_tools.overtaken(now_ms)
         if after.answers or transitions.changed or self._interruptions.overlap is not None:
             self._settle(now_ms)
         if self.context.turns.failed and actions.apologise(now_ms):
@@ -130,6 +134,8 @@ class Core:
         if self.context.turns.tools_overtaken:
             self.context.turns.tools_overtaken = False
             self.agent.give_up_tools(now_ms)
+        if self._server_tools.follow(now_ms):
+            self._settle(now_ms)
         if ((after.budget and not actions.over) or transitions.changed or actions.restless) and self._is_answering():
             actions.follow(now_ms)
         if (after.idle or transitions.changed) and self._may_be_idle():
@@ -281,6 +287,7 @@ class Core:
             e.ClearRequested: (self._clear_requested, EVERYTHING),
             e.ReplyRequested: (answers.request, EVERYTHING),
             e.GreetingDue: (answers.greet, EVERYTHING),
+            e.ToolFinished: (self._server_tools.finished, EVERYTHING),
             e.CancelRequested: (answers.cancel, EVERYTHING),
             e.ItemCreateRequested: (item_requests.create_requested, NOTHING),
             e.ItemTruncateRequested: (item_requests.truncated, EVERYTHING),

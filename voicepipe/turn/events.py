@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicepipe.turn.conversation import Item
-from voicepipe.turn.record.values import KnowledgeUse, ModelAttempt
+from voicepipe.turn.record.values import KnowledgeUse, ModelAttempt, ToolResult
 from voicepipe.turn.settings import ReplySettings, TurnSettings
 
 StageName = Literal["stt", "llm", "tts"]
@@ -194,6 +194,18 @@ class GreetingDue:
 
     interruptible: bool = True
     """Whether the user's speech may stop it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    """A function that `RunTool` started is over."""
+
+    turn: int
+    call_id: str
+    output: str
+    """The result, or for the LLM why there is none."""
+
+    outcome: ToolResult = "returned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -546,6 +558,7 @@ Event = (
     | ClearRequested
     | ReplyRequested
     | GreetingDue
+    | ToolFinished
     | CancelRequested
     | ItemCreateRequested
     | ItemTruncateRequested

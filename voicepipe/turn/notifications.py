@@ -139,6 +139,13 @@ class OutputStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolEnded:
+    """A call that the server ran is over."""
+
+    call: FunctionCall
+
+
+@dataclass(frozen=True, slots=True)
 class ResponseEnded:
     """The reply is over. Exactly one for each `ResponseStarted`."""
 
@@ -239,6 +246,7 @@ Notification = (
     | TranscriptFailed
     | ResponseStarted
     | OutputStarted
+    | ToolEnded
     | ResponseEnded
     | AgentDucked
     | AgentUnducked

@@ -51,7 +51,7 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         silence_set_by=context.settings.silence_set_by,
     )
     between_ms = itl_ms(turn)
-    replies = _replies_of(turn)
+    replies = turn.replies
     over = judged.total_ms is not None and judged.total_ms > limits.total_ms
     return TurnRecord(
         id=turn.id,
@@ -102,11 +102,6 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         cost=sum_of([turn_cost(each, context.core.prices) for each in replies]),
         session_cost=context.learned.cost_tracker.total(),
     )
-
-
-def _replies_of(turn: Turn) -> tuple[Turn, ...]:
-    """Return the replies that are one turn for the user: those that called tools, and the answer."""
-    return (*(() if turn.before is None else _replies_of(turn.before)), turn)
 
 
 def _tokens(replies: tuple[Turn, ...]) -> TokenCount:
@@ -164,8 +159,14 @@ def _owners(turn: Turn, marks: Mapping[str, int]) -> dict[str, str]:
         "first_clause": llm,
         "tts_ttfb": tts,
         "playback": player,
-        "tool": "client",
+        "tool": _tool_owner(turn),
     }
+
+
+def _tool_owner(turn: Turn) -> str:
+    """Return the side whose functions the turn waited for; the server if it ran any of them."""
+    by_server = any(call.ran_by == "server" for each in turn.replies for call in each.tool_calls.values())
+    return "server" if by_server else "client"
 
 
 def _endpoint_owner(turn: Turn, marks: Mapping[str, int]) -> str:

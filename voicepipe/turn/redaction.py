@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from voicepipe.turn import notifications as a
+from voicepipe.turn.conversation import FunctionCall
 from voicepipe.turn.record.values import FailedStage, TurnRecord
 
 STAGES: Final[tuple[FailedStage, ...]] = ("stt", "llm", "tts")
@@ -28,12 +29,18 @@ def redacted_record(record: TurnRecord) -> TurnRecord:
 
 
 def redacted_notification(what: a.Notification) -> a.Notification:
-    """Return the notification without providers' error texts: of a response or a transcription that failed."""
+    """Return the notification without providers' error texts, of a response or a transcription that failed, and without
+    the results of the server's functions: they may be more than their user may see.
+    """
     match what:
         case a.ResponseEnded(failed_stage=stage) if stage in STAGES:
             return replace(what, message=f"{stage}: {FAILED}")
         case a.TranscriptFailed():
             return replace(what, why=f"stt: {FAILED}")
+        case a.ToolEnded(call=call):
+            return replace(what, call=replace(call, output=""))
+        case a.ItemAdded(item=FunctionCall() as call) | a.ItemRetrieved(item=FunctionCall() as call) if call.output:
+            return replace(what, item=replace(call, output=""))
     return what
 
 

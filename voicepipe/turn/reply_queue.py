@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from voicepipe.turn import events as e
 from voicepipe.turn import record_builder, responses
 from voicepipe.turn.agent import AgentSide
@@ -203,6 +205,8 @@ class Answers:
         in_band = event.reply.in_conversation
         if in_band:
             self._give_way(now_ms)
+        else:
+            event = replace(event, reply=replace(event.reply, server_tools=()))  # their results join the conversation
         refusal = self._in_the_way() if in_band else self._one_too_many(event.reply)
         if refusal:
             self._context.refuse(event.event_id, *refusal)
@@ -251,6 +255,11 @@ class Answers:
         self._requested = [turn for turn in self._requested if turn not in unheard]
         for turn in unheard:
             self.drop(turn, "overtaken", now_ms)
+
+    @property
+    def may_reply(self) -> bool:
+        """Return whether nothing is in the way of another reply of the conversation."""
+        return self._in_the_way() is None
 
     def _in_the_way(self) -> tuple[str, str] | None:
         expected = self._user.state is User.ENDED and self._context.settings.create_response

@@ -25,6 +25,21 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTool:
+    """A function that the agent may call and the server runs."""
+
+    tool: Tool
+    label: str
+    """Where it comes from, for the client: `server_label` of the wire."""
+
+    side_effects: bool = True
+    """Whether it changes something. The same call then runs once in a turn."""
+
+    cancellable: bool = False
+    """Whether the user's next turn cancels it while it runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplySettings:
     """The settings of one reply: the session's own, with the overrides of `response.create`."""
 
@@ -33,6 +48,11 @@ class ReplySettings:
 
     instructions: str = ""
     tools: tuple[Tool, ...] = ()
+    """The functions that the client runs."""
+
+    server_tools: tuple[ServerTool, ...] = ()
+    """The functions that the server runs."""
+
     tool_choice: str = "auto"
     """`auto`, `none`, `required`, or the name of the one function to call."""
 
@@ -48,6 +68,10 @@ class ReplySettings:
 
     context: tuple[Item, ...] | None = None
     """What the LLM reads instead of the conversation, or None for the conversation."""
+
+    def server_tool(self, name: str) -> ServerTool | None:
+        """Return the server's function of that name, or None."""
+        return next((each for each in self.server_tools if each.tool.name == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,7 +183,8 @@ def tokens_of(*texts: str) -> int:
 
 def input_tokens_of(reply: ReplySettings, items: Iterable[Item]) -> int:
     """Return about how many tokens an LLM reads for this reply; images do not count."""
-    tools = (text for tool in reply.tools for text in (tool.name, tool.description, tool.parameters_json))
+    functions = (*reply.tools, *(each.tool for each in reply.server_tools))
+    tools = (text for tool in functions for text in (tool.name, tool.description, tool.parameters_json))
     return tokens_of(reply.instructions, *tools, *(_text_of(item) for item in items))
 
 

@@ -18,6 +18,7 @@ from voicepipe.turn.record.values import (
     Outcome,
     Speculation,
     ToolCall,
+    ToolResult,
 )
 from voicepipe.turn.reply import Filler, Reply
 from voicepipe.turn.settings import ReplySettings
@@ -246,6 +247,9 @@ class Turn:
     answered_after_tools: bool = False
     """Another reply of the same turn answers the results of its function calls."""
 
+    tools_started: bool = False
+    """The server has started its functions among them."""
+
     tools_called_ms: int | None = None
     """When they were sent; None: there are none."""
 
@@ -302,18 +306,26 @@ class Turn:
         """
         written_ms = self.marks.get(attribution.LAST_DELTA, now_ms)
         self.tools_called_ms = min(now_ms, max(written_ms, self.marks.get(attribution.GATE_OPENED, written_ms)))
-        self.tool_calls = {call.call_id: ToolCall(name=call.name) for call in self.reply.calls.values()}
+        self.tool_calls = {
+            call.call_id: ToolCall(name=call.name, ran_by="server" if call.server_label else "client")
+            for call in self.reply.calls.values()
+        }
 
     @property
     def tool_mark(self) -> str:
         """Return the mark of the reply's function calls: `tool_called_1` for those of the first reply that called."""
         return f"{attribution.TOOL_CALLED}{1 + sum(name.startswith(attribution.TOOL_CALLED) for name in self.marks)}"
 
-    def note_result(self, call_id: str, now_ms: int) -> None:
+    def note_result(self, call_id: str, now_ms: int, outcome: ToolResult = "returned") -> None:
         """Record the result of a function call; only the first one counts."""
         call = self.tool_calls.get(call_id)
         if call is not None and call.took_ms is None and self.tools_called_ms is not None:
-            self.tool_calls[call_id] = replace(call, took_ms=now_ms - self.tools_called_ms, outcome="returned")
+            self.tool_calls[call_id] = replace(call, took_ms=now_ms - self.tools_called_ms, outcome=outcome)
+
+    @property
+    def replies(self) -> tuple[Turn, ...]:
+        """Return the replies that are one turn for the user: those that called functions, and this one."""
+        return (*(() if self.before is None else self.before.replies), self)
 
     def continue_after_tools(self, after: Turn, now_ms: int) -> None:
         """Become the answer to the results of the tools that `after` has called: the same turn for the user.

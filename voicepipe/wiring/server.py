@@ -56,6 +56,7 @@ from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.startup_checks import check_models
 from voicepipe.wiring.store import open_turns, retention_of
 from voicepipe.wiring.tokens import key_store, token_issuer
+from voicepipe.wiring.tools import tools_of
 from voicepipe.wiring.tracing import tracing
 from voicepipe.wiring.webhooks import session_events_of, webhooks_of
 
@@ -136,6 +137,7 @@ async def _open(settings: Settings, say: Callable[[str], None], workers: WorkerP
         _sounds(settings, health, 1 if workers is None else workers.link.n_workers) as sounds,
         _shared(settings, health) as cluster,
         open_turns(settings) as turns,
+        tools_of(settings) as tools,
         webhooks_of(settings, health) as webhooks,
         session_events_of(webhooks) as session_events,
         tracing(settings) as spans,
@@ -153,7 +155,7 @@ async def _open(settings: Settings, say: Callable[[str], None], workers: WorkerP
         knowledge_of(settings) as knowledge,
         asyncio.TaskGroup() as group,
     ):
-        stages = Stages(settings, sounds=sounds)
+        stages = Stages(settings, sounds=sounds, tools=tools)
         sessions = Sessions(settings, stages, sink, journals, loop, feed, knowledge)
         session_events.summarize_with(sessions.summary_of_call)
         models = LocalModels(stages.engines(), say)

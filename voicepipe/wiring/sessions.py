@@ -78,8 +78,11 @@ class Sessions:
     def open(self, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> Session:
         """Return a session that waits for its socket. `note_turn` gets each record of its turns, and `charge` the
         client's other costs."""
-        context_tokens = self._settings.context_tokens(grant.agent)
-        config = replace(config_of(self._settings.agents[grant.agent], grant), context_tokens=context_tokens)
+        config = replace(
+            config_of(self._settings.agents[grant.agent], grant),
+            context_tokens=self._settings.context_tokens(grant.agent),
+            server_tools=tuple(tool.facts for tool in self._stages[grant.agent].tools),
+        )
         if grant.config is not None:
             config = config.merged(grant.config)
         return Session(

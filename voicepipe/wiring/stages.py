@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from voicepipe.config.settings import GGUF, LOCAL, STAGES, Settings
 from voicepipe.config.speech_vendors import for_stage
+from voicepipe.errors import ConfigError
 from voicepipe.ports.endpoint_scorer import EndpointScorer
 from voicepipe.ports.endpointing import strategies_named
+from voicepipe.ports.server_tool import ServerTool
 from voicepipe.ports.synthesizer import Synthesizer
 from voicepipe.ports.transcriber import Transcriber
 from voicepipe.providers.built_in import factory
@@ -36,8 +38,11 @@ SCORING: Final = "local"
 class Stages:
     """Builds each provider once, on first use; its code is imported then, and not before."""
 
-    def __init__(self, settings: Settings, *, sounds: AudioCache | None = None) -> None:
-        """`sounds`: the cache of synthesized speech."""
+    def __init__(
+        self, settings: Settings, *, sounds: AudioCache | None = None, tools: Mapping[str, ServerTool] | None = None
+    ) -> None:
+        """`sounds`: the cache of synthesized speech. `tools`: the functions that agents may name."""
+        self._tools = tools or {}
         self._settings, self._sounds = settings, sounds
         self._made: dict[tuple[Stage, Spec], Any] = {}
         self._router: Router | None = None
@@ -96,6 +101,7 @@ class Stages:
             strategies=strategies_named((its.end_of_turn,), key=f"agents.{name}.end_of_turn"),
             summary_model=self.summary_model_of(name),
             pronunciations=its.pronunciations,
+            tools=self._tools_of(name),
             phrases=PhraseCache(
                 synthesizer,
                 prepared=tuple(words for words in (its.filler, its.apology) if words),
@@ -115,6 +121,15 @@ class Stages:
         parsed = Spec.parse(spec, key=key)
         model = self.get("llm", parsed, key=key)
         return SummaryModel(model=model, name=parsed.model, price=price_of(self._settings, parsed))
+
+    def _tools_of(self, name: str) -> tuple[ServerTool, ...]:
+        """Return the functions of an agent: its own in Python, and those of the settings that it names."""
+        python = self._settings.python_agents.get(name)
+        own = {} if python is None else python.tools
+        named = {tool: self._tools[tool] for tool in self._settings.agents[name].tools}
+        if both := own.keys() & named.keys():
+            raise ConfigError(f"agents.{name}.tools: expected names other than those in Python, got {min(both)!r}")
+        return (*own.values(), *named.values())
 
     def _scorer_of(self, name: str) -> EndpointScorer | None:
         """Return the local LLM of an agent that has one. It costs nothing, and the weights are fitted to its scores."""

@@ -212,6 +212,15 @@ function cost({ cost: its, tokens, itl_ms, tokens_per_s }) {
 }
 
 /**
+ * @param {{name: string, ran_by: string, outcome: string, took_ms: number | null}} call
+ * @returns {string}
+ */
+function toolText(call) {
+  const time = call.took_ms === null ? "" : ` after ${call.took_ms} ms`;
+  return `${call.name} (${call.ran_by}): ${call.outcome.replace("_", " ")}${time}`;
+}
+
+/**
  * @param {View} view
  * @param {TurnRecord} turn
  */
@@ -232,6 +241,7 @@ function facts(view, turn) {
     ["Cause", turn.cause],
     ["Providers", providers.join(", ")],
     ["Parts of stages", parts.join(", ")],
+    ["Tools", (turn.tools ?? []).map(toolText).join(", ")],
     [
       "Measured",
       turn.latency_source === "reported"

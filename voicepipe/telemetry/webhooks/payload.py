@@ -100,12 +100,16 @@ def _read_secret(word: str) -> bytes:
 
 def signed_headers(webhook: Webhook, id: str, body: bytes, *, now_s: int) -> dict[str, str]:
     """Return the headers for a body: its id, the time of this attempt, and a signature by each secret."""
+    signature = signature_headers(webhook.secrets, id, body, now_s=now_s)
+    return {**signature, "Content-Type": "application/json", "User-Agent": "voicepipe"}
+
+
+def signature_headers(secrets: tuple[bytes, ...], id: str, body: bytes, *, now_s: int) -> dict[str, str]:
+    """Return the headers that sign a body: its id, the time, and a signature by each secret."""
     at, text = datetime.fromtimestamp(now_s, UTC), body.decode()
-    signatures = (standardwebhooks.Webhook(secret).sign(id, at, text) for secret in webhook.secrets)
+    signatures = (standardwebhooks.Webhook(secret).sign(id, at, text) for secret in secrets)
     return {
         "webhook-id": id,
         "webhook-timestamp": str(now_s),
         "webhook-signature": " ".join(signatures),
-        "Content-Type": "application/json",
-        "User-Agent": "voicepipe",
     }

@@ -12,6 +12,12 @@ LatencySource = Literal["reported", "estimated", "none"]
 FailedStage = Literal["stt", "llm", "tts", "client", "reply"]
 
 
+ToolResult = Literal["returned", "failed", "timed_out", "cancelled"]
+"""How a call that the server runs ended."""
+
+ToolOutcome = Literal["running", "unanswered"] | ToolResult
+
+
 @dataclass(frozen=True, slots=True)
 class StageSpan:
     """One stage of a turn, judged."""
@@ -122,14 +128,14 @@ class ToolCall:
     """One function call of a turn."""
 
     name: str
-    ran_by: str = "client"
-    """Who ran the function."""
+    ran_by: Literal["client", "server"] = "client"
+    """The side that ran the function."""
 
     took_ms: int | None = None
-    """From the call, sent to the client, to its result; None: none has come."""
+    """From the call, sent to the client or started, to its result; None: none has come."""
 
-    outcome: Literal["running", "returned", "unanswered"] = "running"
-    """`unanswered`: no reply was requested with its result before the turn was over."""
+    outcome: ToolOutcome = "running"
+    """`unanswered`: the client requested no reply with its result before the turn was over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,202 @@
+"""Functions that the server runs, in the core: when they start, and what their results lead to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from voicepipe.testing.attribution import problems
+from voicepipe.testing.scenario import Scenario
+from voicepipe.turn import notifications as a
+from voicepipe.turn.commands import CancelTool, RunTool, SayFiller, StartReply
+from voicepipe.turn.conversation import FunctionCall
+from voicepipe.turn.record.values import TurnRecord
+from voicepipe.turn.settings import BudgetActionSettings, ReplySettings, ServerTool, Tool
+
+TOOL = ServerTool(tool=Tool("look_up", "", "{}"), label="agent")
+
+
+def new_scenario(*, cancellable: bool = False, **more: Any) -> Scenario:
+    tool = ServerTool(tool=TOOL.tool, label="agent", cancellable=cancellable)
+    return Scenario(reply=ReplySettings(server_tools=(tool,)), **more)
+
+
+def calls(scenario: Scenario) -> None:
+    """The user asks, and the LLM calls the function."""
+    scenario.says()
+    calls_now(scenario)
+
+
+def calls_now(scenario: Scenario) -> None:
+    scenario.model_requested()
+    scenario.call()
+    scenario.model_done("tool_calls")
+    scenario.voice_done()
+
+
+def ran(scenario: Scenario) -> int:
+    return sum(isinstance(command, RunTool) for command in scenario.driver.commands)
+
+
+def record(scenario: Scenario, number: int = 1) -> TurnRecord:
+    found: TurnRecord = next(each for each in scenario.driver.records.values() if each.turn == number)
+    return found
+
+
+def read_by_llm(started: StartReply) -> list[tuple[str | None, bool]]:
+    return [(item.output, item.late) for item in started.items if isinstance(item, FunctionCall)]
+
+
+def test_the_tools_time_is_the_servers() -> None:
+    """One turn, its total up to the answer, and the server to blame."""
+    scenario = new_scenario()
+    calls(scenario)
+    assert ran(scenario) == 1
+    scenario.passes(3_000)
+    scenario.tool_ends()
+    scenario.answers("It is sunny.")
+    scenario.passes(5_000)
+    (turn,) = scenario.driver.records.values()
+    assert (turn.cause, turn.outcome, turn.agent_text) == ("vad", "completed", "It is sunny.")
+    stage = {span.stage: span for span in turn.stages}["tool"]
+    assert (stage.owner, stage.verdict, stage.duration_ms >= 3_000) == ("server", "over", True)
+    assert turn.breach is not None
+    assert (turn.breach.stage, turn.breach.owner) == ("tool", "server")
+    (tool,) = turn.tools
+    assert (tool.name, tool.ran_by, tool.outcome) == ("look_up", "server", "returned")
+    assert problems(turn) == []
+    assert scenario.driver.illegal_moves == []
+
+
+def test_a_call_waits_for_the_certain_end_of_the_turn() -> None:
+    """An answer that begins softly may say something; what has effects waits."""
+    scenario = new_scenario(end_of_turn="soft", silence_ms=720)
+    scenario.speaks()
+    scenario.pauses()
+    scenario.transcribes("Book it.")
+    scenario.is_silent(720)
+    calls_now(scenario)
+    assert ran(scenario) == 0
+    scenario.is_silent(2_500)
+    scenario.passes(3_000)
+    assert ran(scenario) == 1
+    assert scenario.driver.illegal_moves == []
+
+
+def test_a_user_who_goes_on_before_that_calls_nothing() -> None:
+    scenario = new_scenario(end_of_turn="soft", silence_ms=720)
+    scenario.speaks()
+    scenario.pauses()
+    scenario.transcribes("Book it.")
+    scenario.is_silent(720)
+    calls_now(scenario)
+    scenario.speaks(2_000)
+    scenario.pauses()
+    scenario.transcribes("No, do not.")
+    scenario.is_silent(2_500)
+    scenario.passes(1_000)
+    scenario.answers("Fine.")
+    scenario.passes(5_000)
+    assert ran(scenario) == 0
+
+
+@pytest.mark.parametrize("cancellable", [False, True])
+def test_the_user_speaks_while_a_function_runs(cancellable: bool) -> None:
+    """The function goes on, unless it may be cancelled. Its result is told when both are silent."""
+    scenario = new_scenario(cancellable=cancellable)
+    calls(scenario)
+    scenario.passes(500)
+    scenario.says("How are you?")
+    assert any(isinstance(command, CancelTool) for command in scenario.driver.commands) is cancellable
+    output = "Cancelled, since the user went on." if cancellable else None
+    assert read_by_llm(scenario.started()[-1]) == [(output, False)]
+    scenario.begins_to_answer("Fine, thank you.", 3_000)
+    n_started = len(scenario.started())
+    scenario.tool_ends()
+    scenario.model_done()
+    scenario.voice_done()
+    assert len(scenario.started()) == n_started, "the agent still speaks"
+    scenario.passes(5_000)
+    assert record(scenario).tools[0].outcome == ("cancelled" if cancellable else "returned")
+    if cancellable:
+        assert len(scenario.started()) == n_started
+        return
+    assert read_by_llm(scenario.started()[-1]) == [("sunny", True), ("sunny", False)]
+    scenario.answers("By the way, it is sunny.")
+    scenario.passes(5_000)
+    assert [outcome for outcome, _ in scenario.outcomes()] == ["completed"] * 3
+    assert scenario.driver.illegal_moves == []
+
+
+def test_a_late_result_that_a_reply_has_read_is_not_answered_again() -> None:
+    scenario = new_scenario()
+    calls(scenario)
+    scenario.passes(500)
+    scenario.speaks()
+    scenario.tool_ends()
+    scenario.pauses()
+    scenario.transcribes("And tomorrow?")
+    scenario.stops()
+    scenario.answers("Sunny, and tomorrow too.")
+    scenario.passes(20_000)
+    assert len(scenario.started()) == 2
+    assert read_by_llm(scenario.started()[-1]) == [("sunny", True), ("sunny", False)]
+
+
+def test_a_sound_without_words_does_not_lose_a_result() -> None:
+    """A cough while the function runs."""
+    scenario = new_scenario()
+    calls(scenario)
+    scenario.passes(500)
+    scenario.says("")
+    scenario.tool_ends()
+    assert len(scenario.started()) == 2
+    scenario.answers("It is sunny.")
+    scenario.passes(5_000)
+    assert scenario.driver.illegal_moves == []
+
+
+def test_a_function_that_never_returns_ends_the_turn() -> None:
+    """The deadline of the turn; its result may still come."""
+    scenario = new_scenario()
+    calls(scenario)
+    scenario.passes(61_000)
+    (turn,) = scenario.driver.records.values()
+    assert (turn.outcome, turn.tools[0].outcome) == ("completed", "running")
+    scenario.tool_ends()
+    assert len(scenario.started()) == 2
+
+
+def test_the_filler_is_said_while_a_function_runs() -> None:
+    scenario = new_scenario(budget_actions=BudgetActionSettings(filler="One moment."))
+    scenario.has_ready("One moment.")
+    calls(scenario)
+    scenario.passes(3_000)
+    assert any(isinstance(command, SayFiller) for command in scenario.driver.commands)
+
+
+def test_a_result_of_a_session_that_is_over_changes_nothing() -> None:
+    scenario = new_scenario()
+    calls(scenario)
+    scenario.leaves()
+    assert scenario.tool_ends() == []
+    (turn,) = scenario.driver.records.values()
+    assert turn.outcome == "completed"
+
+
+def test_an_out_of_band_reply_calls_nothing() -> None:
+    scenario = new_scenario()
+    scenario.creates(in_conversation=False, server_tools=(TOOL,))
+    assert scenario.started()[-1].reply.server_tools == ()
+
+
+def test_the_client_learns_of_the_result_before_the_answer() -> None:
+    scenario = new_scenario()
+    calls(scenario)
+    n_before = len(scenario.driver.announced)
+    scenario.tool_ends()
+    ended, started = scenario.driver.announced[n_before:]
+    assert isinstance(ended, a.ToolEnded)
+    assert (ended.call.output, ended.call.failed) == ("sunny", False)
+    assert isinstance(started, a.ResponseStarted)

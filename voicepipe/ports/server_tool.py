@@ -1,0 +1,56 @@
+"""The port of functions that the server runs for an agent: arguments in, a text for the LLM out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from voicepipe.errors import VoicepipeError
+from voicepipe.turn.settings import ServerTool as ToolFacts
+
+MAX_RESULT_CHARS: Final = 16_000
+"""The longest result that the LLM reads, about 4,000 tokens: the rest is cut."""
+
+
+class ToolError(VoicepipeError):
+    """A function has no result. The text is for the LLM, and must not contain a secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSession:
+    """The session for which a function runs."""
+
+    session_id: str
+    project: str
+    agent: str
+    identity: str = ""
+    """The user's identity, as the token's issuer names it; empty: unknown."""
+
+    metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """The metadata of the client's token."""
+
+
+class ServerTool(Protocol):
+    """One function. It serves many sessions at once."""
+
+    @property
+    def facts(self) -> ToolFacts:
+        """Return its name, its parameters, and what the core must know of it."""
+        ...
+
+    @property
+    def timeout_ms(self) -> int:
+        """Return how long a call may take."""
+        ...
+
+    async def call(self, arguments: str, session: ToolSession) -> str:
+        """Return the result as text, JSON as a rule. `arguments` is what the LLM wrote: JSON, or not.
+
+        Cancellation ends the call as soon as it can be ended.
+
+        Raises:
+            ToolError: the arguments are wrong, or the function failed.
+        """
+        ...

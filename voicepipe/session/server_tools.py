@@ -1,0 +1,77 @@
+"""Run the functions of one session's agent: within their time, bounded, and never at the session's cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from voicepipe.ports.server_tool import MAX_RESULT_CHARS, ServerTool, ToolError, ToolSession
+from voicepipe.telemetry.log import log_crash, log_event
+from voicepipe.turn import commands as c
+from voicepipe.turn import events as e
+from voicepipe.turn.record.values import ToolResult
+
+MOST_CALLS: Final = 16
+"""How many calls of a session run at once; more are refused."""
+
+_CUT: Final = " [cut]"
+
+
+class SessionTools:
+    """The functions that the server runs in one session."""
+
+    def __init__(self, tools: Iterable[ServerTool], session: ToolSession, post: Callable[[e.Event], None]) -> None:
+        self._tools = {tool.facts.tool.name: tool for tool in tools}
+        self._session, self._post = session, post
+        self._running: dict[tuple[int, str], asyncio.Task[None]] = {}
+
+    def run(self, command: c.RunTool, group: asyncio.TaskGroup) -> None:
+        """Call a function in a task of `group`, and post its result."""
+        key, tool = (command.turn, command.call_id), self._tools.get(command.name)
+        if tool is None:
+            self._post(_failed(command, "There is no such function."))
+        elif len(self._running) >= MOST_CALLS:
+            self._post(_failed(command, f"Too many calls run at once (limit {MOST_CALLS})."))
+        else:
+            task = group.create_task(self._call(tool, command), name=f"tool-{command.name}")
+            self._running[key] = task
+            task.add_done_callback(lambda _: self._running.pop(key, None))
+
+    def cancel(self, command: c.CancelTool) -> None:
+        """Cancel a call that runs."""
+        if (task := self._running.get((command.turn, command.call_id))) is not None:
+            task.cancel()
+
+    async def _call(self, tool: ServerTool, command: c.RunTool) -> None:
+        try:
+            async with asyncio.timeout(tool.timeout_ms / 1_000) as limit:
+                output = await tool.call(command.arguments, self._session)
+            finished = e.ToolFinished(command.turn, command.call_id, _bounded(output))
+        except ToolError as why:
+            finished = _failed(command, str(why))
+        except TimeoutError as why:
+            if limit.expired():
+                finished = _failed(command, f"No result within {tool.timeout_ms} ms.", "timed_out")
+            else:
+                finished = self._broke(command, why)
+        except Exception as bug:
+            finished = self._broke(command, bug)
+        if finished.outcome != "returned":
+            log_event("tool_failed", tool=command.name, outcome=finished.outcome, session=self._session.session_id)
+        self._post(finished)
+
+    def _broke(self, command: c.RunTool, bug: Exception) -> e.ToolFinished:
+        """Log a bug of the function. The LLM learns only that it failed: an exception may hold a secret."""
+        log_crash(f"tool {command.name}", bug, session=self._session.session_id)
+        return _failed(command, "The function failed.")
+
+
+def _failed(command: c.RunTool, why: str, outcome: ToolResult = "failed") -> e.ToolFinished:
+    output = json.dumps({"error": why}, ensure_ascii=False)
+    return e.ToolFinished(command.turn, command.call_id, _bounded(output), outcome)
+
+
+def _bounded(output: str) -> str:
+    return output if len(output) <= MAX_RESULT_CHARS else output[: MAX_RESULT_CHARS - len(_CUT)] + _CUT
