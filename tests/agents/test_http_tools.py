@@ -189,7 +189,11 @@ async def test_an_agent_of_the_settings_uses_it(fake_server: Any) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "why"),
     [
-        ('"times"]', '"tmes"]', r"agents\.default\.tools: expected names of tools \(book, times\), got 'tmes'"),
+        (
+            '"times"]',
+            '"tmes"]',
+            r"agents\.default\.tools: expected .* \(book, end_call, times\), got 'tmes'",
+        ),
         ("{{doctor}}", "{{who}}", r"tools\.book\.url: .* \(days, doctor, minutes\), got 'who'"),
         ("BACKEND_KEY", "OTHER", r"tools\.book\.headers\.Authorization: .*OTHER, which is not set"),
         ("BACKEND_SECRET", "OTHER", r"tools\.book\.secret_env: .*OTHER, got none"),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 from voicepipe.agents.functions import TIMEOUT_MS, FunctionTool, tool
 from voicepipe.errors import ConfigError
 from voicepipe.ports.server_tool import ServerTool
 
 DEFAULT_NAME: Final = "default"
+
+Hook = Literal["session_started", "before_reply", "turn_ended", "session_ended"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Awaitable[Any]])
 
 
 class Agent:
@@ -21,7 +25,7 @@ class Agent:
         instructions: str = "",
         *,
         name: str = DEFAULT_NAME,
-        tools: Iterable[ServerTool | Callable[..., Any]] = (),
+        tools: Iterable[ServerTool | Callable[..., Any] | str] = (),
         **settings: Any,
     ) -> None:
         """Describe an agent.
@@ -29,7 +33,7 @@ class Agent:
         Args:
             instructions: the system prompt, as `agents.NAME.instructions`.
             name: the agent's name; a section `[agents.NAME]` of the settings' file overrides what is written here.
-            tools: functions that it may call: made with `@tool`, or plain ones.
+            tools: functions that it may call: made with `@tool`, or plain ones; or names of tools of the settings.
             settings: any option of `[agents.NAME]`, such as `greeting="Hello"`; a table is a dict.
 
         Raises:
@@ -40,7 +44,12 @@ class Agent:
         self.tools: dict[str, ServerTool] = {}
         """The functions, by name."""
 
-        for each in tools:
+        self.hooks: dict[Hook, Callable[..., Awaitable[Any]]] = {}
+        """The hooks, by what they follow."""
+
+        if named := [each for each in tools if isinstance(each, str)]:
+            self.settings["tools"] = named
+        for each in (each for each in tools if not isinstance(each, str)):
             self._add(tool(each) if inspect.isfunction(each) else cast("ServerTool", each))
 
     def tool(
@@ -61,6 +70,29 @@ class Agent:
             return made
 
         return added if function is None else added(function)
+
+    def on(self, when: Hook) -> Callable[[_Function], _Function]:
+        """Have an async function called: `@agent.on("session_started")`.
+
+        - `session_started(session)`: may return variables (a dict of texts) for instructions and greeting.
+        - `before_reply(session, request)`: may return a text that the LLM reads behind the conversation. It runs before
+          each request to the LLM, also one whose reply is never heard, and the user waits for it.
+        - `turn_ended(session, record)`: gets the turn's `TurnRecord`.
+        - `session_ended(session)`.
+
+        Raises:
+            ConfigError: there is no such hook, it is taken, or the function is not async.
+        """
+
+        def added(function: _Function) -> _Function:
+            is_async: bool = inspect.iscoroutinefunction(function)
+            if when not in get_args(Hook) or when in self.hooks or not is_async:
+                expected = f"one async function for each of {', '.join(get_args(Hook))}"
+                raise ConfigError(f"agent {self.name}: expected {expected}, got {function!r} for {when!r}")
+            self.hooks[when] = function
+            return function
+
+        return added
 
     def _add(self, its: ServerTool) -> None:
         name = its.facts.tool.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from voicepipe.agents import load_file
 from voicepipe.cli.options import ServeOptions
 from voicepipe.config import load
 
@@ -16,7 +17,8 @@ def run(options: ServeOptions) -> int:
     from voicepipe.wiring.serve import print_line
     from voicepipe.wiring.serve import run as serve
 
-    settings = load(options.config, overrides=options.overrides())
+    agents = () if options.file is None else load_file(options.file)
+    settings = load(options.config, overrides=options.overrides(), agents=agents)
     n_workers = workers.count(settings)
     if n_workers > 1:
         workers.run(settings, n_workers, print_line)

@@ -230,6 +230,13 @@ class AgentSettings:
     silence_ms: Annotated[int, between(20, 10_000)] = 500
     """The least silence of the user before the end of turn, unless the client sets it."""
 
+    idle_timeout_ms: Annotated[int | None, between(1_000, 600_000)] = None
+    """How long both sides may be silent after the agent has spoken until the agent speaks up, unless the client sets
+    it. Unset: forever."""
+
+    idle_ends: bool = False
+    """End the session when the user stays silent after that for as long again."""
+
     speculate: bool = True
     """Start the reply during the user's silence and hold it until the turn is over. The answer comes sooner; a user who
     goes on speaking costs the tokens of an unused reply. Once the session has measured its answers, the reply starts
@@ -270,7 +277,8 @@ class AgentSettings:
     """Unset: the provider's own choice."""
 
     tools: tuple[str, ...] = ()
-    """The tools that the server runs for this agent, by the names of `[tools.NAME]`."""
+    """The tools that the server runs for this agent: names of `[tools.NAME]`, and `end_call`, with which the agent ends
+    the session."""
 
     max_session_s: Annotated[int | None, between(1, 86_400)] = None
     """Limit of a session, in seconds. Unset, or above `server.max_session_s`: as that."""

@@ -12,6 +12,7 @@ from voicepipe.config.convert import SECRET, SECRET_TABLE, between
 from voicepipe.config.sources import KeyPath, Leaves, key_in
 from voicepipe.errors import ConfigError
 from voicepipe.protocol.prompt import check_placeholders, listed
+from voicepipe.session.end_call import END_CALL
 from voicepipe.telemetry.webhooks.payload import read_secrets
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -128,6 +129,8 @@ def read_tools(leaves: Leaves, read: Read, env: Mapping[str, str]) -> dict[str, 
 
 def _checked(entry: ToolEntry, name: str, parameters: Collection[str], env: Mapping[str, str]) -> ToolEntry:
     at = f"tools.{name}"
+    if name in BUILT_IN:
+        raise ConfigError(f"{at}: expected another name than that of the built-in tool")
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{at}: expected a name of letters, digits, _ and -, at most 64, got {name!r}")
     if not entry.url.startswith(("http://", "https://")):
@@ -156,6 +159,10 @@ def _filled(text: str, key: str, env: Mapping[str, str]) -> str:
     return _VARIABLE.sub(value, text)
 
 
+BUILT_IN: Final = (END_CALL,)
+"""The tools that need no section."""
+
+
 def check_tools(agents: Mapping[str, _HasTools], tools: Collection[str]) -> None:
     """Check that agents name only tools that exist.
 
@@ -164,5 +171,6 @@ def check_tools(agents: Mapping[str, _HasTools], tools: Collection[str]) -> None
     """
     for agent, its in agents.items():
         for name in its.tools:
-            if name not in tools:
-                raise ConfigError(f"agents.{agent}.tools: expected names of tools ({listed(tools)}), got {name!r}")
+            if name not in (*tools, *BUILT_IN):
+                known = listed((*tools, *BUILT_IN))
+                raise ConfigError(f"agents.{agent}.tools: expected names of tools ({known}), got {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -97,6 +98,9 @@ class SessionConfig:
     client's `server_vad` is always exact.
     """
 
+    idle_ends: bool = False
+    """The agent's own: as in `TurnSettings`."""
+
     interruption: InterruptionMode = "confirmed"
     """The agent's own; `extensions.interruption` takes precedence."""
 
@@ -150,6 +154,16 @@ class SessionConfig:
         before = self.listening_only() if found.get("kind", self.kind) != self.kind == "realtime" else self
         return replace(before, **found)
 
+    def with_variables(self, values: Mapping[str, str]) -> SessionConfig:
+        """Return this session with other values of its variables; names that it does not have are ignored.
+
+        Instructions that the client has replaced stay.
+        """
+        own = self.instructions == filled(self.template, dict(self.variables))
+        variables = tuple((name, values.get(name, value)) for name, value in self.variables)
+        instructions = filled(self.template, dict(variables)) if own else self.instructions
+        return replace(self, variables=variables, instructions=instructions)
+
     def _check_tool_names(self, tools: tuple[Tool, ...]) -> None:
         names = {each.tool.name for each in self.server_tools}
         for position, tool in enumerate(tools):
@@ -183,6 +197,7 @@ class SessionConfig:
             create_response=self.kind == "realtime" and (detection is None or detection.create_response),
             interrupt_response=detection is None or detection.interrupt_response,
             idle_timeout_ms=self.idle_timeout_ms,
+            idle_ends=self.idle_ends,
             transcribe=self.transcription is not None,
             interruption=self.interruption if self.extensions is None else self.extensions.interruption,
             ducks=self.extensions is not None and self.extensions.ducking,

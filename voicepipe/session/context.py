@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from voicepipe.pii.redact import Kind
 from voicepipe.ports.endpoint_scorer import EndpointScorer
-from voicepipe.ports.model import Model
+from voicepipe.ports.model import Model, ModelRequest
 from voicepipe.ports.server_tool import ServerTool
 from voicepipe.ports.synthesizer import Synthesizer
 from voicepipe.ports.transcriber import Transcriber
@@ -98,6 +98,10 @@ class NoSubscribers:
     is_watched = False
 
 
+def _do_nothing() -> None:
+    """Do nothing."""
+
+
 def _discard(what: Notification) -> None:
     """Do nothing; never called while there are no subscribers."""
 
@@ -126,6 +130,15 @@ class SessionHooks:
 
     charge_summary: Callable[[float], None] = lambda usd: None
     """Charge the cost of a summary, in USD."""
+
+    session_started: Callable[[], Awaitable[Mapping[str, str]]] | None = None
+    """Return variables for the instructions. The greeting waits for it; None: there is nothing to wait for."""
+
+    before_reply: Callable[[ModelRequest], Awaitable[ModelRequest]] | None = None
+    """Return the request for the LLM, perhaps with more text. The user waits for it; None: the request stays."""
+
+    session_ended: Callable[[], None] = _do_nothing
+    """Start what follows the session."""
 
     open_journal: Callable[[Opening], Journal] = no_journal
     """Open the journal that records what the session does."""

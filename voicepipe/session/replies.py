@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import numpy as np
 
 from voicepipe.audio.samples import Samples
-from voicepipe.ports.model import Model
+from voicepipe.ports.model import Model, ModelRequest
 from voicepipe.ports.synthesizer import RATE_HZ
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.session.audio_input import AudioInput
@@ -201,10 +201,12 @@ class Replies:
         wire: EventRenderer,
         outbox: Outbox,
         post: Callable[[e.Event], None],
-        knowledge: Knowledge | None,
+        knowledge: Knowledge | None = None,
+        prepare: Callable[[ModelRequest], Awaitable[ModelRequest]] | None = None,
     ) -> None:
-        """`knowledge`: the documents that are searched before each request to the LLM."""
-        self._knowledge = knowledge
+        """`knowledge`: the documents that are searched before each request to the LLM. `prepare` returns the request
+        with what a hook adds to it."""
+        self._knowledge, self._prepare = knowledge, prepare
         self._model, self._prompt_builder, self._voices, self._audio_input = model, prompt_builder, voices, audio_input
         self._wire, self._outbox, self._post = wire, outbox, post
         self._held: dict[Key, GatedOutput] = {}
@@ -228,6 +230,7 @@ class Replies:
             queued_ms=self._prompt_builder.queued_ms,
             post=self._post,
             knowledge=None if command.words else self._knowledge,
+            prepare=None if command.words else self._prepare,
         )
         task = group.create_task(reply.run(), name=f"reply-{command.turn}.{command.revision}")
         task.add_done_callback(self._remove)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
@@ -73,10 +73,12 @@ class Reply:
         queued_ms: Callable[[int, int], int],
         post: Callable[[e.Event], None],
         knowledge: Knowledge | None = None,
+        prepare: Callable[[ModelRequest], Awaitable[ModelRequest]] | None = None,
     ) -> None:
         """`knowledge` has the documents to search. `queued_ms` returns how much audio of a reply, by turn and revision,
-        is still to be played, in ms.
+        is still to be played, in ms. `prepare` returns the request with what a hook adds to it.
         """
+        self._prepare = prepare
         self._turn, self._revision, self._item_id = command.turn, command.revision, command.item_id
         self._audible = command.reply.audible
         self._request = request
@@ -161,6 +163,8 @@ class Reply:
         if self._knowledge is not None:
             self._request, found = await self._knowledge.found_for(self._request)
             self._post(e.KnowledgeSearched(self._turn, self._revision, found))
+        if self._prepare is not None:
+            self._request = await self._prepare(self._request)
         self._post(e.ModelRequested(self._turn, self._revision, self._model.name))
         reason: e.FinishReason | None = None
         async with _stage_errors("llm", self._model.name), self._model.open(self._request) as answer:

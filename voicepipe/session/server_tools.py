@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from voicepipe.ports.server_tool import MAX_RESULT_CHARS, ServerTool, ToolError, ToolSession
+from voicepipe.session.end_call import END_CALL
+from voicepipe.session.grant import SessionGrant
 from voicepipe.telemetry.log import log_crash, log_event
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -22,7 +26,15 @@ _CUT: Final = " [cut]"
 class SessionTools:
     """The functions that the server runs in one session."""
 
-    def __init__(self, tools: Iterable[ServerTool], session: ToolSession, post: Callable[[e.Event], None]) -> None:
+    def __init__(
+        self,
+        tools: Iterable[ServerTool],
+        session: ToolSession,
+        post: Callable[[e.Event], None],
+        end_call: Callable[[], None],
+    ) -> None:
+        """`end_call` ends the session when the running reply has been heard."""
+        self._end_call = end_call
         self._tools = {tool.facts.tool.name: tool for tool in tools}
         self._session, self._post = session, post
         self._running: dict[tuple[int, str], asyncio.Task[None]] = {}
@@ -60,7 +72,11 @@ class SessionTools:
             finished = self._broke(command, bug)
         if finished.outcome != "returned":
             log_event("tool_failed", tool=command.name, outcome=finished.outcome, session=self._session.session_id)
-        self._post(finished)
+        if command.name == END_CALL:
+            self._post(replace(finished, final=True))
+            self._end_call()
+        else:
+            self._post(finished)
 
     def _broke(self, command: c.RunTool, bug: Exception) -> e.ToolFinished:
         """Log a bug of the function. The LLM learns only that it failed: an exception may hold a secret."""
@@ -75,3 +91,14 @@ def _failed(command: c.RunTool, why: str, outcome: ToolResult = "failed") -> e.T
 
 def _bounded(output: str) -> str:
     return output if len(output) <= MAX_RESULT_CHARS else output[: MAX_RESULT_CHARS - len(_CUT)] + _CUT
+
+
+def session_of(grant: SessionGrant) -> ToolSession:
+    """Return what functions and hooks learn of a session."""
+    return ToolSession(
+        session_id=grant.session_id,
+        project=grant.project,
+        agent=grant.agent,
+        identity=grant.identity or "",
+        metadata=MappingProxyType(dict(grant.metadata)),
+    )

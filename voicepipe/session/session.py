@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final, TypeVar
 
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
 from voicepipe.freeing import FreeingTaskGroup, held_weakly
 from voicepipe.pii.redact import Redactor
-from voicepipe.ports.server_tool import ToolSession
 from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.protocol import inbound
 from voicepipe.protocol.beta import BETA
@@ -39,9 +37,9 @@ from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.prompt import PromptBuilder
 from voicepipe.session.replies import Replies
 from voicepipe.session.resumption import Resumption
-from voicepipe.session.server_tools import SessionTools
+from voicepipe.session.server_tools import SessionTools, session_of
 from voicepipe.session.session_voice import Voices
-from voicepipe.session.shutdown import GOING_AWAY, INTERNAL_ERROR, Ending, EndingOrders
+from voicepipe.session.shutdown import GOING_AWAY, INTERNAL_ERROR, NORMAL, Ending, EndingOrders
 from voicepipe.session.socket import ClientSocket
 from voicepipe.session.summaries import Summaries
 from voicepipe.session.transcription import SessionTranscription
@@ -108,6 +106,12 @@ class Session:
     ) -> None:
         """`greeting`: the agent speaks first; None: the user does."""
         self.grant, self._greeting = grant, greeting
+        self._is_starting = hooks.session_started is not None
+        """The hook at the beginning has not returned."""
+
+        self._greets = False
+        """The greeting is due."""
+
         self._stages, self._hooks = stages, hooks
         self._clock = clock.SessionClock()
         self._config = config
@@ -145,11 +149,12 @@ class Session:
             outbox=self._outbox,
             post=post,
             knowledge=stages.knowledge,
+            prepare=hooks.before_reply,
         )
         self._summaries = Summaries(
             stages.summary_model, grant, post, hooks.charge_summary, Redactor(stages.redact_for_llm)
         )
-        self._tools = SessionTools(stages.tools, _tool_session(grant), post)
+        self._tools = SessionTools(stages.tools, session_of(grant), post, held_weakly(self._end_call))
         self._resumption = Resumption(self._wire, self._audio_input, post)
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None
@@ -182,6 +187,7 @@ class Session:
             pass
         finally:
             unsubscribe_stalls()
+            self._report("hooks", lambda _: self._hooks.session_ended(), None)
             self._resumption.end()
             self._audio_input.detach()
             self._events.drain = None
@@ -201,6 +207,8 @@ class Session:
         group.create_task(self._guard(connection), name="guard")
         group.create_task(self._obey(connection), name="obey")
         group.create_task(self._expire(), name="expiry")
+        if self._hooks.session_started is not None:
+            group.create_task(self._start(self._hooks.session_started), name="start")
         if self._greeting is not None:
             group.create_task(self._greet_in_time(), name="greeting")
 
@@ -219,12 +227,26 @@ class Session:
         why = f"Your session hit the maximum duration of {length}."
         self.end_after_turn(Ending("session_expired", why, GOING_AWAY))
 
+    async def _start(self, hook: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
+        """Fill in the variables that a hook sets, and then let the agent greet."""
+        variables = await hook()
+        if variables:
+            self._config = self._config.with_variables(variables)
+            self._wire.config = self._hooks.show(self._config)
+            self.post(e.SettingsChanged(self._config.turn_settings()))
+        self._is_starting = False
+        if self._greets:
+            self._greet()
+
     async def _greet_in_time(self) -> None:
         await asyncio.sleep(GREETING_WAIT_S)
         self._greet()
 
     def _greet(self) -> None:
         """Have the agent speak first, once."""
+        self._greets = True
+        if self._is_starting:
+            return
         greeting, self._greeting = self._greeting, None
         if greeting is not None and self._config.kind == "realtime":
             text = filled(greeting.text, dict(self._config.variables))
@@ -247,6 +269,10 @@ class Session:
         self._orders_to_end.after_turn(ending)
         self._note_end_of_turn()
 
+    def _end_call(self) -> None:
+        """End the session when the agent's last word has been heard."""
+        self.end_after_turn(Ending("call_ended", "The agent has ended the call.", NORMAL))
+
     def _note_end_of_turn(self) -> None:
         core = self._core
         silent = core.user.state is User.QUIET and core.agent.state is Agent.IDLE
@@ -262,7 +288,8 @@ class Session:
         await self._say_goodbye(connection, await self._orders_to_end.due())
 
     async def _say_goodbye(self, connection: Connection, ending: Ending) -> None:
-        self._put(self._wire.error(a.Refused(None, ending.code, ending.why)))
+        if ending.close_code != NORMAL:
+            self._put(self._wire.error(a.Refused(None, ending.code, ending.why)))
         with suppress(TimeoutError):  # a client that does not read will see the close
             async with asyncio.timeout(LAST_WORD_S if connection.is_whole else 0):
                 await self._outbox.drained()
@@ -428,6 +455,8 @@ class Session:
                 self._replies.stop(command)
             case c.WakeAt(at_ms):
                 self._wake_at(at_ms)
+            case c.EndSession():
+                self.end_after_turn(Ending("idle", "The user was silent.", NORMAL))
             case c.KeepRecord(record):
                 self._keep(record)
             case c.NoteStuck():
@@ -499,13 +528,3 @@ class Session:
         """Apply the client's transcription settings, if no transcript is pending."""
         if not self._core.user.utterances.pending:
             self._transcription.renew()
-
-
-def _tool_session(grant: SessionGrant) -> ToolSession:
-    return ToolSession(
-        session_id=grant.session_id,
-        project=grant.project,
-        agent=grant.agent,
-        identity=grant.identity or "",
-        metadata=MappingProxyType(dict(grant.metadata)),
-    )

@@ -7,10 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+NORMAL: Final = 1000
 GOING_AWAY: Final = 1001
 POLICY_VIOLATION: Final = 1008
 INTERNAL_ERROR: Final = 1011
-"""Close codes of RFC 6455, section 7.4.1: the time is over, a limit was reached, our own code failed."""
+"""Close codes of RFC 6455, section 7.4.1: the call is over, the time is over, a limit was reached, our own code
+failed."""
 
 NOT_AUTHORISED: Final = 4_001
 """Our own code, from the range that RFC 6455, section 7.4.2 leaves to applications: the credential is no longer
@@ -26,7 +28,8 @@ class Ending:
     """The server's last messages to the client."""
 
     code: str
-    """Code of the `error` event that is sent before the close: `limit_reached`, `token_revoked`, `session_expired`."""
+    """Code of the `error` event that is sent before the close: `limit_reached`, `token_revoked`, `session_expired`.
+    There is none before a close with `NORMAL`."""
 
     why: str
     """Text for people, at most 123 bytes: the event's message and the close frame's reason (RFC 6455, 5.5)."""

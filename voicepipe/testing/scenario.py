@@ -169,10 +169,12 @@ class Scenario:
         """The agent speaks first."""
         return self._post(e.GreetingDue(text, interruptible))
 
-    def tool_ends(self, output: str = "sunny", outcome: ToolResult = "returned", *, of: int = -1) -> list[Command]:
+    def tool_ends(
+        self, output: str = "sunny", outcome: ToolResult = "returned", *, final: bool = False, of: int = -1
+    ) -> list[Command]:
         """A function of the server that was started is over: the latest, or that of a number (0 for the first)."""
         started = self._tools[of]
-        return self._post(e.ToolFinished(started.turn, started.call_id, output, outcome))
+        return self._post(e.ToolFinished(started.turn, started.call_id, output, outcome, final))
 
     def cancels(self, response_id: str | None = None) -> list[Command]:
         """The client cancels a reply."""

@@ -96,6 +96,17 @@ class User:
             if event["type"] == kind and where(event):
                 return event
 
+    async def prompt(self, text: str) -> str:
+        """Send a text, request a response, and return the answer, after the calls that the server runs for it."""
+        content = [{"type": "input_text", "text": text}]
+        await self.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+        await self.send("response.create")
+        while True:
+            output = (await self.until("response.done"))["response"]["output"]
+            if not output or output[-1]["type"] != "mcp_call":
+                parts = [part for item in output if item["type"] == "message" for part in item["content"]]
+                return "".join(part.get("transcript") or part.get("text") or "" for part in parts)
+
     def kinds(self) -> list[str]:
         """Return the types of all events so far, consecutive deltas once."""
         kinds = [event["type"] for event in self.events]

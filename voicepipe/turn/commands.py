@@ -207,6 +207,11 @@ class WakeAt:
 
 
 @dataclass(frozen=True, slots=True)
+class EndSession:
+    """End the session: the user has not answered the agent's question whether anyone is there."""
+
+
+@dataclass(frozen=True, slots=True)
 class KeepRecord:
     """Store this turn's record; a later one of the same id replaces it."""
 
@@ -263,6 +268,7 @@ Command = (
     | StopReply
     | Notify
     | WakeAt
+    | EndSession
     | KeepRecord
     | NoteOverrun
     | NoteStuck

@@ -206,6 +206,8 @@ class ToolFinished:
     """The result, or for the LLM why there is none."""
 
     outcome: ToolResult = "returned"
+    final: bool = False
+    """The call of the user ends with this reply: another follows only if it has said nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.agent import AgentSide
-from voicepipe.turn.commands import CommitSilence
+from voicepipe.turn.commands import CommitSilence, EndSession
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.reply_queue import Answers
@@ -18,6 +18,8 @@ class Idle:
 
     def __init__(self, context: TurnContext, user: UserSide, agent: AgentSide, answers: Answers) -> None:
         self._context, self._user, self._agent, self._answers = context, user, agent, answers
+        self._prompt = 0
+        """The number of the latest turn in which the agent has spoken up."""
 
     def follow(self, now_ms: int) -> None:
         """Update after an event: set the deadline while both sides are silent, and only then.
@@ -31,7 +33,10 @@ class Idle:
             timers.set(Timer(Due.IDLE), now_ms + timeout_ms)
 
     def overdue(self) -> None:
-        """Commit the silence: the timeout has passed."""
+        """Commit the silence: the timeout has passed. Or end the session, if the user was silent before."""
+        if self._context.settings.idle_ends and self._prompt == self._context.counts.get("turn"):
+            self._context.issue(EndSession())
+            return
         self._agent.has_spoken = False
         self._context.issue(CommitSilence())
 
@@ -46,7 +51,9 @@ class Idle:
         previous = self._context.join(item)
         self._context.notify(a.AudioCommitted(item.id, previous))
         self._context.notify(a.ItemAdded(item, previous))
-        self._answers.reply_to(self._context.new_turn("idle"), self._context.settings.reply, now_ms)
+        turn = self._context.new_turn("idle")
+        self._prompt = turn.number
+        self._answers.reply_to(turn, self._context.settings.reply, now_ms)
 
     def _all_silent(self) -> bool:
         settings = self._context.settings

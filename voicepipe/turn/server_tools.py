@@ -43,9 +43,12 @@ class ServerTools:
         waiting = self._context.turns.awaits_tools
         if waiting is not None and not waiting.tools_started:
             self._start(waiting, now_ms)
-        if waiting is not None and self._has_results(waiting) and self._answers.may_reply:
-            self._answer(waiting, now_ms)
-            return True
+        if waiting is not None and self._has_results(waiting):
+            if waiting.ends_session and waiting.reply.text.strip():
+                self._agent.give_up_tools(now_ms)  # it has said goodbye
+            elif self._answers.may_reply:
+                self._answer(waiting, now_ms)
+                return True
         return self._unread_ms is not None and self._answer_late(self._unread_ms, now_ms)
 
     # --- calls --------------------------------------------------------------------------------
@@ -78,6 +81,7 @@ class ServerTools:
         call = None if turn is None else next((c for c in _server_calls(turn) if c.call_id == event.call_id), None)
         if turn is None or call is None:
             return
+        turn.ends_session = turn.ends_session or event.final
         late = self._context.turns.awaits_tools is not turn
         ended = self._end(turn, call, event.output, event.outcome, now_ms, late=late)
         if not late:
@@ -117,7 +121,7 @@ class ServerTools:
 
     def _settings(self, after: Turn) -> ReplySettings:
         """Return the settings of the next reply: an LLM that had to call a function need not call one again."""
-        choice = "none" if len(after.replies) >= MOST_ROUNDS else "auto"
+        choice = "none" if after.ends_session or len(after.replies) >= MOST_ROUNDS else "auto"
         own = after.settings
         return replace(self._context.settings.reply, tool_choice=choice, audible=own.audible, metadata=own.metadata)
 

@@ -97,6 +97,9 @@ class TurnSettings:
     idle_timeout_ms: int | None = None
     """How long both sides may be silent before the agent speaks; None: forever."""
 
+    idle_ends: bool = False
+    """Whether the session ends when the user stays silent after that for as long again."""
+
     transcribe: bool = False
     """Whether the client wants the user's transcript."""
 

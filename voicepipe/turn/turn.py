@@ -250,6 +250,9 @@ class Turn:
     tools_started: bool = False
     """The server has started its functions among them."""
 
+    ends_session: bool = False
+    """Its reply has ended the session: no function is called any more."""
+
     tools_called_ms: int | None = None
     """When they were sent; None: there are none."""
 

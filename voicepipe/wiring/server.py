@@ -156,7 +156,7 @@ async def _open(settings: Settings, say: Callable[[str], None], workers: WorkerP
         asyncio.TaskGroup() as group,
     ):
         stages = Stages(settings, sounds=sounds, tools=tools)
-        sessions = Sessions(settings, stages, sink, journals, loop, feed, knowledge)
+        sessions = Sessions(settings, stages, sink, journals, loop, feed, knowledge, group)
         session_events.summarize_with(sessions.summary_of_call)
         models = LocalModels(stages.engines(), say)
         files = await asyncio.to_thread(_read_files, settings, health)

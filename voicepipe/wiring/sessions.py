@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,6 +25,7 @@ from voicepipe.router.health import Health
 from voicepipe.server.context import AgentChoice, Charge, NoteTurn
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.knowledge import Knowledge
+from voicepipe.session.server_tools import session_of
 from voicepipe.session.session import Greeting, Session, SessionHooks
 from voicepipe.session.summaries import CALL_INSTRUCTIONS, summary_of
 from voicepipe.telemetry.event_loop import EventLoopMonitor
@@ -36,6 +38,7 @@ from voicepipe.turn.commands import NoteOverrun, NoteStrategyFailure, NoteStuck
 from voicepipe.turn.notifications import ActionTaken, Notification, StageJudged, TurnMarked
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, SpeculationLimits
+from voicepipe.wiring.agent_hooks import AgentHooks
 from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.stages import Stages
 
@@ -52,8 +55,10 @@ class Sessions:
         loop: EventLoopMonitor,
         feed: Feed,
         knowledge: Mapping[str, Knowledge],
+        group: asyncio.TaskGroup,
     ) -> None:
-        """`knowledge`: the documents of each agent that has any."""
+        """`knowledge`: the documents of each agent that has any. `group`: for what outlasts its session."""
+        self._group = group
         self._settings, self._sink, self._all_stages = settings, sink, stages
         self._journals, self._loop, self._feed = journals, loop, feed
         # Build all agents now: a wrong spec is found at the start, not by the first client.
@@ -128,10 +133,15 @@ class Sessions:
             redact=Redactor(kinds_of(self._settings.records.redact, key="records.redact")),
         )
 
+        agent = self._settings.python_agents.get(grant.agent)
+        hooks = None if agent is None else AgentHooks(agent, session_of(grant), self._group)
+
         def keep_record(record: TurnRecord) -> None:
             with isolated("records"):
                 store(record)
             note_turn(record)
+            if hooks is not None:
+                hooks.turn_ended(record)
 
         def charge_phrases(usd: float, by_client: bool) -> None:
             self.phrases_usd[grant.agent] += usd
@@ -154,6 +164,7 @@ class Sessions:
 
         return SessionHooks(
             keep_record=keep_record,
+            **({} if hooks is None else _hooks_of(hooks)),
             charge=charge_phrases,
             charge_summary=charge,
             note_overrun=note_overrun,
@@ -199,6 +210,14 @@ class Sessions:
                     await model.warm(ModelRequest(model=spec.model, messages=(instructions,)))
 
 
+def _hooks_of(hooks: AgentHooks) -> dict[str, Any]:
+    return {
+        "session_started": hooks.session_started,
+        "before_reply": hooks.before_reply,
+        "session_ended": hooks.session_ended,
+    }
+
+
 def _publish_live(feed: Feed, grant: SessionGrant, what: Notification) -> None:
     """Send to subscribers what a client with `turn_events` would get, with its session, agent and project."""
     if isinstance(what, TurnMarked | StageJudged | ActionTaken):
@@ -233,7 +252,9 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
             silence_duration_ms=agent.silence_ms,
             end_of_turn=agent.end_of_turn,
             silence_set_by="agent_silence",
+            idle_timeout_ms=agent.idle_timeout_ms,
         ),
+        idle_ends=agent.idle_ends,
         max_output_tokens=agent.max_output_tokens,
         temperature=agent.temperature,
         language=agent.language,

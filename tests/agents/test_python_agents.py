@@ -1,0 +1,131 @@
+"""Agents as Python objects: hooks, files, and what goes wrong in them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from voicepipe.agents import Agent, ToolSession, load_file
+from voicepipe.config import load
+from voicepipe.errors import ConfigError
+from voicepipe.ports.model import ModelRequest
+from voicepipe.testing.fakes.cues import LlmCue, tokens
+from voicepipe.testing.user import User, calling
+from voicepipe.testing.waiting import WAIT_S
+from voicepipe.turn.record.values import TurnRecord
+
+IMPORT = "from voicepipe.agents import Agent\n"
+TEXT = {"output_modalities": ["text"]}
+
+
+async def answer(user: User) -> str:
+    done = await user.until("response.done")
+    return str(done["response"]["output"][0]["content"][0]["text"])
+
+
+async def test_hooks_follow_a_session(fake_server: Any) -> None:
+    agent = Agent("You know {{name}}.", variables={"name": "nobody"}, first_speaker="agent", greeting="Hello {{name}}.")
+    records: list[TurnRecord] = []
+    over: asyncio.Queue[ToolSession] = asyncio.Queue()  # bounded: one session ends
+
+    @agent.on("session_started")
+    async def start(session: ToolSession) -> dict[str, str]:
+        return {"name": "Ada", "unknown": "ignored"}
+
+    @agent.on("before_reply")
+    async def add(session: ToolSession, request: ModelRequest) -> str:
+        return f"There are {len(request.messages)} messages."
+
+    @agent.on("turn_ended")
+    async def note(session: ToolSession, record: TurnRecord) -> None:
+        records.append(record)
+
+    @agent.on("session_ended")
+    async def end(session: ToolSession) -> None:
+        over.put_nowait(session)
+
+    async with fake_server(agents=[agent]) as server:
+        server.vendor.llm.usual = LlmCue(tokens=tokens("Fine."))
+        async with calling(server.url, session=TEXT) as user:
+            assert await answer(user) == "Hello Ada."
+            await user.send("response.create")
+            assert await answer(user) == "Fine."
+        messages = (await server.vendor.llm.nth(0)).question["messages"]
+        async with asyncio.timeout(WAIT_S):
+            session = await over.get()
+    assert [each["content"] for each in messages] == ["You know Ada.", "Hello Ada.", "There are 2 messages."]
+    assert session.session_id.startswith("sess_")
+    assert {record.cause for record in records} == {"greeting", "create"}
+
+
+@pytest.mark.parametrize("fails", ["raises", "overruns"])
+async def test_a_hook_that_fails_costs_no_more_than_itself(
+    fake_server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str
+) -> None:
+    caplog.set_level(logging.INFO, logger="voicepipe")
+    for limit in ("START_MS", "REPLY_MS", "BACKGROUND_MS"):
+        monkeypatch.setattr(f"voicepipe.wiring.agent_hooks.{limit}", 1)
+    agent = Agent("Be brief.", first_speaker="agent", greeting="Hello.")
+
+    async def fail(*_: Any) -> None:
+        if fails == "raises":
+            raise RuntimeError("no database")
+        await asyncio.Event().wait()
+
+    for hook in ("session_started", "before_reply", "turn_ended", "session_ended"):
+        agent.on(hook)(fail)
+    async with fake_server(agents=[agent]) as server:
+        server.vendor.llm.usual = LlmCue(tokens=tokens("Fine."))
+        for _ in range(2):
+            async with calling(server.url, session=TEXT) as user:
+                assert await answer(user) == "Hello."
+                await user.send("response.create")
+                assert await answer(user) == "Fine."
+    failed = {record.fields["hook"] for record in caplog.records if record.message == "hook_failed"}  # type: ignore[attr-defined]
+    assert failed == {"session_started", "before_reply", "turn_ended", "session_ended"}
+
+
+def test_settings_override_what_the_object_says(tmp_path: Path) -> None:
+    agent = Agent("Be brief.", name="clinic", language="en", budget={"tool_ms": 900}, aliases=["front"])
+    overrides = {"agents.clinic.language": "de"}
+    settings = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path, agents=[agent])
+    its = settings.agents["clinic"]
+    assert (its.instructions, its.language, its.budget.tool_ms, its.aliases) == ("Be brief.", "de", 900, ("front",))
+    with pytest.raises(ConfigError, match=r"agents\.clinic\.speaks: unknown setting \(Agent 'clinic'\)"):
+        load(environ={"HOME": "/h"}, folder=tmp_path, agents=[Agent(name="clinic", speaks="fast")])
+
+
+def test_a_file_has_agents(tmp_path: Path) -> None:
+    path = tmp_path / "support.py"
+    path.write_text(
+        "from voicepipe.agents import Agent\nagent = Agent('Be brief.')\nother = Agent(name='other')\nboth = agent\n"
+    )
+    assert [agent.name for agent in load_file(path)] == ["default", "other"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("agent = 1\n", "expected an agent"),
+        ("x = 1\nimport nothing_of_this_name\n", r"support\.py, line 2: ModuleNotFoundError: No module"),
+        ("def f(:\n", "SyntaxError"),
+        (f"{IMPORT}a = Agent()\nb = Agent()\n", "different names"),
+        (f"{IMPORT}a = Agent()\n@a.tool\nasync def f(x): ...\n", "tool f: expected a type for each parameter"),
+        (f"{IMPORT}a = Agent()\n@a.on('turn')\nasync def f(): ...\n", "expected one async"),
+        (f"{IMPORT}a = Agent()\n@a.on('turn_ended')\ndef f(): ...\n", "expected one async"),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_line(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "support.py"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=why):
+        load_file(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="which does not exist"):
+        load_file(tmp_path / "support.py")

@@ -1,0 +1,86 @@
+"""Run the hooks of one session's agent: within their time, and never at the session's cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from voicepipe.agents import Agent
+from voicepipe.ports.model import ModelRequest, Said, Text
+from voicepipe.ports.server_tool import ToolSession
+from voicepipe.telemetry.log import log_crash, log_event
+from voicepipe.turn.record.values import TurnRecord
+
+START_MS: Final = 2_000
+"""The time limit of the hook at the beginning: the greeting waits for it."""
+
+REPLY_MS: Final = 200
+"""The time limit of the hook before a reply: the user waits for it."""
+
+BACKGROUND_MS: Final = 10_000
+"""The time limit of the hooks for which nothing waits."""
+
+
+class AgentHooks:
+    """The hooks of one session."""
+
+    def __init__(self, agent: Agent, session: ToolSession, group: asyncio.TaskGroup) -> None:
+        """`group`: of the server, since some hooks run when their session is over."""
+        self._agent, self._session, self._group = agent, session, group
+        self._ended_turns: set[str] = set()
+
+    async def session_started(self) -> Mapping[str, str]:
+        """Return the variables that the hook sets; none without a hook, or if it failed."""
+        hook = self._agent.hooks.get("session_started")
+        found = None if hook is None else await _guarded("session_started", hook(self._session), START_MS)
+        if not found:
+            return {}
+        if not isinstance(found, dict) or not all(isinstance(each, str) for pair in found.items() for each in pair):
+            log_event("hook_failed", hook="session_started", why="expected a dict of texts")
+            return {}
+        return found
+
+    async def before_reply(self, request: ModelRequest) -> ModelRequest:
+        """Return the request with the text that the hook adds behind the conversation."""
+        hook = self._agent.hooks.get("before_reply")
+        if hook is None:
+            return request
+        added = await _guarded("before_reply", hook(self._session, request), REPLY_MS)
+        if not isinstance(added, str) or not added.strip():
+            return request
+        return replace(request, messages=(*request.messages, Said("system", (Text(added),))))
+
+    def turn_ended(self, record: TurnRecord) -> None:
+        """Start the hook after a turn, once for each turn."""
+        hook = self._agent.hooks.get("turn_ended")
+        if hook is not None and record.outcome is not None and record.id not in self._ended_turns:
+            self._ended_turns.add(record.id)
+            self._start("turn_ended", hook(self._session, record))
+
+    def session_ended(self) -> None:
+        """Start the hook at the end of the session."""
+        hook = self._agent.hooks.get("session_ended")
+        if hook is not None:
+            self._start("session_ended", hook(self._session))
+
+    def _start(self, name: str, work: Awaitable[Any]) -> None:
+        self._group.create_task(_run(name, work), name=f"hook-{name}")
+
+
+async def _run(name: str, work: Awaitable[Any]) -> None:
+    await _guarded(name, work, BACKGROUND_MS)
+
+
+async def _guarded(name: str, work: Awaitable[Any], limit_ms: int) -> Any:
+    """Return the hook's result; None if it raises or takes too long, which is logged."""
+    try:
+        async with asyncio.timeout(limit_ms / 1_000):
+            return await work
+    except TimeoutError:
+        log_event("hook_failed", hook=name, why=f"not done within {limit_ms} ms")
+    except Exception as bug:
+        log_event("hook_failed", hook=name, why=type(bug).__name__)
+        log_crash(f"hook {name}", bug)
+    return None
