@@ -60,7 +60,7 @@ def call_that_ends(words: str) -> Scenario:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_silence_is_asked_about_once(ends: bool) -> None:
+def test_agent_speaks_up_once(ends: bool) -> None:
     """Then the session ends, if it is set to."""
     scenario = Scenario(idle_timeout_ms=IDLE_MS, idle_ends=ends)
     scenario.says()
@@ -75,7 +75,7 @@ def test_silence_is_asked_about_once(ends: bool) -> None:
             scenario.answers("Are you there?", 1_000)
 
 
-def test_a_user_who_speaks_is_asked_again() -> None:
+def test_agent_speaks_up_again_after_the_user_spoke() -> None:
     scenario = Scenario(idle_timeout_ms=IDLE_MS, idle_ends=True)
     scenario.says()
     scenario.answers(duration_ms=1_000)

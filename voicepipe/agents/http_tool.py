@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, Optional
 from urllib.parse import quote
 
@@ -12,6 +11,7 @@ import aiohttp
 import msgspec
 
 from voicepipe.agents.arguments import Parameters
+from voicepipe.agents.http_tool_options import HttpToolOptions, ParameterType
 from voicepipe.clock import unix_s
 from voicepipe.ports.server_tool import MAX_RESULT_CHARS, ToolError, ToolSession
 from voicepipe.protocol.prompt import filled, placeholders
@@ -19,33 +19,12 @@ from voicepipe.telemetry.webhooks.payload import signature_headers
 from voicepipe.turn.settings import ServerTool as ToolFacts
 from voicepipe.turn.settings import Tool
 
-ParameterType = Literal["string", "integer", "number", "boolean"]
-
 LABEL: Final = "http"
 """The `server_label` of these tools on the wire."""
 
 _TYPES: Final[Mapping[ParameterType, type]] = {"string": str, "integer": int, "number": float, "boolean": bool}
 _READ_BYTES: Final = 4 * MAX_RESULT_CHARS
 """No more of an answer is read: a character has at most four bytes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpToolOptions:
-    """One tool, checked."""
-
-    name: str
-    description: str
-    url: str = field(repr=False)
-    """With `{{name}}` of parameters."""
-
-    method: str
-    headers: tuple[tuple[str, str], ...] = field(repr=False)
-    secrets: tuple[bytes, ...] = field(repr=False)
-    timeout_ms: int
-    side_effects: bool
-    cancellable: bool
-    parameters: tuple[tuple[str, ParameterType, str, bool, tuple[str, ...], bool], ...]
-    """Name, type, description, whether it is required, its allowed texts, and whether it is a list."""
 
 
 class HttpTool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from voicepipe.agents import load_file
 from voicepipe.cli.options import ServeOptions
 from voicepipe.config import load
+from voicepipe.config.settings import Settings
 
 
 def run(options: ServeOptions) -> int:
@@ -17,11 +18,14 @@ def run(options: ServeOptions) -> int:
     from voicepipe.wiring.serve import print_line
     from voicepipe.wiring.serve import run as serve
 
-    agents = () if options.file is None else load_file(options.file)
-    settings = load(options.config, overrides=options.overrides(), agents=agents)
+    def read() -> Settings:
+        agents = () if options.file is None else load_file(options.file)
+        return load(options.config, overrides=options.overrides(), agents=agents)
+
+    settings = read()
     n_workers = workers.count(settings)
     if n_workers > 1:
         workers.run(settings, n_workers, print_line)
     else:
-        serve(settings)
+        serve(settings, read=read)
     return 0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal, Protocol
 
-from voicepipe.agents.http_tool import HttpToolOptions, ParameterType
+from voicepipe.agents.http_tool_options import HttpToolOptions, ParameterType
 from voicepipe.config.convert import SECRET, SECRET_TABLE, between
 from voicepipe.config.sources import KeyPath, Leaves, key_in
 from voicepipe.errors import ConfigError

@@ -16,6 +16,7 @@ from voicepipe.server.api.metrics import metrics
 from voicepipe.server.api.pages import asset, dashboard, docs, home, talk
 from voicepipe.server.api.providers import list_providers
 from voicepipe.server.api.recordings import list_recordings, one_recording
+from voicepipe.server.api.settings import reload_settings
 from voicepipe.server.api.stats import list_sessions, stats
 from voicepipe.server.api.stream import stream_turns
 from voicepipe.server.api.tokens import client_secrets, jwks, revoke, talk_token
@@ -66,6 +67,7 @@ def build_app(context: ServerContext) -> web.Application:
         ("DELETE", "/v1/sessions/{id}", delete_session_data),
         ("DELETE", "/v1/users/{user}", delete_user_data),
         ("GET", "/v1/stats", stats),
+        ("POST", "/v1/settings/reload", reload_settings),
         ("GET", "/v1/webhooks", list_webhooks),
         ("GET", "/v1/webhooks/dead", list_dead),
         ("POST", "/v1/webhooks/dead/retry", retry_dead),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -140,6 +140,9 @@ class ServerContext:
 
     recordings: Callable[[str | None, str], tuple[Recording, ...]] = lambda project, session: ()
     """Return the audio of a project's session, or of any project's; may wait for a disk likewise."""
+
+    reload: Callable[[], Awaitable[tuple[str, ...]]] | None = None
+    """Puts the settings as they are written now in force, and returns the agents' names. Raises ConfigError."""
 
     reference_figures: ReferenceFigures = field(default_factory=ReferenceFigures)
 

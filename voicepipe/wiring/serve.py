@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from voicepipe import __version__
 from voicepipe.config.settings import STAGES, Settings
+from voicepipe.errors import ConfigError
 from voicepipe.server.tls import lan_address
 from voicepipe.telemetry.log import logging_to
 from voicepipe.wiring import local_servers
@@ -26,23 +27,26 @@ EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 VERBS = {"stt": "transcribes with", "llm": "answers with", "tts": "speaks with"}
 
 
-def run(settings: Settings, say: Callable[[str], None] | None = None) -> None:
+def run(
+    settings: Settings, say: Callable[[str], None] | None = None, *, read: Callable[[], Settings] | None = None
+) -> None:
     """Serve until SIGINT or SIGTERM, on uvloop when it is installed; a second signal ends the server at once.
+    SIGHUP has `read` read the settings again.
 
     Raises:
         VoicepipeError: the server or its local models could not start; the text says why.
     """
     with asyncio.Runner(loop_factory=loop_factory()) as runner, logging_to():
-        runner.run(serve(settings, say or print_line))
+        runner.run(serve(settings, say or print_line, read))
 
 
-async def serve(settings: Settings, say: Callable[[str], None]) -> None:
+async def serve(settings: Settings, say: Callable[[str], None], read: Callable[[], Settings] | None = None) -> None:
     """Serve until the process is stopped; `say` gets the lines for the operator at the terminal, one by one.
 
     Raises:
         VoicepipeError: as `run` does.
     """
-    async with running(settings, say=say) as server:
+    async with running(settings, say=say, read=read) as server:
         say(f"voicepipe {__version__} listens on {server.base_url}")
         for line in dangers(settings):
             say(line)
@@ -53,9 +57,29 @@ async def _until_stopped(settings: Settings, server: Running, say: Callable[[str
     with stop_signals() as stopped:
         async with asyncio.TaskGroup() as group:
             greeter = group.create_task(_serve_ready(settings, server, say), name="greeter")
+            reloads = group.create_task(_reload_on_signal(server, say), name="reloads")
             await stopped.wait()
             greeter.cancel()
+            reloads.cancel()
     say("stopping ...")
+
+
+async def _reload_on_signal(server: Running, say: Callable[[str], None]) -> None:
+    """Reload the settings at each SIGHUP, until cancelled."""
+    requested, loop = asyncio.Event(), asyncio.get_running_loop()
+    with suppress(NotImplementedError, AttributeError):  # Windows has no such signal
+        loop.add_signal_handler(signal.SIGHUP, requested.set)
+    try:
+        while True:
+            await requested.wait()
+            requested.clear()
+            try:
+                say(f"settings reloaded, agents: {', '.join(await server.reload())}")
+            except ConfigError as why:
+                say(f"settings not reloaded, the old ones stay in force: {why}")
+    finally:
+        with suppress(NotImplementedError, AttributeError):
+            loop.remove_signal_handler(signal.SIGHUP)
 
 
 async def _serve_ready(settings: Settings, server: Running, say: Callable[[str], None]) -> None:

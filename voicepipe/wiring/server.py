@@ -51,12 +51,13 @@ from voicepipe.wiring.engine import LocalModels
 from voicepipe.wiring.knowledge import knowledge_of
 from voicepipe.wiring.metrics import Counts, log_turn, metrics_of
 from voicepipe.wiring.prices import check_quota_prices
+from voicepipe.wiring.reload import Reload, SettingsInForce
 from voicepipe.wiring.sessions import Sessions
 from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.startup_checks import check_models
 from voicepipe.wiring.store import open_turns, retention_of
 from voicepipe.wiring.tokens import key_store, token_issuer
-from voicepipe.wiring.tools import tools_of
+from voicepipe.wiring.tools import open_tools
 from voicepipe.wiring.tracing import tracing
 from voicepipe.wiring.webhooks import session_events_of, webhooks_of
 
@@ -95,6 +96,9 @@ class Running:
     is_open: bool
     """Whether any client on this machine may use it without a key."""
 
+    reload: Reload
+    """Puts the settings as they are written now in force, for sessions that begin from then on."""
+
     ready: asyncio.Event
     """Set when the models are loaded and sessions are accepted."""
 
@@ -104,7 +108,11 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    settings: Settings, *, say: Callable[[str], None] = _silent, workers: WorkerParts | None = None
+    settings: Settings,
+    *,
+    say: Callable[[str], None] = _silent,
+    read: Callable[[], Settings] | None = None,
+    workers: WorkerParts | None = None,
 ) -> AsyncIterator[Running]:
     """Run the server for the duration of the block. It answers at once, and accepts sessions when its models are
     loaded.
@@ -112,6 +120,7 @@ async def running(
     Args:
         settings: everything; no other source is read.
         say: gets progress lines, one at a time.
+        read: reads the settings again from where they came, for a reload; None: there is none.
         workers: the link to the other processes that serve the port; None: this one serves alone.
 
     Raises:
@@ -121,14 +130,19 @@ async def running(
     check_quota_prices(settings)
     make_private(settings.data_path)
     try:
-        async with _open(settings, say, workers) as server:
+        async with _open(settings, say, read, workers) as server:
             yield server
     except BaseExceptionGroup as group:
         raise _reason(group) from None
 
 
 @asynccontextmanager
-async def _open(settings: Settings, say: Callable[[str], None], workers: WorkerParts | None) -> AsyncIterator[Running]:
+async def _open(
+    settings: Settings,
+    say: Callable[[str], None],
+    read: Callable[[], Settings] | None,
+    workers: WorkerParts | None,
+) -> AsyncIterator[Running]:
     metrics, health = metrics_of(settings), new_health()
     feed = Feed(hub=None if workers is None else workers.feed)
     async with (
@@ -137,7 +151,7 @@ async def _open(settings: Settings, say: Callable[[str], None], workers: WorkerP
         _sounds(settings, health, 1 if workers is None else workers.link.n_workers) as sounds,
         _shared(settings, health) as cluster,
         open_turns(settings) as turns,
-        tools_of(settings) as tools,
+        open_tools() as tools,
         webhooks_of(settings, health) as webhooks,
         session_events_of(webhooks) as session_events,
         tracing(settings) as spans,
@@ -155,14 +169,16 @@ async def _open(settings: Settings, say: Callable[[str], None], workers: WorkerP
         knowledge_of(settings) as knowledge,
         asyncio.TaskGroup() as group,
     ):
-        stages = Stages(settings, sounds=sounds, tools=tools)
+        stages = Stages(settings, sounds=sounds, tools=tools.of(settings))
         sessions = Sessions(settings, stages, sink, journals, loop, feed, knowledge, group)
         session_events.summarize_with(sessions.summary_of_call)
+        in_force = SettingsInForce(settings)
+        reload = Reload(in_force, read, stages=stages, sessions=sessions, tools=tools)
         models = LocalModels(stages.engines(), say)
         files = await asyncio.to_thread(_read_files, settings, health)
         chat, audio = Chat(settings, stages), Audio(settings, stages)
         context = _context(
-            settings,
+            in_force,
             files,
             cluster=cluster,
             turns=turns,
@@ -179,6 +195,7 @@ async def _open(settings: Settings, say: Callable[[str], None], workers: WorkerP
         context = replace(
             context,
             feed=feed,
+            reload=reload,
             webhooks=webhooks,
             session_events=session_events,
             records_lost=lambda: sink.dropped + sink.lost,
@@ -213,7 +230,7 @@ async def _open(settings: Settings, say: Callable[[str], None], workers: WorkerP
                     group.create_task(maintain(turns, retention_of(settings.records)), name="records"),
                 )
             is_open = await context.authenticator.is_open()
-            yield Running(base_url, is_open, models.loaded, context.live_sessions.slots.owner)
+            yield Running(base_url, is_open, reload, models.loaded, context.live_sessions.slots.owner)
         for task in tasks:
             task.cancel()
 
@@ -246,7 +263,7 @@ def _read_files(settings: Settings, health: StorageHealth) -> _Files:
 
 
 def _context(
-    settings: Settings,
+    in_force: SettingsInForce,
     files: _Files,
     *,
     cluster: Cluster,
@@ -259,6 +276,7 @@ def _context(
     loop: EventLoopMonitor,
     workers: WorkerParts | None,
 ) -> ServerContext:
+    settings = in_force.settings
     options = settings.server
     link, others = (None, None) if workers is None else (workers.link, workers.others)
     head_room = HeadRoom(loop.cpu_share) if options.head_room else None
@@ -283,15 +301,15 @@ def _context(
             others=others,
         ),
         quotas=settings.quotas,
-        token_issuer=token_issuer(settings, cluster, files.key_store),
+        token_issuer=token_issuer(in_force, cluster, files.key_store),
         key_store=files.key_store,
         cluster=cluster,
         turns=turns,
         tls=files.tls,
         pages=Path(voicepipe.__file__).parent / "_web",
-        agent_named=settings.agent_named,
-        agent_for=settings.agent_for,
-        session_limit_s=settings.session_limit_s,
+        agent_named=in_force.agent_named,
+        agent_for=in_force.agent_for,
+        session_limit_s=in_force.session_limit_s,
         agent_choices=sessions.agent_choices,
         open_session=sessions.open,
         chat_models=chat,

@@ -80,6 +80,18 @@ class Sessions:
         self.n_strategy_failures = Counter(dict.fromkeys((a.end_of_turn for a in settings.agents.values()), 0))
         """End-of-turn strategy -> the number of sessions in which it failed."""
 
+    def use(self, settings: Settings, stages: Stages) -> None:
+        """Open sessions with these from now on. Those that run keep theirs.
+
+        Raises:
+            ConfigError: an agent's stages cannot be built; then nothing changes.
+        """
+        built = {name: stages.of_agent(name) for name in settings.agents}
+        self._settings, self._all_stages, self._stages = settings, stages, built
+        self._prices = Prices(settings)
+        for name in settings.agents:
+            self.phrases_usd.setdefault(name, 0.0)
+
     def open(self, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> Session:
         """Return a session that waits for its socket. `note_turn` gets each record of its turns, and `charge` the
         client's other costs."""

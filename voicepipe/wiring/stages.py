@@ -48,6 +48,12 @@ class Stages:
         self._router: Router | None = None
         self._speech_routing = SpeechRouting(settings.router)
 
+    def with_settings(self, settings: Settings, tools: Mapping[str, ServerTool]) -> Stages:
+        """Return the stages of other agents over the same providers, whose settings must be the same."""
+        stages = Stages(settings, sounds=self._sounds, tools=tools)
+        stages._made, stages._speech_routing = self._made, self._speech_routing
+        return stages
+
     @property
     def router(self) -> Router:
         """Return the router, which builds an LLM from one model or several.

@@ -10,8 +10,7 @@ from voicepipe.cluster.port import Cluster
 from voicepipe.config.settings import Settings
 from voicepipe.server.token_issuer import TokenIssuer
 from voicepipe.storage import StorageHealth
-from voicepipe.wiring.prices import Prices
-from voicepipe.wiring.sessions import config_of
+from voicepipe.wiring.reload import SettingsInForce
 
 
 def key_store(settings: Settings, health: StorageHealth | None = None) -> KeyStore:
@@ -28,12 +27,12 @@ def key_store(settings: Settings, health: StorageHealth | None = None) -> KeySto
     return KeyStore(settings.data_path, signing=signing, verifying=verifying, health=health)
 
 
-def token_issuer(settings: Settings, cluster: Cluster, keys: KeyStore) -> TokenIssuer:
-    """Return the issuer of client secrets for these settings."""
+def token_issuer(in_force: SettingsInForce, cluster: Cluster, keys: KeyStore) -> TokenIssuer:
+    """Return the issuer of client secrets for the settings in force."""
     return TokenIssuer(
         key_store=keys,
         cluster=cluster,
-        agent_named=settings.agent_named,
-        start_config=lambda grant: config_of(settings.agents[grant.agent], grant),
-        unpriced=Prices(settings).unpriced,
+        agent_named=in_force.agent_named,
+        start_config=in_force.start_config,
+        unpriced=in_force.unpriced,
     )

@@ -13,11 +13,21 @@ from voicepipe.ports.server_tool import ServerTool
 from voicepipe.session.end_call import END_CALL, EndCall
 
 
+class Tools:
+    """Makes the tools that agents may name."""
+
+    def __init__(self, http: aiohttp.ClientSession) -> None:
+        self._http = http
+
+    def of(self, settings: Settings) -> Mapping[str, ServerTool]:
+        """Return the tools of the settings and the built-in ones, by name."""
+        over_http = {name: HttpTool(tool.options(name), self._http) for name, tool in settings.tools.items()}
+        return {END_CALL: EndCall(), **over_http}
+
+
 @asynccontextmanager
-async def tools_of(settings: Settings) -> AsyncIterator[Mapping[str, ServerTool]]:
-    """Yield the tools of the settings, by name."""
-    # A call has its own time limit, also in a session that has ended.
+async def open_tools() -> AsyncIterator[Tools]:
+    """Yield the maker of tools, with one pool of connections for all of them."""
+    # Each call has a time limit of its own.
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http:
-        yield {END_CALL: EndCall()} | {
-            name: HttpTool(tool.options(name), http) for name, tool in settings.tools.items()
-        }
+        yield Tools(http)

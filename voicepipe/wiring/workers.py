@@ -15,6 +15,7 @@ import voicepipe
 from voicepipe import __version__
 from voicepipe.clock import unix_s
 from voicepipe.config.settings import LOCAL, STAGES, Settings
+from voicepipe.errors import ConfigError
 from voicepipe.server.descriptors import raise_descriptor_limit
 from voicepipe.server.gateway.capacity import PlaceCounts
 from voicepipe.server.head_room import EXPECTED_SHARE, MAX_CPU_SHARE
@@ -37,8 +38,15 @@ def count(settings: Settings) -> int:
     """Return how many workers serve: `server.workers`, or what `server.max_sessions` needs and the machine can run.
 
     A worker carries about 79 sessions (`head_room`). More workers than the limit of sessions needs would carry nothing,
-    and each costs memory, connections to providers, and its own statistics of them.
+    and each costs memory, connections to providers, and its own statistics of them. Agents of a Python file have one.
+
+    Raises:
+        ConfigError: several workers for agents of a Python file.
     """
+    if settings.python_agents:
+        if settings.server.workers > 1:
+            raise ConfigError(f"server.workers: expected 1 for agents of a Python file, got {settings.server.workers}")
+        return 1
     if settings.server.workers:
         return settings.server.workers
     needed = round(settings.server.max_sessions * EXPECTED_SHARE / MAX_CPU_SHARE)

@@ -1,0 +1,164 @@
+"""Other settings come into force while the server runs, for new sessions only."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from voicepipe.agents import load_file
+from voicepipe.auth.apikeys import ApiKeys
+from voicepipe.clock import unix_s
+from voicepipe.config import load
+from voicepipe.config.settings import Settings
+from voicepipe.testing.fakes.cues import LlmCue, tokens
+from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.user import User, calling
+from voicepipe.testing.waiting import WAIT_S
+from voicepipe.wiring import running
+from voicepipe.wiring.serve import serve
+
+TOML = """
+[server]
+port = 0
+data_dir = "DATA"
+drain_ms = 0
+[providers.fake]
+base_url = "URL"
+[agents.default]
+stt = "fake/stt"
+llm = "fake/llm"
+tts = "fake/tts"
+instructions = "Old."
+"""
+
+
+class Folder:
+    """The settings' file and the Python file, as they stand now."""
+
+    def __init__(self, path: Path, url: str) -> None:
+        self.path = path
+        self._toml = TOML.replace("URL", url).replace("DATA", str(path / "data"))
+        self.write()
+        (path / "agents.py").write_text("from voicepipe.agents import Agent\nagent = Agent(name='python')\n")
+
+    def write(self, before: str = "", after: str = "", more: str = "") -> None:
+        (self.path / "voicepipe.toml").write_text(self._toml.replace(before, after) + more)
+
+    def read(self) -> Settings:
+        return load(environ={"HOME": str(self.path)}, folder=self.path, agents=load_file(self.path / "agents.py"))
+
+
+@asynccontextmanager
+async def served(tmp_path: Path) -> AsyncIterator[tuple[Any, Folder]]:
+    async with FakeVendor() as vendor:
+        vendor.llm.usual = LlmCue(tokens=tokens("Fine."))
+        folder = Folder(tmp_path, vendor.base_url)
+        async with running(folder.read(), read=folder.read) as server:
+            yield server, folder
+
+
+async def reload(server: Any, **headers: str) -> tuple[int, Any]:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{server.base_url}/v1/settings/reload", headers=headers) as answer,
+    ):
+        return answer.status, await answer.json()
+
+
+def instructions(user: User) -> str:
+    return str(next(event["session"]["instructions"] for event in reversed(user.events) if "session" in event))
+
+
+async def test_new_sessions_have_the_new_settings_and_running_ones_theirs(tmp_path: Path) -> None:
+    async with served(tmp_path) as (server, folder), calling(server.base_url) as running_user:
+        folder.write("Old.", "New.", '[agents.second]\naliases = ["2"]\n')
+        assert await reload(server) == (200, {"agents": ["default", "python", "second"]})
+        async with calling(server.base_url) as user:
+            assert instructions(user) == "New."
+        async with calling(server.base_url, query="agent=2") as user:
+            assert await user.prompt("Hello.") == "Fine."
+        await running_user.send("session.update", session={"type": "realtime"})
+        await running_user.until("session.updated")
+        assert instructions(running_user) == "Old."
+        assert await running_user.prompt("Hello.") == "Fine."
+
+
+async def test_an_agent_that_is_gone_finishes_its_calls(tmp_path: Path) -> None:
+    async with served(tmp_path) as (server, folder):
+        folder.write(more="[agents.second]\n")
+        await reload(server)
+        async with calling(server.base_url, query="agent=second") as user:
+            folder.write()
+            assert (await reload(server))[0] == 200
+            assert await user.prompt("Hello.") == "Fine."
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            async with calling(server.base_url, query="agent=second"):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("[agents.default]", "[agents.default", "expected a TOML file"),
+        ("Old.", "{{name}}", "agents.default.instructions: expected {{name}} of a variable"),
+        ('llm = "fake/llm"', 'llm = "nowhere/llm"', "no provider is called 'nowhere'"),
+        ("port = 0", "port = 1", "server: expected the values of the start, since a change needs a restart"),
+        ('tts = "fake/tts"', 'tts = "local/hibari"', "agents: expected the local models of the start"),
+    ],
+)
+async def test_wrong_settings_leave_the_old_ones_in_force(tmp_path: Path, before: str, after: str, why: str) -> None:
+    async with served(tmp_path) as (server, folder):
+        folder.write(before, after)
+        status, answer = await reload(server)
+        assert (status, answer["error"]["code"]) == (409, "settings_refused")
+        assert why in answer["error"]["message"]
+        async with calling(server.base_url) as user:
+            assert instructions(user) == "Old."
+            assert await user.prompt("Hello.") == "Fine."
+
+
+async def test_a_broken_python_file_leaves_the_old_one_in_force(tmp_path: Path) -> None:
+    async with served(tmp_path) as (server, folder):
+        (folder.path / "agents.py").write_text("1 / 0\n")
+        status, answer = await reload(server)
+        assert (status, "agents.py, line 1: ZeroDivisionError" in answer["error"]["message"]) == (409, True)
+
+
+async def test_only_an_operator_of_all_projects_may_reload(tmp_path: Path) -> None:
+    async with served(tmp_path) as (server, _):
+        keys = ApiKeys(tmp_path / "data")
+        key = keys.create("acme", now_s=unix_s()).text
+        status, _ = await reload(server, Authorization=f"Bearer {key}")
+        assert status == 403
+
+
+@pytest.mark.slow
+async def test_a_signal_reloads(tmp_path: Path) -> None:
+    """SIGHUP, with what came of it for the operator."""
+    lines: asyncio.Queue[str] = asyncio.Queue()  # bounded: a test prints tens
+
+    async def line(start: str) -> str:
+        async with asyncio.timeout(WAIT_S):
+            while not (found := await lines.get()).startswith(start):
+                pass
+        return found
+
+    async with FakeVendor() as vendor:
+        folder = Folder(tmp_path, vendor.base_url)
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(serve(folder.read(), lines.put_nowait, folder.read))
+            await line("Ctrl-C")
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert await line("settings") == "settings reloaded, agents: default, python"
+            folder.write("Old.", "{{name}}")
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert "the old ones stay in force: agents.default.instructions" in await line("settings")
+            serving.cancel()
