@@ -29,6 +29,7 @@ class Clinic:
         self.release = asyncio.Event()
         self.waiting = asyncio.Event()
         self.cancelled = asyncio.Event()
+        self.completed = asyncio.Event()
         self.agent = Agent("You book.", end_of_turn="silence", silence_ms=200, speculate=False)
         self.agent.tool(self.book)
         self.agent.tool(side_effects=False)(self.free_times)
@@ -72,6 +73,7 @@ class Clinic:
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
+        self.completed.set()
         return "released"
 
 
@@ -266,6 +268,22 @@ async def test_the_users_next_turn_cancels_what_may_be_cancelled(fake_server: An
             await clinic.cancelled.wait()
         assert await read_by_llm(server, 1) == ["Cancelled, since the user went on."]
         assert await tools_of(server, called) == [("waits", "server", "cancelled")]
+
+
+async def test_a_user_who_hangs_up_stops_no_side_effect_halfway(fake_server: Any, clinic: Clinic) -> None:
+    """What has begun is completed; what may be cancelled is cancelled."""
+    async with fake_server(agents=[clinic.agent]) as server:
+        async with calling(server.url, session=TEXT) as user:
+            server.vendor.llm.cue(LlmCue(calls=(call("endures", "c1"), call("waits", "c2"))))
+            await prompt(user)
+            await user.until("response.done")
+            async with asyncio.timeout(WAIT_S):
+                await clinic.waiting.wait()
+        async with asyncio.timeout(WAIT_S):
+            await clinic.cancelled.wait()
+            assert not clinic.completed.is_set()
+            clinic.release.set()
+            await clinic.completed.wait()
 
 
 async def test_tools_of_the_client_stand_beside_them(fake_server: Any, clinic: Clinic) -> None:

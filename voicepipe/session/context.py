@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from voicepipe.pii.redact import Kind
 from voicepipe.ports.endpoint_scorer import EndpointScorer
@@ -72,6 +73,9 @@ class Greeting:
     """Whether the user's speech may stop it."""
 
 
+StartTask = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
+"""Starts a task of that name."""
+
 OnStall = Callable[[int, int], None]
 """(from_ms, until_ms) on `clock.monotonic_ms`'s scale."""
 
@@ -136,6 +140,10 @@ class SessionHooks:
 
     before_reply: Callable[[ModelRequest], Awaitable[ModelRequest]] | None = None
     """Return the request for the LLM, perhaps with more text. The user waits for it; None: the request stays."""
+
+    start_outlasting: StartTask | None = None
+    """Start a task that outlasts the session: a call with side effects, which is completed although the user hangs up.
+    None: it ends with the session."""
 
     session_ended: Callable[[], None] = _do_nothing
     """Start what follows the session."""

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from voicepipe.ports.server_tool import MAX_RESULT_CHARS, ServerTool, ToolError, ToolSession
+from voicepipe.session.context import StartTask
 from voicepipe.session.end_call import END_CALL
 from voicepipe.session.grant import SessionGrant
 from voicepipe.telemetry.log import log_crash, log_event
@@ -32,9 +33,12 @@ class SessionTools:
         session: ToolSession,
         post: Callable[[e.Event], None],
         end_call: Callable[[], None],
+        start_outlasting: StartTask | None = None,
     ) -> None:
-        """`end_call` ends the session when the running reply has been heard."""
-        self._end_call = end_call
+        """`end_call` ends the session when the running reply has been heard. `start_outlasting` starts calls with side
+        effects, which a user who hangs up does not stop halfway.
+        """
+        self._end_call, self._start_outlasting = end_call, start_outlasting
         self._tools = {tool.facts.tool.name: tool for tool in tools}
         self._session, self._post = session, post
         self._running: dict[tuple[int, str], asyncio.Task[None]] = {}
@@ -47,7 +51,12 @@ class SessionTools:
         elif len(self._running) >= MOST_CALLS:
             self._post(_failed(command, f"Too many calls run at once (limit {MOST_CALLS})."))
         else:
-            task = group.create_task(self._call(tool, command), name=f"tool-{command.name}")
+            work, name = self._call(tool, command), f"tool-{command.name}"
+            outlasts = tool.facts.side_effects and not tool.facts.cancellable
+            if outlasts and self._start_outlasting is not None:
+                task = self._start_outlasting(work, name)
+            else:
+                task = group.create_task(work, name=name)
             self._running[key] = task
             task.add_done_callback(lambda _: self._running.pop(key, None))
 

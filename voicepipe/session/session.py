@@ -154,7 +154,9 @@ class Session:
         self._summaries = Summaries(
             stages.summary_model, grant, post, hooks.charge_summary, Redactor(stages.redact_for_llm)
         )
-        self._tools = SessionTools(stages.tools, session_of(grant), post, held_weakly(self._end_call))
+        self._tools = SessionTools(
+            stages.tools, session_of(grant), post, held_weakly(self._end_call), hooks.start_outlasting
+        )
         self._resumption = Resumption(self._wire, self._audio_input, post)
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None

@@ -10,6 +10,7 @@ from typing import Any, Final
 from voicepipe.agents import Agent
 from voicepipe.ports.model import ModelRequest, Said, Text
 from voicepipe.ports.server_tool import ToolSession
+from voicepipe.session.context import StartTask
 from voicepipe.telemetry.log import log_crash, log_event
 from voicepipe.turn.record.values import TurnRecord
 
@@ -26,9 +27,9 @@ BACKGROUND_MS: Final = 10_000
 class AgentHooks:
     """The hooks of one session."""
 
-    def __init__(self, agent: Agent, session: ToolSession, group: asyncio.TaskGroup) -> None:
-        """`group`: of the server, since some hooks run when their session is over."""
-        self._agent, self._session, self._group = agent, session, group
+    def __init__(self, agent: Agent, session: ToolSession, start: StartTask) -> None:
+        """`start` starts the hooks that run when their session may be over."""
+        self._agent, self._session, self._start_task = agent, session, start
         self._ended_turns: set[str] = set()
 
     async def session_started(self) -> Mapping[str, str]:
@@ -66,7 +67,7 @@ class AgentHooks:
             self._start("session_ended", hook(self._session))
 
     def _start(self, name: str, work: Awaitable[Any]) -> None:
-        self._group.create_task(_run(name, work), name=f"hook-{name}")
+        self._start_task(_run(name, work), f"hook-{name}")
 
 
 async def _run(name: str, work: Awaitable[Any]) -> None:

@@ -50,6 +50,7 @@ from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.engine import LocalModels
 from voicepipe.wiring.knowledge import knowledge_of
 from voicepipe.wiring.metrics import Counts, log_turn, metrics_of
+from voicepipe.wiring.outlasting import Outlasting
 from voicepipe.wiring.prices import check_quota_prices
 from voicepipe.wiring.reload import Reload, SettingsInForce
 from voicepipe.wiring.sessions import Sessions
@@ -170,7 +171,8 @@ async def _open(
         asyncio.TaskGroup() as group,
     ):
         stages = Stages(settings, sounds=sounds, tools=tools.of(settings))
-        sessions = Sessions(settings, stages, sink, journals, loop, feed, knowledge, group)
+        outlasting = Outlasting(group)
+        sessions = Sessions(settings, stages, sink, journals, loop, feed, knowledge, outlasting)
         session_events.summarize_with(sessions.summary_of_call)
         in_force = SettingsInForce(settings)
         reload = Reload(in_force, read, stages=stages, sessions=sessions, tools=tools)
@@ -231,6 +233,7 @@ async def _open(
                 )
             is_open = await context.authenticator.is_open()
             yield Running(base_url, is_open, reload, models.loaded, context.live_sessions.slots.owner)
+        outlasting.stop()
         for task in tasks:
             task.cancel()
 

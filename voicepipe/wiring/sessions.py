@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -39,6 +38,7 @@ from voicepipe.turn.notifications import ActionTaken, Notification, StageJudged,
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, SpeculationLimits
 from voicepipe.wiring.agent_hooks import AgentHooks
+from voicepipe.wiring.outlasting import Outlasting
 from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.stages import Stages
 
@@ -55,10 +55,10 @@ class Sessions:
         loop: EventLoopMonitor,
         feed: Feed,
         knowledge: Mapping[str, Knowledge],
-        group: asyncio.TaskGroup,
+        outlasting: Outlasting,
     ) -> None:
-        """`knowledge`: the documents of each agent that has any. `group`: for what outlasts its session."""
-        self._group = group
+        """`knowledge`: the documents of each agent that has any."""
+        self._outlasting = outlasting
         self._settings, self._sink, self._all_stages = settings, sink, stages
         self._journals, self._loop, self._feed = journals, loop, feed
         # Build all agents now: a wrong spec is found at the start, not by the first client.
@@ -146,7 +146,7 @@ class Sessions:
         )
 
         agent = self._settings.python_agents.get(grant.agent)
-        hooks = None if agent is None else AgentHooks(agent, session_of(grant), self._group)
+        hooks = None if agent is None else AgentHooks(agent, session_of(grant), self._outlasting.start)
 
         def keep_record(record: TurnRecord) -> None:
             with isolated("records"):
@@ -176,6 +176,7 @@ class Sessions:
 
         return SessionHooks(
             keep_record=keep_record,
+            start_outlasting=self._outlasting.start,
             **({} if hooks is None else _hooks_of(hooks)),
             charge=charge_phrases,
             charge_summary=charge,
