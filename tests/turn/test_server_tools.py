@@ -8,6 +8,7 @@ import pytest
 
 from voicepipe.testing.attribution import problems
 from voicepipe.testing.scenario import Scenario
+from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import CancelTool, RunTool, SayFiller, StartReply
 from voicepipe.turn.conversation import FunctionCall
@@ -200,3 +201,36 @@ def test_the_client_learns_of_the_result_before_the_answer() -> None:
     assert isinstance(ended, a.ToolEnded)
     assert (ended.call.output, ended.call.failed) == ("sunny", False)
     assert isinstance(started, a.ResponseStarted)
+
+
+def test_the_client_deletes_a_call_that_runs() -> None:
+    """Its result joins the conversation no more."""
+    scenario = new_scenario()
+    calls(scenario)
+    (item,) = [each.item for each in scenario.said(a.OutputStarted) if isinstance(each.item, FunctionCall)]
+    scenario.driver.at(scenario.driver.now_ms, e.ItemDeleteRequested(None, item.id))
+    scenario.says("How are you?")
+    scenario.tool_ends()
+    scenario.answers("Fine.")
+    scenario.passes(5_000)
+    assert len(scenario.started()) == 2
+
+
+def test_a_late_result_while_the_words_before_the_call_still_play() -> None:
+    """The client has requested another reply meanwhile: the turn of the call is over when it was played."""
+    scenario = new_scenario()
+    scenario.says()
+    scenario.begins_to_answer("One moment, I will look it up.", 4_000)
+    scenario.call()
+    scenario.model_done("tool_calls")
+    scenario.voice_done()
+    scenario.creates(audible=False)
+    scenario.tool_ends()
+    assert record(scenario).outcome is None
+    scenario.model_requested()
+    scenario.token("Fine.")
+    scenario.model_done()
+    scenario.voice_done()
+    scenario.passes(10_000)
+    assert record(scenario).outcome == "completed"
+    assert record(scenario).tools[0].outcome == "returned"

@@ -7,6 +7,7 @@ the conversation behind what was said meanwhile, and is answered when both sides
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
 from typing import Final
 
 from voicepipe.turn import events as e
@@ -150,13 +151,10 @@ def _earlier(turn: Turn, call: FunctionCall) -> FunctionCall | None:
     tool = turn.settings.server_tool(call.name)
     if tool is None or not tool.side_effects:
         return None
-    before = (other for each in turn.replies for other in _server_calls(each))
-    for other in before:
-        if other.id == call.id:
-            break
-        if other.name == call.name and _same(other.arguments, call.arguments):
-            return other
-    return None
+    calls = (other for each in turn.replies for other in _server_calls(each))
+    before = takewhile(lambda other: other.id != call.id, calls)
+    same = (other for other in before if other.name == call.name and _same(other.arguments, call.arguments))
+    return next(same, None)
 
 
 def _same(one: str, other: str) -> bool:
