@@ -19,8 +19,8 @@ import pytest
 import voicepipe
 from tests import docs
 from tests.docs import DOCS, PAGES, README, ROOT, code, named, rows, section
-from voicepipe.cli import options as command_line
-from voicepipe.cli import parser
+from voicepipe.cli import command_line, parser
+from voicepipe.cli.options import TalkOptions
 from voicepipe.config import load, markdown
 from voicepipe.config.settings import STAGES
 from voicepipe.protocol import inbound, outbound
@@ -202,14 +202,14 @@ def test_every_line_for_the_terminal_is_one_that_is_understood(line: str) -> Non
         assert (ROOT / arguments[2].replace(".", "/")).with_suffix(".py").is_file()
         return
     assert arguments[0] == "voicepipe"
-    options = command_line.parse(arguments[1:])
-    assert options is not None
-    settings = load(overrides=options.overrides(), environ={"HOME": "/", **environ}, folder=ROOT)
+    chosen = command_line.parse(arguments[1:])
+    assert chosen is not None
+    settings = load(overrides=chosen.overrides(), environ={"HOME": "/", **environ}, folder=ROOT)
     for stage in ("stt", "llm", "tts"):
         spec = settings.agents["default"].spec(stage)
         settings.connection(spec, key=stage)
-    if isinstance(options, command_line.TalkOptions) and options.sound is not None:
-        assert (ROOT / options.sound).is_file()
+    if isinstance(chosen, TalkOptions) and chosen.sound is not None:
+        assert (ROOT / chosen.sound).is_file()
 
 
 @pytest.mark.parametrize("text", code("toml"))

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.measure.load_run import Cost, Load
-from tests.measure.load_user import Turn
 
 from tests.measure import capacity as compared
 from voicepipe.bench.capacity_core import CoreLoad, Costs, Talk, fitted, simulate_core
 from voicepipe.bench.capacity_fleet import Calls, CoreCurve, Fleet, FleetLoad, loops_needed, simulate_fleet
+from voicepipe.bench.load.crowd import Cost, Load
+from voicepipe.bench.load.user import Turn
 from voicepipe.cli import main
 from voicepipe.cli.simulate_capacity import read_costs
 from voicepipe.errors import ConfigError, Overload

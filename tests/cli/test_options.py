@@ -13,7 +13,7 @@ import pytest
 
 from voicepipe import __version__
 from voicepipe.cli import main
-from voicepipe.cli.options import parse
+from voicepipe.cli.command_line import parse
 from voicepipe.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from voicepipe import __version__
-from voicepipe.cli.options import parser
+from voicepipe.cli.command_line import parser
 
 if TYPE_CHECKING:
     from up import Environment

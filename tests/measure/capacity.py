@@ -3,7 +3,7 @@
 `python -m tests.measure.capacity --sound FILE --users 20 60 120 --fit 10 40`: runs the load bench, fits the costs of
 the event loop to the CPU of the numbers of users in `--fit`, and prints what the simulation says of the others beside
 what was measured, with the deviation. `--out FILE` writes the fitted costs for `simulate capacity --costs FILE`.
-The machine must be quiet: another process on the server's core counts as the server's delay. Needs psutil.
+The machine must be quiet: another process on the server's core counts as the server's delay.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from tests.measure.load import run as run_load
-from tests.measure.load_loop import run_fast
-from tests.measure.load_providers import ANSWER, Delays
-from tests.measure.load_report import latencies_ms
-from tests.measure.load_run import Load
-from tests.measure.load_user import FRAME_MS, PAUSE_MS, RATE_HZ, sentence
 
 from voicepipe.audio.files import read_sound
 from voicepipe.bench.capacity_core import Costs, Talk, fitted, simulate_core
+from voicepipe.bench.load.crowd import Load
+from voicepipe.bench.load.fast_loop import run_fast
+from voicepipe.bench.load.measure import Plan, measure
+from voicepipe.bench.load.providers import ANSWER, Delays
+from voicepipe.bench.load.report import latencies_ms
+from voicepipe.bench.load.rows import RowFile
+from voicepipe.bench.load.servers import OTHERS_CORE
+from voicepipe.bench.load.user import FRAME_MS, PAUSE_MS, RATE_HZ, sentence
 from voicepipe.errors import VoicepipeError
 
 MOST_DEVIATION: Final = 0.10
@@ -89,12 +91,22 @@ def costs_toml(costs: Costs) -> str:
     return "".join(f"{each.name} = {getattr(costs, each.name):.6g}\n" for each in fields(costs))
 
 
-def load_options(options: argparse.Namespace) -> argparse.Namespace:
-    """Return the load bench's options: one server and all numbers of users."""
-    users = sorted({*options.fit, *options.users})
-    return argparse.Namespace(
-        **vars(options) | {"users": users, "paired": False, "url": None, "providers_port": None, "rounds": 1}
+def run_load(options: argparse.Namespace) -> list[Load]:
+    """Run the load bench: one server, with every number of users."""
+    plan = Plan(
+        users=tuple(sorted({*options.fit, *options.users})),
+        turns=options.turns,
+        rounds=1,
+        silence_ms=options.silence_ms,
+        pin=options.pin,
+        overrides=("server.head_room=false",),  # so that 120 users are let in
     )
+    frames = sentence(read_sound(options.sound, RATE_HZ))
+    return run_fast(measure(plan, frames, RowFile(None), _progress)).loads
+
+
+def _progress(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 def report(loads: Sequence[Load], options: argparse.Namespace) -> tuple[str, Costs, bool]:
@@ -130,10 +142,9 @@ def main(arguments: list[str] | None = None, *, loads: Sequence[Load] | None = N
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the fitted costs to this TOML file")
     options = parser.parse_args(arguments)
     if options.pin:
-        os.sched_setaffinity(0, {1})
-    os.environ["VOICEPIPE_SERVER__HEAD_ROOM"] = "false"  # so that 120 users are let in
+        os.sched_setaffinity(0, {OTHERS_CORE})
     try:
-        measured = run_fast(run_load(load_options(options))) if loads is None else loads
+        measured = run_load(options) if loads is None else loads
         text, costs, within = report(measured, options)
     except (VoicepipeError, OSError, RuntimeError, ValueError) as why:
         sys.stderr.write(f"capacity: {why}\n")

@@ -1,9 +1,9 @@
 """The command line: `voicepipe serve`, `talk`, `check`, `keys`, `token`, `revoke`.
 
-`options` defines the options, `entry` runs the command. Each command has its own module, imported on use.
+`command_line` parses the options, `main` runs the command. Each command has its own module, imported on use.
 """
 
+from voicepipe.cli.command_line import parser
 from voicepipe.cli.main import main
-from voicepipe.cli.options import parser
 
 __all__ = ["main", "parser"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from voicepipe.cli.options import parse, parser
+from voicepipe.cli.command_line import parse, parser
 from voicepipe.client.errors import CallRefused, NoAnswer, ServerUnreachable
 from voicepipe.errors import ConfigError, StoreUnavailable, VoicepipeError
 

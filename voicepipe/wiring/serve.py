@@ -64,12 +64,23 @@ async def _until_stopped(settings: Settings, server: Running, say: Callable[[str
     say("stopping ...")
 
 
+@contextmanager
+def on_hang_up(call: Callable[[], None]) -> Iterator[None]:
+    """Call this at each SIGHUP, for the duration of the block."""
+    loop = asyncio.get_running_loop()
+    with suppress(NotImplementedError, AttributeError):  # Windows has no such signal
+        loop.add_signal_handler(signal.SIGHUP, call)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError, AttributeError):
+            loop.remove_signal_handler(signal.SIGHUP)
+
+
 async def _reload_on_signal(server: Running, say: Callable[[str], None]) -> None:
     """Reload the settings at each SIGHUP, until cancelled."""
-    requested, loop = asyncio.Event(), asyncio.get_running_loop()
-    with suppress(NotImplementedError, AttributeError):  # Windows has no such signal
-        loop.add_signal_handler(signal.SIGHUP, requested.set)
-    try:
+    requested = asyncio.Event()
+    with on_hang_up(requested.set):
         while True:
             await requested.wait()
             requested.clear()
@@ -77,9 +88,6 @@ async def _reload_on_signal(server: Running, say: Callable[[str], None]) -> None
                 say(f"settings reloaded, agents: {', '.join(await server.reload())}")
             except ConfigError as why:
                 say(f"settings not reloaded, the old ones stay in force: {why}")
-    finally:
-        with suppress(NotImplementedError, AttributeError):
-            loop.remove_signal_handler(signal.SIGHUP)
 
 
 async def _serve_ready(settings: Settings, server: Running, say: Callable[[str], None]) -> None:
@@ -114,10 +122,10 @@ def set_aside_what_stays() -> None:
 
 
 @contextmanager
-def stop_signals(*more: signal.Signals) -> Iterator[asyncio.Event]:
-    """Yield an event that the first SIGINT, SIGTERM or one of `more` sets; the second signal has its default effect."""
+def stop_signals() -> Iterator[asyncio.Event]:
+    """Yield an event that the first SIGINT or SIGTERM sets; the second signal has its default effect."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM, *more)
+    signals = (signal.SIGINT, signal.SIGTERM)
 
     def restore_handlers() -> None:
         for each in signals:

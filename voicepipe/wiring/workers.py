@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from voicepipe.server.workers.broker import Broker
 from voicepipe.server.workers.supervisor import Supervisor, WorkerProcess
 from voicepipe.telemetry.log import logging_to
 from voicepipe.wiring.prices import check_quota_prices
-from voicepipe.wiring.serve import dangers, greet, stop_signals
+from voicepipe.wiring.serve import dangers, greet, on_hang_up, stop_signals
 from voicepipe.wiring.server import AUDIO_PLACES, CHAT_PLACES, make_private
 from voicepipe.wiring.tokens import key_store
 from voicepipe.wiring.worker import WorkerStart, packed
@@ -72,7 +71,7 @@ def _runs_local_models(settings: Settings) -> bool:
 
 
 def run(settings: Settings, n_workers: int, say: Callable[[str], None]) -> None:
-    """Serve with so many workers until SIGINT, SIGTERM or SIGHUP; a second signal ends the server at once.
+    """Serve with so many workers until SIGINT or SIGTERM; a second signal ends the server at once.
 
     Raises:
         VoicepipeError: the server or its local models could not start; the text says why.
@@ -117,7 +116,11 @@ async def serve(settings: Settings, n_workers: int, say: Callable[[str], None]) 
         },
         say=say,
     )
-    with stop_signals(*_hang_up()) as stopped:
+
+    def refuse_reload() -> None:
+        say("settings not reloaded, the old ones stay in force: a server with several workers reads them at its start")
+
+    with stop_signals() as stopped, on_hang_up(refuse_reload):
         async with asyncio.TaskGroup() as group:
             greeter = group.create_task(_greet(settings, base_url, supervisor, n_workers, say), name="greeter")
             group.create_task(supervisor.run(stopped), name="supervisor")
@@ -134,12 +137,6 @@ async def _greet(
     for line in dangers(settings):
         say(line)
     await greet(settings, base_url, supervisor.loaded, is_open=is_open, say=say)
-
-
-def _hang_up() -> tuple[signal.Signals, ...]:
-    """Return SIGHUP, unless it is ignored, as by `nohup`: a terminal that closes stops the server, with a drain."""
-    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return () if is_ignored else (signal.SIGHUP,)
 
 
 def _make_files(settings: Settings) -> None:
