@@ -125,16 +125,18 @@ class Core:
     def _follow(self, after: After, now_ms: int) -> None:
         """Run the passes that the event needs; all of them once it has changed a state machine or a reply."""
         transitions, timers, actions = self.context.transitions, self.context.timers, self._actions
-        if self.context.turns.tools_overtaken:  # the next reply reads what is cancelled
+        turns = self.context.turns
+        if turns.tools_overtaken and turns.awaits_tools is not None:  # the next reply reads what is cancelled
             self._server_tools.overtaken(now_ms)
         if after.answers or transitions.changed or self._interruptions.overlap is not None:
             self._settle(now_ms)
-        if self.context.turns.failed and actions.apologise(now_ms):
+        if turns.failed and actions.apologise(now_ms):
             self._settle(now_ms)
-        if self.context.turns.tools_overtaken:
-            self.context.turns.tools_overtaken = False
+        if turns.tools_overtaken:
+            turns.tools_overtaken = False
             self.agent.give_up_tools(now_ms)
-        if self._server_tools.follow(now_ms):
+        tools = self._server_tools
+        if (turns.awaits_tools is not None or tools.unread_ms is not None) and tools.follow(now_ms):
             self._settle(now_ms)
         if ((after.budget and not actions.over) or transitions.changed or actions.restless) and self._is_answering():
             actions.follow(now_ms)
@@ -142,7 +144,7 @@ class Core:
             self._idle.follow(now_ms)
         if (transitions.changed or timers.changed) and timers.unguarded:
             self._watchdog.follow(now_ms)
-        if self.context.turns.begun or self._live_updates.followed.turns:
+        if turns.begun or self._live_updates.followed.turns:
             self._live_updates.follow(now_ms)
         if timers.changed and (at_ms := timers.wake_ms()) is not None:
             self.context.issue(WakeAt(at_ms))

@@ -7,7 +7,6 @@ the conversation behind what was said meanwhile, and is answered when both sides
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import takewhile
 from typing import Final
 
 from voicepipe.turn import events as e
@@ -36,7 +35,7 @@ class ServerTools:
 
     def __init__(self, context: TurnContext, user: UserSide, agent: AgentSide, answers: Answers) -> None:
         self._context, self._user, self._agent, self._answers = context, user, agent, answers
-        self._unread_ms: int | None = None
+        self.unread_ms: int | None = None
         """When a late result joined the conversation that no reply has read yet."""
 
     def follow(self, now_ms: int) -> bool:
@@ -50,7 +49,7 @@ class ServerTools:
             elif self._answers.may_reply:
                 self._answer(waiting, now_ms)
                 return True
-        return self._unread_ms is not None and self._answer_late(self._unread_ms, now_ms)
+        return self.unread_ms is not None and self._answer_late(self.unread_ms, now_ms)
 
     # --- calls --------------------------------------------------------------------------------
 
@@ -91,7 +90,7 @@ class ServerTools:
             item = replace(ended, id=self._context.new_id("item"), call_id=f"{call.call_id}_late", late=False)
             previous = self._context.join(item)
             self._context.notify(a.ItemAdded(item, previous))
-            self._unread_ms = now_ms
+            self.unread_ms = now_ms
         if turn.outcome is not None:
             record_builder.keep(self._context, turn, now_ms)
 
@@ -130,12 +129,12 @@ class ServerTools:
         """Answer a late result once both sides are silent, unless a reply has read it meanwhile."""
         reading = self._agent.turn
         if reading is not None and reading.reply.released and reading.reply.began_ms >= since_ms:
-            self._unread_ms = None
+            self.unread_ms = None
             return False
         silent = self._user.state is User.QUIET and self._agent.state is Agent.IDLE
         if not (silent and self._answers.may_reply and self._context.settings.create_response):
             return False
-        self._unread_ms = None
+        self.unread_ms = None
         reply = replace(self._context.settings.reply, tool_choice="auto")
         self._answers.reply_to(self._context.new_turn("tool"), reply, now_ms)
         return True
@@ -152,9 +151,9 @@ def _earlier(turn: Turn, call: FunctionCall) -> FunctionCall | None:
     if tool is None or not tool.side_effects:
         return None
     calls = (other for each in turn.replies for other in _server_calls(each))
-    before = takewhile(lambda other: other.id != call.id, calls)
-    same = (other for other in before if other.name == call.name and _same(other.arguments, call.arguments))
-    return next(same, None)
+    same = (other for other in calls if other.name == call.name and _same(other.arguments, call.arguments))
+    first = next(same)  # the call itself at the latest
+    return None if first.id == call.id else first
 
 
 def _same(one: str, other: str) -> bool:
