@@ -85,7 +85,7 @@ DEVELOPMENT = {
 FOR_TESTS = ("test", "search", *DEVELOPMENT)
 """The commands that are not voicepipe's own."""
 
-VOICEPIPE = ("serve", "talk", "check", "providers", "keys", "token", "revoke", "bench", "simulate", "replay")
+VOICEPIPE = ("serve", "talk", "eval", "check", "providers", "keys", "token", "revoke", "bench", "simulate", "replay")
 """The commands of voicepipe itself: a mistyped one is refused before anything is installed."""
 
 WHOLE = ("test", "unit", "coverage")
@@ -186,7 +186,7 @@ def parts(command: str, *, local: bool) -> list[Part]:
         required.append(locked("test", "test tools"))
     if command in WHOLE:
         what = "clients and tools in JavaScript (7 packages)"
-        why = "the tests of clients in JavaScript, of the package for pages and of its types will fail: they run them"
+        why = "the tests of clients and tools in JavaScript will fail: they run them"
         required.append(NodePart("clients", what, (), CLIENTS / "package-lock.json", why))
     # The clone itself, editable: built with the setuptools of the base lock, so nothing more is fetched.
     ours = ("--no-deps", "--no-build-isolation", "--editable", str(ROOT))

@@ -87,7 +87,7 @@ async def test_who_watches_sees_each_mark_before_the_turn_that_it_belongs_to(fak
 
 
 async def test_webhooks_get_the_events_of_a_session(fake_server: Any, question: Path) -> None:
-    """Of its turn, also that it was over its limit, and of its end; signed with the secret of the settings."""
+    """Its start, its turn, that the turn was over its limit, and its end; signed with the secret of the settings."""
     async with receiving() as (url, got):
         hook = {"webhooks.crm.url": url, "webhooks.crm.secret": SECRET, "budget.total_ms": 1}
         async with fake_server(hook) as server:
@@ -96,7 +96,7 @@ async def test_webhooks_get_the_events_of_a_session(fake_server: Any, question: 
                 await user.say(read_sound(question, WIRE_HZ))
                 done = await user.until("response.done")
             async with asyncio.timeout(WAIT_S):
-                deliveries = [await got.get() for _ in range(3)]
+                deliveries = [await got.get() for _ in range(4)]
     webhook = Webhook(name="crm", url=url, secrets=read_secrets(SECRET))
     marks_seen = {}
     for headers, body in deliveries:
@@ -104,7 +104,7 @@ async def test_webhooks_get_the_events_of_a_session(fake_server: Any, question: 
         assert headers["webhook-signature"] == again["webhook-signature"]
         event = json.loads(body)
         marks_seen[event["type"]] = event["data"]
-    assert marks_seen.keys() == {"turn.completed", "turn.over_budget", "session.ended"}
+    assert marks_seen.keys() == {"session.started", "turn.completed", "turn.over_budget", "session.ended"}
     turn, session = marks_seen["turn.completed"], marks_seen["session.ended"]
     assert turn == marks_seen["turn.over_budget"]
     assert turn["id"] == done["response"]["metadata"]["voicepipe_turn"]
@@ -131,9 +131,10 @@ async def test_texts_that_are_not_stored_are_not_sent(fake_server: Any, question
                     streamed.append(json.dumps(data))
                     if kind == "turn":
                         break
-            _, body = await got.get()
-    assert json.loads(body)["data"]["outcome"] is not None
-    assert "noon" not in body.decode() + "".join(streamed)
+        sent = [body.decode() for _, body in [await got.get() for _ in range(3)]]
+    assert [json.loads(body)["type"] for body in sent] == ["session.started", "turn.completed", "session.ended"]
+    assert json.loads(sent[1])["data"]["outcome"] is not None
+    assert "noon" not in "".join((*sent, *streamed))
 
 
 async def test_a_later_server_retries_deliveries_on_request(fake_server: Any) -> None:

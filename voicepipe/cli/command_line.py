@@ -72,7 +72,9 @@ Commands = argparse._SubParsersAction  # the type of what `add_subparsers` retur
 
 def _serve(commands: Commands[argparse.ArgumentParser]) -> None:
     command = _add(commands, ServeOptions, "serve", "run the server until Ctrl-C")
-    command.add_argument("file", nargs="?", type=Path, metavar="FILE.py", help="a Python file with agents")
+    command.add_argument(
+        "file", nargs="?", type=Path, default=None, metavar="FILE.py", help="a Python file with agents"
+    )
     command.add_argument("--host", help="the address to listen on (127.0.0.1)")
     command.add_argument("--port", help="the port (8080); 0 picks a free one")
     command.add_argument("--workers", metavar="N", help="how many processes serve the port (0: what the limits need)")

@@ -118,6 +118,7 @@ def _running(command: list[str], user: str | None) -> Iterator[None]:
                 server.wait(END_S)
             except subprocess.TimeoutExpired:
                 server.kill()
+            log.thread.join(END_S)  # before the pipe that it reads is closed
 
 
 class _Log:
@@ -125,7 +126,8 @@ class _Log:
 
     def __init__(self, lines: IO[str]) -> None:
         self.started, self.ready, self.last = threading.Event(), False, "it said nothing"
-        threading.Thread(target=self._read, args=(lines,), name="postgres-log", daemon=True).start()
+        self.thread = threading.Thread(target=self._read, args=(lines,), name="postgres-log", daemon=True)
+        self.thread.start()
 
     def _read(self, lines: IO[str]) -> None:
         for line in lines:

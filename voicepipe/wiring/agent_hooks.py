@@ -35,11 +35,15 @@ class AgentHooks:
     async def session_started(self) -> Mapping[str, str]:
         """Return the variables that the hook sets; none without a hook, or if it failed."""
         hook = self._agent.hooks.get("session_started")
-        found = None if hook is None else await _guarded("session_started", hook(self._session), START_MS)
+        found = (
+            None if hook is None else await _guarded("session_started", hook(self._session), START_MS, self._session)
+        )
         if not found:
             return {}
         if not isinstance(found, dict) or not all(isinstance(each, str) for pair in found.items() for each in pair):
-            log_event("hook_failed", hook="session_started", why="expected a dict of texts")
+            log_event(
+                "hook_failed", session=self._session.session_id, hook="session_started", why="expected a dict of texts"
+            )
             return {}
         return found
 
@@ -48,7 +52,7 @@ class AgentHooks:
         hook = self._agent.hooks.get("before_reply")
         if hook is None:
             return request
-        added = await _guarded("before_reply", hook(self._session, request), REPLY_MS)
+        added = await _guarded("before_reply", hook(self._session, request), REPLY_MS, self._session)
         if not isinstance(added, str) or not added.strip():
             return request
         return replace(request, messages=(*request.messages, Said("system", (Text(added),))))
@@ -67,21 +71,21 @@ class AgentHooks:
             self._start("session_ended", hook(self._session))
 
     def _start(self, name: str, work: Awaitable[Any]) -> None:
-        self._start_task(_run(name, work), f"hook-{name}")
+        self._start_task(_run(name, work, self._session), f"hook-{name}")
 
 
-async def _run(name: str, work: Awaitable[Any]) -> None:
-    await _guarded(name, work, BACKGROUND_MS)
+async def _run(name: str, work: Awaitable[Any], session: ToolSession) -> None:
+    await _guarded(name, work, BACKGROUND_MS, session)
 
 
-async def _guarded(name: str, work: Awaitable[Any], limit_ms: int) -> Any:
+async def _guarded(name: str, work: Awaitable[Any], limit_ms: int, session: ToolSession) -> Any:
     """Return the hook's result; None if it raises or takes too long, which is logged."""
     try:
         async with asyncio.timeout(limit_ms / 1_000):
             return await work
     except TimeoutError:
-        log_event("hook_failed", hook=name, why=f"not done within {limit_ms} ms")
+        log_event("hook_failed", session=session.session_id, hook=name, why=f"not done within {limit_ms} ms")
     except Exception as bug:
-        log_event("hook_failed", hook=name, why=type(bug).__name__)
+        log_event("hook_failed", session=session.session_id, hook=name, why=type(bug).__name__)
         log_crash(f"hook {name}", bug)
     return None
