@@ -19,7 +19,7 @@ from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples, silence, to_pcm
 from voicepipe.bench.load import servers
 from voicepipe.bench.load.admission import Admission, Arrivals, admission_lines
-from voicepipe.bench.load.crowd import Cost, Crowd, Load, Target
+from voicepipe.bench.load.crowd import Cost, Crowd, Load, Target, unlimited_session
 from voicepipe.bench.load.flood import Counts, Flood
 from voicepipe.bench.load.process_cost import read_usage
 from voicepipe.bench.load.profiled import Profile, Sampler, module_of
@@ -315,3 +315,10 @@ async def test_flood_counts_what_it_sent(fake_server: Any) -> None:
             await eventually(all_sent)
             ended.set()
     assert sum(flood.counts.answers.values()) >= 2
+
+
+async def test_more_than_100_users_connect_at_once() -> None:
+    """aiohttp's client lets the 101st connection wait forever, unless it is told not to."""
+    async with unlimited_session() as web:
+        assert web.connector is not None
+        assert web.connector.limit == 0

@@ -23,7 +23,7 @@ import numpy as np
 
 from voicepipe import clock
 from voicepipe.audio.samples import Samples, silence
-from voicepipe.bench.load.crowd import Crowd, Load, Target, until_updated
+from voicepipe.bench.load.crowd import Crowd, Load, Target, unlimited_session, until_updated
 from voicepipe.bench.load.flood import Counts
 from voicepipe.bench.load.measure import warm
 from voicepipe.bench.load.report import latencies_ms
@@ -149,7 +149,7 @@ async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples]) 
             n_left -= 1
             await user.run(line, clock.monotonic_ms(), done)
 
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as web, asyncio.TaskGroup() as group:
+    async with unlimited_session() as web, asyncio.TaskGroup() as group:
         for number in range(plan.n_users):
             group.create_task(come(web, number), name=f"user-{number}")
     return arrivals

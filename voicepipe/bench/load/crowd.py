@@ -143,7 +143,7 @@ class Crowd:
         Raises:
             ConnectionError: a connection was refused.
         """
-        async with aiohttp.ClientSession() as web, contextlib.AsyncExitStack() as calls:
+        async with unlimited_session() as web, contextlib.AsyncExitStack() as calls:
             lines = [await calls.enter_async_context(_called(web, self._target)) for _ in self._users]
             calls.enter_context(_uncollected())
             await asyncio.sleep(MARGIN_MS / 1_000)
@@ -189,6 +189,11 @@ class Crowd:
             stray=sum(user.stray for user in self._users),
             errors=tuple(error for user in self._users for error in user.errors),
         )
+
+
+def unlimited_session() -> aiohttp.ClientSession:
+    """Return an HTTP client for any number of users: by default aiohttp lets the 101st connection wait forever."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
 
 def _ignore() -> None:

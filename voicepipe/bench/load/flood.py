@@ -18,6 +18,7 @@ import aiohttp
 import msgspec
 
 from voicepipe import clock
+from voicepipe.bench.load.crowd import unlimited_session
 from voicepipe.bench.load.fast_loop import run_fast
 
 PER_S: Final = 100
@@ -59,7 +60,7 @@ class Flood:
 
     async def run(self, ended: asyncio.Event) -> None:
         """Flood until `ended`."""
-        async with aiohttp.ClientSession() as web, asyncio.TaskGroup() as group:
+        async with unlimited_session() as web, asyncio.TaskGroup() as group:
             kinds = (self._connect, self._half_open, lambda: self._mint(web))
             tasks = [group.create_task(_repeat(kind), name=f"flood-{n}") for n, kind in enumerate(kinds)]
             await ended.wait()
