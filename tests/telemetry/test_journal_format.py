@@ -156,6 +156,17 @@ def test_other_sessions_have_other_disguises() -> None:
     assert Pseudonymizer(b"one")("neighbour") != Pseudonymizer(b"two")("neighbour")
 
 
+@pytest.mark.parametrize("word", ["four", "two", "Two", "7", "x", "no1", "語"])
+def test_no_key_leaves_a_word_as_it_was(word: str) -> None:
+    """Drawn at random, one key in ten left a digit word unchanged, and with it a card's digits."""
+    assert all(Pseudonymizer(bytes([key]))(word) != word for key in range(256))
+
+
+@pytest.mark.parametrize("word", ["trois", "zwo", "²", "½"])
+def test_a_word_without_another_of_its_kind_stays(word: str) -> None:
+    assert Pseudonymizer(b"k")(word) == word
+
+
 # --- what lacks, and what is no journal -----------------------------------------------------------
 
 

@@ -45,12 +45,15 @@ _KNOWN: Final = frozenset(
 ).difference(_DIGITS)
 """The core uses these words to detect that a user has finished, agrees or interrupts. They reveal little else."""
 
+_MEANINGFUL: Final = _KNOWN | _DIGITS
+
 
 class Pseudonymizer:
     """Replaces words by others of the same length: the same by the same, within one session.
 
     Articles, prepositions, "yes", "stop" and the like stay as they are, and so do punctuation and capitals. A number
-    becomes another number. Two different short words may become the same one.
+    becomes another number; a number word that is the only one of its length stays as it is. Two different short words
+    may become the same one.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -68,14 +71,16 @@ class Pseudonymizer:
             return written
         if word in _DIGITS:
             return self._pick(word)
-        # Drawn again where chance has made a word that means something to the core.
+        # Drawn again where chance has made the same word, or one that means something to the core.
         drawn = (_like(written, self._draw(word, attempt)) for attempt in count())
-        return next(new for new in drawn if new.lower() not in _KNOWN and new.lower() not in _DIGITS)
+        same = written if any(char.isdecimal() or char.isalpha() for char in written) else None
+        return next(new for new in drawn if new != same and new.lower() not in _MEANINGFUL)
 
     def _pick(self, digit: str) -> str:
         """Return another digit as long as that one, in each language that has that one."""
         languages = [lists.digits for lists in VOCABULARIES.values() if digit in lists.digits]
-        others = sorted(other for other in frozenset.intersection(*languages) if len(other) == len(digit))
+        as_long = {other for other in frozenset.intersection(*languages) if len(other) == len(digit)}
+        others = sorted(as_long - {digit}) or [digit]
         return others[self._draw(digit, 0)[0] % len(others)]
 
     def _draw(self, word: str, attempt: int) -> bytes:
