@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from aiohttp import web
 
@@ -21,7 +21,7 @@ from voicepipe.server.detached import DETACHED_TASKS
 from voicepipe.server.http_protocol import HttpProtocol
 from voicepipe.server.log_limit import LogLimit
 from voicepipe.server.options import ServerSettings
-from voicepipe.server.workers.answers import serving_queries
+from voicepipe.server.workers.answers import answer_queries
 from voicepipe.server.workers.messages import Draining
 from voicepipe.tasks import BackgroundTasks, background_tasks
 
@@ -46,26 +46,27 @@ async def listening(context: ServerContext) -> AsyncIterator[str]:
         app = build_app(context)
         app[DETACHED_TASKS], app[CONNECTIONS], app[BODIES] = detached, connections, Bodies()
         app[DECODING] = decoders
+        workers = context.workers
         runner = web.AppRunner(app, handle_signals=False, handler_cancellation=True, shutdown_timeout=LAST_ANSWERS_S)
-        await runner.setup()
-        try:
-            workers = context.workers
-            listeners = bound(context.options) if workers is None else []
-            acceptor = _acceptor(runner, listeners, context, connections, detached, most_descriptors)
+        with nullcontext() if workers is None else workers.link.handling():
+            await runner.setup()
             try:
-                if workers is None:
-                    yield address(listeners, context.options)
-                else:
-                    with serving_queries(workers, context, app):
+                listeners = bound(context.options) if workers is None else []
+                acceptor = _acceptor(runner, listeners, context, connections, detached, most_descriptors)
+                try:
+                    if workers is None:
+                        yield address(listeners, context.options)
+                    else:
+                        answer_queries(workers, context, app)
                         workers.link.on_connection = acceptor.take
                         yield workers.base_url
+                finally:
+                    acceptor.stop()
+                    if workers is not None:
+                        workers.link.send(Draining())
+                    await context.live_sessions.drain(context.options.drain_ms)
             finally:
-                acceptor.stop()
-                if workers is not None:
-                    workers.link.send(Draining())
-                await context.live_sessions.drain(context.options.drain_ms)
-        finally:
-            await runner.cleanup()
+                await runner.cleanup()
 
 
 def _acceptor(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -24,9 +23,8 @@ from voicepipe.server.workers.relay import serve_relay
 _json: Final = msgspec.json.Encoder()
 
 
-@contextmanager
-def serving_queries(workers: Workers, context: ServerContext, app: web.Application) -> Iterator[None]:
-    """Answer while the block runs, and after it until the worker ends."""
+def answer_queries(workers: Workers, context: ServerContext, app: web.Application) -> None:
+    """Set the link's handlers of queries, which it drops at the end of `handling`."""
     link, live, tasks = workers.link, context.live_sessions, app[DETACHED_TASKS]
 
     async def sessions(data: bytes) -> bytes:
@@ -57,7 +55,6 @@ def serving_queries(workers: Workers, context: ServerContext, app: web.Applicati
 
     link.on_relay = relay
     app[CONNECTIONS].on_closed = lambda: link.send(ConnectionClosed())
-    yield
 
 
 def _returning(value: Callable[[], Any]) -> Callable[[bytes], Awaitable[bytes]]:

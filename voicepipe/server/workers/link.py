@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, TypeVar
 
 from voicepipe.cluster.channel import Channel
@@ -61,17 +61,29 @@ class WorkerLink:
         self.watched = False
         """Whether any worker has readers of the live feed."""
 
+        self._drop_handlers()
+        self._results: dict[int, asyncio.Future[list[bytes]]] = {}  # bounded: as many as requests are answered
+        self._places: dict[int, asyncio.Future[str]] = {}  # likewise
+        self._number = 0
+        self._channel = Channel(end, self._on_message, self._on_closed)
+
+    def _drop_handlers(self) -> None:
         self.on_connection: Callable[[socket.socket], None] = _close
-        self.on_relay: Callable[[socket.socket, str], None] = lambda passed, session: passed.close()
+        self.on_relay: Callable[[socket.socket, str], None] = _close
         self.on_feed: Callable[[FeedMessage], None] = _ignore
         self.on_watched: Callable[[bool], None] = _ignore
         self.on_failure: Callable[[str], None] = _ignore
         self.on_free_slots: Callable[[str], Awaitable[None]] = _nothing
         self.answers: dict[QueryKind, Answer] = {}
-        self._results: dict[int, asyncio.Future[list[bytes]]] = {}  # bounded: as many as requests are answered
-        self._places: dict[int, asyncio.Future[str]] = {}  # likewise
-        self._number = 0
-        self._channel = Channel(end, self._on_message, self._on_closed)
+
+    @contextmanager
+    def handling(self) -> Iterator[None]:
+        """Drop the handlers when the block is left: what they use is closed after it, while messages still come."""
+        try:
+            yield
+        finally:
+            self._drop_handlers()
+            self._tasks.cancel()
 
     def send(self, message: FromWorker, passed: socket.socket | None = None) -> bool:
         """Send a message to the supervisor; False: it is gone, or reads nothing."""
@@ -172,8 +184,8 @@ class WorkerLink:
             await self.on_free_slots(owner)
 
 
-def _close(connection: socket.socket) -> None:
-    connection.close()
+def _close(passed: socket.socket, _: str = "") -> None:
+    passed.close()
 
 
 def _ignore(_: object) -> None:
