@@ -194,7 +194,7 @@ async def test_a_wrong_or_used_secret_learns_nothing(server: Any, question: Samp
         assert first["error"]["code"] == "resume_refused"
         assert [same_answer(answer) for answer in answers] == [first] * len(answers)
         closing = await user.line.receive()
-        assert user.line.close_code == 4001, closing
+        assert closing.data == 4001, closing
         user.line = user.lines[-2]
         await user.say(question)
         assert (await user.until("response.done"))["response"]["status"] == "completed"

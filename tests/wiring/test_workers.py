@@ -67,6 +67,11 @@ class Server:
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}"}
 
+    def take_log(self, line: str) -> None:
+        """Take a line of stderr: nothing but log events belongs there."""
+        assert line.startswith("{"), line
+        self.logged.append(json.loads(line))
+
     def pid(self, worker: int) -> int:
         """The process of a worker, as last started."""
         started = (each for each in reversed(self.logged) if each["event"] == "worker_started")
@@ -133,11 +138,7 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
         try:
             async with asyncio.TaskGroup() as group:
                 readers = [group.create_task(_read_lines(process.stdout, server.said.append), name="stdout")]
-                readers += [
-                    group.create_task(
-                        _read_lines(process.stderr, lambda line: server.logged.append(json.loads(line))), name="stderr"
-                    )
-                ]
+                readers += [group.create_task(_read_lines(process.stderr, server.take_log), name="stderr")]
                 server.url = await eventually(lambda: _address(server))
                 yield server
                 for reader in readers:

@@ -72,7 +72,8 @@ class User:
         if message.type is aiohttp.WSMsgType.BINARY:
             return self._take_binary(message.data)
         if message.type is not aiohttp.WSMsgType.TEXT:
-            self.close_code = self.line.close_code
+            # aiohttp says 1006 once its own answer to the close frame finds the connection closed
+            self.close_code = message.data if message.type is aiohttp.WSMsgType.CLOSE else self.line.close_code
             raise ConnectionError(f"the line was closed with {self.close_code}")
         event: Event = json.loads(message.data)
         self.events.append(event)
