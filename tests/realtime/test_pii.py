@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from voicepipe.pii import redact
+from voicepipe.pii.redact import Kind, redact_pii
 from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import LlmCue, SttCue, tokens
 from voicepipe.testing.user import calling
@@ -54,6 +58,27 @@ async def test_nothing_stored_has_the_original(
     assert b"four two four two" not in written
     assert b"anna@example.com" not in written
     assert "four two four two" not in caplog.text
+
+
+async def test_the_event_loop_searches_no_text_for_the_llm(
+    fake_server: Any, speech: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long conversation takes a second of CPU, which the other sessions would wait."""
+    threads: list[int] = []
+
+    def search(text: str, kinds: Collection[Kind]) -> str:
+        threads.append(threading.get_ident())
+        return redact_pii(text, kinds)
+
+    monkeypatch.setattr(redact, "redact_pii", search)
+    async with fake_server({"agents.default.redact_for_llm": ["card"]}) as server:
+        server.vendor.stt.usual = SttCue(text=SPOKEN)
+        async with calling(server.url) as user:
+            await user.say(speech)
+            await user.until("response.done")
+        assert (await server.vendor.llm.nth(0)).question["messages"][-1]["content"] == "my card is [card]"
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_the_llm_reads_none_by_setting(fake_server: Any, speech: Samples) -> None:

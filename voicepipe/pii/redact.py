@@ -104,18 +104,18 @@ class Redactor:
     """Redacts the texts of one session. A text that comes again, as those of a history do, is not searched again."""
 
     def __init__(self, kinds: Collection[Kind]) -> None:
-        self._kinds = frozenset(kinds)
+        self.kinds = frozenset(kinds)
         # Full: the oldest is dropped. It holds what the session's conversation holds, and ends with it.
         self._redacted: OrderedDict[str, str] = OrderedDict()
 
     def __call__(self, text: str) -> str:
         """Return the text without personal data; a text of more than `MOST_CHARS` is not searched, and left out."""
-        if not self._kinds or not text:
+        if not self.kinds or not text:
             return text
         if len(text) > MOST_CHARS:
             return "[too long to redact]"
         if (found := self._redacted.get(text)) is None:
-            found = self._redacted[text] = redact_pii(text, self._kinds)
+            found = self._redacted[text] = redact_pii(text, self.kinds)
             if len(self._redacted) > MOST_TEXTS:
                 self._redacted.popitem(last=False)
         return found

@@ -14,13 +14,13 @@ PENDING: Final = "Still running. The result will follow."
 """What the LLM reads in place of a result that has not come."""
 
 
-def request_of(command: StartReply, *, model: str, session: str, redact: Callable[[str], str] = str) -> ModelRequest:
-    """Return the LLM request for this reply: its instructions, then the conversation with its texts redacted."""
+def request_of(command: StartReply, *, model: str, session: str) -> ModelRequest:
+    """Return the LLM request for this reply: its instructions, then the conversation."""
     reply = command.reply
     system = (Said("system", (Text(reply.instructions),)),) if reply.instructions else ()
     return ModelRequest(
         model=model,
-        messages=(*system, *(_redacted(each, redact) for each in messages_of(command.items))),
+        messages=(*system, *messages_of(command.items)),
         functions=tuple(
             Function(t.name, t.description, t.parameters_json)
             for t in (*(each.tool for each in reply.server_tools), *reply.tools)
@@ -30,6 +30,12 @@ def request_of(command: StartReply, *, model: str, session: str, redact: Callabl
         temperature=reply.temperature,
         session=session,
     )
+
+
+def redacted_request(request: ModelRequest, redact: Callable[[str], str], *, first: int) -> ModelRequest:
+    """Return the request with the texts of its messages redacted, from message number `first` on."""
+    conversation = (_redacted(each, redact) for each in request.messages[first:])
+    return replace(request, messages=(*request.messages[:first], *conversation))
 
 
 def _redacted(message: Message, redact: Callable[[str], str]) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Final
 
@@ -10,7 +11,7 @@ from voicepipe.errors import Overload, StageError
 from voicepipe.pii.redact import Redactor
 from voicepipe.ports.model import Model, ModelRequest
 from voicepipe.session.grant import SessionGrant
-from voicepipe.session.messages import request_of
+from voicepipe.session.messages import redacted_request, request_of
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn.commands import StartReply
 from voicepipe.turn.core import Core
@@ -38,7 +39,7 @@ class PromptBuilder:
         settings = self._core.context.settings
         language = (("language", settings.language),) if settings.language else ()
         return replace(
-            request_of(command, model=self._name, session=self._grant.session_id, redact=self._redact),
+            request_of(command, model=self._name, session=self._grant.session_id),
             user=self._grant.identity or "",
             metadata=(
                 *command.reply.metadata,
@@ -47,6 +48,16 @@ class PromptBuilder:
             ),  # later ones win: a token may lock its own
             deadline_ms=command.first_output_ms,
         )
+
+    async def redacted(self, command: StartReply, request: ModelRequest) -> ModelRequest:
+        """Return the request for this reply without personal data in its conversation; instructions stay as they are.
+
+        A thread searches the texts: those of a long conversation would hold the event loop for up to a second.
+        """
+        if not self._redact.kinds:
+            return request
+        first = 1 if command.reply.instructions else 0
+        return await asyncio.to_thread(redacted_request, request, self._redact, first=first)
 
     def is_cold(self) -> bool:
         """Return whether the LLM got no request within `COLD_MS`."""
@@ -57,7 +68,7 @@ class PromptBuilder:
         context = self._core.context
         command = StartReply(0, 0, "", context.settings.reply, context.read_by_model(context.settings.reply))
         try:
-            await self._model.warm(self.question(command))
+            await self._model.warm(await self.redacted(command, self.question(command)))
         except (StageError, Overload):
             pass  # the turn itself will report the failure
         except Exception as bug:

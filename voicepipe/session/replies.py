@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import numpy as np
 
@@ -229,6 +230,7 @@ class Replies:
             output=output,
             queued_ms=self._prompt_builder.queued_ms,
             post=self._post,
+            redact=None if command.words else partial(self._prompt_builder.redacted, command),
             knowledge=None if command.words else self._knowledge,
             prepare=None if command.words else self._prepare,
         )

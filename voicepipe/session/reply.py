@@ -72,13 +72,15 @@ class Reply:
         output: ReplyOutput,
         queued_ms: Callable[[int, int], int],
         post: Callable[[e.Event], None],
+        redact: Callable[[ModelRequest], Awaitable[ModelRequest]] | None = None,
         knowledge: Knowledge | None = None,
         prepare: Callable[[ModelRequest], Awaitable[ModelRequest]] | None = None,
     ) -> None:
         """`knowledge` has the documents to search. `queued_ms` returns how much audio of a reply, by turn and revision,
-        is still to be played, in ms. `prepare` returns the request with what a hook adds to it.
+        is still to be played, in ms. `redact` returns the request without personal data, `prepare` with what a hook
+        adds to it.
         """
-        self._prepare = prepare
+        self._redact, self._prepare = redact, prepare
         self._turn, self._revision, self._item_id = command.turn, command.revision, command.item_id
         self._audible = command.reply.audible
         self._request = request
@@ -160,6 +162,8 @@ class Reply:
     async def _think(self, speech: NormalizedSpeech | None) -> None:
         """Send the request to the LLM, and pass its text on clause by clause."""
         self._speech = speech
+        if self._redact is not None:
+            self._request = await self._redact(self._request)
         if self._knowledge is not None:
             self._request, found = await self._knowledge.found_for(self._request)
             self._post(e.KnowledgeSearched(self._turn, self._revision, found))

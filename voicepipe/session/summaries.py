@@ -72,7 +72,8 @@ class Summaries:
         """Summarize these items, and post the result. An error is logged: the items then leave by rule."""
         text = ""
         if self._summary_model is not None:
-            text = "\n".join(self._redact(line) for item in command.items if (line := _line(item)))
+            lines = [line for item in command.items if (line := _line(item))]
+            text = "\n".join(await asyncio.to_thread(lambda: [self._redact(line) for line in lines]))
             summary = await summary_of(text, self._summary_model, session=self._grant.session_id)
             text = summary.text
             self._charge(summary.usd)
