@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -53,6 +54,38 @@ class HandClock:
         return self.now_us
 
 
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time is `now_us`: it jumps to the next timer instead of waiting for it."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+        super().__init__(_Jumping(self))
+
+    def time(self) -> float:
+        return self.now_us / 1_000_000
+
+
+class _Jumping(selectors.SelectSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self._loop.now_us += round((timeout or 0) * 1_000_000)
+        return super().select(0)
+
+
+def in_virtual_time(work: Callable[[VirtualLoop], Awaitable[None]]) -> None:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, VirtualLoop)
+
+        async def run() -> None:
+            await work(loop)
+
+        runner.run(run())
+
+
 def buffered(message: bytes) -> Callable[[], Awaitable[bytes]]:
     """A client whose next message is always here already."""
 
@@ -70,54 +103,87 @@ def test_a_bucket_gives_its_size_at_once_and_then_so_much_a_second() -> None:
     assert bucket.take(10, 60_000_000) == 0, "it holds no more than its size, however long nothing was taken"
 
 
-async def test_many_clients_share_the_time_that_all_of_them_may_take() -> None:
+def test_many_clients_share_the_time_that_all_of_them_may_take() -> None:
     """Twenty who send without a break hold the loop for 20 ms and a message each, where 5 ms each were 100 ms."""
-    n_clients, message_us, crowd = 20, 700, Crowd()
-    now_us, turns_at = [1_000_000], []
+    n_clients, message_us, crowd, turns_at = 20, 700, Crowd(), list[int]()
 
-    async def read() -> None:
-        pace = Pace(lambda: now_us[0], crowd)
-        for _ in range(200):
-            await pace.message(buffered(b"{}"))
-            now_us[0] += message_us
+    async def measure(loop: VirtualLoop) -> None:
+        async def read() -> None:
+            pace = Pace(lambda: loop.now_us, crowd)
+            for _ in range(200):
+                await pace.message(buffered(b"{}"))
+                loop.now_us += message_us
 
-    async with asyncio.TaskGroup() as group:
-        clients = [group.create_task(read()) for _ in range(n_clients)]
-        while not all(client.done() for client in clients):
-            turns_at.append(now_us[0])
-            await asyncio.sleep(0)
+        async with asyncio.TaskGroup() as group:
+            clients = [group.create_task(read()) for _ in range(n_clients)]
+            while not all(client.done() for client in clients):
+                turns_at.append(loop.now_us)
+                await asyncio.sleep(0.001)
+
+    in_virtual_time(measure)
     gaps = [later - earlier for earlier, later in pairwise(turns_at)][2:]  # no client waits yet in the first turns
     assert crowd.n_waiting == 0
     assert len(gaps) > 10
     assert max(gaps) <= ALL_HOLD_US + n_clients * message_us
 
 
-async def test_answers_that_wait_are_sent_in_slices() -> None:
+def test_a_turn_beside_a_crowd_waits_once_not_at_each_of_its_steps() -> None:
+    """Twenty clients send without a break; another one's turn takes thirty steps of the event loop."""
+    n_clients, message_us, n_steps, step_us, crowd = 20, 700, 30, 200, Crowd()
+    waited_us: list[int] = []
+
+    async def measure(loop: VirtualLoop) -> None:
+        async def read() -> None:
+            pace = Pace(lambda: loop.now_us, crowd)
+            for _ in range(2_000):
+                await pace.message(buffered(b"{}"))
+                loop.now_us += message_us
+
+        async with asyncio.TaskGroup() as group:
+            clients = [group.create_task(read()) for _ in range(n_clients)]
+            await asyncio.sleep(1)
+            began_us = loop.now_us
+            for _ in range(n_steps):
+                await asyncio.sleep(0)
+                loop.now_us += step_us
+            waited_us.append(loop.now_us - began_us - n_steps * step_us)
+            assert not any(client.done() for client in clients)
+            for client in clients:
+                client.cancel()
+
+    in_virtual_time(measure)
+    assert waited_us[0] < 3 * ALL_HOLD_US  # 600 ms if each step waited
+
+
+def test_answers_that_wait_are_sent_in_slices() -> None:
     """A socket that takes everything at once: twenty clients hold the loop for 20 ms and a frame each."""
     n_clients, n_frames, frame_us, crowd = 20, 400, 700, Crowd()
-    now_us, turns_at, sent = [1_000_000], list[int](), [list[int]() for _ in range(n_clients)]
+    turns_at, sent = list[int](), [list[int]() for _ in range(n_clients)]
 
-    class Taker:
-        def __init__(self, numbers: list[int]) -> None:
-            self.numbers = numbers
+    async def measure(loop: VirtualLoop) -> None:
+        class Taker:
+            def __init__(self, numbers: list[int]) -> None:
+                self.numbers = numbers
 
-        async def send(self, number: int, outgoing: OutgoingFrame) -> None:
-            self.numbers.append(number)
-            now_us[0] += frame_us
+            async def send(self, number: int, outgoing: OutgoingFrame) -> None:
+                self.numbers.append(number)
+                loop.now_us += frame_us
 
-    def outbox() -> Outbox:
-        full = Outbox(lambda _: None, lambda: None, now_us=lambda: now_us[0], crowd=crowd)
-        for _ in range(n_frames):
-            full.put(OutgoingFrame(b"{}"))
-        return full
+        def outbox() -> Outbox:
+            full = Outbox(lambda _: None, lambda: None, now_us=lambda: loop.now_us, crowd=crowd)
+            for _ in range(n_frames):
+                full.put(OutgoingFrame(b"{}"))
+            return full
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(outbox().run(Taker(numbers))) for numbers in sent]
-        while any(len(numbers) < n_frames for numbers in sent):
-            turns_at.append(now_us[0])
-            await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(outbox().run(Taker(numbers))) for numbers in sent]
+            while any(len(numbers) < n_frames for numbers in sent):
+                turns_at.append(loop.now_us)
+                await asyncio.sleep(0.001)
+            for task in tasks:
+                task.cancel()
+
+    in_virtual_time(measure)
     gaps = [later - earlier for earlier, later in pairwise(turns_at)][2:]  # no client waits yet in the first turns
     assert sent == [[*range(1, n_frames + 1)]] * n_clients
     assert crowd.n_waiting == 0
