@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ async def test_hooks_follow_a_session(fake_server: Any) -> None:
     assert {record.cause for record in records} == {"greeting", "create"}
 
 
-@pytest.mark.parametrize("fails", ["raises", "overruns"])
+@pytest.mark.parametrize("fails", ["raises", "exits", "overruns"])
 async def test_a_hook_that_fails_costs_no_more_than_itself(
     fake_server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str
 ) -> None:
@@ -74,6 +75,8 @@ async def test_a_hook_that_fails_costs_no_more_than_itself(
     async def fail(*_: Any) -> None:
         if fails == "raises":
             raise RuntimeError("no database")
+        if fails == "exits":
+            sys.exit("no database")
         await asyncio.Event().wait()
 
     for hook in ("session_started", "before_reply", "turn_ended", "session_ended"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from itertools import count
 from typing import Any
 
@@ -35,6 +36,7 @@ class Clinic:
         self.agent.tool(side_effects=False)(self.free_times)
         self.agent.tool(timeout_ms=1)(self.hangs)
         self.agent.tool(self.raises)
+        self.agent.tool(self.exits)
         self.agent.tool(cancellable=True)(self.waits)
         self.agent.tool(self.endures)
 
@@ -57,6 +59,10 @@ class Clinic:
     async def raises(self) -> None:
         """Raise an error that holds a secret."""
         raise RuntimeError("password=hunter2")
+
+    async def exits(self) -> None:
+        """End the process, as a command-line library does for wrong options."""
+        sys.exit("password=hunter2")
 
     async def waits(self) -> str:
         """Wait until released, or cancelled."""
@@ -181,6 +187,7 @@ async def test_two_calls_one_fails(fake_server: Any, clinic: Clinic) -> None:
     [
         (call("hangs"), "timed_out", "No result within 1 ms."),
         (call("raises"), "failed", "The function failed."),
+        (call("exits"), "failed", "The function failed."),
         (call("book"), "failed", "Wrong arguments: Object missing required field `time`"),
     ],
 )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, Final, get_type_hints, overload
 
 import msgspec
 
 from voicepipe.agents.arguments import Parameters
+from voicepipe.agents.threads import run_in_thread
 from voicepipe.errors import ConfigError
 from voicepipe.ports.server_tool import ToolSession
 from voicepipe.turn.settings import ServerTool as ToolFacts
@@ -61,7 +62,7 @@ class FunctionTool:
         if inspect.iscoroutinefunction(self.function):
             result = await self.function(**named)
         else:
-            result = await asyncio.to_thread(self.function, **named)
+            result = await run_in_thread(partial(self.function, **named))
         return result if isinstance(result, str) else msgspec.json.encode(result).decode()
 
 

@@ -77,7 +77,7 @@ class SessionTools:
                 finished = _failed(command, f"No result within {tool.timeout_ms} ms.", "timed_out")
             else:
                 finished = self._broke(command, why)
-        except Exception as bug:
+        except (Exception, SystemExit) as bug:  # no function may end the server
             finished = self._broke(command, bug)
         if finished.outcome != "returned":
             log_event("tool_failed", tool=command.name, outcome=finished.outcome, session=self._session.session_id)
@@ -87,7 +87,7 @@ class SessionTools:
         else:
             self._post(finished)
 
-    def _broke(self, command: c.RunTool, bug: Exception) -> e.ToolFinished:
+    def _broke(self, command: c.RunTool, bug: BaseException) -> e.ToolFinished:
         """Log a bug of the function. The LLM learns only that it failed: an exception may hold a secret."""
         log_crash(f"tool {command.name}", bug, session=self._session.session_id)
         return _failed(command, "The function failed.")

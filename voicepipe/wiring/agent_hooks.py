@@ -85,7 +85,7 @@ async def _guarded(name: str, work: Awaitable[Any], limit_ms: int, session: Tool
             return await work
     except TimeoutError:
         log_event("hook_failed", session=session.session_id, hook=name, why=f"not done within {limit_ms} ms")
-    except Exception as bug:
+    except (Exception, SystemExit) as bug:  # no hook may end the server
         log_event("hook_failed", session=session.session_id, hook=name, why=type(bug).__name__)
         log_crash(f"hook {name}", bug)
     return None
