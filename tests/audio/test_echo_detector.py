@@ -128,6 +128,17 @@ def test_what_was_not_played_does_not_come_back(echo: EchoDetector, agent: Sampl
     assert echo.likeness(recorded(agent[1_000 * MS : 2_000 * MS]), RATE_HZ, SENT_MS + 2_000) == 0
 
 
+def test_an_echo_of_audio_that_was_held_back_is_known(echo: EchoDetector, agent: Samples) -> None:
+    """Until the user's audio came, the agent has said more: that comes back later, too."""
+    echo.shift(5_000)
+    back = recorded(agent[1_000 * MS : 2_000 * MS])
+    assert echo.likeness(back, RATE_HZ, SENT_MS + 2_100) == 0
+    assert echo.has(back, RATE_HZ, SENT_MS + 5_000 + 2_100)
+    longer_ms = len(agent) // MS
+    echo.plays(agent, RATE_HZ, SENT_MS)
+    assert echo.has(back, RATE_HZ, SENT_MS + 5_000 + longer_ms + 2_100)
+
+
 def test_silence_is_like_nothing(echo: EchoDetector) -> None:
     nothing = np.zeros(RATE_HZ, dtype=np.int16)
     assert echo.likeness(nothing, RATE_HZ, SENT_MS + 2_000) < 0.1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
 from voicepipe.ports.transcriber import Samples, TranscriberCapabilities
@@ -68,6 +69,33 @@ async def test_a_line_that_is_down_is_no_silence(question: Samples) -> None:
     for down_after_ms in range(0, len(question) * 1_000 // WIRE_HZ, 300):
         cut = await listened(question, down_after_ms=down_after_ms)
         assert [_place(event) for event in cut] == [_place(event) for event in whole], down_after_ms
+
+
+@pytest.mark.parametrize("down_after_ms", [None, 700, 1_100])
+async def test_an_echo_is_known_after_a_line_was_down(question: Samples, down_after_ms: int | None) -> None:
+    """The agent's audio comes back 100 ms later, in one part after the connection was down."""
+    clock, reports = HandClock(), list[e.SpeechWentOn]()
+
+    def take(event: e.Event) -> None:
+        if isinstance(event, e.SpeechStarted):
+            audio_input.follow_voice()
+        elif isinstance(event, e.SpeechWentOn):
+            reports.append(event)
+
+    audio_input = AudioInput(CONFIG, TranscriberCapabilities(rate_hz=16_000, streams=True), clock, take)  # type: ignore[arg-type]
+    audio_input.echo.plays(question, WIRE_HZ, 0)
+    back = np.concatenate([np.zeros(100 * WIRE_HZ // 1_000, np.int16), question // 4])
+    frame = 20 * WIRE_HZ // 1_000
+    for first in range(0, len(back), frame):
+        clock.ms += 20
+        if down_after_ms is not None and first == down_after_ms * WIRE_HZ // 1_000:
+            audio_input.hold()
+            clock.ms += AWAY_MS
+            audio_input.restart()
+            audio_input.resume()
+        await audio_input.process(back[first : first + frame].astype("<i2").tobytes(), Pace())
+    audio_input.close()
+    assert [event for event in reports if event.echoes]
 
 
 def _place(event: e.Event) -> tuple[str, int]:

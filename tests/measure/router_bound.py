@@ -26,7 +26,7 @@ from voicepipe.bench.simulate_pools import PublishedPool, published_pools
 from voicepipe.bench.simulate_world import HANG, WorldOptions
 from voicepipe.router.candidate import CACHED_SHARE
 from voicepipe.router.pool import HOLD_MARGIN_MS, USUAL_TOKENS
-from voicepipe.turn.pricing import Price
+from voicepipe.turn.cost import Price
 
 Floats = npt.NDArray[np.float64]
 

@@ -41,7 +41,7 @@ from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.simulation import SimulatedResult, simulate_turns
-from voicepipe.turn.pricing import Price
+from voicepipe.turn.cost import Price
 
 POLICIES: dict[str, dict[str, object]] = {
     "one model": {"policy": "single"},

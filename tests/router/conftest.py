@@ -22,7 +22,7 @@ from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
 from voicepipe.tasks import background_tasks
 from voicepipe.testing.fakes.vendor import FakeVendor
-from voicepipe.turn.pricing import Price
+from voicepipe.turn.cost import Price
 
 HI = ModelRequest(model="any", messages=(Said("user", (Text("Hi"),)),))
 

@@ -42,7 +42,7 @@ from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.testing.fakes.cues import Hang, LlmCue, Status
 from voicepipe.testing.fakes.vendor import FakeVendor
-from voicepipe.turn.pricing import Price
+from voicepipe.turn.cost import Price
 
 MEDIANS_MS = (250.0, 320.0, 280.0)
 PRICES = (Price(0.30, 2.50, 0.03), Price(0.25, 2.00, 0.025), Price(0.28, 0.42, 0.028))

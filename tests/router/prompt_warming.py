@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from voicepipe.providers.catalog import load
 from voicepipe.providers.catalog.facts import ModelFacts
-from voicepipe.turn.pricing import MILLION
+from voicepipe.turn.cost import MILLION
 
 N_TURNS = 8
 CACHED_FACTOR = 0.8

@@ -19,7 +19,7 @@ from voicepipe.router.options import RouterOptions
 from voicepipe.router.policies import Order, RoutingQuery
 from voicepipe.router.pool import USUAL_TOKENS, SharedStats
 from voicepipe.router.simulation import SimulatedResult, simulate_turns
-from voicepipe.turn.pricing import Price
+from voicepipe.turn.cost import Price
 
 CAP_USD = 0.0001
 

@@ -11,7 +11,7 @@ import pytest
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.hedging import Hedge, Planner
 from voicepipe.router.latency_stats import LatencyStats
-from voicepipe.turn.pricing import Price
+from voicepipe.turn.cost import Price
 
 TOKENS = (1_500.0, 80.0)
 

@@ -19,7 +19,7 @@ from voicepipe.router.candidate import Candidate
 from voicepipe.router.complexity import judge, looks_easy
 from voicepipe.router.options import PoolOptions, RouterOptions
 from voicepipe.router.policies import Candidates, Experiment, RoutingQuery
-from voicepipe.turn.pricing import Price
+from voicepipe.turn.cost import Price
 
 PROMPTS = Path(__file__).with_name("prompts")
 

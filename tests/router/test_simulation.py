@@ -14,7 +14,7 @@ from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.simulation import Draw, DrawnTurn, SimulatedResult, simulate_turns
-from voicepipe.turn.pricing import Price
+from voicepipe.turn.cost import Price
 
 A = Candidate(spec="a/m", price=Price(1.0, 4.0, 0.1), ttft_p50_ms=250.0, tokens_per_s=100.0)
 B = Candidate(spec="b/m", price=Price(1.0, 4.0, 0.1), ttft_p50_ms=250.0, tokens_per_s=100.0)

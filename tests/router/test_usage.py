@@ -8,7 +8,7 @@ from voicepipe.ports.model import Usage
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.llm.usage import attempted, cached_share, failover_usd, summed
 from voicepipe.router.race import Attempt, Role, State
-from voicepipe.turn.pricing import Price
+from voicepipe.turn.cost import Price
 
 PRICE = Price(1.0, 10.0, 0.1, 1.25)
 

@@ -18,11 +18,11 @@ from voicepipe.testing.journal_check import JournalCheck, journal_of
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import FunctionCall, FunctionOutput, InputImage, InputText, Message, OutputText
+from voicepipe.turn.cost import Price, PriceList
 from voicepipe.turn.endpointing.completeness import unfinished
 from voicepipe.turn.endpointing.probability import end_probability
 from voicepipe.turn.endpointing.strategy import Evidence
 from voicepipe.turn.journal import Entry, Opening
-from voicepipe.turn.pricing import Price, PriceList
 from voicepipe.turn.settings import CoreSettings, ReplySettings, Tool, TurnSettings
 
 WORDS = "Please call my neighbour Aloysius at 55501234."

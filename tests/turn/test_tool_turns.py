@@ -12,7 +12,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import SayFiller, StopReply
 from voicepipe.turn.conversation import FunctionOutput
-from voicepipe.turn.pricing import Price, PriceList
+from voicepipe.turn.cost import Price, PriceList
 from voicepipe.turn.record.values import Breach, ToolCall, TurnRecord
 from voicepipe.turn.settings import BudgetActionSettings, ReplySettings
 

@@ -16,7 +16,7 @@ from voicepipe.testing.scenario import Scenario
 from voicepipe.turn.commands import StartReply, SummarizeHistory
 from voicepipe.turn.conversation import InputText, Message
 from voicepipe.turn.conversation_limits import SUMMARY_HEAD
-from voicepipe.turn.pricing import estimated_tokens
+from voicepipe.turn.cost import estimated_tokens
 from voicepipe.turn.record.values import ContextUse, TurnRecord
 from voicepipe.turn.settings import ReplySettings, Tool
 from voicepipe.turn.truncation import CONTEXT_FULL, Truncation

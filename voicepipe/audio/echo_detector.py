@@ -122,6 +122,11 @@ class EchoDetector:
         while self._said and self._said[-1][0] >= now_ms:
             self._said.pop()
 
+    def shift(self, late_ms: int) -> None:
+        """Expect every echo `late_ms` later: the user's audio was held back for so long."""
+        self._ends_ms += late_ms
+        self._said = deque((at_ms + late_ms, said) for at_ms, said in self._said)
+
     def has(self, samples: Samples, rate_hz: int, ends_ms: int) -> bool:
         """Return whether `samples`, int16, (n_samples,), received until `ends_ms`, are the agent's audio.
 

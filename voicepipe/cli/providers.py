@@ -22,7 +22,7 @@ from voicepipe.config.settings import LOCAL
 from voicepipe.errors import ConfigError, StageError, VoicepipeError
 from voicepipe.providers.catalog import ModelFacts
 from voicepipe.registry import Spec
-from voicepipe.turn.pricing import estimated_tokens
+from voicepipe.turn.cost import estimated_tokens
 
 FRAMING_TOKENS: Final = 10
 """Tokens that the framing of a question takes, about."""

@@ -19,7 +19,7 @@ from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.providers.built_in import TRANSCRIBERS, VOICES, key_env_of
 from voicepipe.providers.vendor import SpeechFacts
 from voicepipe.registry import Spec
-from voicepipe.turn.pricing import tts_usd
+from voicepipe.turn.cost import tts_usd
 
 HEAD: Final = ("STT or TTS", "", "key", "reached", "USD", "evidence")
 

@@ -25,7 +25,7 @@ from voicepipe.router.options import RouterOptions
 from voicepipe.router.policies import Candidates
 from voicepipe.router.pool import USUAL_TOKENS, SharedStats
 from voicepipe.router.simulation import Draw, DrawnTurn, SimulatedResult, simulate_turns
-from voicepipe.turn.pricing import Price
+from voicepipe.turn.cost import Price
 from voicepipe.wiring.model_routing import candidate_of
 
 FIRST_TURNS: Final = 5_000

@@ -13,7 +13,7 @@ from typing import Final
 
 from voicepipe.errors import ConfigError
 from voicepipe.knowledge.passages import Passage, read_folder
-from voicepipe.turn.pricing import estimated_tokens
+from voicepipe.turn.cost import estimated_tokens
 
 QUERY_WORDS: Final = 12
 """Words of a query that are searched for, the rarest first: each more costs time and finds little."""

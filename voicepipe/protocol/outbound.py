@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
-import pybase64
+import msgspec
 
 from voicepipe.audio.samples import Samples
 from voicepipe.protocol import binary
 from voicepipe.protocol.dialect import Dialect, Usage
-from voicepipe.protocol.encoding import encode, id_text, well_formed
 from voicepipe.protocol.extension_events import ExtensionNotification, event_of
 from voicepipe.protocol.extensions import (
     OutputAudioStarted,
@@ -29,6 +29,8 @@ from voicepipe.turn.conversation import FunctionCall, Item, ItemStatus, Message
 
 Frames = list[bytes]
 """Encoded events, UTF-8 JSON, one per frame, in order; a `binary.SoundFrame` is a binary frame."""
+
+_ENCODER: Final = msgspec.json.Encoder()
 
 
 class EventRenderer:
@@ -50,7 +52,8 @@ class EventRenderer:
         """Calls that the server runs, by item: as many as it runs at once."""
 
         self._event_count = self._stream_count = self._resume_count = 0
-        tail = id_text(config.session_id.removeprefix("sess_"))
+        # A client may choose the session's id; what would need escaping in JSON is left out.
+        tail = re.sub(r"[^A-Za-z0-9_.-]", "", config.session_id.removeprefix("sess_"))
         self._event_prefix = f"event_{tail}_"
         self._conversation_id = f"conv_{tail}"
         self._renderers: dict[type, Callable[[EventRenderer, Any], Frames]] = {
@@ -100,11 +103,10 @@ class EventRenderer:
         """
         self._resume_count += 1
         event_id = f"{self._event_prefix}resumed_{self._resume_count}"
-        session_id = self.config.session_id
-        return encode(
+        return _encoded(
             Resumed(
                 event_id=event_id,
-                session_id=session_id,
+                session_id=self.config.session_id,
                 secret=secret,
                 input_received_ms=input_received_ms,
                 window_ms=window_ms,
@@ -158,7 +160,7 @@ class EventRenderer:
         message = self._message(response_id)
         if message is None:
             return []
-        text = well_formed(text)
+        text = _well_formed(text)
         message.said.append(text)
         kind = "response.output_audio_transcript.delta" if message.audible else "response.output_text.delta"
         return self._event(kind, **message.ids(), delta=text)
@@ -188,23 +190,19 @@ class EventRenderer:
         return message
 
     def _arguments_delta(self, call: OpenCall, arguments: str) -> Frames:
-        arguments = well_formed(arguments)
+        arguments = _well_formed(arguments)
         call.pieces.append(arguments)
         by_server = bool(call.server_label)
         kind = "response.mcp_call_arguments.delta" if by_server else "response.function_call_arguments.delta"
         return self._event(kind, **call.ids(), delta=arguments)
 
     def _audio_delta(self, message: OpenMessage, coded: bytes) -> bytes:
-        if message.stream:
-            self._event_count += 1
-            return binary.agent_frame(message.stream, self._event_count, coded)
-        # Encoded without the JSON encoder, which takes several times as long: this is half of all sent data.
-        event_id = self._next_event_id().encode()
-        return b"".join((message.audio_head, event_id, b'","delta":"', pybase64.b64encode(coded), b'"}'))
+        event_id = self._next_event_id()
+        return message.audio_frame(coded, self._event_count, event_id)
 
     def _audio_head(self, message: OpenMessage) -> bytes:
         event = self._dialect.event("response.output_audio.delta", message.ids())
-        return encode(event)[:-1] + b',"event_id":"'
+        return _encoded(event)[:-1] + b',"event_id":"'
 
     # --- user ----------------------------------------------------------------------------
 
@@ -405,18 +403,47 @@ class EventRenderer:
         return self._extension(TurnOver, record=record)
 
     def _extension_notification(self, what: ExtensionNotification) -> Frames:
-        return [encode(event_of(what, self._next_event_id()))]
+        return [_encoded(event_of(what, self._next_event_id()))]
 
     # --- one event -----------------------------------------------------------------------
 
     def _event(self, kind: str, **fields: object) -> Frames:
         event = self._dialect.event(kind, fields)
-        return [] if event is None else [encode({**event, "event_id": self._next_event_id()})]
+        return [] if event is None else [_encoded({**event, "event_id": self._next_event_id()})]
 
     def _extension(self, kind: type[ServerExtension], **fields: Any) -> Frames:
         """Return an event that is not among the published ones, for a client that opted in."""
-        return [encode(kind(**fields, event_id=self._next_event_id()))]
+        return [_encoded(kind(**fields, event_id=self._next_event_id()))]
 
     def _next_event_id(self) -> str:
         self._event_count += 1
         return f"{self._event_prefix}{self._event_count:x}"
+
+
+def _encoded(event: JsonObject | msgspec.Struct | None) -> bytes:
+    """Return an event as UTF-8 JSON. Half a surrogate pair in its texts becomes U+FFFD."""
+    try:
+        return _ENCODER.encode(event)
+    except UnicodeEncodeError:  # a vendor's text with half a surrogate pair
+        return _ENCODER.encode(_all_well_formed(msgspec.to_builtins(event)))
+
+
+def _well_formed(text: str) -> str:
+    """Return `text` as it can be encoded: surrogate pairs joined, lone halves replaced (U+FFFD)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def _all_well_formed(value: object) -> object:
+    match value:
+        case str():
+            return _well_formed(value)
+        case dict():
+            return {_well_formed(key): _all_well_formed(inner) for key, inner in value.items()}
+        case list():
+            return [_all_well_formed(inner) for inner in value]
+        case _:
+            return value

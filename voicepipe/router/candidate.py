@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from voicepipe.turn.pricing import Price
+from voicepipe.turn.cost import Price
 
 CACHED_SHARE: Final = 0.8
 """Share of the prompt that a provider finds in its cache after reading the session's earlier turns. On stable prompts

@@ -53,7 +53,7 @@ class AudioInput:
         post: Post,
         journal: Journal | None = None,
     ) -> None:
-        """`journal` gets the audio of both sides."""
+        """`journal` gets the user's audio."""
         self._capabilities = capabilities
         self._clock = clock
         self._post = post
@@ -99,7 +99,9 @@ class AudioInput:
 
         self._echoes = False
 
-        self._echo = EchoDetector()
+        self.echo = EchoDetector()
+        """Compares the user's audio with the agent's, which is reported to it where it is sent."""
+
         self._resampler: Resampler | None = None
         """Converts the audio for a transcriber that does not share the speech detector's."""
 
@@ -136,7 +138,7 @@ class AudioInput:
             piece, left = samples[first : first + n_slice], max(0, len(samples) - first - n_slice)
             self._process_slice(piece, now_ms, left * 1_000 // self._segmenter.rate_hz)
             if not pace.admits_audio(len(piece) * 1_000 / self._segmenter.rate_hz):
-                self._away_ms += await pace.wait_for_audio()
+                self._fall_behind(await pace.wait_for_audio())
             if left and pace.is_gone():
                 return
         self._has_more = False
@@ -210,14 +212,14 @@ class AudioInput:
         """Return how much of the speech until then is the user's own, and no echo of the agent's audio."""
         known_ms = self._onset_ms + (self._reported_ms or 0)
         self._reported_ms = max(0, last.stream_ms - self._onset_ms)
-        rate_hz = self._segmenter.rate_hz
-        self._own_ms += self._echo.own_ms(self._audio_between(known_ms, last.stream_ms), rate_hz, last.session_ms)
+        rate_hz, ended_ms = self._segmenter.rate_hz, last.session_ms + self._away_ms
+        self._own_ms += self.echo.own_ms(self._audio_between(known_ms, last.stream_ms), rate_hz, ended_ms)
         self._echoes = False
         if self._earlier_ms + self._reported_ms >= ECHO_FROM_MS:
             latest = self._audio_between(last.stream_ms - SPAN_MS, last.stream_ms)
-            self._echoes = self._echo.has(latest, rate_hz, last.session_ms)
+            self._echoes = self.echo.has(latest, rate_hz, ended_ms)
             if self._echoes:
-                self._own_ms = min(self._own_ms, self._echo.own_ms(latest, rate_hz, last.session_ms))
+                self._own_ms = min(self._own_ms, self.echo.own_ms(latest, rate_hz, ended_ms))
         return self._own_ms
 
     def _audio_between(self, from_ms: int, to_ms: int) -> Samples:
@@ -231,20 +233,10 @@ class AudioInput:
             spoken = self._audio_between(self._onset_ms, last.stream_ms)
             own_ms = self._own_until(last)
             # Where there is an echo, the audio that makes words of a nonlexical sound may be the agent's.
-            nonlexical = self._echo.known or is_nonlexical(spoken, self._segmenter.rate_hz)
+            nonlexical = self.echo.known or is_nonlexical(spoken, self._segmenter.rate_hz)
             self._post(e.SpeechWentOn(own_ms, self._echoes, nonlexical))
         self._earlier_ms += last.stream_ms - self._onset_ms
         self._reported_ms = None
-
-    def agent_says(self, samples: Samples, rate_hz: int) -> None:
-        """Record audio that is sent to the client: it may return as an echo."""
-        if self._journal is not None:
-            self._journal.agent_audio(samples, rate_hz)
-        self._echo.plays(samples, rate_hz, self._now_ms())
-
-    def agent_stops(self) -> None:
-        """Record that the client stopped playing what it was sent."""
-        self._echo.stops(self._now_ms())
 
     # --- frames that stop coming --------------------------------------------------------------
 
@@ -272,7 +264,7 @@ class AudioInput:
 
     def resume(self) -> None:
         """Continue: the client is back, and sends from `received_ms` on."""
-        self._away_ms += self._clock.now_ms() - (self._held_at_ms or 0)
+        self._fall_behind(self._clock.now_ms() - (self._held_at_ms or 0))
         self._held_at_ms = None
         self._watch()
 
@@ -293,6 +285,10 @@ class AudioInput:
 
     def _now_ms(self) -> int:
         return self._clock.now_ms() - self._away_ms
+
+    def _fall_behind(self, late_ms: int) -> None:
+        self._away_ms += late_ms
+        self.echo.shift(late_ms)
 
     def close(self) -> None:
         """Stop looking for missing frames."""

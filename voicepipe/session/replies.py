@@ -8,17 +8,19 @@ from functools import partial
 
 import numpy as np
 
+from voicepipe.audio.echo_detector import EchoDetector
 from voicepipe.audio.samples import Samples
+from voicepipe.clock import SessionClock
 from voicepipe.ports.model import Model, ModelRequest
 from voicepipe.ports.synthesizer import RATE_HZ
 from voicepipe.protocol.outbound import EventRenderer, Frames
-from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.outbox import Outbox, OutgoingFrame
 from voicepipe.session.phrases import CannedModel
 from voicepipe.session.prompt import PromptBuilder
 from voicepipe.session.reply import Reply
 from voicepipe.session.session_voice import Voices
+from voicepipe.telemetry.journal.port import Journal
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 
@@ -37,6 +39,23 @@ more than it can play until the reply is irrevocable, so it never runs out."""
 
 Key = tuple[int, int]
 """(turn, revision)"""
+
+
+class SentAudio:
+    """Records the agent's audio as it is sent to the client: in the journal, and for the echo that may come back."""
+
+    def __init__(self, echo: EchoDetector, clock: SessionClock, journal: Journal | None) -> None:
+        self._echo, self._clock, self._journal = echo, clock, journal
+
+    def sent(self, samples: Samples, rate_hz: int) -> None:
+        """Record audio that is sent."""
+        if self._journal is not None:
+            self._journal.agent_audio(samples, rate_hz)
+        self._echo.plays(samples, rate_hz, self._clock.now_ms())
+
+    def stopped(self) -> None:
+        """Record that the client stopped playing what it was sent."""
+        self._echo.stops(self._clock.now_ms())
 
 
 class GatedOutput:
@@ -197,7 +216,7 @@ class Replies:
         model: Model,
         prompt_builder: PromptBuilder,
         voices: Voices,
-        audio_input: AudioInput,
+        sent_audio: SentAudio,
         *,
         wire: EventRenderer,
         outbox: Outbox,
@@ -208,7 +227,7 @@ class Replies:
         """`knowledge`: the documents that are searched before each request to the LLM. `prepare` returns the request
         with what a hook adds to it."""
         self._knowledge, self._prepare = knowledge, prepare
-        self._model, self._prompt_builder, self._voices, self._audio_input = model, prompt_builder, voices, audio_input
+        self._model, self._prompt_builder, self._voices, self._sent_audio = model, prompt_builder, voices, sent_audio
         self._wire, self._outbox, self._post = wire, outbox, post
         self._held: dict[Key, GatedOutput] = {}
         self._filled: set[Key] = set()
@@ -220,7 +239,7 @@ class Replies:
     def start(self, command: c.StartReply, group: asyncio.TaskGroup) -> None:
         """Send the request to the LLM, or speak a known text, in a task of `group`."""
         key = (command.turn, command.revision)
-        output = GatedOutput(*key, self._wire, self._outbox, self._audio_input.agent_says)
+        output = GatedOutput(*key, self._wire, self._outbox, self._sent_audio.sent)
         reply = Reply(
             command,
             self._prompt_builder.question(command),
@@ -255,7 +274,7 @@ class Replies:
 
     def suspend(self, command: c.SuspendReply) -> None:
         """Stop sending a reply, and drop its queued output. The reply itself goes on."""
-        self._audio_input.agent_stops()
+        self._sent_audio.stopped()
         if (output := self._tentative.get((command.turn, command.revision))) is not None:
             output.suspend()
         self._outbox.drop_sound(command.turn)
@@ -295,7 +314,7 @@ class Replies:
         key = (command.turn, command.revision)
         if key in self._running:  # otherwise the reply is over, and has a task no more that would forget the key
             self._filled.add(key)
-        output = GatedOutput(*key, self._wire, self._outbox, self._audio_input.agent_says, fills=True)
+        output = GatedOutput(*key, self._wire, self._outbox, self._sent_audio.sent, fills=True)
         self._responses[command.response_id] = output  # until the reply's own output opens, if it is in the same one
         output.open(command.response_id)
         output.text(command.words)
@@ -305,7 +324,7 @@ class Replies:
         """Cancel a reply, and drop its queued output."""
         key = (command.turn, command.revision)
         if self._held.pop(key, None) is None or key in self._filled:
-            self._audio_input.agent_stops()  # its gate was open
+            self._sent_audio.stopped()  # its gate was open
         if (running := self._running.pop(key, None)) is not None:
             running[1].cancel()
         self._filled.discard(key)

@@ -35,7 +35,7 @@ from voicepipe.session.pace import Pace
 from voicepipe.session.phrase_preparation import Preparation
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.prompt import PromptBuilder
-from voicepipe.session.replies import Replies
+from voicepipe.session.replies import Replies, SentAudio
 from voicepipe.session.resumption import Resumption
 from voicepipe.session.server_tools import SessionTools, session_of
 from voicepipe.session.session_voice import Voices
@@ -144,7 +144,7 @@ class Session:
             stages.model,
             self._prompt_builder,
             self._voices,
-            self._audio_input,
+            SentAudio(self._audio_input.echo, self._clock, self._journal),
             wire=self._wire,
             outbox=self._outbox,
             post=post,

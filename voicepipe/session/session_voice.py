@@ -15,7 +15,7 @@ from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
 from voicepipe.turn.apology import phrases_of
 from voicepipe.turn.context import TurnContext
-from voicepipe.turn.pricing import tts_usd
+from voicepipe.turn.cost import tts_usd
 from voicepipe.turn.settings import ReplySettings
 
 Charge = Callable[[float, bool], None]

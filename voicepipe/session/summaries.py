@@ -15,7 +15,7 @@ from voicepipe.telemetry.log import log_crash, log_event
 from voicepipe.turn import conversation as c
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import SummarizeHistory
-from voicepipe.turn.pricing import Price, estimated_tokens
+from voicepipe.turn.cost import Price, estimated_tokens
 
 SUMMARY_TIMEOUT_S: Final = 30.0
 SUMMARY_CHARS: Final = 2_000

@@ -252,7 +252,7 @@ class AgentSide:
             self._context.transitions.changed = True
             self._stop(turn)
             responses.end_response(self._context, turn, "cancelled", "turn_detected")
-            self._context.learned.speculation.put_away(turn)
+            self._context.learned.reply_ended(turn)
             if turn.reply.suspended:
                 soft_reply.take_back(self._context, turn)
             self._stand_down()
@@ -417,7 +417,7 @@ class AgentSide:
         self._context.timers.await_nothing(turn.number)
         if turn is self.turn and turn.question.reversible_ms:
             responses.seal(self._context, turn)
-        self._context.learned.speculation.put_away(turn)
+        self._context.learned.reply_ended(turn)
         record_builder.close(self._context, turn, outcome, reason, now_ms)
         self._context.transitions.changed = True
         self.replies.end(turn)

@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 from voicepipe.turn.commands import Command, Notify, SummarizeHistory
 from voicepipe.turn.conversation import Conversation, Item, OutputAudio
 from voicepipe.turn.conversation_limits import ModelHistory, leaving
-from voicepipe.turn.cost import CostTracker
+from voicepipe.turn.cost import CostTracker, estimated_tokens
 from voicepipe.turn.endpointing.stt_timing import SttTiming
 from voicepipe.turn.notifications import ItemDeleted, Notification, Refused
-from voicepipe.turn.pricing import estimated_tokens
 from voicepipe.turn.projection import UsualTimes
 from voicepipe.turn.record.attribution import MOST, Stall, noted
 from voicepipe.turn.record.values import Cause, ContextUse
@@ -237,6 +236,15 @@ class Learned:
         self.finals = SttTiming()
         self.speculation = SpeculationStats()
         self.cost_tracker = CostTracker(core.prices)
+        self.used_tokens = 0
+        """Tokens that the LLMs have read and written for all replies but the speculative ones that were dropped."""
+
+    def reply_ended(self, turn: Turn) -> None:
+        """Record that a reply is cancelled or over."""
+        if turn.reply.guess:
+            self.speculation.dropped(turn)
+        else:
+            self.used_tokens += turn.tokens.input + turn.tokens.output
 
 
 @dataclass(slots=True)

@@ -1,45 +1,173 @@
-"""Compute what turns cost: the answer that was played and, separately, what was paid for unplayed answers."""
+"""The cost of turns: prices, what a turn has used of its providers, and what that costs.
+
+Apart from each other: the answer that was played, and what was paid for answers that were not.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from voicepipe.turn.pricing import PriceList, tts_usd
-from voicepipe.turn.record import attribution
-from voicepipe.turn.record.values import SessionCost, TokenCount, TurnCost
-from voicepipe.turn.speculation import tokens_of
-from voicepipe.turn.turn import Turn
+from voicepipe.turn.record.values import ModelAttempt, SessionCost, Speculation, TokenCount, TurnCost
 
 MINUTE_MS: Final = 60_000
+
+# --- prices -----------------------------------------------------------------------------------
+
+MILLION: Final = 1_000_000
+
+CHARS_PER_TOKEN: Final = 4
+"""Of English text in common vocabularies, by OpenAI's rule of thumb."""
+
+
+def estimated_tokens(n_chars: int) -> float:
+    """Return about how many tokens a text of this length is, for what no provider has counted."""
+    return n_chars / CHARS_PER_TOKEN
+
+
+def tokens_of(*texts: str) -> int:
+    """Return about how many tokens these texts are."""
+    return int(estimated_tokens(sum(map(len, texts))))
+
+
+def tts_usd(n_chars: int, usd_per_million: float) -> float:
+    """Return what the speech of a text of this length costs, at a price for a million characters."""
+    return n_chars * usd_per_million / MILLION
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The price of a language model for a million tokens, in USD."""
+
+    input_usd: float
+    output_usd: float
+    cached_usd: float | None = None
+    """Of the input, the price of tokens read from the provider's cache; None: as the rest of the input."""
+
+    cache_write_usd: float | None = None
+    """Of the input, the price of tokens written to the provider's cache; None: as the rest of the input."""
+
+    def cost_usd(
+        self, input_tokens: float, output_tokens: float, cached_tokens: float = 0, cache_write_tokens: float = 0
+    ) -> float:
+        """Return the cost of these tokens in USD; those read from and written to the cache are among `input_tokens`."""
+        cached_usd = self.input_usd if self.cached_usd is None else self.cached_usd
+        write_usd = self.input_usd if self.cache_write_usd is None else self.cache_write_usd
+        cached = min(cached_tokens, input_tokens)
+        written = min(cache_write_tokens, input_tokens - cached)
+        usd = (input_tokens - cached - written) * self.input_usd + cached * cached_usd + written * write_usd
+        return (usd + output_tokens * self.output_usd) / MILLION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceList:
+    """The prices of a session's providers. An unlisted provider has no known price."""
+
+    models: Mapping[str, Price] = field(default_factory=dict)
+    """By spec."""
+
+    voices: Mapping[str, float] = field(default_factory=dict)
+    """Likewise, for a million characters."""
+
+    transcribers: Mapping[str, float] = field(default_factory=dict)
+    """Likewise, for a minute of audio."""
+
+
+# --- usage ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class TtsUsage:
+    """Characters as spoken that were sent to each TTS, by provider. Text that is played from disk costs nothing, and is
+    subtracted.
+    """
+
+    played: Counter[str] = field(default_factory=Counter)
+    """Text whose audio is used."""
+
+    unused: Counter[str] = field(default_factory=Counter)
+    """Text of a TTS that lost to a faster TTS."""
+
+    def give(self, provider: str, n_chars: int) -> None:
+        """Add text given to a TTS."""
+        self.played[provider] += n_chars
+
+    def move(self, n_chars: int, *, since: str, to: str) -> None:
+        """Move text to another TTS. The TTS before it failed with that text, and is not paid for it."""
+        self.played[since] -= n_chars
+        self.played[to] += n_chars
+
+    def waste(self, provider: str, n_chars: int) -> None:
+        """Add text given to a TTS beside the TTS whose audio is used. What it would have played from disk was
+        subtracted from its used text, below zero once another TTS has that text.
+        """
+        n_cached = min(n_chars, max(0, -self.played[provider]))
+        self.played[provider] += n_cached
+        self.unused[provider] += n_chars - n_cached
+
+    def recite(self, provider: str, n_chars: int) -> None:
+        """Subtract text that was played from disk."""
+        counter = self.unused if provider in self.unused else self.played
+        counter[provider] -= n_chars
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """The use that a turn has made of its providers so far."""
+
+    llm: str
+    """The provider of the running reply; empty: none has answered."""
+
+    tokens: TokenCount
+    """What it has read and written for the running reply: as it reports, or estimated from the text."""
+
+    counted: TokenCount
+    """The same, only as it reports."""
+
+    attempts: Sequence[ModelAttempt]
+    """The requests for the answer, if a router made them."""
+
+    speculation: Speculation
+    tts: TtsUsage
+    stt_ms: Mapping[str, int]
+    """STT -> audio sent to it, in ms."""
+
+    active_ms: int
+    """How long the turn took, in ms; 0 until its end."""
+
+    @property
+    def estimated(self) -> bool:
+        """Return whether the provider has not counted the tokens of the running reply."""
+        return bool(self.llm) and not self.counted.input + self.counted.output
+
+
+# --- cost -------------------------------------------------------------------------------------
 
 OPEN_TURNS: Final = 32
 """Number of turns kept open: more than can run at once or get late events."""
 
 
-def turn_cost(turn: Turn, prices: PriceList) -> TurnCost:
+def turn_cost(usage: Usage, prices: PriceList) -> TurnCost:
     """Return what a turn has cost so far, as far as prices are known."""
-    provider = turn.account.providers.get("llm", "")
-    price = prices.models.get(provider)
-    answer_tokens = _answer_tokens(turn)
-    wasted = turn.account.speculation
+    price = prices.models.get(usage.llm)
+    answer_tokens, wasted = usage.tokens, usage.speculation
     answer_usd = speculation_usd = 0.0
     if price is not None:
         cache = (answer_tokens.cached, answer_tokens.cache_write)
         answer_usd = price.cost_usd(answer_tokens.input, answer_tokens.output, *cache)
         speculation_usd = price.cost_usd(wasted.wasted_input_tokens, wasted.wasted_output_tokens)
-    played_usd = _tts_usd(turn.account.tts_usage.played, prices.voices)
-    stt_usd = _stt_usd(turn.account.stt_ms, prices.transcribers)
-    unused_calls = [call.cost_usd for call in turn.reply.attempts if call.outcome != "spoke"]
-    unused_usd = _tts_usd(turn.account.tts_usage.unused, prices.voices)
+    played_usd = _tts_usd(usage.tts.played, prices.voices)
+    stt_usd = _stt_usd(usage.stt_ms, prices.transcribers)
+    unused_calls = [call.cost_usd for call in usage.attempts if call.outcome != "spoke"]
+    unused_usd = _tts_usd(usage.tts.unused, prices.voices)
     hedge_usd = sum(usd or 0.0 for usd in unused_calls) + unused_usd
     unknown = (
-        (bool(provider) and price is None)
-        or not _priced(turn.account.tts_usage.played, prices.voices)
-        or not _priced(turn.account.tts_usage.unused, prices.voices)
-        or not _priced(turn.account.stt_ms, prices.transcribers)
+        (bool(usage.llm) and price is None)
+        or not _priced(usage.tts.played, prices.voices)
+        or not _priced(usage.tts.unused, prices.voices)
+        or not _priced(usage.stt_ms, prices.transcribers)
         or any(usd is None for usd in unused_calls)
     )
     return TurnCost(
@@ -50,7 +178,7 @@ def turn_cost(turn: Turn, prices: PriceList) -> TurnCost:
         tts_usd=played_usd,
         stt_usd=stt_usd,
         whole=not unknown,
-        estimated=bool(provider) and not turn.reply.tokens.input + turn.reply.tokens.output,
+        estimated=usage.estimated,
     )
 
 
@@ -82,15 +210,6 @@ def _priced(used: Mapping[str, int], prices: Mapping[str, float]) -> bool:
     return all(provider in prices for provider, amount in used.items() if amount > 0)
 
 
-def _answer_tokens(turn: Turn) -> TokenCount:
-    """Return what the running reply's LLM has read and written: as its provider reports, or estimated from the text."""
-    reported = turn.reply.tokens.input + turn.reply.tokens.output > 0
-    if reported or not turn.account.providers.get("llm") or attribution.LLM_REQUESTED not in turn.marks:
-        return turn.reply.tokens
-    calls = (call.arguments for call in turn.reply.calls.values())
-    return TokenCount(turn.account.input_tokens, tokens_of(turn.reply.text, *calls))
-
-
 @dataclass(slots=True)
 class _Sum:
     usd: float = 0.0
@@ -118,28 +237,28 @@ class CostTracker:
         if provider and duration_ms:
             self._stt_ms[provider] += duration_ms
 
-    def charge(self, turn: Turn) -> None:
-        """Charge to a turn the audio transcribed by now: its words, and the silence before them if an STT gets that
+    def charge(self, stt_ms: dict[str, int]) -> None:
+        """Add to a turn's audio what was transcribed by now: its words, and the silence before them if an STT gets that
         too.
         """
         for provider, duration_ms in self._stt_ms.items():
-            turn.account.stt_ms[provider] = turn.account.stt_ms.get(provider, 0) + duration_ms
+            stt_ms[provider] = stt_ms.get(provider, 0) + duration_ms
         self._stt_ms.clear()
 
-    def note(self, turn: Turn) -> None:
-        """Record what a turn has cost by now."""
-        cost, tokens = turn_cost(turn, self.prices), turn.reply.tokens
-        self._latest[turn.number] = _Sum(
+    def note(self, turn: int, usage: Usage) -> None:
+        """Record what the turn of that number has cost by now."""
+        cost = turn_cost(usage, self.prices)
+        self._latest[turn] = _Sum(
             cost.usd,
             cost.hedge_usd,
             cost.speculation_usd,
-            turn.account.active_ms,
-            tokens.input,
-            tokens.cached,
+            usage.active_ms,
+            usage.counted.input,
+            usage.counted.cached,
             cost.whole,
         )
         if len(self._latest) > OPEN_TURNS:
-            oldest = min(number for number in self._latest if number != turn.number)
+            oldest = min(number for number in self._latest if number != turn)
             self._closed = _added(self._closed, self._latest.pop(oldest))
 
     def total(self) -> SessionCost:

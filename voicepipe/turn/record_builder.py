@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from voicepipe.turn.commands import KeepRecord, NoteOverrun
 from voicepipe.turn.context import TurnContext
-from voicepipe.turn.cost import sum_of, turn_cost
+from voicepipe.turn.cost import Usage, sum_of, turn_cost
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.attribution import stalled_ms, with_stalls
 from voicepipe.turn.record.values import LatencySource, Outcome, TokenCount, TurnRecord
@@ -17,7 +17,7 @@ from voicepipe.turn.turn import Turn
 
 def keep(context: TurnContext, turn: Turn, now_ms: int) -> None:
     """Have the record stored as it is, and one log entry written for each stage over its limit."""
-    context.learned.cost_tracker.note(turn)
+    context.learned.cost_tracker.note(turn.number, usage_of(turn))
     if turn.answered_after_tools:
         return  # its later reply keeps the record of both
     record = record_of(context, turn, now_ms)
@@ -99,8 +99,24 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         knowledge=turn.account.knowledge,
         speculation=replies[0].account.speculation,
         session_speculation=context.learned.speculation.total,
-        cost=sum_of([turn_cost(each, context.core.prices) for each in replies]),
+        cost=sum_of([turn_cost(usage_of(each), context.core.prices) for each in replies]),
         session_cost=context.learned.cost_tracker.total(),
+    )
+
+
+def usage_of(turn: Turn) -> Usage:
+    """Return what a turn has used of its providers so far, without the replies before it that called functions."""
+    account, reply = turn.account, turn.reply
+    llm = account.providers.get("llm", "")
+    return Usage(
+        llm=llm,
+        tokens=turn.tokens if llm and attribution.LLM_REQUESTED in turn.marks else reply.tokens,
+        counted=reply.tokens,
+        attempts=reply.attempts,
+        speculation=account.speculation,
+        tts=account.tts_usage,
+        stt_ms=account.stt_ms,
+        active_ms=account.active_ms,
     )
 
 

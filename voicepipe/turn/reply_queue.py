@@ -99,7 +99,8 @@ class Answers:
 
     def _bet(self, turn: Turn, now_ms: int) -> None:
         """Start the reply although the user may go on, if that is expected to pay."""
-        stats, limits = self._context.learned.speculation, self._context.core.speculation
+        learned, limits = self._context.learned, self._context.core.speculation
+        stats = learned.speculation
         if turn.account.speculation.starts >= limits.max_starts or (
             turn.question.waived and turn.question.waived[0] == turn.pause
         ):
@@ -107,7 +108,7 @@ class Answers:
         items = self._items_with(turn)
         if self._context.overflow(turn.settings, items):
             return  # the turn fails once it is over
-        if not stats.pays(input_tokens_of(turn.settings, items), limits):
+        if not stats.pays(input_tokens_of(turn.settings, items), limits, learned.used_tokens):
             stats.waive(turn, now_ms)
             return
         self._user.mark_start_due(turn, stats.answer_ms, now_ms)

@@ -8,7 +8,7 @@ from typing import Literal
 from voicepipe.errors import ConfigError
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.conversation_limits import ConversationLimits
-from voicepipe.turn.pricing import PriceList
+from voicepipe.turn.cost import PriceList
 from voicepipe.turn.truncation import Truncation
 
 InterruptionMode = Literal["confirmed", "immediate"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from voicepipe.turn.conversation import FunctionCall, FunctionOutput, Item
-from voicepipe.turn.pricing import estimated_tokens
+from voicepipe.turn.cost import tokens_of
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import Speculation
 from voicepipe.turn.settings import ReplySettings, SpeculationLimits
@@ -76,16 +76,17 @@ class SpeculationStats:
 
         self._accounts: dict[str, _Account] = {}  # bounded by the providers that a pool has
         self._provider = ""
-        self._used_tokens = 0
 
     # --- advice -------------------------------------------------------------------------------
 
-    def pays(self, input_tokens: int, limits: SpeculationLimits) -> bool:
-        """Return whether to start a reply for which the LLM reads `input_tokens`."""
+    def pays(self, input_tokens: int, limits: SpeculationLimits, used_tokens: int) -> bool:
+        """Return whether to start a reply for which the LLM reads `input_tokens`; the session's other replies have read
+        and written `used_tokens`.
+        """
         wasted, most = self.total.wasted_tokens, limits.max_wasted_tokens
         if most is not None and wasted + input_tokens > most:
             return False
-        spent = wasted + self._used_tokens
+        spent = wasted + used_tokens
         if limits.max_wasted_share is not None and spent >= _SHARE_TOKENS and wasted > limits.max_wasted_share * spent:
             return False
         return self._account().pays(input_tokens, limits.ms_per_1000_tokens)
@@ -142,21 +143,13 @@ class SpeculationStats:
         self._account().note(used=True, saved_ms=saved_ms)
         self._add(turn, used=1, saved_ms=saved_ms)
 
-    def put_away(self, turn: Turn) -> None:
-        """Record that the reply is cancelled or over: if it was started early and is not kept, it is wasted."""
-        was_guess, turn.reply.guess = turn.reply.guess, False
-        reported = turn.reply.tokens.input + turn.reply.tokens.output > 0
-        input_tokens = turn.reply.tokens.input if reported else turn.account.input_tokens
-        output_tokens = (
-            turn.reply.tokens.output if reported else tokens_of(turn.reply.text, *_arguments(turn.reply.calls.values()))
-        )
-        if not was_guess:
-            self._used_tokens += input_tokens + output_tokens
-            return
-        self._account().note(used=False, output_tokens=output_tokens)
-        self._add(
-            turn, wasted_input_tokens=input_tokens, wasted_output_tokens=output_tokens, estimated=0 if reported else 1
-        )
+    def dropped(self, turn: Turn) -> None:
+        """Record that a reply that was started early is not kept: its tokens are wasted."""
+        turn.reply.guess = False
+        tokens, counted = turn.tokens, turn.reply.tokens.input + turn.reply.tokens.output
+        self._account().note(used=False, output_tokens=tokens.output)
+        wasted = {"wasted_input_tokens": tokens.input, "wasted_output_tokens": tokens.output}
+        self._add(turn, **wasted, estimated=0 if counted else 1)
 
     def _see_answers(self) -> None:
         known = self._account().answers_ms
@@ -176,11 +169,6 @@ def _sum(so_far: Speculation, more: dict[str, int]) -> Speculation:
     return replace(so_far, estimated=estimated, **counts)
 
 
-def tokens_of(*texts: str) -> int:
-    """Return about how many tokens these texts are."""
-    return int(estimated_tokens(sum(map(len, texts))))
-
-
 def input_tokens_of(reply: ReplySettings, items: Iterable[Item]) -> int:
     """Return about how many tokens an LLM reads for this reply; images do not count."""
     functions = (*reply.tools, *(each.tool for each in reply.server_tools))
@@ -195,7 +183,3 @@ def _text_of(item: Item) -> str:
         case FunctionOutput():
             return item.output
     return item.text()
-
-
-def _arguments(calls: Iterable[FunctionCall]) -> list[str]:
-    return [call.arguments for call in calls]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from voicepipe.errors import ConfigError
-from voicepipe.turn.pricing import CHARS_PER_TOKEN
+from voicepipe.turn.cost import CHARS_PER_TOKEN
 
 RETAINED_SHARE: Final = 0.75
 """Share of the limits that the LLM goes on reading once its history is too long.

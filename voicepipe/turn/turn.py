@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from voicepipe.turn.conversation import ClauseSound, Message, OutputAudio, OutputText
+from voicepipe.turn.cost import TtsUsage, tokens_of
 from voicepipe.turn.endpointing.completeness import same_words
 from voicepipe.turn.events import TranscriberChanged
 from voicepipe.turn.record import attribution
@@ -17,12 +18,12 @@ from voicepipe.turn.record.values import (
     KnowledgeUse,
     Outcome,
     Speculation,
+    TokenCount,
     ToolCall,
     ToolResult,
 )
 from voicepipe.turn.reply import Filler, Reply
 from voicepipe.turn.settings import ReplySettings
-from voicepipe.turn.tts_usage import TtsUsage
 
 USERS_MARKS: Final = (
     attribution.VOICED_LAST,
@@ -313,6 +314,16 @@ class Turn:
             call.call_id: ToolCall(name=call.name, ran_by="server" if call.server_label else "client")
             for call in self.reply.calls.values()
         }
+
+    @property
+    def tokens(self) -> TokenCount:
+        """Return what the running reply's LLM has read and written: as its provider reports, or estimated from the
+        text, since few report it for a cancelled answer.
+        """
+        counted, calls = self.reply.tokens, self.reply.calls.values()
+        if counted.input + counted.output:
+            return counted
+        return TokenCount(self.account.input_tokens, tokens_of(self.reply.text, *(call.arguments for call in calls)))
 
     @property
     def tool_mark(self) -> str:

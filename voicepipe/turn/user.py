@@ -299,7 +299,7 @@ class UserSide:
         if utterance.turn is not None and utterance.known:
             utterance.turn.mark(attribution.TRANSCRIBED, now_ms)
             utterance.turn.account.providers["stt"] = event.provider
-            self._context.learned.cost_tracker.charge(utterance.turn)
+            self._context.learned.cost_tracker.charge(utterance.turn.account.stt_ms)
         if pause == utterance.pauses and not utterance.committed and not utterance.aside:
             self._weigh(utterance, event.language)
         if utterance.turn is not None and event.language:

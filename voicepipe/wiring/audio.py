@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from voicepipe.config.settings import Settings
 from voicepipe.registry import Spec, Stage
 from voicepipe.server.audio_ports import SpeechRoute, TranscriptionRoute
-from voicepipe.turn.pricing import tts_usd
+from voicepipe.turn.cost import tts_usd
 from voicepipe.wiring.prices import stt_usd_per_minute_of, tts_usd_per_million_of
 from voicepipe.wiring.stages import Stages
 

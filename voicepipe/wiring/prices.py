@@ -9,7 +9,7 @@ from voicepipe.config.settings import LOCAL, Settings
 from voicepipe.errors import ConfigError
 from voicepipe.providers.built_in import published_usd
 from voicepipe.registry import Spec
-from voicepipe.turn.pricing import Price, PriceList
+from voicepipe.turn.cost import Price, PriceList
 
 P = TypeVar("P")
 

@@ -14,7 +14,7 @@ from voicepipe.errors import VoicepipeError
 from voicepipe.providers.llm import list_models
 from voicepipe.registry import Spec
 from voicepipe.telemetry.log import log_event
-from voicepipe.turn.pricing import estimated_tokens
+from voicepipe.turn.cost import estimated_tokens
 
 LIST_TIMEOUT_S: Final = 20.0
 

@@ -13,7 +13,7 @@ import msgspec
 
 from voicepipe.providers.vendor import Evidence
 from voicepipe.registry import Spec
-from voicepipe.turn.pricing import Price
+from voicepipe.turn.cost import Price
 
 _DATED: Final = re.compile(r"-(20\d{6}|20\d\d-\d\d-\d\d|latest)$")
 """Suffix of a name that pins a model's date: `claude-haiku-4-5-20251001`, `gpt-5-mini-2025-08-07`."""

@@ -17,7 +17,7 @@ from voicepipe.router.llm.request import RoutedAnswer
 from voicepipe.router.policies import Experiment, PoolChoice, RoutingQuery, Rule, pool_of
 from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.router.single import single_answer
-from voicepipe.turn.pricing import estimated_tokens
+from voicepipe.turn.cost import estimated_tokens
 
 MAX_REQUESTED_POOLS: Final = 64
 """Pools that requests name with their own `models`; when full, the oldest is dropped."""

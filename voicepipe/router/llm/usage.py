@@ -9,7 +9,7 @@ from voicepipe.errors import StageError
 from voicepipe.ports.model import Attempted, ModelRequest, Usage, text_chars
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.race import Attempt
-from voicepipe.turn.pricing import estimated_tokens
+from voicepipe.turn.cost import estimated_tokens
 
 Tokens = tuple[float, float]
 """(input, output)"""

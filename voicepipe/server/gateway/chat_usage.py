@@ -19,7 +19,7 @@ from voicepipe.ports.model import (
 from voicepipe.protocol.chat_response import TokensUsed
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.server.chat_ports import ChatModels
-from voicepipe.turn.pricing import estimated_tokens
+from voicepipe.turn.cost import estimated_tokens
 
 
 class ChatUsage:

@@ -37,7 +37,7 @@ from voicepipe.server.gateway.token_policy import check_may_reach, field_locked,
 from voicepipe.server.realtime import check_ready
 from voicepipe.server.streaming import EVENTS, StreamedResponse
 from voicepipe.turn.clauses import MAX_CHARS, ClauseSplitter
-from voicepipe.turn.tts_usage import TtsUsage
+from voicepipe.turn.cost import TtsUsage
 
 PUSH_CHARS: Final = 32
 
