@@ -395,6 +395,15 @@ SOFT_END = [(0, "start", 0), (0, "pause", 0), (0, "text", 0), (0, "quiet", 4)]
     core=EAGER,
     softly=True,
 )
+@example(  # the agent's audio comes after the end of its synthesis, and a voice stops it
+    plot=[
+        *[(0, "start", 7), (0, "pause", 7), (0, "text", 7), (100, "quiet", 7), (0, "asked", 0), (0, "token", 0)],
+        *[(0, "clause", 0), (0, "finished", 0), (0, "voice_done", 0), (0, "sound", 1), (0, "sent", 0)],
+        *[(332, "start", 7), (0, "pause", 7), (0, "text", 7)],
+    ],
+    core=replace(EAGER, believes_short=False),
+    softly=True,
+)
 @example(  # a reply that is stopped while its function runs
     plot=[
         *[(0, "start", 0), (0, "pause", 0), (672, "phrases", 0), (0, "mhm", 0), (505, "asked", 0)],

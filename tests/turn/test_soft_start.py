@@ -91,6 +91,17 @@ class Talk:
         assert self.agent() is Agent.SPEAKING
         return self.scene.driver.now_ms
 
+    def is_promised_a_look(self, *, whole: bool = True) -> None:
+        """Ask; before the end is certain, the LLM says that it will see, and calls a function."""
+        self.says(QUESTION, from_ms=1_000)
+        self.silent_until(200)
+        key, now_ms = self.scene._key(-1), self.scene.driver.now_ms
+        self.at(now_ms, e.ModelRequested(*key, "fake/llm"), e.ModelTextReceived(*key, "Let me see."))
+        self.at(now_ms, e.ClauseHandedOver(*key, 0, "Let me see.", "fake/tts"), e.SoundArrived(*key, 0, 800, 0))
+        self.at(now_ms, e.CallGrew(*key, 0, "call_1", "weather", "{}"))
+        if whole:
+            self.at(now_ms, e.ModelFinished(*key, "tool_calls"), e.SynthesisFinished(*key))
+
     def agent(self) -> Agent:
         return self.scene.driver.agent_state()
 
@@ -345,14 +356,7 @@ def test_words_after_a_call_are_spoken_at_once() -> None:
 def test_words_before_a_call_are_spoken_softly_and_the_call_waits() -> None:
     """The call's item begins, and its arguments are released, when the end is certain."""
     talk = Talk()
-    talk.says(QUESTION, from_ms=1_000)
-    talk.silent_until(200)
-    key = talk.scene._key(-1)
-    now_ms = talk.scene.driver.now_ms
-    talk.at(now_ms, e.ModelRequested(*key, "fake/llm"), e.ModelTextReceived(*key, "Let me see."))
-    talk.at(now_ms, e.ClauseHandedOver(*key, 0, "Let me see.", "fake/tts"), e.SoundArrived(*key, 0, 800, 0))
-    talk.at(now_ms, e.CallGrew(*key, 0, "call_1", "weather", "{}"))
-    talk.at(now_ms, e.ModelFinished(*key, "tool_calls"), e.SynthesisFinished(*key))
+    talk.is_promised_a_look()
     got = talk.silent_until(400)
     gate = next(each for each in got if isinstance(each, c.OpenGate))
     assert gate.holds_calls
@@ -365,17 +369,52 @@ def test_words_before_a_call_are_spoken_softly_and_the_call_waits() -> None:
     assert talk.scene.ended() == [("completed", "")]
 
 
-def test_the_answer_to_a_functions_result_is_not_taken_back() -> None:
-    """The call has left, so the end was certain: the user interrupts that answer as any other."""
+@pytest.mark.parametrize(("arrived_ms", "played_ms"), [(0, 400), (695, 697)])
+def test_an_answer_is_over_once_all_audio_that_has_come_was_played(arrived_ms: int, played_ms: int) -> None:
+    """More audio may be sent than is counted: what comes after `SynthesisFinished`, or the rest of a sample in a reply
+    that went on. While that plays the user's voice stops the answer as it stops any other.
+    """
     talk = Talk()
     talk.says(QUESTION, from_ms=1_000)
     talk.silent_until(200)
-    key = talk.scene._key(-1)
-    now_ms = talk.scene.driver.now_ms
-    talk.at(now_ms, e.ModelRequested(*key, "fake/llm"), e.ModelTextReceived(*key, "Let me see."))
-    talk.at(now_ms, e.ClauseHandedOver(*key, 0, "Let me see.", "fake/tts"), e.SoundArrived(*key, 0, 800, 0))
-    talk.at(now_ms, e.CallGrew(*key, 0, "call_1", "weather", "{}"))
-    talk.at(now_ms, e.ModelFinished(*key, "tool_calls"), e.SynthesisFinished(*key))
+    talk.answers(duration_ms=arrived_ms)
+    talk.silent_until(360)
+    talk.at(talk.scene.driver.now_ms, e.SoundArrived(*talk.scene._key(-1), 0, 700, 0))
+    talk.sends(700)
+    at_ms = talk.scene.driver.now_ms + played_ms
+    talk.at(at_ms, e.SpeechStarted(at_ms - 60, at_ms - 60))
+    assert talk.agent() is not Agent.READY
+    talk.at(at_ms + 100, e.SpeechPaused(at_ms, at_ms))
+    talk.gets("", at_ms + 120)
+    assert talk.scene.driver.illegal_moves == []
+
+
+@pytest.mark.parametrize("calls", [False, True])
+def test_an_answer_that_is_complete_while_a_sound_is_judged_ends_by_the_clock(calls: bool) -> None:
+    """All of its audio was played before, and nothing is left to go on with."""
+    talk = Talk()
+    talk.says(QUESTION, from_ms=1_000)
+    talk.silent_until(200)
+    talk.answers(duration_ms=700, whole=False)
+    talk.silent_until(360)
+    talk.sends(700)
+    at_ms = talk.scene.driver.now_ms + 705
+    assert "SuspendReply" in kinds(talk.at(at_ms, e.SpeechStarted(at_ms - 60, at_ms - 60)))
+    if calls:
+        talk.at(at_ms, e.CallGrew(*talk.scene._key(-1), 0, "call_1", "weather", "{}"))
+    talk.completes()
+    talk.at(at_ms + 100, e.SpeechPaused(at_ms, at_ms))
+    talk.gets("", at_ms + 120)
+    assert talk.agent() is Agent.SPEAKING
+    talk.at(at_ms + 130)
+    assert talk.agent() is Agent.IDLE
+    assert talk.scene.driver.illegal_moves == []
+
+
+def test_the_answer_to_a_functions_result_is_not_taken_back() -> None:
+    """The call has left, so the end was certain: the user interrupts that answer as any other."""
+    talk = Talk()
+    talk.is_promised_a_look()
     talk.silent_until(400)
     talk.sends(800)
     talk.at(2_000 + 700)
@@ -392,13 +431,7 @@ def test_the_answer_to_a_functions_result_is_not_taken_back() -> None:
 def test_a_call_that_was_taken_back_never_leaves() -> None:
     """The user goes on before the end is certain."""
     talk = Talk()
-    talk.says(QUESTION, from_ms=1_000)
-    talk.silent_until(200)
-    key = talk.scene._key(-1)
-    now_ms = talk.scene.driver.now_ms
-    talk.at(now_ms, e.ModelRequested(*key, "fake/llm"), e.ModelTextReceived(*key, "Let me see."))
-    talk.at(now_ms, e.ClauseHandedOver(*key, 0, "Let me see.", "fake/tts"), e.SoundArrived(*key, 0, 800, 0))
-    talk.at(now_ms, e.CallGrew(*key, 0, "call_1", "weather", "{}"))
+    talk.is_promised_a_look(whole=False)
     talk.silent_until(400)
     talk.sends(200)
     talk.says("And tomorrow?", from_ms=talk.scene.driver.now_ms + 20, for_ms=600)

@@ -27,7 +27,8 @@ def opening(context: TurnContext, turn: Turn, now_ms: int, *, current: bool) -> 
 def may_take_back(turn: Turn, now_ms: int) -> bool:
     """Return whether the user's voice may take back the end of this turn, as far as its reply has come."""
     soon = turn.audible_played_ms(now_ms) < turn.question.reversible_ms
-    over = turn.all_sent and turn.audio.plays_until_ms <= now_ms and turn.question.effects_at_ms is None
+    played = turn.audio.played_ms(now_ms) >= turn.audio.arrived_ms  # as `responses.cut` counts
+    over = turn.all_sent and played and turn.question.effects_at_ms is None
     return turn.reply.released and not turn.calls_left and soon and not over
 
 
@@ -46,12 +47,17 @@ def suspend(context: TurnContext, turn: Turn, now_ms: int) -> None:
 
 
 def go_on(context: TurnContext, turn: Turn, now_ms: int, *, current: bool) -> None:
-    """Go on with a suspended reply, from the word at which it was stopped; `current` as in `opening`."""
+    """Go on with a suspended reply, from the word at which it was stopped; `current` as in `opening`.
+
+    If nothing is left of it, it is over by the clock: words of the user end no reply that goes on.
+    """
     if turn.audio.cut_ms is None:  # it was played to its end
         turn.reply.suspended, turn.reply.released = False, True
         return
     revision = turn.reply.revision
     played, from_ms = turn.continue_reply(context.new_id("item"))
+    if not turn.audio.arrived_ms:
+        turn.audio.plays_until_ms = now_ms + 1
     responses.put(context, turn, played)
     responses.start_response(context, turn)
     responses.start_items(context, turn)
