@@ -36,6 +36,17 @@ def calls_now(scenario: Scenario) -> None:
     scenario.voice_done()
 
 
+def softly_called() -> Scenario:
+    """Return a scenario in which the LLM calls the function before the end of the turn is certain."""
+    scenario = new_scenario(end_of_turn="soft", silence_ms=720)
+    scenario.speaks()
+    scenario.pauses()
+    scenario.transcribes("Book it.")
+    scenario.is_silent(720)
+    calls_now(scenario)
+    return scenario
+
+
 def ran(scenario: Scenario) -> int:
     return sum(isinstance(command, RunTool) for command in scenario.driver.commands)
 
@@ -72,12 +83,7 @@ def test_the_tools_time_is_the_servers() -> None:
 
 def test_a_call_waits_for_the_certain_end_of_the_turn() -> None:
     """An answer that begins softly may say something; what has effects waits."""
-    scenario = new_scenario(end_of_turn="soft", silence_ms=720)
-    scenario.speaks()
-    scenario.pauses()
-    scenario.transcribes("Book it.")
-    scenario.is_silent(720)
-    calls_now(scenario)
+    scenario = softly_called()
     assert ran(scenario) == 0
     scenario.is_silent(2_500)
     scenario.passes(3_000)
@@ -86,12 +92,7 @@ def test_a_call_waits_for_the_certain_end_of_the_turn() -> None:
 
 
 def test_a_user_who_goes_on_before_that_calls_nothing() -> None:
-    scenario = new_scenario(end_of_turn="soft", silence_ms=720)
-    scenario.speaks()
-    scenario.pauses()
-    scenario.transcribes("Book it.")
-    scenario.is_silent(720)
-    calls_now(scenario)
+    scenario = softly_called()
     scenario.speaks(2_000)
     scenario.pauses()
     scenario.transcribes("No, do not.")

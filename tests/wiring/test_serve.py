@@ -21,13 +21,15 @@ from voicepipe.wiring.serve import dangers, greeting
 PROGRAM = "import sys; from voicepipe.config import load; from voicepipe.wiring import run; run(load(sys.argv[1]))"
 
 
-def config_file(folder: Path, vendor: FakeVendor) -> Path:
+def config_file(folder: Path, vendor: FakeVendor, *, limits: str = "") -> Path:
+    """A server with a fake vendor. `limits`: more of its section, and sections of limits."""
     path = folder / "voicepipe.toml"
     path.write_text(
         f"""
         [server]
         port = 0
         data_dir = "{folder / "data"}"
+        {limits}
         [providers.fake]
         base_url = "{vendor.base_url}"
         [agents.default]

@@ -18,6 +18,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 import pytest_asyncio
 
+from tests.wiring.test_serve import config_file
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.testing.fakes.cues import Hold, LlmCue
 from voicepipe.testing.fakes.vendor import FakeVendor
@@ -29,27 +30,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 MOST_SESSIONS = 4
 
 
-def config(folder: Path, vendor: FakeVendor) -> Path:
-    path = folder / "voicepipe.toml"
-    path.write_text(
-        f"""
-        [server]
-        port = 0
-        data_dir = "{folder / "data"}"
+LIMITS = f"""
         max_sessions = {MOST_SESSIONS}
         max_chats = 2
         drain_ms = 2000
         [quotas]
         user_sessions = 2
-        [providers.fake]
-        base_url = "{vendor.base_url}"
-        [agents.default]
-        stt = "fake/stt"
-        llm = "fake/llm"
-        tts = "fake/tts"
-        """
-    )
-    return path
+"""
 
 
 @dataclass
@@ -128,8 +115,9 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
     async with FakeVendor() as vendor:
         (folder / "data").mkdir(mode=0o700)
         key = ApiKeys(folder / "data").create("acme", now_s=1, scopes=("realtime", "tokens", "chat", "operate_all"))
+        path = config_file(folder, vendor, limits=LIMITS)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "voicepipe", "serve", "--workers", "2", "--config", str(config(folder, vendor))),
+            *(sys.executable, "-m", "voicepipe", "serve", "--workers", "2", "--config", str(path)),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env={name: value for name, value in os.environ.items() if not name.startswith("VOICEPIPE_")},
@@ -469,7 +457,7 @@ async def test_a_worker_that_cannot_start_ends_the_server_with_its_reason(
     database: bytes, llm: str, reason: str, tmp_path: Path
 ) -> None:
     async with FakeVendor() as vendor:
-        path = config(tmp_path, vendor)
+        path = config_file(tmp_path, vendor, limits=LIMITS)
         path.write_text(path.read_text().replace("fake/llm", llm))
         (tmp_path / "data").mkdir(mode=0o700)
         if database:
