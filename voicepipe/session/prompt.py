@@ -15,6 +15,7 @@ from voicepipe.session.messages import redacted_request, request_of
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn.commands import StartReply
 from voicepipe.turn.core import Core
+from voicepipe.turn.model_input import read_by_model
 
 COLD_MS: Final = 20_000
 """Milliseconds since the last LLM request. Most providers keep connections longer, but not all providers and proxies
@@ -66,7 +67,7 @@ class PromptBuilder:
     async def warm(self) -> None:
         """Open the LLM's connection, and send the prompt to its cache before the turn. Errors are ignored."""
         context = self._core.context
-        command = StartReply(0, 0, "", context.settings.reply, context.read_by_model(context.settings.reply))
+        command = StartReply(0, 0, "", context.settings.reply, read_by_model(context, context.settings.reply))
         try:
             await self._model.warm(await self.redacted(command, self.question(command)))
         except (StageError, Overload):

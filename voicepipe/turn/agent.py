@@ -15,10 +15,10 @@ from voicepipe.turn.commands import (
 )
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, Item
+from voicepipe.turn.model_input import input_tokens_of
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import FailedStage, Outcome, TokenCount
 from voicepipe.turn.responses import Playback
-from voicepipe.turn.speculation import input_tokens_of
 from voicepipe.turn.states import Agent
 from voicepipe.turn.turn import Turn
 

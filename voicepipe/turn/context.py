@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from voicepipe.turn.commands import Command, Notify, SummarizeHistory
+from voicepipe.turn.commands import Command, Notify
 from voicepipe.turn.conversation import Conversation, Item, OutputAudio
 from voicepipe.turn.conversation_limits import ModelHistory, leaving
-from voicepipe.turn.cost import CostTracker, estimated_tokens
+from voicepipe.turn.cost import CostTracker
 from voicepipe.turn.endpointing.stt_timing import SttTiming
 from voicepipe.turn.notifications import ItemDeleted, Notification, Refused
 from voicepipe.turn.projection import UsualTimes
 from voicepipe.turn.record.attribution import MOST, Stall, noted
-from voicepipe.turn.record.values import Cause, ContextUse
+from voicepipe.turn.record.values import Cause
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
-from voicepipe.turn.speculation import SpeculationStats, input_tokens_of
+from voicepipe.turn.speculation import SpeculationStats
 from voicepipe.turn.states import Move, State
-from voicepipe.turn.truncation import HistoryLimits, chars_of
 from voicepipe.turn.turn import Turn
 
 # --- timers: every state that can last has one, so that nothing waits forever -----------------
@@ -441,57 +439,6 @@ class TurnContext:
         if self.conversation.find(item.id) is not None:
             self.notify(ItemDeleted(item.id))
         return self.conversation.claim(item)
-
-    def read_by_model(self, reply: ReplySettings, unborn: Sequence[Item] = ()) -> tuple[Item, ...]:
-        """Return the items of the conversation that the LLM reads for this reply, and `unborn` as the last of them.
-
-        All of them if the client has disabled truncation: they may not fit (`overflow`).
-        """
-        if self.settings.truncation.kind == "disabled":
-            return (*self.conversation.items, *unborn)
-        limits = self._history_limits(reply)
-        items = self.history.of(self.conversation, limits, unborn)
-        if self.core.summarizes and (found := self.history.to_summarize(items, limits)) is not None:
-            self.issue(SummarizeHistory(*found))
-        return items
-
-    def overflow(self, reply: ReplySettings, items: Sequence[Item]) -> str:
-        """Return why these items cannot be sent to the LLM, if the client has disabled truncation; empty: they can."""
-        limits, n_chars = self._history_limits(reply), sum(item.n_text_chars for item in items)
-        if self.settings.truncation.kind != "disabled" or (len(items) <= limits.n_items and n_chars <= limits.n_chars):
-            return ""
-        most, got = int(estimated_tokens(limits.n_chars)), int(estimated_tokens(n_chars))
-        return (
-            f"expected a conversation of at most {limits.n_items} items and about {most} tokens, "
-            f"got {len(items)} items and about {got} tokens; truncation is disabled"
-        )
-
-    def context_use(self, reply: ReplySettings, items: Sequence[Item], unborn: Sequence[Item] = ()) -> ContextUse:
-        """Return how much of the conversation these items are, in tokens, and how much it may be."""
-        limit, before = self._items_tokens(reply), (*self.conversation.items, *unborn)
-        return ContextUse(
-            tokens_before=input_tokens_of(reply, before),
-            tokens_after=input_tokens_of(reply, items),
-            items_dropped=len({item.id for item in before} - {item.id for item in items}),
-            limit_tokens=None if limit is None else limit + input_tokens_of(reply, ()),
-        )
-
-    def _history_limits(self, reply: ReplySettings) -> HistoryLimits:
-        limits, tokens = self.core.conversation, self._items_tokens(reply)
-        return HistoryLimits(
-            n_items=limits.history_items,
-            n_chars=limits.history_chars if tokens is None else min(limits.history_chars, chars_of(tokens)),
-            retained_share=self.settings.truncation.retention_ratio,
-        )
-
-    def _items_tokens(self, reply: ReplySettings) -> int | None:
-        """Return how many tokens the items of this reply's request may have; None: there is no limit in tokens."""
-        window = self.core.context_tokens
-        limits = (
-            self.settings.truncation.post_instructions,
-            None if window is None else max(0, window - input_tokens_of(reply, ())),
-        )
-        return min((limit for limit in limits if limit is not None), default=None)
 
     @property
     def may_interrupt(self) -> bool:

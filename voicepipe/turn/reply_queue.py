@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from voicepipe.turn import events as e
-from voicepipe.turn import record_builder, responses
+from voicepipe.turn import model_input, record_builder, responses
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import FunctionOutput, InputAudio, Item, Message
 from voicepipe.turn.record import attribution
 from voicepipe.turn.settings import ReplySettings
-from voicepipe.turn.speculation import input_tokens_of
 from voicepipe.turn.states import User
 from voicepipe.turn.truncation import CONTEXT_FULL
 from voicepipe.turn.turn import Turn
@@ -106,9 +105,9 @@ class Answers:
         ):
             return  # do not speculate on a user who stops and goes on repeatedly
         items = self._items_with(turn)
-        if self._context.overflow(turn.settings, items):
+        if model_input.overflow(self._context, turn.settings, items):
             return  # the turn fails once it is over
-        if not stats.pays(input_tokens_of(turn.settings, items), limits, learned.used_tokens):
+        if not stats.pays(model_input.input_tokens_of(turn.settings, items), limits, learned.used_tokens):
             stats.waive(turn, now_ms)
             return
         self._user.mark_start_due(turn, stats.answer_ms, now_ms)
@@ -158,7 +157,7 @@ class Answers:
         """Start the reply, or fail the turn if its conversation does not fit and the client allows no truncation."""
         items = self._items_with(turn)
         read = items if turn.settings.context is None else turn.settings.context
-        if not turn.words and (why := self._context.overflow(turn.settings, read)):
+        if not turn.words and (why := model_input.overflow(self._context, turn.settings, read)):
             self._agent.fail(turn, "client", why, now_ms, code=CONTEXT_FULL)
         else:
             self._agent.start(turn, items, now_ms)
@@ -170,9 +169,9 @@ class Answers:
         self._agent.write_down()
         utterances = (u for u in turn.question.utterances if not u.committed)
         unborn = tuple(Message(u.item_id, "user", (InputAudio(u.text),)) for u in utterances)
-        items = self._context.read_by_model(turn.settings, unborn)
+        items = model_input.read_by_model(self._context, turn.settings, unborn)
         if turn.settings.context is None:
-            turn.account.context = self._context.context_use(turn.settings, items, unborn)
+            turn.account.context = model_input.context_use(self._context, turn.settings, items, unborn)
         return items
 
     # --- waiting turns ------------------------------------------------------------------------

@@ -8,15 +8,12 @@ on is seen without spending anything, so speculation resumes as soon as it would
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from voicepipe.turn.conversation import FunctionCall, FunctionOutput, Item
-from voicepipe.turn.cost import tokens_of
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import Speculation
-from voicepipe.turn.settings import ReplySettings, SpeculationLimits
+from voicepipe.turn.settings import SpeculationLimits
 
 if TYPE_CHECKING:
     from voicepipe.turn.turn import Turn
@@ -167,19 +164,3 @@ def _sum(so_far: Speculation, more: dict[str, int]) -> Speculation:
     estimated = so_far.estimated or bool(more.get("estimated"))
     counts = {name: getattr(so_far, name) + n for name, n in more.items() if name != "estimated"}
     return replace(so_far, estimated=estimated, **counts)
-
-
-def input_tokens_of(reply: ReplySettings, items: Iterable[Item]) -> int:
-    """Return about how many tokens an LLM reads for this reply; images do not count."""
-    functions = (*reply.tools, *(each.tool for each in reply.server_tools))
-    tools = (text for tool in functions for text in (tool.name, tool.description, tool.parameters_json))
-    return tokens_of(reply.instructions, *tools, *(_text_of(item) for item in items))
-
-
-def _text_of(item: Item) -> str:
-    match item:
-        case FunctionCall():
-            return item.name + item.arguments
-        case FunctionOutput():
-            return item.output
-    return item.text()
