@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicepipe import clock
-from voicepipe.errors import StageBroken, StageRefused
-from voicepipe.ports.provider_events import CachedSpeech
-from voicepipe.ports.synthesizer import Spoken, Synthesizer, Voice, WordTime, audio_of
+from voicepipe.errors import ConfigError, StageBroken, StageRefused
+from voicepipe.ports.provider_events import CachedSpeech, SynthesizerConnected
+from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Synthesizer, Voice, WordTime, audio_of
+from voicepipe.ports.transcriber import Samples
 from voicepipe.registry import Spec
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
@@ -25,7 +28,7 @@ from voicepipe.router.single import SingleSynthesizer
 from voicepipe.router.speech_order import SpeechOrder
 from voicepipe.router.tts import audio_cache
 from voicepipe.router.tts.audio_cache import MOST_SAMPLES, AudioCache, CachedAudio, decoded, encoded, open_audio_cache
-from voicepipe.router.tts.cached import CachedSynthesizer
+from voicepipe.router.tts.cached import CachedSynthesizer, _Recording
 from voicepipe.router.tts.call import SynthesizerCandidate
 from voicepipe.router.tts.synthesizer import RoutedSynthesizer
 from voicepipe.testing.conformance.synthesizer import (
@@ -215,6 +218,64 @@ async def test_spoilt_file_is_never_played(
     assert np.array_equal(sound_of(again, 0), tone("Sure.", ms_per_char=10))
 
 
+async def test_the_cache_remembers_few_clauses_that_were_said_once(
+    store: AudioCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The least recent one is the first to count as new again."""
+    monkeypatch.setattr(audio_cache, "SEEN", 2)
+    assert [store.was_said(key) for key in ("a", "b", "a", "c", "a", "b")] == [False, False, True, False, True, False]
+
+
+async def test_a_clause_that_made_room_meanwhile_is_not_there(store: AudioCache) -> None:
+    store.keep("a" * 64, CachedAudio(tone("One.")))
+    await store.settled()
+    assert await store.read("a" * 64) is not None
+    store._remove("a" * 64)
+    assert await store.read("a" * 64) is None
+
+
+class Reporting(FakeSynthesizer):
+    """It reports its connection before it speaks."""
+
+    @asynccontextmanager
+    async def open(self, voice: Voice) -> AsyncIterator[Any]:
+        async with super().open(voice) as speech:
+            yield _Connecting(speech)
+
+
+class _Connecting:
+    def __init__(self, speech: Speech) -> None:
+        self.say, self.finish, self._speech = speech.say, speech.finish, speech
+
+    async def __aiter__(self) -> AsyncIterator[SpeechEvent]:
+        yield SynthesizerConnected(7)
+        async for event in self._speech:
+            yield event
+
+
+async def test_what_a_voice_reports_is_passed_on_and_is_no_audio(store: AudioCache) -> None:
+    stored = CachedSynthesizer(Reporting(TtsCue(ms_per_char=10)), store)
+    events = await events_of(stored, VOICE, "Sure.")
+    assert [event for event in events if not isinstance(event, Spoken)] == [SynthesizerConnected(7)]
+    assert np.array_equal(audio_only(events), tone("Sure.", ms_per_char=10))
+
+
+def audio_only(events: list[SpeechEvent]) -> Samples:
+    return np.concatenate([event.samples for event in events if isinstance(event, Spoken)])
+
+
+def test_a_clause_that_is_too_long_is_not_stored_in_memory() -> None:
+    """Nor is it ever whole; the next one is."""
+    recording, long = _Recording(), np.ones(MOST_SAMPLES // 4, dtype=np.int16)
+    for _ in range(40):
+        assert recording.take(Spoken(0, long)) is None
+    assert sum(map(len, recording._pieces)) <= MOST_SAMPLES
+    assert recording.take(Spoken(1, long)) is None
+    whole = recording.end()
+    assert whole is not None
+    assert (whole[0], len(whole[1].samples)) == (1, len(long))
+
+
 async def test_sounds_outlive_the_process(inner: FakeSynthesizer, tmp_path: Path) -> None:
     """What is found at the start is played; a half-written file of long ago is removed, one of now is left."""
     folder = tmp_path / "audio-cache"
@@ -240,6 +301,13 @@ async def test_a_file_that_goes_while_others_are_found_stops_no_server(tmp_path:
     (folder / "b.sound").symlink_to("gone")
     async with open_audio_cache(folder, most_bytes=MEGABYTE) as store:
         assert store.n_bytes == 0
+
+
+async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"server.audio_cache_mb: .*/file/audio-cache': Not a directory"):
+        async with open_audio_cache(tmp_path / "file" / "audio-cache", most_bytes=MEGABYTE):
+            pytest.fail("it was opened")
 
 
 async def test_least_lately_played_goes_first(inner: FakeSynthesizer, tmp_path: Path) -> None:

@@ -1,19 +1,32 @@
-"""A candidate fails by a bug, by our own limits, or ends too soon: another takes its place, and the log has the bug."""
+"""A candidate fails by a bug, by our own limits, ends too soon or not at all: another takes its place, and the log has
+the bug."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 
 from voicepipe.errors import ConfigError, Overload, StageBroken, StageRefused
 from voicepipe.ports.limits import ProviderLimits
-from voicepipe.ports.model import Attempted, Finished, ModelEvent, ModelRequest, Said, Text, TextDelta
-from voicepipe.ports.synthesizer import Voice
+from voicepipe.ports.model import (
+    Attempted,
+    Finished,
+    ModelEvent,
+    ModelRequest,
+    Routed,
+    Said,
+    Text,
+    TextDelta,
+    Usage,
+)
+from voicepipe.ports.provider_events import ModelConnected, SynthesizerConnected
+from voicepipe.ports.synthesizer import Speech, SpeechEvent, Spoken, Voice
 from voicepipe.ports.transcriber import TranscriberCapabilities, TranscriptEvent, TranscriptionOptions
 from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
@@ -32,6 +45,7 @@ from voicepipe.testing.fakes.cues import SttCue, TtsCue
 from voicepipe.testing.fakes.ports import FakeSynthesizer, FakeTranscriber
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.turn.pricing import Price
 
 HI = ModelRequest(model="any", messages=(Said("user", (Text("Hi"),)),))
 FULL = Overload("Too many requests at a time.", retry_after_ms=2_500)
@@ -78,7 +92,9 @@ class Scripted:
         self.warmed.append(request.model)
 
 
-def routed_model(*models: Scripted, home: str = "voice", known: int | None = None, **options: Any) -> RoutedModel:
+def routed_model(
+    *models: Scripted, home: str = "voice", known: int | None = None, price: Price | None = None, **options: Any
+) -> RoutedModel:
     """A routed model over these, in the order given; `known`: how many of them are in its pool (all)."""
     chosen, stats = RouterOptions(**{"policy": "single", "order": "given", **options}), SharedStats()
     by_name = {model.name: model for model in models}
@@ -86,7 +102,7 @@ def routed_model(*models: Scripted, home: str = "voice", known: int | None = Non
     def pool_for(specs: tuple[str, ...], like: str) -> Pool:
         if unknown := [spec for spec in specs if spec not in by_name]:
             raise ConfigError(f"no model {unknown[0]}")
-        return build_pool("voice", tuple(Candidate(spec=spec) for spec in specs), chosen, stats)
+        return build_pool("voice", tuple(Candidate(spec=spec, price=price) for spec in specs), chosen, stats)
 
     routes = Routes(
         pools={"voice": pool_for(tuple(model.name for model in models[:known]), "")},
@@ -180,6 +196,97 @@ async def test_without_a_pool_the_first_model_is_warmed() -> None:
     assert (first.warmed, second.warmed) == (["any"], [])
 
 
+async def test_the_tokens_of_an_impossible_count_are_estimated() -> None:
+    """From the text; the provider's count is not passed on."""
+    count, price = Usage(input_tokens=-7, output_tokens=2), Price(1.0, 1.0)
+    events = await answer(routed_model(Scripted("a/m", *WHOLE[:1], count, *WHOLE[1:]), price=price))
+    assert not [event for event in events if isinstance(event, Usage)]
+    (attempt,) = (event for event in events if isinstance(event, Attempted))
+    assert attempt.cost_usd is not None
+    assert attempt.cost_usd > 0
+
+
+async def test_a_router_behind_a_model_reports_nothing() -> None:
+    """The outer one names the model that it has asked, and its attempts."""
+    inner = Attempted(provider="x/m", role="primary", outcome="spoke", began_ms=0, first_ms=5)
+    events = await answer(routed_model(Scripted("a/m", Routed("x/m", "first choice"), inner, *WHOLE)))
+    assert [event.provider for event in events if isinstance(event, Routed)] == ["a/m"]
+    assert attempts(events) == [("a/m", "spoke")]
+
+
+class Stubborn(Scripted):
+    """A model that gives its events when it is cancelled, and goes on to its end."""
+
+    def __init__(self, name: str, *events: ModelEvent, end: Exception | None = None) -> None:
+        super().__init__(name, *events)
+        self.end, self.began, self.over = end, asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def _open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        try:
+            yield self._answer()
+        finally:
+            self.over.set()
+
+    async def _answer(self) -> AsyncIterator[ModelEvent]:
+        self.began.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        for event in self.events:
+            yield event
+        if self.end is not None:
+            raise self.end
+
+
+class Interrupted(Scripted):
+    """A model that says one word, and each further one when the next of these has happened."""
+
+    def __init__(self, name: str, *waits: asyncio.Event) -> None:
+        super().__init__(name)
+        self._waits = waits
+
+    async def _answer(self) -> AsyncIterator[ModelEvent]:
+        yield TextDelta("One")
+        for wait in self._waits:
+            await wait.wait()
+            yield TextDelta(" more")
+        yield Finished("stop")
+
+
+LATE_ENDS = pytest.mark.parametrize("end", [None, FULL], ids=["ends", "fails"])
+
+
+@LATE_ENDS
+async def test_a_model_that_ignores_its_end_adds_nothing(end: Exception | None) -> None:
+    """It has lost a race: neither its connection nor its words nor its failure count."""
+    late = Stubborn("a/m", ModelConnected(), *WHOLE, end=end)
+    routed = routed_model(late, Interrupted("b/m", late.over), policy="race")
+    async with asyncio.timeout(WAIT_S):
+        events = await answer(routed)
+    assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("One"), TextDelta(" more")]
+    assert ModelConnected() not in events
+    assert attempts(events) == [("a/m", "lost"), ("b/m", "spoke")]
+    stats = routed._routes.stats
+    assert (stats.breaker_of("a/m").errors, stats.running) == ({}, {"a/m": 0, "b/m": 0})
+
+
+@LATE_ENDS
+async def test_a_continuation_that_ignores_its_end_adds_nothing(
+    end: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model that had stalled has gone on by itself: its answer is whole, and no other is in it."""
+    monkeypatch.setattr("voicepipe.router.llm.continuation.LEAST_STALL_MS", 1)
+    monkeypatch.setattr("voicepipe.router.llm.continuation.STALL_GAPS", 0)
+    late = Stubborn("b/m", *WHOLE, end=end)
+    routed = routed_model(Interrupted("a/m", late.began, late.over), late)
+    async with asyncio.timeout(WAIT_S):
+        events = await answer(routed)
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "One more more"
+    assert [event.provider for event in events if isinstance(event, Routed)] == ["a/m"]
+    assert attempts(events) == [("a/m", "spoke"), ("b/m", "lost")]
+    assert routed._routes.stats.breaker_of("b/m").errors == {}
+
+
 # --- TTS ------------------------------------------------------------------------------------------
 
 
@@ -223,6 +330,67 @@ async def test_no_voice_is_left_to_speak() -> None:
         await speak(routed_voice(Mute("a/voice", BUG)), Voice(model="any"), "One clause.")
 
 
+class StubbornVoice(FakeSynthesizer):
+    """A synthesizer that says one word and stalls, says more when it is cancelled, and goes on to its end."""
+
+    def __init__(self, name: str, end: Exception | None) -> None:
+        super().__init__(name=name)
+        self.end, self.over = end, asyncio.Event()
+
+    @asynccontextmanager
+    async def open(self, voice: Voice) -> AsyncIterator[Any]:
+        try:
+            yield _StubbornSpeech(self.end)
+        finally:
+            self.over.set()
+
+
+class _StubbornSpeech:
+    def __init__(self, end: Exception | None) -> None:
+        self._end = end
+
+    def say(self, clause: str) -> None: ...
+
+    def finish(self) -> None: ...
+
+    async def __aiter__(self) -> AsyncIterator[SpeechEvent]:
+        yield Spoken(0, tone("One"))
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        yield SynthesizerConnected(0)
+        yield Spoken(0, tone("clause."))
+        if self._end is not None:
+            raise self._end
+
+
+@LATE_ENDS
+async def test_a_voice_that_ignores_its_end_adds_nothing(
+    end: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has stalled, and another continues: neither its audio nor its end is the turn's."""
+    monkeypatch.setattr("voicepipe.router.tts.synthesizer.STALL_MS", 50)
+    first, second = StubbornVoice("a/voice", end), FakeSynthesizer(name="b/voice")
+    routed = routed_voice(first, second)
+    async with routed.open(Voice(model="any")) as speech, asyncio.timeout(WAIT_S):
+        speech.say("One clause.")
+        speech.finish()
+        events = asyncio.create_task(_all_of(speech))
+        rest = await second.script.nth(0)
+        await first.over.wait()
+        rest.send(tone("by b"))
+        rest.finish()
+        came = await events
+    spoken = [event for event in came if isinstance(event, Spoken)]
+    assert (sound_of(spoken, 0) == np.concatenate([tone("One"), tone("by b")])).all()
+    assert SynthesizerConnected(0) not in came
+    stats = routed._speech_order.stats
+    assert (stats.breaker_of("a/voice").errors, stats.running) == ({"timeout": 1}, {"a/voice": 0, "b/voice": 0})
+
+
+async def _all_of(speech: Speech) -> list[SpeechEvent]:
+    return [event async for event in speech]
+
+
 # --- STT ------------------------------------------------------------------------------------------
 
 SPEECH = tone("as long as this takes", rate_hz=16_000)
@@ -243,12 +411,18 @@ class Deaf(FakeTranscriber):
 class Forgetful(FakeTranscriber):
     """A transcriber that ends its stream when a text is requested."""
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.ends, self.is_open = _EndsAtFlush(), asyncio.Event()
+
     def open(self, options: TranscriptionOptions) -> Any:
         return self._open_once()
 
     @asynccontextmanager
     async def _open_once(self) -> AsyncIterator[Any]:
-        yield _EndsAtFlush()
+        self.ends = _EndsAtFlush()
+        self.is_open.set()
+        yield self.ends
 
 
 class _EndsAtFlush:
@@ -310,6 +484,19 @@ async def test_a_stream_that_ends_with_a_text_due_is_broken() -> None:
     assert await transcribed(routed_transcriber(first, second)) == "all of it"
     with pytest.raises(StageBroken, match="the stream ended before its last transcript"):
         await transcribed(routed_transcriber(first))
+
+
+async def test_a_stream_that_ends_between_two_utterances_has_not_failed() -> None:
+    """Its session opens another; no other transcriber takes its place."""
+    first = Forgetful(lambda _: None, name="a/stt", capabilities=STREAMS)
+    second = FakeTranscriber(lambda _: None, name="b/stt", capabilities=STREAMS)
+    routed = routed_transcriber(first, second)
+    async with routed.open(TranscriptionOptions(model="any")) as stream, asyncio.timeout(WAIT_S):
+        await first.is_open.wait()
+        first.ends.flush(1)
+        assert [event async for event in stream] == []
+    assert second.streams == []
+    assert routed._speech_order.stats.breaker_of("a/stt").errors == {}
 
 
 # --- limits ---------------------------------------------------------------------------------------

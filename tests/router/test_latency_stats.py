@@ -6,6 +6,7 @@ import pytest
 
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.latency_stats import LatencyStats, TokenGaps
+from voicepipe.router.survival import Survival
 
 MODEL = Candidate(spec="a/m", ttft_p50_ms=250.0)
 
@@ -27,3 +28,15 @@ def test_gaps_between_tokens_are_those_of_late() -> None:
     for _ in range(5_000):
         pace.note(100)
     assert pace.p95_ms() == pytest.approx(100, rel=0.02)
+
+
+def test_a_model_without_saved_counts_keeps_what_it_has_learned() -> None:
+    """A model that is saved continues from its counts."""
+    latency, other = LatencyStats(), Candidate(spec="b/m", ttft_p50_ms=250.0)
+    for each in (MODEL, other):
+        for _ in range(200):
+            latency.survival(each).spoke(1_000, 0.0)
+    fresh = Survival(250.0).learned()
+    latency.restore({"a/m": fresh})
+    assert latency.survival(MODEL).learned() == fresh
+    assert latency.quantile_ms(other, 0.5, 0.0) == pytest.approx(1_000, rel=0.15)

@@ -15,8 +15,8 @@ from voicepipe import clock
 from voicepipe.errors import StageError
 from voicepipe.ports.limits import ProviderLimits
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
-from voicepipe.ports.provider_events import ModelConnected
-from voicepipe.ports.synthesizer import RATE_HZ, Speech, Spoken, Synthesizer, Voice, WordTime
+from voicepipe.ports.provider_events import ModelConnected, SynthesizerConnected
+from voicepipe.ports.synthesizer import RATE_HZ, Speech, SpeechEvent, Spoken, Synthesizer, Voice, WordTime
 from voicepipe.ports.transcriber import (
     Final,
     Interim,
@@ -266,7 +266,7 @@ class Singer:
     name = "fake/tts"
     voices: frozenset[str] | None = None
 
-    def __init__(self, sound: Iterator[Spoken | float], hands: Hands | None = None) -> None:
+    def __init__(self, sound: Iterator[SpeechEvent | float], hands: Hands | None = None) -> None:
         self._sound, self._handlers = sound, hands
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
@@ -279,7 +279,7 @@ class Singer:
     def say(self, clause: str) -> None: ...
     def finish(self) -> None: ...
 
-    async def __aiter__(self) -> AsyncIterator[Spoken]:
+    async def __aiter__(self) -> AsyncIterator[SpeechEvent]:
         for spoken in self._sound:
             if isinstance(spoken, float):
                 assert self._handlers is not None
@@ -288,9 +288,9 @@ class Singer:
                 yield spoken
 
 
-async def speech(singer: Singer, text: str = "Hello.", limits: ProviderLimits = FEW) -> tuple[list[Spoken], str]:
-    """All sound that comes, and why it ended."""
-    came: list[Spoken] = []
+async def speech(singer: Singer, text: str = "Hello.", limits: ProviderLimits = FEW) -> tuple[list[SpeechEvent], str]:
+    """All that comes, and why it ended."""
+    came: list[SpeechEvent] = []
     async with LimitedSynthesizer(singer, limits).open(Voice(model="v")) as spoken:
         spoken.say(text)
         spoken.finish()
@@ -332,6 +332,15 @@ async def test_speech_that_trickles(hands: Hands) -> None:
     assert 50 <= len(came) <= 51  # by how 0.3 is rounded
 
 
+async def test_reports_hide_no_trickle(hands: Hands) -> None:
+    """The time before a report counts as the time before audio does."""
+    trickle = (0.15, SynthesizerConnected(0), 0.15, Spoken(0, TONE[:24]))
+    came, why = await speech(Singer((each for _ in repeat(None) for each in trickle), hands))
+    assert "expected at least 1000 ms of audio in 15 s, got less" in why
+    assert 50 <= sum(isinstance(each, Spoken) for each in came) <= 51
+    assert SynthesizerConnected(0) in came
+
+
 async def test_a_slow_voice_is_waited_for(hands: Hands) -> None:
     """One that needs ten times as long as its speech lasts, or long to begin."""
     sound = [each for _ in range(40) for each in (1.0, Spoken(0, TONE))]
@@ -343,7 +352,7 @@ async def test_unspoken_words_have_no_times() -> None:
     """A vendor's message may hold any number of them."""
     words = tuple(WordTime("a", i) for i in range(10_000))
     came, why = await speech(Singer(iter([Spoken(0, TONE, words), Spoken(0, TONE, words)])))
-    assert ([len(each.words) for each in came], why) == ([6, 0], "")
+    assert ([len(each.words) for each in came if isinstance(each, Spoken)], why) == ([6, 0], "")
 
 
 # --- the transcriber ------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from voicepipe.errors import ConfigError
 from voicepipe.router import policies
 from voicepipe.router.affinity import LEAST_CACHED_TOKENS, WARM_MS, Affinity, warm_specs
-from voicepipe.router.build import policy_of
+from voicepipe.router.build import build_pool, policy_of
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.complexity import judge, looks_easy
+from voicepipe.router.complexity import ENTRY_POINT_GROUP, judge, looks_easy
 from voicepipe.router.options import PoolOptions, RouterOptions
 from voicepipe.router.policies import Candidates, Experiment, RoutingQuery
+from voicepipe.router.pool import SharedStats
 from voicepipe.turn.cost import Price
 
 PROMPTS = Path(__file__).with_name("prompts")
@@ -60,7 +61,10 @@ def test_orders_of_the_settings() -> None:
     moment = Moment(ttfts_ms={"odd/m": 90, "dear/m": 300})
     assert ordered(RouterOptions(order="ttft"), moment=moment) == ["odd", "dear", "cheap"]
     assert ordered(RouterOptions(order="region", region="eu-west-3")) == ["odd", "cheap", "dear"]
+    assert ordered(RouterOptions(order="region", region="eu")) == ["cheap", "odd", "dear"]
     assert ordered(RouterOptions(order="region")) == ["dear", "cheap", "odd"]
+    orders = {tuple(ordered(RouterOptions(order="sticky"), RoutingQuery(session=str(i)))) for i in range(100)}
+    assert {order[0] for order in orders} == {"dear", "cheap", "odd"}
 
 
 @examples(st.text(min_size=1, max_size=20))
@@ -80,6 +84,12 @@ def test_sessions_are_spread_and_a_loaded_model_lets_them_go() -> None:
     assert policies.sticky(ALL, RoutingQuery(session="s"), busy)[0] is not home
 
 
+def test_an_answer_may_be_no_shorter_than_a_token() -> None:
+    assert RouterOptions(max_output_tokens=1).max_output_tokens == 1
+    with pytest.raises(ConfigError, match="max_output_tokens: expected 1 or more, got 0"):
+        RouterOptions(max_output_tokens=0)
+
+
 def test_a_user_is_the_same_in_every_session() -> None:
     one, other = (policies.sticky(ALL, RoutingQuery(session=s, user="ada"), Moment()) for s in ("a", "b"))
     assert one == other
@@ -91,6 +101,26 @@ def test_easy_questions_have_their_own_models() -> None:
     assert ordered(pool, RoutingQuery(text="Explain why the train was late.")) == ["dear", "odd"]
     only_hard = policies.cascade(frozenset({"none/m"}), looks_easy)
     assert names(only_hard(ALL, RoutingQuery(text="Hi"), Moment())) == ["dear", "cheap", "odd"]
+
+
+def test_models_of_the_other_kind_get_the_request_when_all_others_have_failed() -> None:
+    options = PoolOptions(models=("dear/m", "odd/m"), easy_models=("cheap/m",), policy="single")
+    pool = build_pool("p", ALL, options, SharedStats())
+    easy = pool.decide(RoutingQuery(text="What time is it?"), 0.0).plan
+    assert names((easy.first, *easy.reserve)) == ["cheap", "dear", "odd"]
+    hard = pool.decide(RoutingQuery(text="Explain why the train was late."), 0.0).plan
+    assert names((hard.first, *hard.reserve)) == ["dear", "odd", "cheap"]
+
+
+def test_a_pool_in_the_order_of_times_learns_them() -> None:
+    """Published times count until then."""
+    published = tuple(replace(each, ttft_p50_ms=ms) for each, ms in zip(ALL, (300.0, 400.0, 500.0), strict=True))
+    stats = SharedStats()
+    pool = build_pool("p", published, RouterOptions(order="ttft", policy="single"), stats)
+    assert pool.decide(RoutingQuery(), 0.0).plan.first.spec == "dear/m"
+    for _ in range(100):
+        stats.latency.survival(published[2]).spoke(90.0, 1_000.0)
+    assert pool.decide(RoutingQuery(), 60_000.0).plan.first.spec == "odd/m"
 
 
 def easy_ones(part: str, label: str) -> tuple[list[str], int]:
@@ -125,6 +155,17 @@ def test_a_heuristic_that_is_not_there_is_refused() -> None:
     assert judge("words", key="k") is looks_easy
     with pytest.raises(ConfigError, match="k: expected 'words' or the name of an installed one, got 'oracle'"):
         judge("oracle", key="k")
+
+
+def test_an_installed_heuristic_judges_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "oracle.py").write_text("def is_easy(query):\n    return query.text == 'Six times nine?'\n")
+    (tmp_path / "oracle-1.dist-info").mkdir()
+    (tmp_path / "oracle-1.dist-info" / "METADATA").write_text("Name: oracle\nVersion: 1\n")
+    entry = f"[{ENTRY_POINT_GROUP}]\noracle = oracle:is_easy\n"
+    (tmp_path / "oracle-1.dist-info" / "entry_points.txt").write_text(entry)
+    monkeypatch.syspath_prepend(tmp_path)
+    is_easy = judge("oracle", key="k")
+    assert [is_easy(RoutingQuery(text=text)) for text in ("Six times nine?", "Hi")] == [True, False]
 
 
 def test_an_experiment_shares_out_by_percentage() -> None:

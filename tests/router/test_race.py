@@ -72,6 +72,18 @@ def test_a_late_first_is_hedged_and_the_loser_closed() -> None:
     assert [each.first_ms for each in scenario.race.attempts] == [None, 150]
 
 
+def test_what_a_loser_still_sends_changes_nothing() -> None:
+    """Its first token or its failure was on the way when it was closed."""
+    scenario = Scenario(HEDGED)
+    scenario.at(0, "begin")
+    scenario.at(300)
+    scenario.at(450, "b spoke")
+    assert scenario.at(451, "a spoke") == scenario.at(452, "a failed") == scenario.at(60_000) == []
+    loser, winner = scenario.race.attempts
+    assert (loser.state, loser.first_ms, loser.ended_ms) == ("lost", None, 450)
+    assert scenario.race.winner is winner
+
+
 def test_an_error_brings_the_hedge_forward_at_once() -> None:
     scenario = Scenario(HEDGED)
     scenario.at(0, "begin")

@@ -18,7 +18,7 @@ from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.speech_order import SpeechOrder
-from voicepipe.router.tts.call import SynthesizerCandidate
+from voicepipe.router.tts.call import MOST_WAITING, SynthesizerCandidate
 from voicepipe.router.tts.progress import CHAR_MS, Progress
 from voicepipe.router.tts.synthesizer import RoutedSynthesizer
 from voicepipe.testing.conformance.synthesizer import (
@@ -260,6 +260,39 @@ async def test_events_come_ahead_of_audio_that_waits() -> None:
         kinds = [type(event) async for event in speech]
     assert kinds == sorted(kinds, key=lambda kind: kind is Spoken)
     assert SynthesizerConnected in kinds
+
+
+class Endless(FakeSynthesizer):
+    """It sends far more pieces of audio than anybody has read."""
+
+    n_sent = 0
+
+    @asynccontextmanager
+    async def open(self, voice: Voice) -> AsyncIterator[Any]:
+        async with super().open(voice) as speech:
+            yield _Pieces(self, speech)
+
+
+class _Pieces:
+    def __init__(self, synthesizer: Endless, speech: Speech) -> None:
+        self.say, self.finish, self._synthesizer = speech.say, speech.finish, synthesizer
+
+    async def __aiter__(self) -> AsyncIterator[SpeechEvent]:
+        for _ in range(5 * MOST_WAITING):
+            self._synthesizer.n_sent += 1
+            yield Spoken(0, np.ones(240, dtype=np.int16))
+
+
+async def test_a_slow_listener_makes_the_voice_wait_and_loses_nothing() -> None:
+    voice = Endless(TtsCue(), name="v0/voice")
+    async with routed(voice).open(VOICE) as speech, asyncio.timeout(WAIT_S):
+        speech.say("Hello.")
+        speech.finish()
+        await voice.script.nth(0)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert voice.n_sent == MOST_WAITING
+        assert len(await _all_of(speech)) == 5 * MOST_WAITING
 
 
 async def test_a_stall_in_a_sentence_is_detected_before_its_provider_fails(monkeypatch: pytest.MonkeyPatch) -> None:

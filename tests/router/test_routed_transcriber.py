@@ -12,7 +12,9 @@ import pytest
 from voicepipe.errors import StageBroken, StageExpired
 from voicepipe.ports.provider_events import ProviderChanged
 from voicepipe.ports.transcriber import (
+    EndOfTurn,
     Final,
+    Interim,
     Samples,
     Transcriber,
     TranscriberCapabilities,
@@ -23,7 +25,7 @@ from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.speech_order import SpeechOrder
-from voicepipe.router.stt.replay_buffer import MOST_MS, ReplayBuffer
+from voicepipe.router.stt.replay_buffer import MOST_MS, MOST_UTTERANCES, ReplayBuffer
 from voicepipe.router.stt.transcriber import RoutedTranscriber, TranscriberCandidate
 from voicepipe.testing.conformance.transcriber import (
     ScriptedTranscriberConformance,
@@ -194,6 +196,43 @@ async def test_a_late_text_is_fetched_elsewhere(speech: Samples) -> None:
     assert first.streams[0].left.is_set()
 
 
+async def test_an_interim_text_is_no_answer(speech: Samples) -> None:
+    """It is passed on, and the final one is late all the same."""
+    first, second = named(None, SttCue(text="in time"))
+    stream_events: list[TranscriptEvent] = []
+    async with routed(first, second, fallback_after_ms=50).open(TranscriptionOptions(model="any")) as stream:
+        its = await opened(first)
+        stream.begin(1)
+        push(stream, speech)
+        stream.flush(1)
+        its.emit(Interim(1, "in"))
+        async with asyncio.timeout(WAIT_S):
+            async for event in stream:
+                stream_events.append(event)
+                if isinstance(event, Final):
+                    break
+    assert [event for event in stream_events if isinstance(event, Interim)] == [Interim(1, "in")]
+    assert stream_events[-1] == Final(1, 1, "in time")
+
+
+async def test_what_a_transcriber_reports_is_passed_on() -> None:
+    (first,) = named(None)
+    async with routed(first).open(TranscriptionOptions(model="any")) as stream, asyncio.timeout(WAIT_S):
+        (await opened(first)).emit(EndOfTurn(1, 0.9))
+        assert await anext(aiter(stream)) == EndOfTurn(1, 0.9)
+
+
+async def test_an_utterance_transcriber_gets_no_audio_between_utterances(speech: Samples) -> None:
+    (first,) = named(None)
+    async with routed(first).open(TranscriptionOptions(model="any")) as stream, asyncio.timeout(WAIT_S):
+        its = await opened(first)
+        push(stream, speech)
+        assert len(its.samples) == 0
+        stream.begin(1)
+        push(stream, speech)
+        assert np.array_equal(its.samples, speech)
+
+
 async def test_a_text_that_came_is_not_repeated(speech: Samples) -> None:
     """The next transcriber gets the utterance, in case the user goes on, and sends no text before a flush."""
     first, second = named(None, None, capabilities=STREAMS)
@@ -302,3 +341,25 @@ def test_buffered_audio_is_bounded() -> None:
     (utterance,) = buffer
     assert len(utterance.sound) == 16 * MOST_MS
     assert buffer.n_dropped_samples == 5 * 1_600
+
+
+def test_pending_utterances_are_bounded() -> None:
+    """The oldest is no longer waited for, and its audio is dropped."""
+    buffer = ReplayBuffer(16_000, leads=False)
+    for number in range(MOST_UTTERANCES + 2):
+        buffer.begin(number)
+        buffer.push(np.full(10, number, dtype=np.int16))
+        buffer.flush(1)
+    assert [each.number for each in buffer] == list(range(2, MOST_UTTERANCES + 2))
+    assert buffer._n_samples == 10 * MOST_UTTERANCES
+
+
+def test_a_text_that_is_requested_before_any_utterance_is_not_waited_for() -> None:
+    """And the audio before the request is none of the next utterance's."""
+    buffer = ReplayBuffer(16_000, leads=True)
+    buffer.push(np.ones(10, dtype=np.int16))
+    buffer.flush(1)
+    assert not buffer.waits
+    buffer.begin(1)
+    assert buffer.current is not None
+    assert len(buffer.current.lead_sound) == 0

@@ -56,6 +56,16 @@ def test_a_fallback_waits_for_its_timeout() -> None:
     assert came.ttft_ms == 900
 
 
+def test_a_failure_of_a_call_that_was_closed_before_counts_for_nothing() -> None:
+    """The second is asked after 700 ms; the first would have failed after 800."""
+    stats = SharedStats()
+    pool = build_pool("p", (A, B), RouterOptions(policy="fallback", fallback_after_ms=700), stats)
+    turn = DrawnTurn(at_ms=1_000.0, session="s", draws=(Draw(800, fails=True), Draw(200)))
+    (came,) = simulate_turns(pool, stats, [turn])
+    assert (came.ttft_ms, came.n_calls, came.speaker) == (900, 2, "b/m")
+    assert stats.breaker(A).errors == {}
+
+
 def test_a_held_hedge_costs_what_it_wrote_until_the_first_one_spoke() -> None:
     came = one(Draw(550), Draw(10), policy="hedge", order="given", prefer_first=True, hedge_budget_usd=1.0)
     assert came.speaker == "a/m"

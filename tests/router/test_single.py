@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from voicepipe import clock
 from voicepipe.errors import StageBroken, StageError, StageRefused
 from voicepipe.ports.synthesizer import Synthesizer, Voice
-from voicepipe.ports.transcriber import Transcriber, TranscriptionOptions
+from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptionOptions
 from voicepipe.router.health import Health, healths
 from voicepipe.router.latency_stats import OutputSpeed
 from voicepipe.router.pool import SharedStats
@@ -125,3 +127,33 @@ def test_speed_is_that_of_the_latest_answers_by_their_tokens() -> None:
         speed.note(101, 1_000)
     assert speed.itl_ms == pytest.approx(10, rel=0.01)
     assert speed.tokens_per_s == pytest.approx(100, rel=0.01)
+
+
+class Unopened(FakeSynthesizer):
+    """It fails before there is anything to speak with."""
+
+    @asynccontextmanager
+    async def open(self, voice: Voice) -> AsyncIterator[Any]:
+        raise StageRefused("tts", provider=self.name, why="HTTP 401", retryable=False, status=401)
+        yield
+
+
+async def test_a_provider_that_cannot_be_opened_is_observed() -> None:
+    stats = SharedStats()
+    voice = SingleSynthesizer(Unopened(name="v/voice"), stats)
+    with pytest.raises(StageRefused):
+        async with voice.open(Voice(model="any")):
+            pytest.fail("it was opened")
+    row = of(stats, "tts")
+    assert (row.state, row.alert, row.in_flight) == ("open", "401: HTTP 401", 0)
+
+
+async def test_an_interim_text_is_no_recovery() -> None:
+    """A transcriber has recovered when an utterance is transcribed to its end."""
+    transcriber, stats = FakeTranscriber(name="v/ear"), SharedStats()
+    stats.breaker_of("v/ear").failed(StageRefused("stt", provider="v/ear", why="no", retryable=False, status=403), 0.0)
+    async with SingleTranscriber(transcriber, stats).open(TranscriptionOptions(model="any")) as stream:
+        for text, alert in ((Interim(1, "all"), "403: no"), (Final(1, 1, "all is well"), "")):
+            transcriber.streams[0].emit(text)
+            assert await anext(aiter(stream)) == text
+            assert of(stats, "stt").alert == alert

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, asynccontextmanager
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from voicepipe import clock
 from voicepipe.errors import StageError
@@ -22,8 +22,8 @@ T = TypeVar("T")
 class _ObservedProvider:
     """The statistics of one provider."""
 
-    def __init__(self, stage: Literal["stt", "llm", "tts"], spec: str, stats: SharedStats) -> None:
-        self._stage, self._spec, self._stats = stage, spec, stats
+    def __init__(self, spec: str, stats: SharedStats) -> None:
+        self._spec, self._stats = spec, stats
         self._breaker = stats.breaker_of(spec)
 
     def succeeded(self) -> None:
@@ -52,8 +52,7 @@ class _ObservedProvider:
             raise
 
     def _blame(self, failure: StageError) -> None:
-        if failure.stage == self._stage:
-            blame(self._breaker, self._spec, failure, clock.monotonic_ms())
+        blame(self._breaker, self._spec, failure, clock.monotonic_ms())
 
 
 class SingleTranscriber:
@@ -61,7 +60,7 @@ class SingleTranscriber:
 
     def __init__(self, inner: Transcriber, stats: SharedStats) -> None:
         self.name, self.capabilities = inner.name, inner.capabilities
-        self._inner, self._observed = inner, _ObservedProvider("stt", inner.name, stats)
+        self._inner, self._observed = inner, _ObservedProvider(inner.name, stats)
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         """Start one session's stream; raises the transcriber's errors."""
@@ -95,7 +94,7 @@ class SingleSynthesizer:
 
     def __init__(self, inner: Synthesizer, stats: SharedStats) -> None:
         self.name, self.voices = inner.name, inner.voices
-        self._inner, self._observed = inner, _ObservedProvider("tts", inner.name, stats)
+        self._inner, self._observed = inner, _ObservedProvider(inner.name, stats)
 
     def keep_warm(self, voice: Voice) -> AbstractContextManager[None]:
         """Keep the voice's connection ready."""
@@ -133,7 +132,7 @@ async def single_answer(
     model: Model, request: ModelRequest, stats: SharedStats
 ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
     """Ask one model, as its own `open` does. An answer without text and tool calls is a failure."""
-    observed = _ObservedProvider("llm", model.name, stats)
+    observed = _ObservedProvider(model.name, stats)
     async with AsyncExitStack() as stack:
         answer = _SingleAnswer(model.name, await observed.enter(stack, model.open(request)), observed)
         yield answer

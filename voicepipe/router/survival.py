@@ -134,6 +134,7 @@ class Survival:
         for counts, n in ((silent, N_BINS), (spoke, N_BINS), (stayed_ms, N_PACES)):
             if counts.shape != (n,) or not np.isfinite(counts).all() or (counts < 0).any():
                 raise ValueError(f"expected {n} counts of 0 or more for each model")
+        self._pending.clear()  # these counts replace what came before
         self._silent, self._spoke, self._stayed_ms = silent, spoke, stayed_ms
         self._belief, self._at_ms, self._shape = self._after_jump(), None, None
 

@@ -99,9 +99,9 @@ class RoutedAnswer:
         self._runner.add(call)
         if call.attempt.role != "primary" and call.attempt.role != "probe":
             self._events.put(ModelJoined(call.spec, call.attempt.role))
-        if self._group is not None:
-            running = call.run(self._models(call.spec), request, self)
-            call.task = self._group.create_task(running, name=f"llm-{call.spec}")
+        assert self._group is not None, "a closed answer starts no call"
+        running = call.run(self._models(call.spec), request, self)
+        call.task = self._group.create_task(running, name=f"llm-{call.spec}")
 
     def unused(self, call: LlmCall) -> None:
         """Do nothing: its cost is reported with that of all calls."""
@@ -162,8 +162,7 @@ class RoutedAnswer:
             self._conclude(call)
 
     def _conclude(self, call: LlmCall) -> None:
-        if call.finished is None:
-            return
+        assert call.finished is not None, "an answer without it has failed"
         if call.joiner is not None and (rest := call.joiner.finish()):
             self._events.put(TextDelta(rest))
         self._account()

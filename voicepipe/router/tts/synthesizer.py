@@ -207,8 +207,7 @@ class RoutedSpeech:
         if call.over:
             return
         self._runner.end(call)
-        if call is self._speaker or self._speaker is None or self._speaker.over:
-            self._end()
+        self._end()  # no other take speaks: the winner of a race is alone, and another continues only for a failed one
 
     def on_failure(self, call: SynthesizerCall, failure: StageError) -> None:
         """Handle a take that refused, stalled or broke."""
@@ -265,9 +264,7 @@ class RoutedSpeech:
         self._stall_timer = asyncio.get_running_loop().call_later(STALL_MS / 1_000, self._stalled)
 
     def _stalled(self) -> None:
-        speaker = next(iter(self._living()), None)
-        if speaker is None:
-            return
+        speaker = self._living()[0]  # while the timer runs, one speaks or is to continue
         # The last one may take its time: no other is sooner.
         if self._next_after({speaker.spec} | self._failed()) is not None:
             why = f"no audio for {STALL_MS} ms in its speech"
