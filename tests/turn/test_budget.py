@@ -374,3 +374,13 @@ def test_unplayed_turn_has_no_total() -> None:
     turn = record(scenario)
     assert (turn.total_ms, turn.total_verdict, turn.contributions, turn.latency_source) == (None, None, (), "none")
     assert [span.stage for span in turn.stages] == ["silence", "endpoint", "llm_ttft"]
+
+
+def test_a_shorter_silence_helps_no_reply_that_was_begun_before_its_end() -> None:
+    """The reply began after a shorter pause, and was not ready when the turn was over."""
+    marks = spaced(500, 900, 50, 10, 5, 20)
+    silence = {"end_due": marks["llm_requested"] - 10, "ended": marks["llm_requested"] - 5}
+    helped = attribution.saved_ms(marks | silence, "silence", 300, audible=True)
+    assert helped > 0
+    early = {"start_due": marks["voiced_last"] + 100}
+    assert attribution.saved_ms(marks | silence | early, "silence", 300, audible=True) == 0

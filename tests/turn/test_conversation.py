@@ -44,6 +44,23 @@ def spoken(item_id: str = "reply") -> Message:
     return Message(item_id, "assistant", (SPEECH,))
 
 
+@pytest.mark.parametrize(
+    ("starts_ms", "from_ms", "rest"),
+    [
+        ((0, 700, 900), 700, ClauseSound("two three.", 300, (0, 200))),
+        ((0, 700), 700, ClauseSound("two three.", 300, (0,))),
+        ((), 571, ClauseSound("three.", 429)),
+    ],
+    ids=["reported", "reported so far", "not reported"],
+)
+def test_the_rest_begins_with_the_word_that_is_spoken(
+    starts_ms: tuple[int, ...], from_ms: int, rest: ClauseSound
+) -> None:
+    """Where the TTS reports it, or else by proportion of characters."""
+    speech = OutputAudio("", (ClauseSound("One two three.", 1_000, starts_ms), ClauseSound("Four.", 500)))
+    assert speech.rest(800) == (from_ms, (rest, ClauseSound("Four.", 500)))
+
+
 # --- items ----------------------------------------------------------------------------------------
 
 

@@ -305,3 +305,13 @@ def test_history_is_whole_and_bounded(kinds: list[tuple[Kind, int, int]]) -> Non
         }
         n_unit = max((sum(not isinstance(i, Message) and i.call_id == c for i in retained) for c in called), default=1)
         assert len(others) <= max(SMALL.history_items - len(systems), n_unit, 1)
+
+
+def test_nothing_is_summarized_that_the_next_truncation_leaves() -> None:
+    """The conversation is near its limit, and the newest items that stay are all of it."""
+    limits = HistoryLimits(n_items=10, n_chars=10_000, retained_share=0.95)
+    history, items = ModelHistory(), [says(f"i{n}") for n in range(10)]
+    assert history.to_summarize(items, limits) is None
+    due = history.to_summarize([*items, says("i10")], limits)
+    assert due is not None
+    assert [item.id for item in due[1]] == ["i0"]

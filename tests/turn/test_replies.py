@@ -6,6 +6,7 @@ import pytest
 
 from voicepipe.testing.core_driver import announced, names
 from voicepipe.testing.scenario import Scenario
+from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import OpenGate, StopReply
 from voicepipe.turn.conversation import FunctionCall, FunctionOutput, InputText, Message
@@ -473,3 +474,21 @@ def test_a_requested_reply_to_lost_words_fails() -> None:
     assert [ended.failed_stage for ended in scenario.said(a.ResponseEnded)] == ["stt"]
     assert scenario.outcomes() == [("failed", "stt: fake/stt: broke")]
     assert [record.failed_stage for record in scenario.driver.records.values()] == ["stt"]
+
+
+def test_audio_before_any_words_were_handed_over_is_played_and_says_nothing() -> None:
+    """A TTS may send it: its time counts, and no text is known of it."""
+    scenario = Scenario()
+    scenario.says()
+    scenario.model_requested()
+    scenario.token("Hello.")
+    key, now_ms = scenario._key(-1), scenario.driver.now_ms
+    scenario._see(scenario.driver.at(now_ms, e.SoundArrived(*key, 0, 500, 0), e.OutputSent(*key, 500)))
+    turn = scenario.driver.core.agent.turn
+    assert turn is not None
+    assert (turn.audio.arrived_ms, turn.reply.clauses) == (500, [])
+    scenario.model_done()
+    scenario.voice_done()
+    scenario.passes(2_000)
+    (record,) = scenario.driver.records.values()
+    assert (record.outcome, record.agent_text) == ("completed", "Hello.")

@@ -131,6 +131,46 @@ def test_the_user_speaks_while_a_function_runs(cancellable: bool) -> None:
     assert scenario.driver.illegal_moves == []
 
 
+def test_the_result_of_a_cancelled_function_counts_for_nothing() -> None:
+    """It was on the way when the user went on."""
+    scenario = new_scenario(cancellable=True)
+    calls(scenario)
+    scenario.passes(500)
+    scenario.says("How are you?")
+    scenario.answers("Fine, thank you.")
+    assert scenario.tool_ends("too late") == []
+    scenario.passes(5_000)
+    assert [
+        call.output for call in scenario.driver.core.context.conversation.items if isinstance(call, FunctionCall)
+    ] == ["Cancelled, since the user went on."]
+    assert record(scenario).tools[0].outcome == "cancelled"
+
+
+def test_a_function_that_does_not_come_to_its_end_is_bridged_after_all() -> None:
+    """Its answer was late and expected in a moment, so there was no filler; then nothing came."""
+    filler = "One moment."
+    scenario = new_scenario(budget_actions=BudgetActionSettings(filler=filler))
+    scenario.has_ready(filler)
+    scenario.says()
+    key, now_ms = scenario._key(-1), scenario.driver.now_ms
+    at_once = (
+        e.ModelRequested(*key, "fake/llm"),
+        e.ModelTextReceived(*key, "It is sunny."),
+        e.ClauseHandedOver(*key, 0, "It is sunny.", "fake/tts"),
+        e.SoundArrived(*key, 0, 500, 0),
+        e.OutputSent(*key, 500),
+        e.ModelFinished(*key, "stop"),
+        e.SynthesisFinished(*key),
+    )
+    scenario._see(scenario.driver.at(now_ms, *at_once))  # an answer takes no time, as far as is known
+    scenario.passes(2_000)
+    calls(scenario)
+    assert not any(isinstance(each, SayFiller) for each in scenario.passes(800))
+    got = scenario.is_silent(1_500)
+    assert sum(isinstance(each, SayFiller) for each in got) == 1
+    assert scenario.driver.illegal_moves == []
+
+
 def test_a_late_result_that_a_reply_has_read_is_not_answered_again() -> None:
     scenario = new_scenario()
     calls(scenario)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -590,3 +591,186 @@ def test_a_commit_that_is_refused_lets_the_answer_go_on() -> None:
     assert len(talk.scene.said(a.Refused)) == 1
     assert kinds(got) == []
     assert talk.agent() is Agent.READY
+
+
+def test_a_voice_that_pauses_before_its_words_come_is_one_voice() -> None:
+    """The answer does not go on while the user speaks again; then the second pause counts."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    talk.says(None, from_ms=audible_ms + 300, for_ms=200)
+    first_ms = talk.ended_ms
+    got = talk.at(first_ms + 300, e.SpeechStarted(first_ms + 240, first_ms + 240))
+    assert [type(each) for each in got if isinstance(each, c.Duck)] == [c.Duck]
+    assert kinds(talk.at(first_ms + 700)) == []
+    assert (talk.agent(), talk.user()) == (Agent.READY, User.SPEAKING)
+    second_ms = first_ms + 800
+    talk.at(second_ms, e.SpeechWentOn(200), e.SpeechPaused(second_ms, second_ms))
+    assert kinds(talk.at(second_ms + 590)) == []
+    assert "ContinueReply" in kinds(talk.at(second_ms + 610))
+    assert talk.scene.driver.illegal_moves == []
+
+
+def test_two_halves_of_a_voice_are_as_long_as_one() -> None:
+    """A second of voice in all has words: the answer is dropped, whatever the STT says."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    talk.says(None, from_ms=audible_ms + 100, for_ms=600)
+    talk.at(talk.ended_ms + 200, e.SpeechStarted(talk.ended_ms + 140, talk.ended_ms + 140))
+    assert kinds(talk.at(talk.ended_ms + 300, e.SpeechWentOn(300))) == []
+    assert "StopReply" in kinds(talk.at(talk.ended_ms + 500, e.SpeechWentOn(400)))
+
+
+def test_what_is_reported_of_a_voice_after_its_pause_counts_for_nothing() -> None:
+    """Its first pause is the one whose words are awaited."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    talk.says(None, from_ms=audible_ms + 300, for_ms=200)
+    late = (e.SpeechWentOn(1_200), e.SpeechPaused(talk.ended_ms + 400, talk.ended_ms + 400))
+    assert kinds(talk.at(talk.ended_ms + 500, *late)) == []
+    assert "ContinueReply" in kinds(talk.at(talk.ended_ms + 610))
+
+
+LATE_TEXTS = {
+    "interim": lambda number: e.TranscriptGrew(number, QUESTION),
+    "final": lambda number: e.TranscriptFinished(number, 1, QUESTION, provider="fake/stt"),
+    "failed": lambda number: e.TranscriberFailed(number, "fake/stt", "broke"),
+}
+
+
+@pytest.mark.parametrize("late", LATE_TEXTS.values(), ids=LATE_TEXTS)
+def test_a_late_text_of_what_was_said_before_is_none_of_the_voice(late: Any) -> None:
+    """Neither its words nor its failure: the voice is still judged, by its own text."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    earlier = talk.utterance
+    talk.says(None, from_ms=audible_ms + 300, for_ms=200)
+    assert talk.utterance != earlier
+    assert kinds(talk.at(talk.ended_ms + 100, late(earlier))) == []
+    assert talk.agent() is Agent.READY
+    assert "StopReply" in kinds(talk.gets("And tomorrow?", talk.ended_ms + 200))
+
+
+def test_the_answer_goes_on_when_the_voices_text_fails() -> None:
+    """But not while the user still speaks."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    talk.at(audible_ms + 300, e.SpeechStarted(audible_ms + 240, audible_ms + 240))
+    number = talk.scene.driver.core.user.turn.question.utterances[-1].number  # type: ignore[union-attr]
+    failed = e.TranscriberFailed(number, "fake/stt", "broke")
+    assert kinds(talk.at(audible_ms + 320, failed)) == []
+    talk.at(audible_ms + 480, e.SpeechPaused(audible_ms + 400, audible_ms + 400))
+    assert "ContinueReply" in kinds(talk.at(audible_ms + 500, failed))
+
+
+def test_an_answer_that_failed_after_the_voice_is_not_restored() -> None:
+    """The time at which it was to go on finds none."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    talk.says(None, from_ms=audible_ms + 300, for_ms=200)
+    talk.at(talk.ended_ms + 100, e.StageFailed(*talk.scene._key(-1), "tts", "fake/tts", "broke"))
+    got = talk.at(talk.ended_ms + 610)
+    assert not {"ContinueReply", "StopReply"} & set(kinds(got))
+    assert talk.scene.driver.illegal_moves == []
+
+
+def test_a_sound_after_a_short_answer_has_nothing_to_continue() -> None:
+    """All of it was played, and its end was not yet certain: no response is made of nothing."""
+    talk = Talk()
+    talk.says(QUESTION, from_ms=1_000)
+    talk.silent_until(200)
+    talk.answers("Yes.", 200)
+    talk.silent_until(360)
+    talk.sends(200)
+    talk.at(2_600, e.SpeechStarted(2_540, 2_540))
+    assert (talk.agent(), talk.user()) == (Agent.READY, User.SPEAKING)
+    talk.at(2_700, e.SpeechPaused(2_620, 2_620))
+    got = talk.gets("", 2_720)
+    assert kinds(got) == ["InputSpeechStopped", "AudioCommitted"]
+    got = talk.at(4_000)
+    assert (talk.agent(), talk.user()) == (Agent.IDLE, User.QUIET)
+    record = next(iter(talk.scene.driver.records.values()))
+    assert (record.outcome, record.played_text, record.taken_back_ms) == ("completed", "Yes.", 0)
+    assert talk.scene.ended() == [("completed", "")]
+    assert talk.scene.driver.illegal_moves == []
+
+
+def test_a_short_answer_is_over_before_it_is_irrevocable() -> None:
+    """The time that finds no reply makes none irrevocable, and nothing else happens then."""
+    talk = Talk()
+    talk.says(QUESTION, from_ms=1_000)
+    talk.silent_until(200)
+    talk.answers("Yes.", 200)
+    talk.silent_until(360)
+    talk.sends(200)
+    talk.at(2_700)
+    assert talk.agent() is Agent.IDLE
+    assert kinds(talk.at(5_000)) == []
+
+
+def test_an_outcome_that_waits_is_recorded_when_the_user_leaves() -> None:
+    """The answer was played to its end, and the end of the turn was not yet certain."""
+    talk = Talk()
+    talk.says(QUESTION, from_ms=1_000)
+    talk.silent_until(200)
+    talk.answers("Yes.", 200)
+    talk.silent_until(360)
+    talk.sends(200)
+    talk.at(2_640)
+    assert next(iter(talk.scene.driver.records.values())).outcome is None
+    talk.at(2_650, e.UserLeft("client_left"))
+    assert next(iter(talk.scene.driver.records.values())).outcome == "completed"
+
+
+def test_a_message_that_the_client_deleted_is_not_taken_back() -> None:
+    """The user goes on: the answer's message is gone, and stays so."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    item_id = talk.scene.started()[-1].item_id
+    talk.at(audible_ms + 300, e.SpeechStarted(audible_ms + 240, audible_ms + 240))
+    talk.at(audible_ms + 350, e.ItemDeleteRequested("evt", item_id))
+    talk.ended_ms = audible_ms + 900
+    talk.at(talk.ended_ms + 80, e.SpeechWentOn(600), e.SpeechPaused(talk.ended_ms, talk.ended_ms))
+    assert "StopReply" in kinds(talk.gets("And tomorrow?", talk.ended_ms + 120))
+    talk.silent_until(720)
+    assert [words for _, words, _ in talk.items()] == [QUESTION, "And tomorrow?"]
+    assert talk.scene.driver.illegal_moves == []
+
+
+def test_an_earlier_answer_that_still_plays_is_interrupted_for_good() -> None:
+    """It was not interruptible when the user spoke over it; the answer behind it may go on, and this one may not."""
+    talk = Talk(interrupt_response=False)
+    driver = talk.scene.driver
+    talk.says(QUESTION, from_ms=1_000)
+    talk.silent_until(720)
+    talk.answers("A long story.", 20_000)
+    talk.sends(20_000)
+    talk.says("And tomorrow?", from_ms=4_000)
+    talk.at(driver.now_ms, e.SettingsChanged(replace(driver.settings, interrupt_response=True)))
+    talk.silent_until(200)
+    talk.answers()
+    talk.silent_until(360)
+    talk.sends()
+    got = talk.at(driver.now_ms + 300, e.SpeechStarted(driver.now_ms + 240, driver.now_ms + 240))
+    assert kinds(got) == ["InputSpeechStarted", "StopReply", "SuspendReply"]
+    stopped = next(each for each in got if isinstance(each, c.StopReply))
+    suspended = next(each for each in got if isinstance(each, c.SuspendReply))
+    assert (stopped.turn, suspended.turn) == (1, 2)
+    assert driver.records["turn_s_0001"].outcome == "interrupted"
+    talk.at(driver.now_ms + 200, e.SpeechPaused(driver.now_ms + 100, driver.now_ms + 100))
+    assert "ContinueReply" in kinds(talk.at(driver.now_ms + 700))
+    assert driver.illegal_moves == []
+
+
+def test_the_playback_report_moves_the_word_at_which_it_goes_on() -> None:
+    """Unless the client has truncated the answer itself."""
+    for truncates in (False, True):
+        talk = Talk()
+        audible_ms = talk.is_answered_softly()
+        item_id = talk.scene.started()[-1].item_id
+        talk.says(None, from_ms=audible_ms + 900, for_ms=100)
+        if truncates:
+            talk.scene.truncates(item_id, 700)
+        talk.at(talk.ended_ms + 100, e.PlaybackReported(item_id, 300, 0, 3_000))
+        got = talk.gets("", talk.ended_ms + 150)
+        resumed = next(each for each in got if isinstance(each, c.ContinueReply))
+        assert (resumed.from_ms < 300) is not truncates

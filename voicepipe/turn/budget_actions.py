@@ -178,6 +178,8 @@ class BudgetActions:
             self._say_filler(turn, response_id)
             self._context.notify(a.ResponseEnded(response_id, "completed"))
             record_builder.keep(self._context, turn, now_ms)
+        else:
+            self.restless = True
 
     def _may_fill_tool_time(self, turn: Turn) -> bool:
         """Return whether the user has waited in silence for this turn's answer, and waits on."""

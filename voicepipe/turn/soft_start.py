@@ -218,10 +218,9 @@ class SoftStarts:
 
     def effects_due(self, number: int, now_ms: int) -> None:
         """Release the function calls and the outcome of the turn: its end is certain."""
-        turn = self._context.turns.soft.pop(number, None)
-        if turn is not None:
-            turn.question.effects_at_ms = None
-            self._agent.release_effects(turn, now_ms)
+        turn = self._context.turns.soft.pop(number)
+        turn.question.effects_at_ms = None
+        self._agent.release_effects(turn, now_ms)
 
     def user_left(self, now_ms: int) -> None:
         """Hold no outcome any more: the session is over. Function calls that have not left are lost."""

@@ -241,8 +241,8 @@ class UserSide:
     def put_aside(self, utterance: Utterance) -> None:
         """Leave the turn without the utterance that seemed to continue it: it has no words so far."""
         self._context.notify(a.InputSpeechStopped(utterance.item_id, utterance.audio_end_ms))
-        if self.turn is not None:
-            self.turn.question.utterances.remove(utterance)
+        assert utterance.turn is not None, "it was opened in the turn that it seemed to continue"
+        utterance.turn.question.utterances.remove(utterance)
         utterance.turn, utterance.aside = None, True
         self._context.timers.clear(Timer(Due.FINAL_TEXT, utterance.number))
         self.let_go()
