@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from voicepipe.turn.notifications import (
     Refused,
     ResponseEnded,
     ResponseStarted,
+    ToolEnded,
     TranscriptDone,
 )
 from voicepipe.turn.settings import ReplySettings, Tool
@@ -114,6 +116,23 @@ def test_beta_text_only_and_errors() -> None:
     assert "response.text.done" in [event["type"] for event in events]
     assert events[-2]["response"]["output"][0]["content"] == [{"type": "text", "text": "x"}]
     assert events[-1]["error"]["event_id"] == "e"
+
+
+def test_beta_has_the_servers_calls_as_items_alone() -> None:
+    """The older dialect has no event for them, in or beside the conversation: an item that is complete, no output."""
+    call = FunctionCall("c", "call_1", "look_up", "{}", "in_progress", server_label="agent")
+    for in_conversation, items in ((True, [("conversation.item.created", "function_call", "completed")]), (False, [])):
+        wire = EventRenderer(CONFIG, dialect=BETA)
+        frames = wire.render(ResponseStarted("r", ReplySettings(audible=False, in_conversation=in_conversation), "t"))
+        frames += wire.render(OutputStarted("r", call, None)) + wire.call_delta("r", "c", "{}")
+        frames += wire.render(ResponseEnded("r", "completed"))
+        events = decoded(frames)
+        created = [
+            (event["type"], event["item"]["type"], event["item"]["status"]) for event in events if "item" in event
+        ]
+        assert created == items
+        assert events[-1]["response"]["output"] == []
+        assert decoded(wire.render(ToolEnded(replace(call, status="completed", output="sunny")))) == []
 
 
 def test_beta_leaves_pictures_out() -> None:

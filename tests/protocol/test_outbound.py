@@ -39,6 +39,7 @@ from voicepipe.turn.notifications import (
     Refused,
     ResponseEnded,
     ResponseStarted,
+    ToolEnded,
     TranscriptDelta,
     TranscriptDone,
     TranscriptFailed,
@@ -284,6 +285,28 @@ def test_a_deleted_output_item_is_done_in_its_response_only(sent: SentEventsOf, 
     assert "conversation.item.done" not in after
     assert after[-2:] == ["response.output_item.done", "response.done"]
     assert [item["id"] for item in sent.events[-1]["response"]["output"]] == [output.id]
+
+
+SERVER_CALL = FunctionCall("item_a_call0", "call_1", "get_weather", "", "in_progress", server_label="agent")
+ENDED_CALL = FunctionCall("item_a_call0", "call_1", "get_weather", "{}", server_label="agent", output="sunny")
+
+
+def test_the_result_of_a_deleted_call_is_no_item(sent: SentEventsOf) -> None:
+    """The client deletes a call that runs: the event of its end comes, and no item."""
+    open_reply(sent, item=SERVER_CALL)
+    sent.take(sent.wire.call_delta("resp_1", SERVER_CALL.id, "{}"))
+    sent.render(ResponseEnded("resp_1", "completed"), ItemDeleted(SERVER_CALL.id))
+    ended = sent.render(ToolEnded(ENDED_CALL))
+    assert [event["type"] for event in ended] == ["response.mcp_call.completed"]
+    assert sent.render(ToolEnded(ENDED_CALL)) == [], "it is over once"
+
+
+def test_a_call_that_was_cut_has_no_result(sent: SentEventsOf) -> None:
+    """It never ran, as far as the client knows."""
+    open_reply(sent, item=SERVER_CALL)
+    sent.render(ResponseEnded("resp_1", "cancelled", "turn_detected"))
+    assert sent.render(ToolEnded(ENDED_CALL)) == []
+    assert not [name for name in sent.types() if name.startswith("response.mcp_call")]
 
 
 def test_a_client_may_use_the_id_of_a_deleted_output_item_again(sent: SentEventsOf) -> None:

@@ -397,6 +397,13 @@ def test_refusal_names_the_value(config: SessionConfig) -> None:
     assert refusal.value.why == "session.audio.input.turn_detection.threshold: expected 0 to 1, got 2"
 
 
+def test_a_refusal_is_short_whatever_was_sent(config: SessionConfig) -> None:
+    with pytest.raises(ProtocolError) as refused:
+        config.merged({"max_output_tokens": "many " * 1_000})
+    assert "many many" in str(refused.value)
+    assert len(str(refused.value)) < 200
+
+
 def test_deep_nesting_is_refused(config: SessionConfig) -> None:
     deep: object = 1
     for _ in range(100):
