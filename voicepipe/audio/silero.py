@@ -29,6 +29,10 @@ WINDOW_SAMPLES: Final = 512
 CONTEXT_SAMPLES: Final = 64
 
 _SCALE: Final = np.float32(1 / FULL_SCALE)
+_HALF: Final = np.array(0.5, dtype=np.float32)
+_ZERO: Final = np.array(0, dtype=np.float32)
+"""As arrays: numpy converts a number anew for each call."""
+
 _MIRRORED_SAMPLES: Final = 64
 _FRAME_SAMPLES: Final = 256
 _HOP_SAMPLES: Final = 128
@@ -47,7 +51,7 @@ class SileroState:
 
     def __init__(self) -> None:
         self.context: Weights = _zeros(CONTEXT_SAMPLES)
-        """(64,): the samples before the next window, full scale 1."""
+        """(64,): the samples before the next window, in units of int16."""
 
         self.output: Weights = _zeros(_N_CELLS)
         self.cells: Weights = _zeros(_N_CELLS)
@@ -57,7 +61,7 @@ class SileroState:
         for array in (self.output, self.cells, self.context):
             array[:] = 0
         if len(context):
-            np.multiply(context, _SCALE, out=self.context[-len(context) :])
+            self.context[-len(context) :] = context
 
 
 def _zeros(*shape: int) -> Weights:
@@ -82,7 +86,7 @@ class _Layer:
     def rectified(self, out: Weights) -> None:
         """Write the sums to `out`, with negative values set to 0."""
         np.matmul(self._rows, self._weights, out=out)
-        np.maximum(out, 0, out=out)
+        np.maximum(out, _ZERO, out=out)
 
 
 def _by_tap(kernel: Weights) -> Weights:
@@ -119,25 +123,32 @@ class Silero:
     def _prepare_spectra(self, basis: Weights) -> None:
         """`basis`: (258, 256), the cosines of 129 frequencies, then their sines, under a window."""
         sines = range(_N_BINS + 1, _N_BINS + _NYQUIST)  # the sines of 0 and 8 kHz are zero everywhere
-        self._basis = np.ascontiguousarray(basis[[*range(_N_BINS), *sines]].T)
-        self._sound = _zeros(CONTEXT_SAMPLES + WINDOW_SAMPLES + _MIRRORED_SAMPLES)
-        self._overlapping = _windows(self._sound, _FRAME_SAMPLES, _HOP_SAMPLES)
+        # The scale is a power of two, so that scaled weights give the same sums as scaled samples.
+        self._basis = np.ascontiguousarray(basis[[*range(_N_BINS), *sines]].T) * _SCALE
+        sound, end = _zeros(CONTEXT_SAMPLES + WINDOW_SAMPLES + _MIRRORED_SAMPLES), CONTEXT_SAMPLES + WINDOW_SAMPLES
+        # Parts of the arrays are kept as views: to take one takes as long as a small sum.
+        self._context, self._window, self._mirrored = sound[:CONTEXT_SAMPLES], sound[CONTEXT_SAMPLES:end], sound[end:]
+        self._last, self._mirror = sound[end - CONTEXT_SAMPLES : end], sound[end - 2 : end - 2 - _MIRRORED_SAMPLES : -1]
+        self._overlapping = _windows(sound, _FRAME_SAMPLES, _HOP_SAMPLES)
         self._frames = _zeros(_N_FRAMES, _FRAME_SAMPLES)
         self._powers = _zeros(_N_FRAMES, _FRAME_SAMPLES)
-        self._magnitudes = _zeros(_N_FRAMES + 2, _N_BINS)
-        """With a frame of zeros on either side."""
+        self._of_bins, self._of_cosines = self._powers[:, :_N_BINS], self._powers[:, 1:_NYQUIST]
+        self._of_sines = self._powers[:, _N_BINS:]
+        self._padded = _zeros(_N_FRAMES + 2, _N_BINS)
+        """The magnitudes, with a frame of zeros on either side."""
+
+        self._magnitudes = self._padded[1:-1]
 
     def _take_spectra(self, state: SileroState, window: Samples) -> None:
-        sound, powers, end = self._sound, self._powers, CONTEXT_SAMPLES + WINDOW_SAMPLES
-        sound[:CONTEXT_SAMPLES] = state.context
-        np.multiply(window, _SCALE, out=sound[CONTEXT_SAMPLES:end])
-        state.context[:] = sound[end - CONTEXT_SAMPLES : end]
-        sound[end:] = sound[end - 2 : end - 2 - _MIRRORED_SAMPLES : -1]
+        self._context[:] = state.context
+        self._window[:] = window
+        state.context[:] = self._last
+        self._mirrored[:] = self._mirror
         self._frames[:] = self._overlapping
-        np.matmul(self._frames, self._basis, out=powers)
-        np.multiply(powers, powers, out=powers)
-        powers[:, 1:_NYQUIST] += powers[:, _N_BINS:]
-        np.sqrt(powers[:, :_N_BINS], out=self._magnitudes[1:-1])
+        np.matmul(self._frames, self._basis, out=self._powers)
+        np.multiply(self._powers, self._powers, out=self._powers)
+        np.add(self._of_cosines, self._of_sines, out=self._of_cosines)
+        np.sqrt(self._of_bins, out=self._magnitudes)
 
     # --- four convolutions of three taps ----------------------------------------------------------
 
@@ -151,20 +162,21 @@ class Silero:
             _Layer(n_rows, _by_tap(kernel), bias)
             for n_rows, kernel, bias in zip((_N_FRAMES, 2, 1, 1), kernels, biases, strict=True)
         ]
-        self._first = _zeros(_N_FRAMES + 1, len(kernels[0]))
+        behind_zeros = _zeros(_N_FRAMES + 1, len(kernels[0]))
+        self._first = behind_zeros[1:]
         """The output of the first convolution, behind a frame of zeros; the second takes every other frame."""
 
-        self._first_taps = _windows(self._magnitudes.ravel(), 3 * _N_BINS, _N_BINS)
-        self._second_taps = _windows(self._first.ravel(), 3 * len(kernels[0]), 2 * len(kernels[0]))
+        self._first_taps = _windows(self._padded.ravel(), 3 * _N_BINS, _N_BINS)
+        self._second_taps = _windows(behind_zeros.ravel(), 3 * len(kernels[0]), 2 * len(kernels[0]))
 
     def _convolve(self) -> None:
         first, second, third, fourth = self._convolutions
         first.inputs[:] = self._first_taps
-        first.rectified(self._first[1:])
+        first.rectified(self._first)
         second.inputs[:] = self._second_taps
         second.rectified(self._halved)
         third.rectified(fourth.inputs)
-        fourth.rectified(self._gates.inputs[:, :_N_CELLS])
+        fourth.rectified(self._features)
 
     # --- a memory, and the answer -------------------------------------------------------------------
 
@@ -177,6 +189,7 @@ class Silero:
         gate_i, gate_f, gate_g, gate_o = np.split(np.vstack((by_input, bias)), 4, axis=1)
         both = np.hstack((gate_i / 2, gate_f / 2, gate_o / 2, gate_g))
         self._gates = _Layer(1, both[:-1], both[-1])
+        self._features, self._output = self._gates.inputs[:, :_N_CELLS], self._gates.inputs[0, _N_CELLS:]
         self._halved = self._convolutions[2].inputs.reshape(2, -1)
         self._gated = _zeros(1, 4 * _N_CELLS)
         self._logistic = self._gated[0, : 3 * _N_CELLS]
@@ -186,17 +199,18 @@ class Silero:
         self._answer_bias = float(weights["model.decoder.decoder.2.bias"][0])
 
     def _remember(self, state: SileroState) -> float:
-        self._gates.inputs[0, _N_CELLS:] = state.output
+        cells, output, logistic = state.cells, state.output, self._logistic
+        self._output[:] = output
         self._gates.sums(self._gated)
         np.tanh(self._gated, out=self._gated)
-        self._logistic *= 0.5
-        self._logistic += 0.5
-        self._gate_i *= self._gate_g
-        state.cells *= self._gate_f
-        state.cells += self._gate_i
-        np.tanh(state.cells, out=state.output)
-        state.output *= self._gate_o
-        np.maximum(state.output, 0, out=self._relu)
+        np.multiply(logistic, _HALF, out=logistic)
+        np.add(logistic, _HALF, out=logistic)
+        np.multiply(self._gate_i, self._gate_g, out=self._gate_i)
+        np.multiply(cells, self._gate_f, out=cells)
+        np.add(cells, self._gate_i, out=cells)
+        np.tanh(cells, out=output)
+        np.multiply(output, self._gate_o, out=output)
+        np.maximum(output, _ZERO, out=self._relu)
         return 1 / (1 + exp(-float(self._relu.dot(self._answer)) - self._answer_bias))
 
 
