@@ -312,8 +312,8 @@ def test_deferred_audio_has_the_same_edges(clips: dict[str, Clip], noise_rms: in
     assert n_resampled + len(later.resampled) in range(len(samples) * 2 // 3 - 100, len(samples) * 2 // 3 + 1)
 
 
-def test_audio_is_deferred_only_while_nothing_is_said(clips: dict[str, Clip]) -> None:
-    """Nothing of a voice or of its pause waits, and no more than 80 ms of the room."""
+def test_only_a_calm_room_and_loud_syllables_are_deferred(clips: dict[str, Clip]) -> None:
+    """Nothing of a pause waits, no more than 80 ms of the room, and 40 ms of a voice."""
     segmenter = VadSegmenter(RATE_HZ)
     waited_ms = 0
     for now_ms in range(20, 1_000, 20):
@@ -321,10 +321,33 @@ def test_audio_is_deferred_only_while_nothing_is_said(clips: dict[str, Clip]) ->
         waited_ms = waited_ms + LIVE_MS if segmenter.has_deferred else 0
         assert waited_ms <= 80
     segmenter.end_turn()
-    samples = clips["clean/LJ001-0008"].samples(RATE_HZ)
+    samples, n_waited = clips["clean/LJ001-0008"].samples(RATE_HZ), 0
     for first in range(0, len(samples), 480):
         segmenter.push(samples[first : first + 480], 1_000 + first // PER_MS, may_defer=True)
-        assert segmenter.state is VadState.QUIET or not segmenter.has_deferred
+        if segmenter.state is not VadState.QUIET:
+            waited_ms = waited_ms + LIVE_MS if segmenter.has_deferred else 0
+            n_waited += segmenter.has_deferred
+            assert waited_ms <= 40
+            assert segmenter.state is VadState.SPEAKING or not segmenter.has_deferred
+    assert n_waited > 20
+
+
+def test_deferred_speech_is_processed_before_its_absence_counts(clips: dict[str, Clip]) -> None:
+    """Where frames stop in mid-word, the transcriber gets all of them, and the pause begins where it did."""
+    samples, _ = cut_in_mid_word(clips)
+    at_once, later = VadSegmenter(RATE_HZ), VadSegmenter(RATE_HZ)
+    n_processed = now_ms = 0
+    for first in range(0, len(samples), LIVE_MS * PER_MS):
+        now_ms = first // PER_MS + LIVE_MS
+        at_once.push(samples[first : first + LIVE_MS * PER_MS], now_ms)
+        later.push(samples[first : first + LIVE_MS * PER_MS], now_ms, may_defer=True)
+        n_processed += len(later.processed)
+    waited = len(samples) - n_processed
+    assert waited > 0
+    assert later.tick(later.late_from_ms - 1) == ()
+    assert later.tick(later.late_from_ms) == at_once.tick(at_once.late_from_ms) != ()
+    assert len(later.processed) == waited
+    assert not later.has_deferred
 
 
 def test_instants_are_on_the_session_clock_too(clips: dict[str, Clip]) -> None:

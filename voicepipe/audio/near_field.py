@@ -44,6 +44,9 @@ ends (`levels`)."""
 _CREST_DB: Final = 18.0
 """Peaks of room noise in 20 ms lie 10 to 14 dB above its level, and 2 to 3 dB more above its quietest 100 ms."""
 
+_SYLLABLE_DB: Final = 6.0
+"""The peaks of syllables lie above the user's level, and those of weak ones little below it."""
+
 _GRAIN_DB: Final = 17.5
 """-73 dBFS, quieter than any room: a client that mutes by sending zeros must not make every breath count as speech."""
 
@@ -107,6 +110,11 @@ class NearField:
     def room_peak(self) -> float:
         """Return the amplitude, in units of int16, that the room's noise does not exceed."""
         return self._room_peak
+
+    @property
+    def user_peak(self) -> float:
+        """Return the amplitude, in units of int16, that the user's speech exceeds in 20 ms of most syllables."""
+        return float(10.0 ** ((self._user_db - _SYLLABLE_DB) / 20))
 
     def _follow_room(self, level_db: float) -> None:
         if self._in_block == _BLOCK_FRAMES:

@@ -13,6 +13,8 @@ Samples = npt.NDArray[np.int16]
 FULL_SCALE: Final = 32_768
 """The magnitude of int16's most negative value: 0 dBFS as a peak."""
 
+_WIRE_TYPE: Final = np.dtype("<i2")
+
 SILENT_DBFS: Final = -120.0
 """The level reported for digital silence, instead of minus infinity. Below int16's quantisation noise (-98 dBFS)."""
 
@@ -46,9 +48,10 @@ class PcmJoiner:
         whole: bytes | bytearray | memoryview = pcm
         if self._half:
             whole = self._half + bytes(pcm)
-        n_bytes = len(whole) & ~1
-        self._half = bytes(whole[n_bytes:])
-        return np.frombuffer(whole, dtype="<i2", count=n_bytes // 2).astype(np.int16, copy=False)
+        n_samples = len(whole) // 2
+        self._half = bytes(whole[2 * n_samples :]) if len(whole) & 1 else b""
+        samples = np.frombuffer(whole, dtype=_WIRE_TYPE, count=n_samples)
+        return samples if _WIRE_TYPE.isnative else samples.astype(np.int16)
 
     def clear(self) -> None:
         """Drop the half sample: the next byte begins a new sample."""

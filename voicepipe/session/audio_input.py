@@ -25,9 +25,10 @@ SLICE_MS = 100
 """A longer append is processed in pieces of this length, so that other tasks run in between."""
 
 TICK_MS = 20
+"""How often missing frames are looked for while an utterance is open and frames are late."""
+
 LATE_MS = 60
 """A tick that comes so much too late does not look for missing frames: the event loop was held."""
-"""How often missing frames are looked for while an utterance is open."""
 
 REPORT_MS = 100
 """How often the length of speech over the agent's audio is reported."""
@@ -131,7 +132,9 @@ class AudioInput:
         Audio that arrives faster than `pace` allows is processed later. This wait does not count for the speech
         detector, which would take it for silence.
         """
-        samples = self._new(self._decode(audio))
+        samples = self._decode(audio)
+        if self._n_known:
+            samples = self._new(samples)
         n_slice = SLICE_MS * self._segmenter.rate_hz // 1_000
         now_ms, self._has_more = self._now_ms(), True
         for first in range(0, len(samples), n_slice):
@@ -147,17 +150,24 @@ class AudioInput:
     def _process_slice(self, samples: Samples, now_ms: int, more_ms: int) -> None:
         if self._journal is not None:
             self._journal.user_audio(samples, self._segmenter.rate_hz)
-        # An utterance is sent on as it comes. What is no louder than the room may wait for what follows it.
-        may_defer = self._utterance is None and self._config.turn_detection is not None
+        # Outside of an utterance a calm room may wait for what follows it, and loud syllables may at any time. But
+        # speech over the agent's audio is reported as it comes.
+        may_defer = (
+            self._reported_ms is None
+            and self._config.turn_detection is not None
+            and (self._utterance is None or self._segmenter.state is VadState.SPEAKING)
+        )
         self._take(self._segmenter.push(samples, now_ms, more_ms=more_ms, may_defer=may_defer))
-        self._follow()
+        if self._reported_ms is not None:
+            self._follow(self._reported_ms)
 
     def _take(self, edges: tuple[Edge, ...]) -> None:
         """Give the transcriber what the speech detector has processed, and then post what it found there."""
-        if self._shares_resampled:
-            self._give(self._segmenter.resampled)
-        elif self._capabilities.streams or self._utterance is not None:
-            self._push(self._segmenter.processed)
+        if len(self._segmenter.processed):
+            if self._shares_resampled:
+                self._give(self._segmenter.resampled)
+            elif self._capabilities.streams or self._utterance is not None:
+                self._push(self._segmenter.processed)
         for edge in edges:
             self._on_edge(edge)
 
@@ -196,13 +206,9 @@ class AudioInput:
         """Report regularly how long the speech that has just begun lasts, until it pauses."""
         self._reported_ms, self._own_ms = 0, 0
 
-    def _follow(self) -> None:
-        due_ms = self._onset_ms + (self._reported_ms or 0) + REPORT_MS
-        if (
-            self._reported_ms is None
-            or self._segmenter.state is not VadState.SPEAKING
-            or self._segmenter.received_ms < due_ms
-        ):
+    def _follow(self, reported_ms: int) -> None:
+        due_ms = self._onset_ms + reported_ms + REPORT_MS
+        if self._segmenter.state is not VadState.SPEAKING or self._segmenter.received_ms < due_ms:
             return
         last = self._segmenter.last_voiced()
         if last is not None and last.stream_ms >= due_ms:
@@ -243,16 +249,18 @@ class AudioInput:
     def _watch(self) -> None:
         """Look for missing frames as long as an utterance is open."""
         if self._timer is None and self._held_at_ms is None and self._segmenter.state is not VadState.QUIET:
-            self._timer = asyncio.get_running_loop().call_later(TICK_MS / 1_000, self._tick)
-            self._tick_due_ms = self._now_ms() + TICK_MS
+            now_ms = self._now_ms()
+            delay_ms = max(TICK_MS, self._segmenter.late_from_ms - now_ms)
+            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1_000, self._tick)
+            self._tick_due_ms = now_ms + delay_ms
 
     def _tick(self) -> None:
         self._timer = None
         # A loop that was held runs its timers before it reads what the client has sent meanwhile: that is not missing.
         now_ms = self._now_ms()
         self._reads_first = now_ms - self._tick_due_ms > LATE_MS and not self._reads_first
-        for edge in () if self._has_more or self._reads_first else self._segmenter.tick(now_ms):
-            self._on_edge(edge)
+        if not self._has_more and not self._reads_first:
+            self._take(self._segmenter.tick(now_ms))
         self._watch()
 
     # --- a broken connection ------------------------------------------------------------------

@@ -219,8 +219,10 @@ class Session:
         while (raw := await self._pace.message(connection.receive)) is not None:
             n_bytes = outbox.n_bytes
             await self._take(raw)
-            self._pace.charge_bytes(outbox.n_bytes - n_bytes)
-            await outbox.calm.wait()
+            if outbox.n_bytes != n_bytes:
+                self._pace.charge_bytes(outbox.n_bytes - n_bytes)
+            if not outbox.calm.is_set():
+                await outbox.calm.wait()
 
     async def _expire(self) -> None:
         length_s = max(0, self.grant.expires_at - clock.unix_s())
@@ -319,7 +321,8 @@ class Session:
     async def _take(self, raw: str | bytes) -> None:
         match what := inbound.read(raw, self._config, self._core.context.conversation.find):
             case inbound.AudioAppended(audio):
-                self._greet()
+                if self._greeting is not None:
+                    self._greet()
                 if self._takes_sound():
                     await self._audio_input.process(audio, self._pace)
             case inbound.InputCommit(event_id):
