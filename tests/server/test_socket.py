@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from aiohttp import WSMessage, WSMsgType, web
 
-from voicepipe.server.sessions.websocket import AiohttpSocket
+from voicepipe.server.sessions import websocket
+from voicepipe.server.sessions.websocket import AiohttpSocket, upgrade
 
 PING = WSMessage(WSMsgType.PING, b"there?", None)
 
@@ -55,3 +56,24 @@ async def test_others_have_their_turn_between_pongs_that_fail() -> None:
             turns.append(None)
             await asyncio.sleep(0)
     assert len(turns) >= 50
+
+
+async def test_frames_postpone_the_ping_a_few_times_between_two_pings(monkeypatch: Any) -> None:
+    """Not each of 50 a second; but the first one after a ping counts as its pong."""
+    now_s = 100.0
+    monkeypatch.setattr(websocket, "loop_s", lambda: now_s)
+    line, loop = upgrade(ping_ms=20_000, subprotocol=None), asyncio.get_running_loop()
+    line._loop = loop  # as `prepare` does
+    n_postponed = 0
+    for _ in range(500):
+        now_s += 0.02
+        line._on_data_received()
+        if line._need_heartbeat_reset:
+            n_postponed += 1
+            line._flush_heartbeat_reset()
+    assert n_postponed == 5
+    line._pong_response_cb = pong = loop.call_later(10, lambda: None)
+    line._on_data_received()
+    line._flush_heartbeat_reset()
+    assert pong.cancelled()
+    line._cancel_heartbeat()
