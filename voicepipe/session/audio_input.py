@@ -20,6 +20,7 @@ from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.pace import Pace
 from voicepipe.telemetry.journal.port import Journal
 from voicepipe.turn import events as e
+from voicepipe.turn.endpointing.strategies import SILENCE
 
 SLICE_MS = 100
 """A longer append is processed in pieces of this length, so that other tasks run in between."""
@@ -415,4 +416,6 @@ class AudioInput:
         return VadSegmenter(self._config.input_format.rate_hz, self._vad_options())
 
     def _vad_options(self) -> VadOptions:
-        return VadOptions(threshold=self._config.vad_threshold)
+        # The strategy `silence` does not ask how the speech ended; who replays a journal may ask with another one.
+        measures = self._journal is not None or self._config.turn_settings().end_of_turn != SILENCE
+        return VadOptions(threshold=self._config.vad_threshold, measures_ending=measures)
