@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 LATER = (
     *("onnxruntime", "xllamacpp", "moonshine_voice", "hibari", "soundfile", "rich", "openai", "pydantic", "pytest"),
-    *("opentelemetry", "requests"),
+    *("opentelemetry", "requests", "jwt", "cryptography", "num2words"),
 )
 """Heavy modules, or ones outside the base: each is loaded by the code that needs it, when it does."""
 

@@ -180,12 +180,30 @@ async def test_operators_see_all_three_stages(town: Town) -> None:
 
 async def test_what_the_router_has_learned_is_saved_at_the_end(town: Town) -> None:
     router = town.stages('llm = ["one/m", "two/m"]\n').router
-    saving = asyncio.create_task(router.keep_state(town.folder), name="router-state")
+    saving = asyncio.create_task(router.keep_state(town.folder, saves=True), name="router-state")
     await asyncio.sleep(0)  # it has read the folder
     saving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await saving
     assert json.loads((town.folder / "router.json").read_text())["version"] == 1
+
+
+async def test_one_process_saves_what_it_has_learned_and_the_others_continue_with_it(town: Town) -> None:
+    """Each would replace what the others have learned."""
+    routers = [town.stages('llm = ["one/m", "two/m"]\n').router for _ in range(2)]
+    for router in routers:
+        router.of_agent("default")
+    first, other = routers
+    saving = asyncio.create_task(first.keep_state(town.folder, saves=True), name="router-state")
+    await asyncio.sleep(0)
+    first._pools["agents.default.llm"].hedge_budget.spent(0.01)
+    saving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    saved = (town.folder / "router.json").read_bytes()
+    await other.keep_state(town.folder, saves=False)
+    assert other._pools["agents.default.llm"].hedge_budget.level_usd < 0
+    assert (town.folder / "router.json").read_bytes() == saved
 
 
 async def test_a_damaged_state_is_logged_and_the_router_starts_fresh(
@@ -195,7 +213,7 @@ async def test_a_damaged_state_is_logged_and_the_router_starts_fresh(
     (town.folder / "router.json").write_text("{")
     router = town.stages('llm = ["one/m", "two/m"]\n').router
     with caplog.at_level(logging.WARNING, logger="voicepipe"):
-        saving = asyncio.create_task(router.keep_state(town.folder), name="router-state")
+        saving = asyncio.create_task(router.keep_state(town.folder, saves=True), name="router-state")
         await asyncio.sleep(0)
         monkeypatch.setattr(Path, "open", _no_room)
         saving.cancel()
@@ -210,7 +228,7 @@ async def test_the_state_is_saved_again_and_again(town: Town, monkeypatch: pytes
     monkeypatch.setattr("voicepipe.wiring.model_routing.SAVE_S", 0.0)
     monkeypatch.setattr("voicepipe.wiring.model_routing.save", lambda folder, state: saved.set())
     router = town.stages('llm = ["one/m", "two/m"]\n').router
-    saving = asyncio.create_task(router.keep_state(town.folder), name="router-state")
+    saving = asyncio.create_task(router.keep_state(town.folder, saves=True), name="router-state")
     await saved.wait()
     assert not saving.done()
     saving.cancel()

@@ -6,15 +6,18 @@ import hashlib
 import re
 import secrets
 from base64 import urlsafe_b64encode
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
-import jwt
 import msgspec
 
 from voicepipe.auth.claims import Claims
 from voicepipe.auth.keys import Keyring, SigningKey, VerifyingKey
 from voicepipe.auth.scopes import TOKEN_ALLOWED
 from voicepipe.errors import AuthError, ProtocolError, UnknownCredential, validation_place
+
+if TYPE_CHECKING:
+    from jwt import PyJWS
 
 PREFIX: Final = "ek_"
 """Browser SDKs refuse any key with another prefix."""
@@ -44,7 +47,20 @@ _READABLE_MAX_BYTES: Final = 2 * TOKEN_MAX_BYTES
 _SHAPE: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 
 _DECODER: Final = msgspec.json.Decoder(Claims)
-_JWS: Final = jwt.PyJWS()
+
+
+@cache
+def _jws() -> PyJWS:
+    """Return the reader and writer of JWTs. The first call imports PyJWT with cryptography, 8 MB of memory and 30 ms,
+    which a server without keys does not need."""
+    from jwt import PyJWS
+
+    return PyJWS()
+
+
+def prepare() -> None:
+    """Load what minting and verifying need, before the first of them has to wait for it."""
+    _jws()
 
 
 def new_token_id() -> str:
@@ -77,7 +93,7 @@ def mint(claims: Claims, key: SigningKey) -> str:
     except UnicodeEncodeError:
         raise ProtocolError("expected Unicode text in all claims, got half of a surrogate pair") from None
     _check_mintable(claims, payload)
-    token = PREFIX + _JWS.encode(payload, key.secret, key.verifies.algorithm, headers={"kid": key.kid})
+    token = PREFIX + _jws().encode(payload, key.secret, key.verifies.algorithm, headers={"kid": key.kid})
     if len(token) >= TOKEN_MAX_BYTES:
         raise ProtocolError(
             f"the token would have {len(token)} bytes, and must have fewer than {TOKEN_MAX_BYTES} to pass through "
@@ -103,10 +119,12 @@ def verify(token: str, keyring: Keyring, *, now_s: int, audience: str = AUDIENCE
     text = token.removeprefix(PREFIX)
     if len(text) > _READABLE_MAX_BYTES or not _SHAPE.fullmatch(text):
         raise _invalid("is not three parts of base64url with dots between, as a JWT is: was it copied whole?")
+    from jwt import InvalidTokenError
+
     key = _key_for(text, keyring)
     try:
-        payload = _JWS.decode_complete(text, key.material, algorithms=[key.algorithm])["payload"]
-    except jwt.InvalidTokenError:
+        payload = _jws().decode_complete(text, key.material, algorithms=[key.algorithm])["payload"]
+    except InvalidTokenError:
         raise _invalid(
             "has a signature that doesn't fit: it was changed on its way, or signed with another key."
         ) from None
@@ -117,9 +135,11 @@ def verify(token: str, keyring: Keyring, *, now_s: int, audience: str = AUDIENCE
 
 
 def _key_for(text: str, keyring: Keyring) -> VerifyingKey:
+    from jwt import InvalidTokenError
+
     try:
-        header = jwt.get_unverified_header(text)
-    except jwt.InvalidTokenError:
+        header = _jws().get_unverified_header(text)
+    except InvalidTokenError:
         raise _invalid("has a header that is not JSON in base64url: was it copied whole?") from None
     kid, algorithm = header.get("kid"), header.get("alg")
     if not isinstance(algorithm, str) or algorithm.lower() == "none":

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal
 
-from num2words import num2words  # type: ignore[import-untyped]
-
 from voicepipe.ports.normalization_rules import RULES_BY_LANGUAGE, NormalizationRules
 
 MOST_DIGITS = 15
@@ -151,6 +149,8 @@ class NumberNormalizer:
 
 @lru_cache(maxsize=1_024)
 def _words(plain: str, language: str, kind: Literal["cardinal", "ordinal", "year"]) -> str:
+    from num2words import num2words  # type: ignore[import-untyped]  # 2 MB, for the first number that is spoken
+
     said: str = num2words(float(plain) if "." in plain else int(plain), lang=language, to=kind)
     return said.replace(",", "")
 

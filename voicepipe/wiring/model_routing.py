@@ -99,13 +99,16 @@ class Router:
         """Own the probes of models whose circuit breakers are half open, until this is cancelled."""
         await self._probes.run()
 
-    async def keep_state(self, folder: Path) -> None:
-        """Continue from the saved state, and save it every `SAVE_S` and at the end, until this is cancelled. A file
-        that is damaged is logged, and the router starts fresh."""
+    async def keep_state(self, folder: Path, *, saves: bool) -> None:
+        """Continue from the saved state. With `saves`, save it every `SAVE_S` and at the end, until this is cancelled:
+        one process of a server does, since each would replace what the others have learned. A file that is damaged is
+        logged, and the router starts fresh."""
         try:
             restore(folder, self._stats, self._pools)
         except (OSError, ValueError) as why:
             log_event("router_state_unreadable", level=logging.WARNING, file=FILE, why=str(why))
+        if not saves:
+            return
         try:
             while True:
                 await asyncio.sleep(SAVE_S)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import voicepipe
+from voicepipe.auth import tokens
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.rate_limit import FailedAttempts
@@ -216,6 +217,9 @@ async def _open(
             ),
             tracing=spans,
         )
+        is_first = workers is None or workers.link.index == 0
+        """Whether this process does what is done once for all workers."""
+
         async with listening(context) as base_url:
             tasks: tuple[asyncio.Task[None], ...] = (
                 group.create_task(models.run(), name="local-engine"),
@@ -224,14 +228,16 @@ async def _open(
                 group.create_task(context.live_sessions.slots.keep(), name="slots"),
                 group.create_task(context.live_sessions.measure(), name="head-room"),
                 group.create_task(stages.router.run_probes(), name="probes"),
-                group.create_task(stages.router.keep_state(settings.data_path), name="router-state"),
+                group.create_task(stages.router.keep_state(settings.data_path, saves=is_first), name="router-state"),
             )
-            if workers is None or workers.link.index == 0:  # once for all processes
+            if is_first:
                 tasks += (
                     group.create_task(check_models(settings), name="startup-checks"),
                     group.create_task(maintain(turns, retention_of(settings.records)), name="records"),
                 )
             is_open = await context.authenticator.is_open()
+            if not is_open:
+                tokens.prepare()
             yield Running(base_url, is_open, reload, models.loaded, context.live_sessions.slots.owner)
         outlasting.stop()
         for task in tasks:
