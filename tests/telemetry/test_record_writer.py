@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -304,3 +305,107 @@ def test_texts_are_redacted_before_they_are_queued() -> None:
     redacted = with_texts(turn_record(**texts, attempts=(attempt,)), lambda text: text.replace("Anna", "[name]"))
     assert [getattr(redacted, name) for name in texts] == ["[name] 1, [name] 2"] * len(texts)
     assert redacted.attempts[0].why == "[name] 3"
+
+
+class SlowRedactor:
+    """Redacts in its own time: each text waits until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.may_go = threading.Event()
+        self.threads: set[int] = set()
+
+    def __call__(self, text: str) -> str:
+        self.threads.add(threading.get_ident())
+        assert self.may_go.wait(WAIT_S)
+        return text.replace("Anna", "[name]")
+
+
+def recorder(sink: RecordWriter, redact: Any) -> Any:
+    """What a session whose texts are redacted calls with each record."""
+    return sink.of_session(project="p", agent="a", began_unix_ms=0, keep_texts=True, redact=redact)
+
+
+async def test_texts_are_redacted_in_a_thread_before_anything_gets_the_record() -> None:
+    """The session goes on at once; observers and store get the redacted record, in the order of the offers."""
+    observed: list[str] = []
+    redact, store = SlowRedactor(), FakeStore()
+    async with RecordWriter(store, SOON, observers=(lambda turn: observed.append(turn.record.user_text),)) as sink:
+        keep = recorder(sink, redact)
+        for number in range(3):
+            keep(turn_record(id=f"t{number}", user_text=f"Anna {number}"))
+        assert (observed, sink.n_waiting) == ([], 3)
+        redact.may_go.set()
+        ids = list[str]()
+        while len(ids) < 3:
+            ids += await store.batch()
+    assert (ids, observed) == (["t0", "t1", "t2"], ["[name] 0", "[name] 1", "[name] 2"])
+    assert threading.get_ident() not in redact.threads
+
+
+async def test_leaving_redacts_and_writes_what_waits() -> None:
+    """A shutdown loses no record that is still being redacted, and writes none unredacted."""
+    redact, store = SlowRedactor(), FakeStore()
+    async with RecordWriter(store, SOON) as sink:
+        keep = recorder(sink, redact)
+        keep(turn_record(id="t0", user_text="Anna"))
+        keep(turn_record(id="t1", user_text="Anna"))
+        redact.may_go.set()
+    written = [turn for _ in range(store.batches.qsize()) for turn in store.batches.get_nowait()]
+    assert [(turn.record.id, turn.record.user_text) for turn in written] == [("t0", "[name]"), ("t1", "[name]")]
+    assert (sink.dropped, sink.lost) == (0, 0)
+
+
+async def test_a_full_queue_before_the_redaction_drops_and_counts() -> None:
+    """As one before the store: the records in it are not touched."""
+    redact = SlowRedactor()
+    async with RecordWriter(FakeStore(), RecordWriterOptions(capacity=1, flush_ms=1)) as sink:
+        keep = recorder(sink, redact)
+        keep(turn_record(id="t0"))
+        keep(turn_record(id="t1"))
+        assert (sink.dropped, sink.n_waiting) == (1, 1)
+        redact.may_go.set()
+
+
+async def test_a_call_waits_for_the_records_before_it() -> None:
+    """The end of a session is reported behind its last turn; with nothing to wait for, at once."""
+    order: list[str] = []
+    redact = SlowRedactor()
+    async with RecordWriter(FakeStore(), SOON, observers=(lambda turn: order.append(turn.record.id),)) as sink:
+        sink.when_passed_on(lambda: order.append("at once"))
+        recorder(sink, redact)(turn_record(id="last"))
+        sink.when_passed_on(lambda: order.append("end"))
+        assert order == ["at once"]
+        redact.may_go.set()
+    assert order == ["at once", "last", "end"]
+
+
+async def test_a_redaction_without_end_does_not_hold_up_the_shutdown() -> None:
+    """What was not redacted in time is lost and counted, and calls that wait for it are made."""
+    calls: list[str] = []
+    redact = SlowRedactor()
+    async with RecordWriter(FakeStore(), RecordWriterOptions(flush_ms=1, drain_ms=20)) as sink:
+        recorder(sink, redact)(turn_record())
+        sink.when_passed_on(lambda: calls.append("end"))
+    redact.may_go.set()
+    assert (sink.lost, calls) == (1, ["end"])
+
+
+async def test_a_search_that_fails_costs_the_record_its_texts(caplog: pytest.LogCaptureFixture) -> None:
+    """Never its redaction; and the next record is not affected."""
+
+    def fails(text: str) -> str:
+        if "Anna" in text:
+            raise RuntimeError("a bug")
+        return text
+
+    store = FakeStore()
+    async with RecordWriter(store, SOON) as sink:
+        keep = recorder(sink, fails)
+        keep(turn_record(id="t0", user_text="Anna", reason="Anna"))
+        keep(turn_record(id="t1", user_text="Bob"))
+    written = [turn.record for _ in range(store.batches.qsize()) for turn in store.batches.get_nowait()]
+    assert [(each.id, each.user_text, each.reason) for each in written] == [
+        ("t0", "", ""),
+        ("t1", "Bob", turn_record().reason),
+    ]
+    assert "crashed" in caplog.text

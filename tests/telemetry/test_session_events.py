@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -132,3 +133,17 @@ async def test_a_summary_is_charged_to_its_session() -> None:
             webhooks._to_write.clear()
     assert [event.data["summary"] for event in events(webhooks)] == ["default: User: hello", ""]
     assert charged == [0.25]
+
+
+def test_the_end_waits_for_records_that_are_still_redacted() -> None:
+    """A transcript has the last turn although the session ends before its record is passed on."""
+    webhooks = sender("session.ended")
+    sessions = SessionEvents(webhooks)
+    waiting: list[Callable[[], None]] = []
+    sessions.wait_for_records(waiting.append)
+    end(sessions)
+    assert events(webhooks) == []
+    sessions.on_record(turn())
+    waiting[0]()
+    (sent,) = events(webhooks)
+    assert [each["id"] for each in sent.data["transcript"]] == ["turn_1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import Final, Self
 from voicepipe.errors import ConfigError
 from voicepipe.storage import StorageHealth, kind_of
 from voicepipe.telemetry.isolation import isolated
-from voicepipe.telemetry.log import log_records_lost
+from voicepipe.telemetry.log import log_crash, log_records_lost
 from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.port import RecordRefused, StoredTurn, StoreError, TurnWriter
 from voicepipe.turn.record.values import TurnRecord
@@ -47,13 +48,32 @@ CLOSING_MS: Final = 100
 
 Turns = tuple[tuple[tuple[str, str], StoredTurn], ...]
 
+Redact = Callable[[str], str]
+"""Returns a text without personal data."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unredacted:
+    """A turn whose texts are to be redacted before anything else gets it."""
+
+    turn: StoredTurn
+    redact: Redact
+
+    def redacted(self) -> StoredTurn:
+        """Return the turn without personal data; without its texts, if the search for them fails. In a thread."""
+        try:
+            return replace(self.turn, record=with_texts(self.turn.record, self.redact))
+        except Exception as bug:
+            log_crash("redaction", bug, session=self.turn.record.session)
+            return replace(self.turn, record=with_texts(self.turn.record, lambda text: ""))
+
 
 class RecordWriter:
     """Queues records at once and writes them to a store in batches, one transaction each.
 
-    `async with RecordWriter(store) as sink:` owns the one task that writes. While the store fails, records wait and are
-    tried again at growing intervals: none is lost while there is room. Only an invalid record is dropped. Leaving
-    writes the queued records, within `drain_ms`. Use it from the event loop that opened it.
+    `async with RecordWriter(store) as sink:` owns the tasks that redact and write. While the store fails, records wait
+    and are tried again at growing intervals: none is lost while there is room. Only an invalid record is dropped.
+    Leaving redacts and writes the queued records, within `drain_ms`. Use it from the event loop that opened it.
     """
 
     def __init__(
@@ -71,6 +91,9 @@ class RecordWriter:
         # by its newer record, which takes no more room. The batch in progress may have as many again.
         self._waiting: dict[tuple[str, str], StoredTurn] = {}
         self._writing: dict[tuple[str, str], StoredTurn] = {}
+        # Records and, between them, calls that wait for them. Full: a new record is dropped and counted.
+        self._unredacted: deque[_Unredacted | Callable[[], None]] = deque()
+        self._unredacted_waiting = asyncio.Event()
         self._records_waiting, self._closing = asyncio.Event(), asyncio.Event()
         self._group = asyncio.TaskGroup()
         self._losing = False
@@ -82,21 +105,44 @@ class RecordWriter:
     @property
     def n_waiting(self) -> int:
         """Return how many turns wait for the store."""
-        return len(self._waiting) + len(self._writing)
+        n_unredacted = sum(isinstance(each, _Unredacted) for each in self._unredacted)
+        return len(self._waiting) + len(self._writing) + n_unredacted
 
     def offer(self, turn: StoredTurn) -> None:
         """Queue a turn to be written soon. Never waits, never raises; without room it is dropped and counted."""
+        self._pass_on(turn, late=self._closing.is_set())
+
+    def when_passed_on(self, call: Callable[[], None]) -> None:
+        """Call when the observers have got all records that were offered until now: at once, unless some are still
+        being redacted."""
+        if self._unredacted:
+            self._unredacted.append(call)
+        else:
+            call()
+
+    def _redact_first(self, turn: StoredTurn, redact: Redact) -> None:
+        full = len(self._unredacted) >= self._options.capacity
+        if full or self._closing.is_set():
+            self._drop(full=full)
+            return
+        self._unredacted.append(_Unredacted(turn, redact))
+        self._unredacted_waiting.set()
+
+    def _pass_on(self, turn: StoredTurn, *, late: bool) -> None:
         for observer in self._observers:
             with isolated("telemetry"):
                 observer(turn)
         key = (turn.project, turn.record.id)
         full = len(self._waiting) >= self._options.capacity and key not in self._waiting
-        if full or self._closing.is_set():
-            self.dropped += 1
-            self._log_lost(1, "too many records wait" if full else "the record came after the shutdown")
+        if full or late:
+            self._drop(full=full)
             return
         self._waiting[key] = turn
         self._records_waiting.set()
+
+    def _drop(self, *, full: bool) -> None:
+        self.dropped += 1
+        self._log_lost(1, "too many records wait" if full else "the record came after the shutdown")
 
     def of_session(
         self,
@@ -107,7 +153,7 @@ class RecordWriter:
         keep_texts: bool,
         user: str = "",
         pool: str = "",
-        redact: Callable[[str], str] = str,
+        redact: Redact | None = None,
     ) -> Callable[[TurnRecord], None]:
         """Return the function that a session calls with each record (`KeepRecord`); it never waits, never raises.
 
@@ -117,20 +163,25 @@ class RecordWriter:
             began_unix_ms: when its clock was 0, in ms since 1970 UTC.
             keep_texts: False empties the texts, before the record is queued anywhere.
             user: the user, as the token's issuer names them.
-            redact: returns a text without personal data; the texts are redacted before the record is queued anywhere.
+            redact: applied to the texts in a thread, before anything else gets the record; None: they stay.
             pool: the agent's own pool, for turns that no other one was chosen for.
         """
 
         def keep_record(record: TurnRecord) -> None:
             began_ms = record.marks[0][1] if record.marks else 0
-            stored = with_texts(record, redact) if keep_texts else without_texts(record)
+            stored = record if keep_texts else without_texts(record)
             whose = {"user": user, "language": record.language, "route": record.pool or pool, "arm": record.arm}
-            self.offer(StoredTurn(stored, project, agent, began_unix_ms + began_ms, **whose))
+            turn = StoredTurn(stored, project, agent, began_unix_ms + began_ms, **whose)
+            if redact is None:
+                self.offer(turn)
+            else:
+                self._redact_first(turn, redact)
 
         return keep_record
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
+        self._group.create_task(self._redact_until_closed(), name="redaction")
         self._group.create_task(self._write_until_closed(), name="turn-sink")
         return self
 
@@ -138,6 +189,7 @@ class RecordWriter:
         self, kind: type[BaseException] | None, why: BaseException | None, at: TracebackType | None
     ) -> None:
         self._closing.set()
+        self._unredacted_waiting.set()
         self._records_waiting.set()
         try:
             async with asyncio.timeout(self._options.drain_ms / 1_000):
@@ -149,10 +201,29 @@ class RecordWriter:
             self.lost += n_left
             self._losing = False
             self._log_lost(n_left, "the store did not write them before the shutdown")
+            for each in self._unredacted:
+                if not isinstance(each, _Unredacted):
+                    with isolated("telemetry"):
+                        each()
+
+    async def _redact_until_closed(self) -> None:
+        """Redact records in a thread: a long text takes some 40 ms, which the event loop does not have."""
+        while self._unredacted or not self._closing.is_set():
+            await self._unredacted_waiting.wait()
+            self._unredacted_waiting.clear()
+            while self._unredacted:
+                first = self._unredacted[0]
+                if isinstance(first, _Unredacted):
+                    self._pass_on(await asyncio.to_thread(first.redacted), late=False)
+                else:
+                    with isolated("telemetry"):
+                        first()
+                self._unredacted.popleft()
+        self._records_waiting.set()  # the writer may end
 
     async def _write_until_closed(self) -> None:
         pause_ms = self._options.flush_ms
-        while self._writing or self._waiting or not self._closing.is_set():
+        while self._writing or self._waiting or self._unredacted or not self._closing.is_set():
             await self._records_waiting.wait()
             await self._pause(pause_ms)
             if await self._write():

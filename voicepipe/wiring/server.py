@@ -175,6 +175,7 @@ async def _open(
         outlasting = Outlasting(group)
         sessions = Sessions(settings, stages, sink, journals, loop, feed, knowledge, outlasting)
         session_events.summarize_with(sessions.summary_of_call)
+        session_events.wait_for_records(sink.when_passed_on)
         in_force = SettingsInForce(settings)
         reload = Reload(in_force, read, stages=stages, sessions=sessions, tools=tools)
         models = LocalModels(stages.engines(), say)

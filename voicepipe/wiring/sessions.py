@@ -135,6 +135,7 @@ class Sessions:
         )
 
     def _hooks(self, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> SessionHooks:
+        kinds = kinds_of(self._settings.records.redact, key="records.redact")
         store = self._sink.of_session(
             project=grant.project,
             agent=grant.agent,
@@ -142,7 +143,7 @@ class Sessions:
             keep_texts=self._settings.keeps_text,
             user=grant.identity or "",
             pool=self._settings.pooled.get(grant.agent, ""),
-            redact=Redactor(kinds_of(self._settings.records.redact, key="records.redact")),
+            redact=Redactor(kinds) if kinds else None,
         )
 
         agent = self._settings.python_agents.get(grant.agent)

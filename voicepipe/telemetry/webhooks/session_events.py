@@ -27,6 +27,9 @@ Summarize = Callable[[str, str, str], Awaitable[tuple[str, float]]]
 """(agent, session, transcript) -> (its summary, empty if none is written; its cost in USD). It raises nothing but
 bugs."""
 
+AfterRecords = Callable[[Callable[[], None]], None]
+"""Calls a function once all records offered until now have been passed on."""
+
 Settle = Callable[[float], Awaitable[None]]
 """Counts a cost in USD that comes after the session's end."""
 
@@ -44,6 +47,10 @@ class _Turns:
     """Turn -> how many of its function calls were sent."""
 
 
+def _at_once(call: Callable[[], None]) -> None:
+    call()
+
+
 async def _no_summary(agent: str, session: str, transcript: str) -> tuple[str, float]:
     return "", 0.0
 
@@ -55,6 +62,7 @@ class SessionEvents:
         """`tasks` runs the summaries; without it there are none. Where it is cancelled, events leave without theirs."""
         self._webhooks, self._tasks = webhooks, tasks
         self._summarize: Summarize = _no_summary
+        self._after_records: AfterRecords = _at_once
         self._sessions: OrderedDict[Key, _Turns] = OrderedDict()  # full: the oldest is dropped
         self._places = asyncio.Semaphore(SUMMARIES_AT_ONCE)
         self._deleted: set[Key] = set()  # bounded by the summaries in progress
@@ -63,6 +71,10 @@ class SessionEvents:
     def summarize_with(self, summarize: Summarize) -> None:
         """Have transcripts summarized, from now on."""
         self._summarize = summarize
+
+    def wait_for_records(self, after_records: AfterRecords) -> None:
+        """Have a session's end wait for its last records, from now on."""
+        self._after_records = after_records
 
     def on_record(self, turn: StoredTurn) -> None:
         """Take a turn's record, new or renewed."""
@@ -88,12 +100,15 @@ class SessionEvents:
         self, project: str, session: str, agent: str, plain: Callable[[], dict[str, Any]], settle: Settle
     ) -> None:
         """Send that a session has ended, with its transcript; with its summary once that is written, if one is."""
-        key = (project, session)
+        data = plain()
+        self._after_records(lambda: self._end((project, session), agent, data, settle))
+
+    def _end(self, key: Key, agent: str, session: dict[str, Any], settle: Settle) -> None:
         its = self._sessions.pop(key, _Turns())
         turns = [_turn(turn) for turn in its.by_id.values()]
-        data = plain() | {"transcript": turns, "turns_left_out": its.n_left_out, "summary": ""}
+        data = session | {"transcript": turns, "turns_left_out": its.n_left_out, "summary": ""}
         text = "\n".join(line for turn in turns for line in _lines(turn))
-        if text and self._tasks is not None and self._webhooks.is_subscribed("session.ended", project):
+        if text and self._tasks is not None and self._webhooks.is_subscribed("session.ended", key[0]):
             self._summarizing.add(key)
             task = self._tasks.start(self._add_summary(key, agent, text, data, settle), name="call-summary")
             # Also of a task that the end of the server cancels before it has begun.
