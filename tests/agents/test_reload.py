@@ -162,3 +162,23 @@ async def test_a_signal_reloads(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGHUP)
             assert "the old ones stay in force: agents.default.instructions" in await line("settings")
             serving.cancel()
+
+
+async def test_a_reloaded_agent_keeps_its_documents_and_hides_personal_data_from_the_llm(tmp_path: Path) -> None:
+    """Both are put into an agent's stages beside its providers, at the start and at each reload."""
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "a.md").write_text("The blue ticket costs nine francs.")
+    async with FakeVendor() as vendor:
+        vendor.llm.usual = LlmCue(tokens=tokens("Fine."))
+        folder = Folder(tmp_path, vendor.base_url)
+        folder.write(more=f'knowledge = "{tmp_path / "documents"}"\nredact_for_llm = ["email"]\n')
+        async with running(folder.read(), read=folder.read) as server:
+            assert (await reload(server))[0] == 200
+            async with calling(server.base_url) as user:
+                said = [{"type": "input_text", "text": "What is the blue ticket, anna@example.com?"}]
+                await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": said})
+                await user.send("response.create")
+                await user.until("response.done")
+            question = str((await vendor.llm.nth(0)).question["messages"][-1])
+    assert "nine francs" in question
+    assert "anna@example.com" not in question

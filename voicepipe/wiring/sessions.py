@@ -25,7 +25,7 @@ from voicepipe.server.context import AgentChoice, Charge, NoteTurn
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.server_tools import session_of
-from voicepipe.session.session import Greeting, Session, SessionHooks
+from voicepipe.session.session import Greeting, Session, SessionHooks, SessionStages
 from voicepipe.session.summaries import CALL_INSTRUCTIONS, summary_of
 from voicepipe.telemetry.event_loop import EventLoopMonitor
 from voicepipe.telemetry.isolation import isolated
@@ -61,15 +61,9 @@ class Sessions:
         self._outlasting = outlasting
         self._settings, self._sink, self._all_stages = settings, sink, stages
         self._journals, self._loop, self._feed = journals, loop, feed
+        self._knowledge = knowledge
         # Build all agents now: a wrong spec is found at the start, not by the first client.
-        self._stages = {
-            name: replace(
-                stages.of_agent(name),
-                knowledge=knowledge.get(name),
-                redact_for_llm=kinds_of(its.redact_for_llm, key=f"agents.{name}.redact_for_llm"),
-            )
-            for name, its in settings.agents.items()
-        }
+        self._stages = self._stages_of(settings, stages)
         self._prices = Prices(settings)
         self.phrases_usd = dict.fromkeys(settings.agents, 0.0)
         """Agent -> the cost of the phrases synthesized ahead for its sessions."""
@@ -86,11 +80,21 @@ class Sessions:
         Raises:
             ConfigError: an agent's stages cannot be built; then nothing changes.
         """
-        built = {name: stages.of_agent(name) for name in settings.agents}
+        built = self._stages_of(settings, stages)
         self._settings, self._all_stages, self._stages = settings, stages, built
         self._prices = Prices(settings)
         for name in settings.agents:
             self.phrases_usd.setdefault(name, 0.0)
+
+    def _stages_of(self, settings: Settings, stages: Stages) -> dict[str, SessionStages]:
+        return {
+            name: replace(
+                stages.of_agent(name),
+                knowledge=self._knowledge.get(name),
+                redact_for_llm=kinds_of(its.redact_for_llm, key=f"agents.{name}.redact_for_llm"),
+            )
+            for name, its in settings.agents.items()
+        }
 
     def open(self, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> Session:
         """Return a session that waits for its socket. `note_turn` gets each record of its turns, and `charge` the
