@@ -11,9 +11,10 @@ import pytest
 
 from voicepipe.tasks import background_tasks
 from voicepipe.telemetry.store.port import StoredTurn
+from voicepipe.telemetry.transcript import MOST_TURNS
 from voicepipe.telemetry.webhooks.payload import Webhook, WebhookEvent, WebhookKind
 from voicepipe.telemetry.webhooks.sender import Webhooks
-from voicepipe.telemetry.webhooks.session_events import MOST_TURNS, SessionEvents
+from voicepipe.telemetry.webhooks.session_events import SessionEvents
 from voicepipe.testing.records import turn_record
 from voicepipe.turn.record.values import ToolCall
 

@@ -20,6 +20,7 @@ from voicepipe.server.api.settings import reload_settings
 from voicepipe.server.api.stats import list_sessions, stats
 from voicepipe.server.api.stream import stream_turns
 from voicepipe.server.api.tokens import client_secrets, jwks, revoke, talk_token
+from voicepipe.server.api.transcript import session_transcript
 from voicepipe.server.api.turns import list_turns, one_turn
 from voicepipe.server.api.webhooks import list_dead, list_webhooks, retry_dead
 from voicepipe.server.bodies import MAX_BODY_BYTES
@@ -62,6 +63,7 @@ def build_app(context: ServerContext) -> web.Application:
         ("GET", "/v1/turns/export", export_turns),
         ("GET", "/v1/turns/{id}", one_turn),
         ("GET", "/v1/sessions", list_sessions),
+        ("GET", "/v1/sessions/{id}/transcript", session_transcript),
         ("GET", "/v1/sessions/{id}/audio", list_recordings),
         ("GET", "/v1/sessions/{id}/audio/{side:user|agent}", one_recording),
         ("DELETE", "/v1/sessions/{id}", delete_session_data),

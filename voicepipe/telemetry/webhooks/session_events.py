@@ -12,11 +12,9 @@ import msgspec
 
 from voicepipe.tasks import BackgroundTasks
 from voicepipe.telemetry.log import log_crash
-from voicepipe.telemetry.store.port import StoredTurn, turn_plain
+from voicepipe.telemetry.store.port import StoredTurn
+from voicepipe.telemetry.transcript import MOST_TURNS, spoken_text, transcript_turn
 from voicepipe.telemetry.webhooks.sender import Webhooks
-
-MOST_TURNS: Final = 500
-"""Turns of a session that its transcript has: about an hour of talk, and 250 kB. The oldest are left out."""
 
 MOST_SESSIONS: Final = 10_000
 """Sessions whose turns wait for their end, more than one process serves."""
@@ -105,9 +103,9 @@ class SessionEvents:
 
     def _end(self, key: Key, agent: str, session: dict[str, Any], settle: Settle) -> None:
         its = self._sessions.pop(key, _Turns())
-        turns = [_turn(turn) for turn in its.by_id.values()]
+        turns = [transcript_turn(turn) for turn in its.by_id.values()]
         data = session | {"transcript": turns, "turns_left_out": its.n_left_out, "summary": ""}
-        text = "\n".join(line for turn in turns for line in _lines(turn))
+        text = spoken_text(turns)
         if text and self._tasks is not None and self._webhooks.is_subscribed("session.ended", key[0]):
             self._summarizing.add(key)
             task = self._tasks.start(self._add_summary(key, agent, text, data, settle), name="call-summary")
@@ -154,20 +152,3 @@ class SessionEvents:
             self._webhooks.notify("tool.called", turn.project, turn.record.session, data.copy)
             n_sent += 1
         its.n_tools[turn.record.id] = n_sent
-
-
-def _turn(turn: StoredTurn) -> dict[str, Any]:
-    """Return a turn of the transcript."""
-    plain = turn_plain(turn)
-    names = ("id", "started_at", "cause", "outcome", "total_ms", "language", "tools")
-    return {
-        **{name: plain[name] for name in names},
-        "user": plain["user_text"],
-        "agent": plain["played_text"],
-    }
-
-
-def _lines(turn: dict[str, Any]) -> list[str]:
-    """Return a turn as lines of the text to summarize."""
-    said = (("User", turn["user"]), ("Agent", turn["agent"]))
-    return [f"{who}: {words}" for who, words in said if words]
