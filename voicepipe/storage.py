@@ -11,11 +11,19 @@ from typing import Final, Literal
 
 from voicepipe.errors import TroubleKind
 
-StoreName = Literal["shared", "keys", "records", "webhooks", "journals", "audio_cache"]
+StoreName = Literal["shared", "keys", "records", "webhooks", "journals", "recordings", "audio_cache"]
 """`shared` is what processes and nodes agree on (used tokens, revocations, slots); `keys` the file of API keys and
 secrets."""
 
-STORES: Final[tuple[StoreName, ...]] = ("shared", "keys", "records", "webhooks", "journals", "audio_cache")
+STORES: Final[tuple[StoreName, ...]] = (
+    "shared",
+    "keys",
+    "records",
+    "webhooks",
+    "journals",
+    "recordings",
+    "audio_cache",
+)
 
 
 LOG_EVERY_MS: Final = 10_000

@@ -127,6 +127,7 @@ class FakeSession:
     note_turn: Callable[[TurnRecord], None]
     ending: Ending | None = None
     notified: asyncio.Event = field(default_factory=asyncio.Event)
+    is_recorded: bool = False
 
     async def run(self, socket: ClientSocket) -> None:
         async with asyncio.TaskGroup() as group:

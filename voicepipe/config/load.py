@@ -38,6 +38,7 @@ from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
 from voicepipe.telemetry.journal.settings import JournalSettings
+from voicepipe.telemetry.recording.settings import RecordingSettings
 from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
@@ -60,6 +61,7 @@ SINGLE = {
     "conversation": ConversationLimits,
     "records": RecordsSettings,
     "journals": JournalSettings,
+    "recordings": RecordingSettings,
     "telemetry": TelemetrySettings,
     "dashboard": DashboardSettings,
     "catalog": CatalogSettings,

@@ -36,6 +36,7 @@ from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
 from voicepipe.telemetry.journal.settings import JournalSettings
+from voicepipe.telemetry.recording.settings import RecordingSettings
 from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.settings import BudgetLimits, Deadlines
 
@@ -310,6 +311,15 @@ class AgentSettings:
     """Kinds of personal data that are replaced by their names in what the LLM reads, as in `records.redact`. The agent
     can then not repeat them, nor pass them to a function."""
 
+    record_calls: bool = False
+    """Record the audio of calls: both sides on one time line, in one file with the user on the left and the agent on
+    the right. Kept for `records.keep_days`, within the limits of `[recordings]`."""
+
+    record_announcement: str = ""
+    """What the agent says before a call is recorded, such as "This call is recorded."; `{{name}}` as in the
+    instructions. Nothing is recorded until it has been played to its end, and the user can't interrupt it. Empty: the
+    recording begins with the call, and nobody is told."""
+
     knowledge: str = ""
     """A folder of documents (`.md`, `.txt`, `.html`) that are searched for what the user says; the passages that match
     best are given to the LLM. They are read when the server starts. Empty: none."""
@@ -324,6 +334,7 @@ class AgentSettings:
         check_placeholders(self.instructions, dict(self.variables), "instructions")
         kinds_of(self.redact_for_llm, key="redact_for_llm")
         check_placeholders(self.greeting, dict(self.variables), "greeting")
+        check_placeholders(self.record_announcement, dict(self.variables), "record_announcement")
 
     def spec(self, stage: Stage, *, key: str = "spec") -> Spec:
         """Return the parsed spec of `stage`; of several models the first.
@@ -352,6 +363,7 @@ class Settings:
     conversation: ConversationLimits = field(default_factory=ConversationLimits)
     records: RecordsSettings = field(default_factory=RecordsSettings)
     journals: JournalSettings = field(default_factory=JournalSettings)
+    recordings: RecordingSettings = field(default_factory=RecordingSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     catalog: CatalogSettings = field(default_factory=CatalogSettings)

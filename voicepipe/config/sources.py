@@ -21,6 +21,7 @@ SECTIONS = (
     "conversation",
     "records",
     "journals",
+    "recordings",
     "telemetry",
     "dashboard",
     "catalog",

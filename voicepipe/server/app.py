@@ -7,6 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
+from voicepipe.server.api.call_recording import call_recording
 from voicepipe.server.api.dashboard import about
 from voicepipe.server.api.deletion import delete_session_data, delete_user_data
 from voicepipe.server.api.export import export_turns
@@ -64,6 +65,7 @@ def build_app(context: ServerContext) -> web.Application:
         ("GET", "/v1/turns/{id}", one_turn),
         ("GET", "/v1/sessions", list_sessions),
         ("GET", "/v1/sessions/{id}/transcript", session_transcript),
+        ("GET", "/v1/sessions/{id}/recording", call_recording),
         ("GET", "/v1/sessions/{id}/audio", list_recordings),
         ("GET", "/v1/sessions/{id}/audio/{side:user|agent}", one_recording),
         ("DELETE", "/v1/sessions/{id}", delete_session_data),

@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from aiohttp import web
 
@@ -31,6 +32,7 @@ from voicepipe.telemetry.journal.recordings import Recording
 from voicepipe.telemetry.live_feed import Feed
 from voicepipe.telemetry.metrics.catalog import Sample
 from voicepipe.telemetry.metrics.prometheus import Metrics
+from voicepipe.telemetry.recording.folder import CallRecording
 from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.port import TurnStore
 from voicepipe.telemetry.tracing.port import NoTracing, Tracing
@@ -38,6 +40,39 @@ from voicepipe.telemetry.webhooks.sender import Webhooks
 from voicepipe.telemetry.webhooks.session_events import SessionEvents
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import BudgetLimits
+
+
+class CallRecordings(Protocol):
+    """The recordings of calls. Each method may wait for a disk: for a worker thread."""
+
+    def find(self, project: str | None, session: str) -> CallRecording | None:
+        """Return the recording of a project's session, or of any project's."""
+        ...
+
+    def delete_session(self, project: str, session: str) -> int:
+        """Delete the recording of a session; return how many files that were."""
+        ...
+
+    def delete_user(self, project: str, user: str) -> int:
+        """Delete all recordings of a user, likewise."""
+        ...
+
+
+class NoCallRecordings:
+    """Nothing is recorded."""
+
+    def find(self, project: str | None, session: str) -> CallRecording | None:
+        """Return nothing."""
+        return None
+
+    def delete_session(self, project: str, session: str) -> int:
+        """Delete nothing."""
+        return 0
+
+    def delete_user(self, project: str, user: str) -> int:
+        """Delete nothing."""
+        return 0
+
 
 NoteTurn = Callable[[TurnRecord], None]
 """Takes a turn's record, new or renewed; returns at once."""
@@ -140,6 +175,9 @@ class ServerContext:
 
     recordings: Callable[[str | None, str], tuple[Recording, ...]] = lambda project, session: ()
     """Return the audio of a project's session, or of any project's; may wait for a disk likewise."""
+
+    call_recordings: CallRecordings = field(default_factory=NoCallRecordings)
+    """The recordings of calls."""
 
     reload: Callable[[], Awaitable[tuple[str, ...]]] | None = None
     """Puts the settings as they are written now in force, and returns the agents' names. Raises ConfigError."""

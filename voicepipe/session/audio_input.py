@@ -19,6 +19,7 @@ from voicepipe.ports.transcriber import TranscriberCapabilities, TranscriptStrea
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.pace import Pace
 from voicepipe.telemetry.journal.port import Journal
+from voicepipe.telemetry.recording.port import NO_RECORDER, CallRecorder
 from voicepipe.turn import events as e
 from voicepipe.turn.endpointing.strategies import SILENCE
 
@@ -54,8 +55,10 @@ class AudioInput:
         clock: SessionClock,
         post: Post,
         journal: Journal | None = None,
+        recorder: CallRecorder = NO_RECORDER,
     ) -> None:
-        """`journal` gets the user's audio."""
+        """`journal` and `recorder` get the user's audio."""
+        self._recorder = recorder
         self._capabilities = capabilities
         self._clock = clock
         self._post = post
@@ -137,10 +140,12 @@ class AudioInput:
         if self._n_known:
             samples = self._new(samples)
         n_slice = SLICE_MS * self._segmenter.rate_hz // 1_000
-        now_ms, self._has_more = self._now_ms(), True
+        came_ms, now_ms, self._has_more = self._clock.now_ms(), self._now_ms(), True
         for first in range(0, len(samples), n_slice):
             piece, left = samples[first : first + n_slice], max(0, len(samples) - first - n_slice)
-            self._process_slice(piece, now_ms, left * 1_000 // self._segmenter.rate_hz)
+            more_ms = left * 1_000 // self._segmenter.rate_hz
+            self._recorder.user_audio(piece, self._segmenter.rate_hz, came_ms - more_ms)
+            self._process_slice(piece, now_ms, more_ms)
             if not pace.admits_audio(len(piece) * 1_000 / self._segmenter.rate_hz):
                 self._fall_behind(await pace.wait_for_audio())
             if left and pace.is_gone():

@@ -18,6 +18,7 @@ from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.summaries import SummaryModel
 from voicepipe.telemetry.journal.port import Journal, no_journal
+from voicepipe.telemetry.recording.port import CallRecorder
 from voicepipe.turn import commands as c
 from voicepipe.turn.endpointing.strategies import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
@@ -71,6 +72,18 @@ class Greeting:
 
     interruptible: bool = True
     """Whether the user's speech may stop it."""
+
+    at_any_time: bool = False
+    """Whether it may come after another turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecording:
+    """The recorder of a call, and its announcement."""
+
+    open_recorder: Callable[[], CallRecorder]
+    announcement: str = ""
+    """What the agent says before anything is recorded, with the names of variables; empty: nothing."""
 
 
 StartTask = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
@@ -150,6 +163,9 @@ class SessionHooks:
 
     open_journal: Callable[[Opening], Journal] = no_journal
     """Open the journal that records what the session does."""
+
+    recording: CallRecording | None = None
+    """How the call is recorded; None: it is not."""
 
     subscribe_stalls: Callable[[OnStall], Callable[[], None]] = _unwatched
     """Subscribe to delays of the event loop; the returned function ends the subscription."""

@@ -21,6 +21,7 @@ from voicepipe.session.prompt import PromptBuilder
 from voicepipe.session.reply import Reply
 from voicepipe.session.session_voice import Voices
 from voicepipe.telemetry.journal.port import Journal
+from voicepipe.telemetry.recording.port import CallRecorder
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 
@@ -42,20 +43,28 @@ Key = tuple[int, int]
 
 
 class SentAudio:
-    """Records the agent's audio as it is sent to the client: in the journal, and for the echo that may come back."""
+    """Records the agent's audio as it is sent to the client: in the journal, in the recording of the call, and for the
+    echo that may come back.
+    """
 
-    def __init__(self, echo: EchoDetector, clock: SessionClock, journal: Journal | None) -> None:
-        self._echo, self._clock, self._journal = echo, clock, journal
+    def __init__(
+        self, echo: EchoDetector, clock: SessionClock, journal: Journal | None, recorder: CallRecorder
+    ) -> None:
+        self._echo, self._clock, self._journal, self._recorder = echo, clock, journal, recorder
 
     def sent(self, samples: Samples, rate_hz: int) -> None:
         """Record audio that is sent."""
         if self._journal is not None:
             self._journal.agent_audio(samples, rate_hz)
-        self._echo.plays(samples, rate_hz, self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        self._recorder.agent_audio(samples, rate_hz, now_ms)
+        self._echo.plays(samples, rate_hz, now_ms)
 
     def stopped(self) -> None:
         """Record that the client stopped playing what it was sent."""
-        self._echo.stops(self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        self._recorder.agent_stops(now_ms)
+        self._echo.stops(now_ms)
 
 
 class GatedOutput:

@@ -35,6 +35,7 @@ from voicepipe.session.pace import Pace
 from voicepipe.session.phrase_preparation import Preparation
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.prompt import PromptBuilder
+from voicepipe.session.recorded_call import RecordedCall
 from voicepipe.session.replies import Replies, SentAudio
 from voicepipe.session.resumption import Resumption
 from voicepipe.session.server_tools import SessionTools, session_of
@@ -125,7 +126,10 @@ class Session:
         opening = Opening(grant.session_id, config.turn_settings(), core, stages.strategies)
         self._core, journal = opening.rebuilt(), hooks.open_journal(opening)
         self._journal = None if journal is NO_JOURNAL else IsolatedJournal(journal)
-        self._audio_input = AudioInput(config, stages.transcriber.capabilities, self._clock, post, self._journal)
+        self._recorded = RecordedCall(hooks.recording, self._clock, speaks=config.kind == "realtime")
+        self._audio_input = AudioInput(
+            config, stages.transcriber.capabilities, self._clock, post, self._journal, self._recorded.recorder
+        )
         self._scoring = EndpointScoring(
             stages.endpoint_scorer, grant.session_id, post, stt_detects=stages.transcriber.capabilities.turn_events
         )
@@ -144,7 +148,7 @@ class Session:
             stages.model,
             self._prompt_builder,
             self._voices,
-            SentAudio(self._audio_input.echo, self._clock, self._journal),
+            SentAudio(self._audio_input.echo, self._clock, self._journal, self._recorded.recorder),
             wire=self._wire,
             outbox=self._outbox,
             post=post,
@@ -163,6 +167,11 @@ class Session:
         self._wake: asyncio.TimerHandle | None = None
         self._broken: asyncio.Event = asyncio.Event()
         self._orders_to_end = EndingOrders()
+
+    @property
+    def is_recorded(self) -> bool:
+        """Return whether a recording of the call has begun."""
+        return self._recorded.has_begun
 
     # --- run and end --------------------------------------------------------------------------
 
@@ -192,12 +201,14 @@ class Session:
             self._report("hooks", lambda _: self._hooks.session_ended(), None)
             self._resumption.end()
             self._audio_input.detach()
+            self._recorded.end()
             self._events.drain = None
             if self._journal is not None:
                 self._journal.close()
 
     def _begin(self, group: asyncio.TaskGroup, connection: Connection) -> None:
         self._group = group
+        self._recorded.start()
         self.post(e.SettingsChanged(self._config.turn_settings()))
         self._renew_phrases()
         group.create_task(self._outbox.run(connection), name="outbox")
@@ -211,7 +222,7 @@ class Session:
         group.create_task(self._expire(), name="expiry")
         if self._hooks.session_started is not None:
             group.create_task(self._start(self._hooks.session_started), name="start")
-        if self._greeting is not None:
+        if self._greeting is not None or self._recorded.awaits_announcement:
             group.create_task(self._greet_in_time(), name="greeting")
 
     async def _receive(self, connection: Connection) -> None:
@@ -251,10 +262,18 @@ class Session:
         self._greets = True
         if self._is_starting:
             return
+        if self._recorded.awaits_announcement:
+            self._recorded.announce()
+            self._note_end_of_turn()
+            return
         greeting, self._greeting = self._greeting, None
         if greeting is not None and self._config.kind == "realtime":
             text = filled(greeting.text, dict(self._config.variables))
-            self.post(e.GreetingDue(text, greeting.interruptible))
+            self.post(e.GreetingDue(text, greeting.interruptible, greeting.at_any_time))
+
+    def _announce_recording(self, words: str) -> None:
+        text = filled(words, dict(self._config.variables))
+        self.post(e.GreetingDue(text, interruptible=False, at_any_time=True))
 
     async def _guard(self, connection: Connection) -> None:
         """Close the connection when our own code failed: a session in an unknown state must not continue."""
@@ -282,6 +301,8 @@ class Session:
         silent = core.user.state is User.QUIET and core.agent.state is Agent.IDLE
         if silent and not core.context.replies.n_asides:
             self._orders_to_end.turn_over()
+            if self._orders_to_end.ending is None:
+                self._recorded.say_when_due(self._announce_recording)
 
     def _takes_sound(self) -> bool:
         """Return whether the user's audio is processed: not if the session is about to end, except in
@@ -483,6 +504,10 @@ class Session:
         if self._preparation.n_made:
             self._preparation.note(record)
         self._report("records", self._hooks.keep_record, record)
+        if self._recorded.was_heard(record):
+            greeting = self._greeting if record.turn == 1 else None
+            self._greeting = None if greeting is None else replace(greeting, at_any_time=True)
+            self._greet()
         extensions = self._config.extensions
         if extensions is not None and extensions.turn_events and record.outcome is not None:
             self._report("records", self._send_record, record)

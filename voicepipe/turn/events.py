@@ -195,6 +195,9 @@ class GreetingDue:
     interruptible: bool = True
     """Whether the user's speech may stop it."""
 
+    at_any_time: bool = False
+    """Whether it may come after other turns: it is left out only while somebody speaks or is about to."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished:

@@ -225,9 +225,13 @@ class Answers:
         self._due(turn, reply, now_ms)
 
     def greet(self, event: e.GreetingDue, now_ms: int) -> None:
-        """Speak first, unless the user or the client was sooner, or the client brings an earlier conversation."""
+        """Speak first, unless the user or the client was sooner, or the client brings an earlier conversation.
+
+        What is due at any time is only left out while somebody speaks or is about to.
+        """
         taken = self._user.state is not User.QUIET or self._waiting or self._agent.turn or self._taken_by_another()
-        if taken or self._context.counts.get("turn") or len(self._context.conversation):
+        has_begun = self._context.counts.get("turn") or len(self._context.conversation)
+        if taken or (has_begun and not event.at_any_time):
             return
         turn = self._context.new_turn("greeting")
         turn.words, turn.interruptible = event.text, event.interruptible

@@ -14,6 +14,7 @@ from voicepipe.telemetry.log import lines_dropped, log_turn_closed
 from voicepipe.telemetry.metrics.catalog import Sample
 from voicepipe.telemetry.metrics.prometheus import Metrics
 from voicepipe.telemetry.record_writer import RecordWriter
+from voicepipe.telemetry.recording.writer import RecordingWriter
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.telemetry.tracing.port import Tracing
 from voicepipe.telemetry.webhooks.sender import Webhooks
@@ -49,6 +50,7 @@ class Counts:
     webhooks: Webhooks
     feed: Feed
     journals: JournalWriter
+    recordings: RecordingWriter
 
     def __call__(self) -> Iterator[Sample]:
         yield Sample("sessions_stuck_total", self.sessions.n_stuck)
@@ -65,6 +67,7 @@ class Counts:
         yield Sample("spans_dropped_total", self.spans.dropped)
         yield Sample("spans_lost_total", self.spans.lost)
         yield Sample("journal_events_dropped_total", self.journals.dropped)
+        yield Sample("recording_slices_dropped_total", self.recordings.dropped)
         counts = self.webhooks.counts
         yield Sample("webhook_attempts_total", counts.delivered, ("delivered",))
         yield Sample("webhook_attempts_total", counts.failed, ("failed",))

@@ -43,6 +43,7 @@ from voicepipe.telemetry.event_loop import EventLoopMonitor, watching
 from voicepipe.telemetry.journal.writer import JournalWriter
 from voicepipe.telemetry.live_feed import Feed
 from voicepipe.telemetry.record_writer import RecordWriter
+from voicepipe.telemetry.recording.writer import RecordingWriter
 from voicepipe.telemetry.rollups.retention import maintain
 from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.port import StoredTurn, TurnStore
@@ -168,12 +169,13 @@ async def _open(
         ) as sink,
         _loop_monitor() as loop,
         _journals(settings, health) as journals,
+        _recordings(settings, health) as recordings,
         knowledge_of(settings) as knowledge,
         asyncio.TaskGroup() as group,
     ):
         stages = Stages(settings, sounds=sounds, tools=tools.of(settings))
         outlasting = Outlasting(group)
-        sessions = Sessions(settings, stages, sink, journals, loop, feed, knowledge, outlasting)
+        sessions = Sessions(settings, stages, sink, journals, recordings, loop, feed, knowledge, outlasting)
         session_events.summarize_with(sessions.summary_of_call)
         session_events.wait_for_records(sink.when_passed_on)
         in_force = SettingsInForce(settings)
@@ -205,6 +207,7 @@ async def _open(
             records_lost=lambda: sink.dropped + sink.lost,
             delete_journal=journals.delete_session,
             recordings=journals.recordings,
+            call_recordings=recordings,
             metrics=metrics,
             counts=Counts(
                 sink=sink,
@@ -215,6 +218,7 @@ async def _open(
                 webhooks=webhooks,
                 feed=feed,
                 journals=journals,
+                recordings=recordings,
             ),
             tracing=spans,
         )
@@ -373,6 +377,18 @@ async def _journals(settings: Settings, health: StorageHealth) -> AsyncIterator[
     writer = JournalWriter(folder, settings.journals, keeps_text=settings.journals_keep_text, health=health)
     try:
         await asyncio.to_thread(writer.start)
+        yield writer
+    finally:
+        await asyncio.to_thread(writer.stop)
+
+
+@asynccontextmanager
+async def _recordings(settings: Settings, health: StorageHealth) -> AsyncIterator[RecordingWriter]:
+    folder, keep_days = settings.data_path / "recordings", settings.records.keep_days or None
+    writer = RecordingWriter(folder, settings.recordings, keep_days=keep_days, health=health)
+    if await asyncio.to_thread(folder.exists):
+        writer.start()
+    try:
         yield writer
     finally:
         await asyncio.to_thread(writer.stop)

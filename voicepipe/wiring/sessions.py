@@ -22,6 +22,7 @@ from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
 from voicepipe.protocol.session_types import ServerVad
 from voicepipe.router.health import Health
 from voicepipe.server.context import AgentChoice, Charge, NoteTurn
+from voicepipe.session.context import CallRecording
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.server_tools import session_of
@@ -33,6 +34,7 @@ from voicepipe.telemetry.journal.writer import JournalWriter
 from voicepipe.telemetry.live_feed import Feed
 from voicepipe.telemetry.log import log_overrun, log_strategy_failure, log_stuck
 from voicepipe.telemetry.record_writer import RecordWriter
+from voicepipe.telemetry.recording.writer import RecordingWriter
 from voicepipe.turn.commands import NoteOverrun, NoteStrategyFailure, NoteStuck
 from voicepipe.turn.notifications import ActionTaken, Notification, StageJudged, TurnMarked
 from voicepipe.turn.record.values import TurnRecord
@@ -52,6 +54,7 @@ class Sessions:
         stages: Stages,
         sink: RecordWriter,
         journals: JournalWriter,
+        recordings: RecordingWriter,
         loop: EventLoopMonitor,
         feed: Feed,
         knowledge: Mapping[str, Knowledge],
@@ -60,7 +63,7 @@ class Sessions:
         """`knowledge`: the documents of each agent that has any."""
         self._outlasting = outlasting
         self._settings, self._sink, self._all_stages = settings, sink, stages
-        self._journals, self._loop, self._feed = journals, loop, feed
+        self._journals, self._recordings, self._loop, self._feed = journals, recordings, loop, feed
         self._knowledge = knowledge
         # Build all agents now: a wrong spec is found at the start, not by the first client.
         self._stages = self._stages_of(settings, stages)
@@ -191,10 +194,20 @@ class Sessions:
             check_update=partial(check_update, locks=grant.locks),
             check_reply=partial(check_reply, locks=grant.locks),
             show=partial(visible, locks=grant.locks),
+            recording=self._recording(grant),
             open_journal=partial(self._journals.open, agent=grant.agent, project=grant.project),
             subscribe_stalls=self._loop.listen,
             live=self._feed,
             publish_live=partial(_publish_live, self._feed, grant),
+        )
+
+    def _recording(self, grant: SessionGrant) -> CallRecording | None:
+        agent = self._settings.agents[grant.agent]
+        if not agent.record_calls:
+            return None
+        whose = (grant.project, grant.session_id, grant.identity or "")
+        return CallRecording(
+            open_recorder=partial(self._recordings.open, *whose), announcement=agent.record_announcement
         )
 
     async def summary_of_call(self, agent: str, session: str, transcript: str) -> tuple[str, float]:

@@ -20,7 +20,7 @@ STILL_OPEN: Final = "The session is open and still writes data: delete it when i
 
 
 async def delete_session_data(request: web.Request) -> web.Response:
-    """Delete a session's turns, its journal, and pending webhook deliveries of it: `{"deleted": true, "turns": n}`."""
+    """Delete a session's turns, journal, recording, and pending webhook deliveries: `{"deleted": true, "turns": n}`."""
     context, project = await _operator(request)
     session = request.match_info["id"]
     if any(each["id"] == session for each in await open_sessions(context, project)):
@@ -41,6 +41,7 @@ async def delete_user_data(request: web.Request) -> web.Response:
     for session in sessions:
         n_turns += await _delete_session(context, project, session)
     n_turns += await context.turns.delete_user(project, user)
+    await asyncio.to_thread(context.call_recordings.delete_user, project, user)  # also of calls without a turn
     log_event("user_deleted", project=project, sessions=len(sessions), turns=n_turns)
     deleted = {"deleted": True, "sessions": len(sessions), "turns": n_turns}
     return json_answer({"object": "voicepipe.user.deleted", "id": user, **deleted})
@@ -88,4 +89,5 @@ async def _delete_session(context: ServerContext, project: str, session: str) ->
     else:
         await context.workers.delete_session(project, session)
     await asyncio.to_thread(context.delete_journal, project, session)
+    await asyncio.to_thread(context.call_recordings.delete_session, project, session)
     return n_turns

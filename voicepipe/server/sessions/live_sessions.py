@@ -40,6 +40,11 @@ TURNS_KNOWN: Final = 64
 class RunsOnSocket(Revocable, Protocol):
     """A session, as the server uses it."""
 
+    @property
+    def is_recorded(self) -> bool:
+        """Return whether a recording of its call has begun."""
+        ...
+
     async def run(self, socket: ClientSocket) -> None:
         """Run until either side closes the connection. The calling code closes the rest of the connection."""
         ...

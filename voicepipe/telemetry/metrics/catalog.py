@@ -120,6 +120,9 @@ NOW: Final = (
     Family(
         "journal_events_dropped_total", "counter", (), "Journal events and audio dropped because the disk was too slow"
     ),
+    Family(
+        "recording_slices_dropped_total", "counter", (), "Slices of recorded calls lost because the disk was too slow"
+    ),
     Family("audio_cache_hits_total", "counter", (), "Clauses played from the audio cache"),
     Family("audio_cache_misses_total", "counter", (), "Clauses that the audio cache did not have"),
     Family(

@@ -1,0 +1,72 @@
+"""The recording of a session's call: it begins once the user has heard that the call is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from voicepipe.clock import SessionClock
+from voicepipe.session.context import CallRecording
+from voicepipe.telemetry.recording.port import NO_RECORDER
+from voicepipe.turn.record.values import TurnRecord
+
+MOST_TRIES: Final = 3
+"""How often the announcement is tried; a call whose TTS fails is not recorded."""
+
+
+class RecordedCall:
+    """Begins and ends a call's recording."""
+
+    def __init__(self, recording: CallRecording | None, clock: SessionClock, *, speaks: bool) -> None:
+        """`recording` None: the call is not recorded. `speaks`: the session has an agent that can announce it."""
+        self._clock, self._speaks = clock, speaks
+        self.recorder = NO_RECORDER if recording is None else recording.open_recorder()
+        self.announcement = "" if recording is None else recording.announcement
+        self.has_begun = False
+        """Whether anything is recorded."""
+
+        self._n_tries = 0
+        self._is_requested = self._is_due = False
+
+    @property
+    def awaits_announcement(self) -> bool:
+        """Return whether the user has yet to hear that the call is recorded."""
+        return bool(self.announcement) and self._speaks and self._n_tries < MOST_TRIES
+
+    def start(self) -> None:
+        """Begin the recording, unless it has to be announced."""
+        if not self.announcement:
+            self._begin()
+
+    def announce(self) -> None:
+        """Have the call announced as soon as nobody speaks; a second call does nothing."""
+        self._is_due = self._is_due or not self._is_requested
+        self._is_requested = True
+
+    def say_when_due(self, say: Callable[[str], None]) -> None:
+        """Say the announcement now, if it is due."""
+        if self._is_due and self.awaits_announcement:
+            self._is_due = False
+            say(self.announcement)
+
+    def was_heard(self, record: TurnRecord) -> bool:
+        """Begin the recording if this turn has announced it; return whether it has. Otherwise it may be due again."""
+        if record.outcome is None or not self.awaits_announcement:
+            return False
+        self._is_due = True
+        if record.cause != "greeting":
+            return False
+        self._n_tries += record.outcome != "abandoned"  # a response that the client requested went first
+        if record.outcome != "completed" or not record.spoken_ms:
+            return False
+        self.announcement = ""
+        self._begin()
+        return True
+
+    def _begin(self) -> None:
+        self.has_begun = self.recorder is not NO_RECORDER
+        self.recorder.begin(self._clock.now_ms())
+
+    def end(self) -> None:
+        """End the recording."""
+        self.recorder.close(self._clock.now_ms())

@@ -1,0 +1,120 @@
+"""The folder of recordings: names, owners, and the limits of age and size.
+
+A recording is `PROJECT/BEGAN-SESSION.USER.flac`; while it is written, `.part`. Project and user are hashes, since their
+names may hold any character, and the user's may be personal data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+DONE: Final = ".flac"
+UNFINISHED: Final = ".part"
+
+_DAY_MS: Final = 86_400_000
+_HASH_CHARS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecording:
+    """A recording that was found."""
+
+    path: Path
+
+    @property
+    def session(self) -> str:
+        """Return the session's id."""
+        return self._whose[0].partition("-")[2]
+
+    @property
+    def user(self) -> str:
+        """Return the hash of its user, as `hash_of` returns it."""
+        return self._whose[2]
+
+    @property
+    def began_unix_ms(self) -> int:
+        """Return when its session began."""
+        began = self._whose[0].partition("-")[0]
+        return int(began) if began.isdecimal() else 0
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether it is complete, and can be played."""
+        return self.path.suffix == DONE
+
+    @property
+    def _whose(self) -> tuple[str, str, str]:
+        return self.path.stem.rpartition(".")
+
+
+class RecordingFolder:
+    """Finds and deletes recordings. Every method waits for the disk: call them in a thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def place_of(self, project: str, session: str, user: str, began_unix_ms: int) -> Path:
+        """Return the path of a recording that begins, without its suffix; its folder is made.
+
+        Raises:
+            OSError: the folder can't be made.
+        """
+        folder = self.path / hash_of(project)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder / f"{began_unix_ms}-{session}.{hash_of(user) if user else ''}"
+
+    def all(self, project: str | None = None) -> list[CallRecording]:
+        """Return all recordings, or those of a project."""
+        folders = hash_of(project) if project is not None else "*"
+        found = (CallRecording(path) for path in self.path.glob(f"{folders}/*-*.*"))
+        return [each for each in found if each.path.suffix in (DONE, UNFINISHED)]
+
+    def of_session(self, project: str | None, session: str) -> list[CallRecording]:
+        """Return the recordings of a session."""
+        return [each for each in self.all(project) if each.session == session]
+
+    def of_user(self, project: str, user: str) -> list[CallRecording]:
+        """Return the recordings of a user."""
+        return [each for each in self.all(project) if each.user == hash_of(user)] if user else []
+
+    def trim(self, now_unix_ms: int, *, keep_days: int | None, most_bytes: float) -> float:
+        """Delete what is too old, and the oldest of what is too much; return by how many bytes the rest is too much.
+
+        Recordings that are being written count, and are never deleted by this.
+        """
+        oldest_ms = 0 if keep_days is None else now_unix_ms - keep_days * _DAY_MS
+        sized = [(each, _size_bytes(each.path)) for each in self.all()]
+        over = sum(size for _, size in sized) - most_bytes
+        for each, size in sorted(sized, key=lambda one: one[0].began_unix_ms):
+            if each.is_done and (over > 0 or each.began_unix_ms < oldest_ms):
+                each.path.unlink(missing_ok=True)
+                over -= size
+        return over
+
+
+def delete_all(recordings: Iterable[CallRecording]) -> int:
+    """Delete recordings, and return their number."""
+    n_deleted = 0
+    for each in recordings:
+        with suppress(FileNotFoundError):
+            each.path.unlink()
+            n_deleted += 1
+    return n_deleted
+
+
+def hash_of(name: str) -> str:
+    """Return the name of a project or a user as it stands in file names."""
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_CHARS]
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,52 @@
+"""The port for the audio of a call."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from voicepipe.audio.samples import Samples
+
+
+class CallRecorder(Protocol):
+    """Records both sides of one call. Every method returns at once, and none raises. Times are session times, in ms.
+
+    Nothing is recorded before `begin`.
+    """
+
+    def begin(self, now_ms: int) -> None:
+        """Record from this instant on; a second call does nothing."""
+        ...
+
+    def user_audio(self, samples: Samples, rate_hz: int, ended_ms: int) -> None:
+        """Record the user's audio, int16, (n_samples,); `ended_ms`: when its last sample came."""
+        ...
+
+    def agent_audio(self, samples: Samples, rate_hz: int, now_ms: int) -> None:
+        """Record audio that is sent to the client now, int16, (n_samples,); it plays after the audio before."""
+        ...
+
+    def agent_stops(self, now_ms: int) -> None:
+        """Note that the client plays nothing of what it was sent from this instant on."""
+        ...
+
+    def close(self, now_ms: int) -> None:
+        """End the recording: the call is over."""
+        ...
+
+
+class NoRecorder:
+    """Records nothing."""
+
+    def begin(self, now_ms: int) -> None: ...
+    def user_audio(self, samples: Samples, rate_hz: int, ended_ms: int) -> None: ...
+    def agent_audio(self, samples: Samples, rate_hz: int, now_ms: int) -> None: ...
+    def agent_stops(self, now_ms: int) -> None: ...
+    def close(self, now_ms: int) -> None: ...
+
+
+NO_RECORDER = NoRecorder()
+
+
+def no_recorder() -> CallRecorder:
+    """Return a recorder that records nothing."""
+    return NO_RECORDER
