@@ -64,8 +64,10 @@ async def test_a_call_is_recorded_with_the_user_left_and_the_agent_right(fake_se
         said, answered = loud(left), loud(right)
         assert 0 < said[-1] - said[0] <= len(speech)
         assert answered[0] > said[-1], "the answer comes after the question"
-        heard_ms = record["marks"]["audible"] - record["marks"]["voiced_last"] if "audible" in record["marks"] else None
-        assert heard_ms is None or abs((answered[0] - said[-1]) / 24 - heard_ms) < 500
+        waited_ms = (
+            record["marks"]["audible"] - record["marks"]["voiced_last"] if "audible" in record["marks"] else None
+        )
+        assert waited_ms is None or abs((answered[0] - said[-1]) / 24 - waited_ms) < 500
         status, part, headers = await recording_of(server, session, Range="bytes=4-99")
         assert (status, part, headers["Content-Range"]) == (206, flac[4:100], f"bytes 4-99/{len(flac)}")
         status, _, headers = await recording_of(server, session, Range=f"bytes={len(flac)}-")
@@ -136,7 +138,7 @@ async def test_an_announcement_that_fails_leaves_the_call_unrecorded(fake_server
     assert not await asyncio.to_thread(lambda: list((server.folder / "data" / "recordings").rglob("*.*")))
 
 
-async def test_a_late_announcement_comes_when_nobody_speaks(fake_server: Any) -> None:
+async def test_a_late_announcement_comes_in_silence(fake_server: Any) -> None:
     """A client that requests the first response is answered first; then it is announced, and recorded from there."""
     settings = {**RECORDS, "agents.default.record_announcement": "This call is recorded."}
     async with fake_server(settings) as server:

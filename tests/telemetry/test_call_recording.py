@@ -327,6 +327,7 @@ def test_a_name_is_read_as_it_was_written() -> None:
     found = CallRecording(Path("x/17-sess_a-b.c.0f.flac"))
     assert (found.session, found.user, found.began_unix_ms, found.is_done) == ("sess_a-b.c", "0f", 17, True)
     assert CallRecording(Path("x/no-sess.flac")).began_unix_ms == 0
+    assert CallRecording(Path("x/no-sess.flac")).duration_ms() == 0
 
 
 @pytest.mark.parametrize("wrong", [{"max_minutes": 0}, {"total_mb": -1}])

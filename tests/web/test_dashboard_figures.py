@@ -11,11 +11,13 @@ from typing import Any, Final, Literal
 import numpy as np
 import pytest
 import pytest_asyncio
+import soundfile
 
 from voicepipe.clock import unix_ms
 from voicepipe.config import load
 from voicepipe.telemetry.journal.plain import as_it_is
 from voicepipe.telemetry.journal.session_files import SessionFiles
+from voicepipe.telemetry.recording.folder import DONE, RecordingFolder
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.testing.chromium import Browser, Page, chromium
@@ -104,6 +106,10 @@ async def planted_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
     files = SessionFiles(path, head=lambda: b"", texts="plain", words=as_it_is, most_bytes=1_000_000)
     files.write_audio("user", np.full(48_000, 500, dtype=np.int16), 24_000)
     files.close(ended=True)
+    place = RecordingFolder(folder / "data" / "recordings").place_of("default", "sess_late", "", now_ms)
+    soundfile.write(
+        place.with_name(place.name + DONE), np.full((72_000, 2), 500, dtype=np.int16), 24_000, format="FLAC"
+    )
     overrides = {
         "server.port": 0,
         "server.drain_ms": 0,
@@ -282,7 +288,11 @@ async def test_a_sessions_audio_is_played_where_it_is_stored(planted_server: Pla
     drawn = "document.querySelector('#facts') !== null"
     async with planted_server.browser.page(f"{address}turn_llm_ttft_0") as page:
         await page.until(drawn)
-        assert await page.text("#sound") == "Audio of the session\n\nUser: load 2 s"
+        assert (await page.text("#sound")).split("\n\n") == [
+            "Audio of the session",
+            "Both sides: load 3 s",
+            "User: load 2 s",
+        ]
         await page.evaluate("document.querySelector('#load-user').focus()")
         await page.click("#load-user")
         await page.until("document.querySelector('#play-user')?.duration === 2")
@@ -291,3 +301,24 @@ async def test_a_sessions_audio_is_played_where_it_is_stored(planted_server: Pla
     async with planted_server.browser.page(f"{address}turn_timely_0") as page:
         await page.until(drawn)
         assert await page.evaluate("document.querySelector('#sound')") is None
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1_280, "light")])
+async def test_a_recorded_call_is_played_by_the_keyboard(
+    planted_server: Planted, axe: str, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    """Both sides of the call, with their whole length, on a phone and on a wide screen."""
+    address = f"{planted_server.url}/dashboard?turn=turn_llm_ttft_0"
+    async with planted_server.browser.page(address, width=width, scheme=scheme) as page:
+        await page.until("document.querySelector('#load-call') !== null")
+        await page.evaluate("document.querySelector('#load-call').focus()")
+        await page.press("Enter")
+        await page.until("document.querySelector('#play-call')?.duration === 3")
+        assert await page.evaluate("document.activeElement.id") == "play-call"
+        assert await page.evaluate("document.activeElement.getAttribute('aria-label')") == "Both sides, 3 s"
+        await page.press(" ")
+        await page.until("document.querySelector('#play-call').currentTime > 0")
+        await page.evaluate(axe + "; 0")
+        assert await page.evaluate(SERIOUS) == []
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.complaints == []

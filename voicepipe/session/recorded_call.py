@@ -49,7 +49,7 @@ class RecordedCall:
             self._is_due = False
             say(self.announcement)
 
-    def was_heard(self, record: TurnRecord) -> bool:
+    def note_turn(self, record: TurnRecord) -> bool:
         """Begin the recording if this turn has announced it; return whether it has. Otherwise it may be due again."""
         if record.outcome is None or not self.awaits_announcement:
             return False

@@ -504,7 +504,7 @@ class Session:
         if self._preparation.n_made:
             self._preparation.note(record)
         self._report("records", self._hooks.keep_record, record)
-        if self._recorded.was_heard(record):
+        if self._recorded.note_turn(record):
             greeting = self._greeting if record.turn == 1 else None
             self._greeting = None if greeting is None else replace(greeting, at_any_time=True)
             self._greet()

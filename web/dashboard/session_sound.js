@@ -6,7 +6,7 @@
 
 import { make } from "../elements.js";
 
-const SIDES = /** @type {const} */ ({ user: "User", agent: "Agent" });
+const SIDES = /** @type {const} */ ({ call: "Both sides", user: "User", agent: "Agent" });
 
 /** The players of one session. They last while its turns are shown, so that a page drawn anew goes on playing. */
 export class SessionSound {
@@ -21,7 +21,7 @@ export class SessionSound {
   }
 
   /**
-   * Return a player for each side that is stored; none for an operator who may not hear them.
+   * Return a player for the recorded call, and for each side that is stored; none for an operator who may not hear them.
    *
    * @param {string} session
    * @param {AbortSignal} signal
@@ -31,6 +31,10 @@ export class SessionSound {
     const path = `/v1/sessions/${encodeURIComponent(session)}/audio`;
     const found = await this.operator.fetch(path, signal);
     if (!found.ok) return [];
+    const { recording } = found.data;
+    if (recording && !this.shown.has("call")) {
+      this.shown.set("call", this.player(recording.path, "call", recording.duration_ms));
+    }
     for (const { side, duration_ms } of found.data.data) {
       if (!this.shown.has(side)) this.shown.set(side, this.player(`${path}/${side}`, side, duration_ms));
     }

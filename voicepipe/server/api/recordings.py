@@ -16,8 +16,16 @@ from voicepipe.telemetry.journal.recordings import Recording
 
 
 async def list_recordings(request: web.Request) -> web.Response:
-    """Return what there is of a session: `{"object": "list", "data": [{"side", "rate_hz", "duration_ms"}]}`."""
-    found = await _recordings(request)
+    """Return what there is of a session: `{"object": "list", "data": [{"side", "rate_hz", "duration_ms"}],
+    "recording": {"path", "duration_ms"} or null}`."""
+    project = await _project(request)
+    found = await _recordings(request, project)
+    session = request.match_info["id"]
+    call = await asyncio.to_thread(request.app[CONTEXT].call_recordings.find, project, session)
+    recording = None
+    if call is not None and call.is_done:
+        duration_ms = await asyncio.to_thread(call.duration_ms)
+        recording = {"path": f"/v1/sessions/{call.session}/recording", "duration_ms": duration_ms}
     data = [
         {
             "object": "voicepipe.session.audio",
@@ -27,13 +35,14 @@ async def list_recordings(request: web.Request) -> web.Response:
         }
         for each in found
     ]
-    return json_answer({"object": "list", "data": data})
+    return json_answer({"object": "list", "data": data, "recording": recording})
 
 
 async def one_recording(request: web.Request) -> web.StreamResponse:
     """Send one side of a session as a WAV file, with one piece in memory at a time."""
     side = request.match_info["side"]
-    recording = next((each for each in await _recordings(request) if each.side == side), None)
+    found = await _recordings(request, await _project(request))
+    recording = next((each for each in found if each.side == side), None)
     if recording is None:
         raise NotFound(f"There is no audio of the {side} in this session.", param="id", code="audio_not_found")
     answer = web.StreamResponse(headers={"Content-Type": "audio/wav", "Content-Length": str(recording.wav_bytes)})
@@ -48,12 +57,14 @@ def _next(pieces: Iterator[bytes]) -> bytes:
     return next(pieces, b"")
 
 
-async def _recordings(request: web.Request) -> tuple[Recording, ...]:
-    """Return the session's recordings, if the client may hear them: an operator of its project."""
-    context = request.app[CONTEXT]
-    principal = await context.authenticator.admit(request)
+async def _project(request: web.Request) -> str | None:
+    """Return the project whose recordings the client may hear, as an operator; None: all."""
+    principal = await request.app[CONTEXT].authenticator.admit(request)
     principal.check_scope(OPERATE)
     if principal.claims is not None:
         raise AuthError("Expected an API key, got a client secret.", code="api_key_required", status=403)
-    project = principal.requested_project(request.query.get("project"))
-    return await asyncio.to_thread(context.recordings, project, request.match_info["id"])
+    return principal.requested_project(request.query.get("project"))
+
+
+async def _recordings(request: web.Request, project: str | None) -> tuple[Recording, ...]:
+    return await asyncio.to_thread(request.app[CONTEXT].recordings, project, request.match_info["id"])

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import soundfile
+
 DONE: Final = ".flac"
 UNFINISHED: Final = ".part"
 
@@ -47,6 +49,13 @@ class CallRecording:
     def is_done(self) -> bool:
         """Return whether it is complete, and can be played."""
         return self.path.suffix == DONE
+
+    def duration_ms(self) -> int:
+        """Return how long it plays; 0 where the file is gone or damaged. Waits for the disk."""
+        try:
+            return int(soundfile.info(self.path).duration * 1_000)
+        except (OSError, soundfile.SoundFileError):
+            return 0
 
     @property
     def _whose(self) -> tuple[str, str, str]:

@@ -82,11 +82,11 @@ class UserTrack:
             yield from self._place()
 
     def _place(self) -> Iterator[Placed]:
-        wanted = self._n_taken + min(each[0] for each in self._held)
+        due = self._n_taken + min(each[0] for each in self._held)
         samples = self._held.popleft()[2]
         self._n_taken += len(samples)
-        start = wanted if self._next is None else self._next
-        shift = wanted - start
+        start = due if self._next is None else self._next
+        shift = due - start
         if -AHEAD_MS * _MS < start < 0:  # the frame began before the recording
             samples = samples[-start:]
         if shift > FAR_MS * _MS or (shift > NEAR_MS * _MS and _is_quiet(samples)):

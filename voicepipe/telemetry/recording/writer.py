@@ -195,7 +195,7 @@ class RecordingWriter:
         self._finishing[session] = future = self._compressor.submit(self._compress, file)
         future.add_done_callback(lambda _: self._finishing.pop(session, None))
 
-    def forget(self, file: _CallFile) -> None:
+    def remove(self, file: _CallFile) -> None:
         """Note that a recording is no longer written. In the thread."""
         self._open.discard(file)
 
@@ -289,7 +289,7 @@ class _CallFile:
     def _stop(self, *, keeps: bool) -> None:
         """Write no more. What a disk that fails has taken is deleted: others need the room."""
         file, self._file = self._file, None
-        self._writer.forget(self)
+        self._writer.remove(self)
         if file is None:
             return
         if keeps:
