@@ -56,7 +56,7 @@ async def test_a_call_is_recorded_with_the_user_left_and_the_agent_right(fake_se
         async with calling(server.url, session=WATCHED) as user:
             await user.say_in_real_time(speech)
             await user.say_in_real_time(np.zeros(24_000, np.int16))
-            record = (await user.until("voicepipe.turn.record"))["record"]
+            await user.until("voicepipe.turn.record")
             session = session_of(user)
         status, flac, headers = await recording_of(server, session)
         assert (status, headers["Content-Type"], headers["Accept-Ranges"]) == (200, "audio/flac", "bytes")
@@ -64,10 +64,6 @@ async def test_a_call_is_recorded_with_the_user_left_and_the_agent_right(fake_se
         said, answered = loud(left), loud(right)
         assert 0 < said[-1] - said[0] <= len(speech)
         assert answered[0] > said[-1], "the answer comes after the question"
-        waited_ms = (
-            record["marks"]["audible"] - record["marks"]["voiced_last"] if "audible" in record["marks"] else None
-        )
-        assert waited_ms is None or abs((answered[0] - said[-1]) / 24 - waited_ms) < 500
         status, part, headers = await recording_of(server, session, Range="bytes=4-99")
         assert (status, part, headers["Content-Range"]) == (206, flac[4:100], f"bytes 4-99/{len(flac)}")
         status, _, headers = await recording_of(server, session, Range=f"bytes={len(flac)}-")

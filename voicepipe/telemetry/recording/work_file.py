@@ -75,13 +75,13 @@ class WorkFile:
         new = target.with_suffix(".new")
         try:
             place = 0
+            os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
             with soundfile.SoundFile(new, "w", RATE_HZ, 2, "PCM_16", format="FLAC") as flac:
                 while read := os.pread(self._file, _PIECE_FRAMES * FRAME_BYTES, place):
                     flac.write(np.frombuffer(read, dtype="<i2", count=len(read) // 4 * 2).reshape(-1, 2))
                     place += len(read)
             if soundfile.info(new).frames != place // FRAME_BYTES:  # libsndfile reports no error of its last write
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            new.chmod(0o600)
             new.replace(target)
         except BaseException:
             new.unlink(missing_ok=True)
