@@ -11,7 +11,7 @@ from voicepipe.config.load import load
 from voicepipe.errors import ConfigError
 from voicepipe.ports.transcriber import Samples
 from voicepipe.session.knowledge import HEAD
-from voicepipe.testing.fakes.cues import SttCue
+from voicepipe.testing.fakes.cues import EmbeddingCue, Status, SttCue
 from voicepipe.testing.user import calling
 from voicepipe.wiring.server import running
 
@@ -87,3 +87,56 @@ async def test_a_bad_folder_stops_the_server_with_its_setting(tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"^agents.default.knowledge: expected a folder"):
         async with running(settings):
             pass
+
+
+EMBEDS = {"agents.default.knowledge_embedding": "fake/embed", "agents.default.knowledge_embedding_ms": 5_000}
+PARAPHRASED = EmbeddingCue(meanings=(("dogs", "hound"), ("welcome", "allowed")))
+
+
+async def test_a_question_in_other_words_is_answered_from_the_documents(fake_server: Any, folder: Path) -> None:
+    """By its meaning; the record says how long the query's vector took."""
+    async with fake_server({"agents.default.knowledge": str(folder), **EMBEDS}) as server:
+        server.vendor.embeddings.usual = PARAPHRASED
+        async with calling(server.url, session=WATCHED) as user:
+            found: list[Event] = []
+            while not found or found[-1]["embedding_ms"] is None:  # until the documents are embedded
+                await text_turn(user, "would my hound be allowed")
+                found.append((await user.until("voicepipe.turn.record"))["record"]["knowledge"])
+    assert found[-1]["passages"][0] == {"document": "pets.md", "passage": 1}
+    assert 0 <= found[-1]["embedding_ms"] <= found[-1]["took_ms"]
+
+
+async def test_without_the_vendor_words_alone_are_searched_for(fake_server: Any, folder: Path) -> None:
+    """The server starts, and answers from its documents."""
+    async with fake_server({"agents.default.knowledge": str(folder), **EMBEDS}) as server:
+        server.vendor.embeddings.usual = EmbeddingCue(fault=Status(503))
+        async with calling(server.url, session=WATCHED) as user:
+            await text_turn(user, "can I bring my dog with me")
+            found = (await user.until("voicepipe.turn.record"))["record"]["knowledge"]
+    assert found["passages"] == [{"document": "pets.md", "passage": 1}]
+    assert found["embedding_ms"] is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"knowledge": "FOLDER", "knowledge_embedding": "nobody/m"}, "no provider is called 'nobody'"),
+        ({"knowledge": "FOLDER", "knowledge_embedding": "local/m"}, "expected a provider with OpenAI's API"),
+        ({"knowledge": "FOLDER", "knowledge_embedding": "none"}, 'expected "provider/model"'),
+        ({"knowledge_embedding": "openai/m"}, "expected agents.default.knowledge beside it"),
+    ],
+)
+async def test_a_wrong_embedding_model_stops_the_start(
+    tmp_path: Path, folder: Path, settings: dict[str, str], why: str
+) -> None:
+    """With the name of the setting."""
+    named = {f"agents.default.{name}": value.replace("FOLDER", str(folder)) for name, value in settings.items()}
+    overrides = {"server.port": 0, "server.data_dir": str(tmp_path / "data"), **named}
+
+    async def start() -> None:
+        async with running(load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path)):
+            pass
+
+    with pytest.raises(ConfigError, match=why) as refused:
+        await start()
+    assert "agents.default.knowledge_embedding" in str(refused.value)

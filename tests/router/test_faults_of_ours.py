@@ -45,7 +45,7 @@ from voicepipe.testing.fakes.cues import SttCue, TtsCue
 from voicepipe.testing.fakes.ports import FakeSynthesizer, FakeTranscriber
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.waiting import WAIT_S
-from voicepipe.turn.pricing import Price
+from voicepipe.turn.cost import Price
 
 HI = ModelRequest(model="any", messages=(Said("user", (Text("Hi"),)),))
 FULL = Overload("Too many requests at a time.", retry_after_ms=2_500)

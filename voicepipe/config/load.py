@@ -255,6 +255,9 @@ def _check_specs(
             key = f"agents.{name}.{stage}"
             for spec in agent.specs(stage, key=key):
                 _check_spec(str(spec), key, providers=providers, origins=origins)
+        if agent.knowledge_embedding:
+            key = f"agents.{name}.knowledge_embedding"
+            _check_spec(str(Spec.parse(agent.knowledge_embedding, key=key)), key, providers=providers, origins=origins)
 
 
 def _check_spec(text: str, key: str, *, providers: Mapping[str, ProviderEntry], origins: Mapping[str, str]) -> None:

@@ -327,6 +327,13 @@ class AgentSettings:
     knowledge_tokens: Annotated[int, between(50, 100_000)] = 600
     """Limit of the passages for one answer, in tokens estimated from the text."""
 
+    knowledge_embedding: str = ""
+    """An embedding model, as `provider/model`, at a provider with OpenAI's API (`/v1/embeddings`): the documents are
+    then searched by meaning too. Empty: by their words only."""
+
+    knowledge_embedding_ms: Annotated[int, between(10, 5_000)] = 150
+    """How long an answer waits for the vector of the user's words; after that it is searched for by its words only."""
+
     aliases: tuple[str, ...] = ()
     """Other names by which a client's `model` may select this agent."""
 

@@ -6,13 +6,15 @@ import asyncio
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from voicepipe.errors import ConfigError
 from voicepipe.knowledge.passages import Passage, read_folder
+from voicepipe.knowledge.vectors import DEPTH, fused
 from voicepipe.turn.cost import estimated_tokens
 
 QUERY_WORDS: Final = 12
@@ -59,20 +61,35 @@ class KnowledgeIndex:
     def __len__(self) -> int:
         return len(self._passages)
 
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """Return all passages; a passage's place is its number."""
+        return self._passages
+
     def search(self, query: str) -> tuple[Passage, ...]:
         """Return the passages that match best, best first, within the tokens for one answer; a heading counts more than
         the text below it.
         """
+        return self._within_limits(self._by_words(query, MOST_FOUND))
+
+    def search_both(self, query: str, nearest: Callable[[], Sequence[int]]) -> tuple[Passage, ...]:
+        """Return the passages that match best by their words and by `nearest`, which returns numbers of passages."""
+        return self._within_limits(fused((self._by_words(query, DEPTH), nearest()))[:MOST_FOUND])
+
+    def _by_words(self, query: str, most: int) -> list[int]:
         words = self._rarest(query)
         if not words:
-            return ()
+            return []
         found = self._database.execute(
             "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY bm25(passages, 2.0, 1.0) LIMIT ?",
-            (" OR ".join(f'"{word}"' for word in words), MOST_FOUND),
+            (" OR ".join(f'"{word}"' for word in words), most),
         ).fetchall()
+        return [number for (number,) in found]
+
+    def _within_limits(self, numbers: Sequence[int]) -> tuple[Passage, ...]:
         passages: list[Passage] = []
         tokens = 0.0
-        for (number,) in found:
+        for number in numbers:
             passage = self._passages[number]
             its_tokens = estimated_tokens(len(passage.heading) + len(passage.text))
             if tokens + its_tokens <= self._max_tokens:
@@ -80,9 +97,10 @@ class KnowledgeIndex:
                 tokens += its_tokens
         return tuple(passages)
 
-    async def find(self, query: str) -> tuple[Passage, ...]:
-        """Return the same without blocking the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self.search, query)
+    async def find(self, query: str, nearest: Callable[[], Sequence[int]] | None = None) -> tuple[Passage, ...]:
+        """Return the same without blocking the event loop; with `nearest` as `search_both` does."""
+        search = partial(self.search, query) if nearest is None else partial(self.search_both, query, nearest)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, search)
 
     def close(self) -> None:
         """Release the thread and the memory."""

@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.knowledge.index import KnowledgeIndex
 from voicepipe.knowledge.passages import Passage
 from voicepipe.ports.model import ModelRequest, Said, Text
+from voicepipe.session.semantic_search import SemanticIndex
 from voicepipe.telemetry.log import log_crash, log_event
 from voicepipe.turn.record.values import CitedPassage, KnowledgeUse
 
@@ -27,26 +29,32 @@ HEAD: Final = "Passages from your documents. Use them if they answer; do not men
 class Knowledge:
     """The documents of one session's agent."""
 
-    def __init__(self, index: KnowledgeIndex) -> None:
-        self._index = index
+    def __init__(self, index: KnowledgeIndex, semantic: SemanticIndex | None = None) -> None:
+        """`semantic`: the vectors of the same passages; None: they are searched for by their words only."""
+        self._index, self._semantic = index, semantic
 
     async def found_for(self, request: ModelRequest) -> tuple[ModelRequest, KnowledgeUse]:
         """Return the request with the passages that match the user's last message, and which they are.
 
         A search that fails or is late is logged, and the request stays as it is.
         """
-        began_ms = monotonic_ms()
+        began_ms, query = monotonic_ms(), query_of(request)
         passages: tuple[Passage, ...] = ()
+        embedding_ms = None
         try:
+            nearest = None
+            if self._semantic is not None and (vector := await self._semantic.embed_query(query)) is not None:
+                embedding_ms = monotonic_ms() - began_ms
+                nearest = partial(self._semantic.nearest, vector)
             async with asyncio.timeout(SEARCH_TIMEOUT_S):
-                passages = await self._index.find(query_of(request))
+                passages = await self._index.find(query, nearest)
         except TimeoutError:
             took_ms = monotonic_ms() - began_ms
             log_event("knowledge_late", level=logging.WARNING, session=request.session, took_ms=took_ms)
         except Exception as bug:
             log_crash("knowledge", bug, session=request.session)
         cited = tuple(CitedPassage(each.document, each.number) for each in passages)
-        return with_passages(request, passages), KnowledgeUse(cited, monotonic_ms() - began_ms)
+        return with_passages(request, passages), KnowledgeUse(cited, monotonic_ms() - began_ms, embedding_ms)
 
 
 def query_of(request: ModelRequest) -> str:

@@ -79,7 +79,8 @@ def record_plain(record: TurnRecord, agent: str) -> dict[str, Any]:
                           text: `tokens_before` (all of it), `tokens_after` (sent), `items_dropped`,
                           and `limit_tokens` or null
     `knowledge`           object, the search of the agent's documents: `passages` given to the LLM, a list of
-                          objects (`document`, `passage`: its number there), and `took_ms` or null
+                          objects (`document`, `passage`: its number there), `took_ms` or null, and
+                          `embedding_ms`, the part of it for the query's vector, or null
     `speculation`         object, replies started before the turn was over: `starts`, `used`,
                           `refused` (not made: it would not have paid, or a limit was reached),
                           `saved_ms` (how much sooner the used ones were audible),

@@ -6,30 +6,87 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
-from voicepipe.config.settings import Settings
+from voicepipe.config.settings import DEFAULT_AGENT, AgentSettings, Settings
+from voicepipe.errors import ConfigError
 from voicepipe.knowledge.index import KnowledgeIndex, build_index
+from voicepipe.knowledge.vector_store import FILE_NAME
+from voicepipe.knowledge.vectors import Embedder
+from voicepipe.providers.openai.embeddings import OpenAiEmbedder
+from voicepipe.registry import Spec
 from voicepipe.session.knowledge import Knowledge
+from voicepipe.session.semantic_search import SemanticIndex
+from voicepipe.tasks import BackgroundTasks, background_tasks
+
+KIND: Final = "openai"
+"""The kind of the providers that have embedding models."""
 
 
 @asynccontextmanager
 async def knowledge_of(settings: Settings) -> AsyncIterator[Mapping[str, Knowledge]]:
     """Yield the documents of each agent that has any. Agents with the same folder and limit share an index.
 
+    Passages are embedded while the block runs; until that is done, they are searched for by their words only.
+
     Raises:
-        ConfigError: a folder is none, has no documents, or one of them cannot be read.
+        ConfigError: a folder is none, has no documents, or one of them cannot be read; or an embedding model's provider
+            is not configured, or has none.
     """
     indexes: dict[tuple[str, int], KnowledgeIndex] = {}
+    semantics: dict[tuple[str, str, int], SemanticIndex] = {}
     found: dict[str, Knowledge] = {}
     try:
-        for name, its in settings.agents.items():
-            which = (its.knowledge, its.knowledge_tokens)
-            if its.knowledge and which not in indexes:
-                key = f"agents.{name}.knowledge"
-                indexes[which] = await asyncio.to_thread(build_index, Path(its.knowledge), max_tokens=which[1], key=key)
-            if its.knowledge:
-                found[name] = Knowledge(indexes[which])
-        yield found
+        async with background_tasks() as tasks:
+            for name, its in settings.agents.items():
+                embedder = embedder_of(settings, name)
+                if not its.knowledge:
+                    continue
+                which = (its.knowledge, its.knowledge_tokens)
+                if which not in indexes:
+                    key = f"agents.{name}.knowledge"
+                    folder = Path(its.knowledge)
+                    indexes[which] = await asyncio.to_thread(build_index, folder, max_tokens=which[1], key=key)
+                index, semantic = indexes[which], None
+                if embedder is not None:
+                    semantic = _semantic_of(settings, its, index, embedder, semantics, tasks)
+                found[name] = Knowledge(index, semantic)
+            yield found
     finally:
         for index in indexes.values():
             index.close()
+
+
+def _semantic_of(
+    settings: Settings,
+    agent: AgentSettings,
+    index: KnowledgeIndex,
+    embedder: Embedder,
+    built: dict[tuple[str, str, int], SemanticIndex],
+    tasks: BackgroundTasks,
+) -> SemanticIndex:
+    """Return the vectors of an agent's documents, which agents with the same folder, model and limit share."""
+    which = (agent.knowledge, agent.knowledge_embedding, agent.knowledge_embedding_ms)
+    if which not in built:
+        file = settings.data_path / FILE_NAME
+        built[which] = SemanticIndex(embedder, index.passages, file, deadline_ms=agent.knowledge_embedding_ms)
+        tasks.start(built[which].build(), name="knowledge-vectors")
+    return built[which]
+
+
+def embedder_of(settings: Settings, agent: str) -> Embedder | None:
+    """Return the embedding model of an agent's documents, or None.
+
+    Raises:
+        ConfigError: the agent has no documents, or the provider is not configured or has no embedding models.
+    """
+    its, key = settings.agents[agent], f"agents.{agent}.knowledge_embedding"
+    if not its.knowledge_embedding:
+        return None
+    if not its.knowledge and agent == DEFAULT_AGENT:  # others may have taken the model over from it, and no documents
+        raise ConfigError(f"{key}: expected agents.{agent}.knowledge beside it, got none")
+    spec = Spec.parse(its.knowledge_embedding, key=key)
+    kind = settings.providers[spec.provider].kind
+    if kind != KIND:
+        raise ConfigError(f"{key}: expected a provider with OpenAI's API, got {str(spec)!r}, whose kind is {kind!r}")
+    return OpenAiEmbedder(spec, settings.connection(spec, key=key))

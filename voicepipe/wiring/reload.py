@@ -92,10 +92,10 @@ class Reload:
         if changed := [name for name in names if getattr(settings, name) != getattr(old, name)]:
             raise ConfigError(f"{', '.join(changed)}: expected the values of the start, since a change needs a restart")
         for name, agent in settings.agents.items():
-            if agent.knowledge != (old.agents[name].knowledge if name in old.agents else ""):
-                raise ConfigError(
-                    f"agents.{name}.knowledge: expected the value of the start, since the documents are indexed there"
-                )
+            for option in ("knowledge", "knowledge_embedding"):
+                if getattr(agent, option) != (getattr(old.agents[name], option) if name in old.agents else ""):
+                    why = "since the documents are indexed there"
+                    raise ConfigError(f"agents.{name}.{option}: expected the value of the start, {why}")
         check_quota_prices(settings)
         stages = self._stages.with_settings(settings, self._tools.of(settings))
         if set(stages.engines()) - set(self._stages.engines()):

@@ -161,7 +161,20 @@ class TtsCue:
     fault: Fault | None = None
 
 
-Cue = LlmCue | SttCue | TtsCue
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingCue:
+    """An embedding model's answer to one request."""
+
+    meanings: tuple[tuple[str, ...], ...] = ()
+    """Words of the same meaning. Texts that share one are near each other; other words count for themselves."""
+
+    dimensions: int = 64
+    raw: bytes | None = None
+    hold: Hold | None = None
+    fault: Fault | None = None
+
+
+Cue = LlmCue | SttCue | TtsCue | EmbeddingCue
 
 
 def tokens(text: str) -> tuple[str, ...]:

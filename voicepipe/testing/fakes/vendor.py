@@ -1,5 +1,5 @@
-"""A vendor on a local socket, driven by cues: OpenAI's transcriptions, chat completions and speech, and
-LLM vendors' own APIs (`vendor_rules`).
+"""A vendor on a local socket, driven by cues: OpenAI's transcriptions, chat completions, speech and
+embeddings, and LLM vendors' own APIs (`vendor_rules`).
 
 async with FakeVendor() as vendor:
     vendor.llm.cue(LlmCue(tokens=("Hi",), fault=Stall(after=1)))
@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from voicepipe.testing.fakes import vendor_llm, vendor_stt, vendor_tts
-from voicepipe.testing.fakes.cues import Cue, Hang, HangUp, LlmCue, Status, SttCue, TtsCue
+from voicepipe.testing.fakes import vendor_embeddings, vendor_llm, vendor_stt, vendor_tts
+from voicepipe.testing.fakes.cues import Cue, EmbeddingCue, Hang, HangUp, LlmCue, Status, SttCue, TtsCue
 from voicepipe.testing.fakes.request_rules import RequestRules
 from voicepipe.testing.fakes.script import ReceivedRequest, Script
 from voicepipe.testing.fakes.vendor_rules import VENDOR_RULES
 
-C = TypeVar("C", LlmCue, SttCue, TtsCue)
+C = TypeVar("C", LlmCue, SttCue, TtsCue, EmbeddingCue)
 Read = Callable[[web.Request], Awaitable[ReceivedRequest]]
 Answer = Callable[[web.Request, ReceivedRequest, C], Awaitable[web.StreamResponse]]
 
@@ -37,6 +37,7 @@ class FakeVendor:
         self.stt: Script[SttCue, ReceivedRequest] = Script(SttCue())
         self.llm: Script[LlmCue, ReceivedRequest] = Script(LlmCue())
         self.tts: Script[TtsCue, ReceivedRequest] = Script(TtsCue())
+        self.embeddings: Script[EmbeddingCue, ReceivedRequest] = Script(EmbeddingCue())
         self.rules: RequestRules | None = None
         """The vendor whose rules requests to the model must meet; None accepts every readable request."""
         self.models: tuple[str, ...] = ()
@@ -52,6 +53,7 @@ class FakeVendor:
         for path, dialect in {its.dialect.path: its.dialect for its in VENDOR_RULES.values() if its.dialect}.items():
             app.router.add_post(path, self._route(self.llm, _read_json, self._checked(dialect.answer)))
         app.router.add_post("/v1/audio/speech", self._route(self.tts, _read_json, vendor_tts.answer))
+        app.router.add_post("/v1/embeddings", self._route(self.embeddings, _read_json, vendor_embeddings.answer))
         app.router.add_get("/v1/models", self._list_models)
         # handler_cancellation: an answer's task is cancelled as soon as its client disconnects.
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1)

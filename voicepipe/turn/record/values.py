@@ -122,6 +122,9 @@ class KnowledgeUse:
     took_ms: int | None = None
     """None: the agent has no documents, or they were not searched."""
 
+    embedding_ms: int | None = None
+    """The part of it in which the query was embedded; None: it was searched for by its words only."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
