@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 
 from voicepipe.config.convert import displayed, displayed_option, expected, is_secret, is_table
 from voicepipe.config.load import SINGLE, default_of
+from voicepipe.config.mcp import McpEntry
 from voicepipe.config.settings import AgentSettings, ProviderEntry, Settings
 from voicepipe.config.tools import ParameterEntry, ToolEntry
 from voicepipe.config.webhooks import WebhookEntry
@@ -40,6 +41,8 @@ def effective(settings: Settings) -> tuple[Row, ...]:
         rows += _rows(tool.entry, f"tools.{name}", settings)
         for parameter, its in tool.parameters:
             rows += _rows(its, f"tools.{name}.parameters.{parameter}", settings)
+    for name, server in settings.mcp.items():
+        rows += _rows(server, f"mcp.{name}", settings)
     for name, pool in settings.routing.pools.items():
         rows += _rows(pool, f"pools.{name}", settings)
     for name, webhook in settings.webhooks.items():
@@ -55,6 +58,7 @@ def markdown() -> str:
         ("agents.NAME", AgentSettings),
         ("tools.NAME", ToolEntry),
         ("tools.NAME.parameters.NAME", ParameterEntry),
+        ("mcp.NAME", McpEntry),
         ("providers.NAME", ProviderEntry),
         ("pools.NAME", PoolOptions),
         ("rules.NAME", RuleOptions),

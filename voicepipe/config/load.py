@@ -13,6 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from voicepipe.agents import Agent
 from voicepipe.config.convert import Found, convert, displayed, is_table
+from voicepipe.config.mcp import check_mcp, read_mcp
 from voicepipe.config.routing import POOL, check_specs, pool_named, read_routing, resolved
 from voicepipe.config.settings import (
     DEFAULT_AGENT,
@@ -117,6 +118,8 @@ def load(
     }
     tools = read_tools(leaves, _read, env)
     check_tools(resolved_agents, tools)
+    mcp = read_mcp(leaves, _read, env)
+    check_mcp(resolved_agents, mcp)
     _check_specs(resolved_agents, providers, origins)
     check_specs(routing.pools, partial(_check_spec, providers=providers, origins=origins))
     _check_names(resolved_agents)
@@ -130,6 +133,7 @@ def load(
         agents=MappingProxyType(resolved_agents),
         python_agents=MappingProxyType(in_python),
         tools=MappingProxyType(tools),
+        mcp=MappingProxyType(mcp),
         webhooks=MappingProxyType(webhooks),
         origins=MappingProxyType(origins),
         **single,

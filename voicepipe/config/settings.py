@@ -22,6 +22,7 @@ from voicepipe.config.convert import (
     WEB_ADDRESS,
     between,
 )
+from voicepipe.config.mcp import McpEntry
 from voicepipe.config.routing import Routing, specs_of
 from voicepipe.config.tools import ToolSettings
 from voicepipe.config.webhooks import WebhookEntry
@@ -281,6 +282,9 @@ class AgentSettings:
     """The tools that the server runs for this agent: names of `[tools.NAME]`, and `end_call`, with which the agent ends
     the session."""
 
+    mcp: tuple[str, ...] = ()
+    """The MCP servers whose tools this agent has: names of `[mcp.NAME]`."""
+
     max_session_s: Annotated[int | None, between(1, 86_400)] = None
     """Limit of a session, in seconds. Unset, or above `server.max_session_s`: as that."""
 
@@ -392,6 +396,7 @@ class Settings:
     """The agents that are Python objects: their functions and hooks."""
 
     tools: Mapping[str, ToolSettings] = field(default_factory=lambda: MappingProxyType({}))
+    mcp: Mapping[str, McpEntry] = field(default_factory=lambda: MappingProxyType({}))
     webhooks: Mapping[str, WebhookEntry] = field(default_factory=lambda: MappingProxyType({}))
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     """Dotted key -> the source of its value; a key that is missing here has its default."""

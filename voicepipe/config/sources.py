@@ -31,13 +31,14 @@ SECTIONS = (
     "providers",
     "agents",
     "tools",
+    "mcp",
     "pools",
     "rules",
     "experiments",
     "webhooks",
 )
 
-NAMED = ("providers", "agents", "tools", "pools", "rules", "experiments", "webhooks")
+NAMED = ("providers", "agents", "tools", "mcp", "pools", "rules", "experiments", "webhooks")
 """Sections with several entries, each with its own name."""
 
 PREFIX = "VOICEPIPE_"

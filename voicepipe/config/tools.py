@@ -146,11 +146,17 @@ def _checked(entry: ToolEntry, name: str, parameters: Collection[str], env: Mapp
     except ConfigError as why:
         raise ConfigError(f"{at}.secret: {why}") from None
     return replace(
-        entry, headers=tuple((head, _filled(text, f"{at}.headers.{head}", env)) for head, text in entry.headers)
+        entry, headers=tuple((head, filled_in(text, f"{at}.headers.{head}", env)) for head, text in entry.headers)
     )
 
 
-def _filled(text: str, key: str, env: Mapping[str, str]) -> str:
+def filled_in(text: str, key: str, env: Mapping[str, str]) -> str:
+    """Return the text with the values of the environment variables that it names as `${NAME}`.
+
+    Raises:
+        ConfigError: one of them is not set; `key` is the setting.
+    """
+
     def value(found: re.Match[str]) -> str:
         if not (secret := key_in(env, found[1])):
             raise ConfigError(f"{key}: expected a value in the environment variable {found[1]}, which is not set")

@@ -51,6 +51,7 @@ from voicepipe.wiring.audio import Audio
 from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.engine import LocalModels
 from voicepipe.wiring.knowledge import knowledge_of
+from voicepipe.wiring.mcp import open_mcp
 from voicepipe.wiring.metrics import Counts, log_turn, metrics_of
 from voicepipe.wiring.outlasting import Outlasting
 from voicepipe.wiring.prices import check_quota_prices
@@ -155,6 +156,7 @@ async def _open(
         _shared(settings, health) as cluster,
         open_turns(settings) as turns,
         open_tools() as tools,
+        open_mcp(settings) as mcp,
         webhooks_of(settings, health) as webhooks,
         session_events_of(webhooks) as session_events,
         tracing(settings) as spans,
@@ -173,7 +175,7 @@ async def _open(
         knowledge_of(settings) as knowledge,
         asyncio.TaskGroup() as group,
     ):
-        stages = Stages(settings, sounds=sounds, tools=tools.of(settings))
+        stages = Stages(settings, sounds=sounds, tools=tools.of(settings), mcp=mcp)
         outlasting = Outlasting(group)
         sessions = Sessions(settings, stages, sink, journals, recordings, loop, feed, knowledge, outlasting)
         session_events.summarize_with(sessions.summary_of_call)

@@ -102,21 +102,28 @@ class Sessions:
     def open(self, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> Session:
         """Return a session that waits for its socket. `note_turn` gets each record of its turns, and `charge` the
         client's other costs."""
+        stages = self._stages_now(grant.agent)
         config = replace(
             config_of(self._settings.agents[grant.agent], grant),
             context_tokens=self._settings.context_tokens(grant.agent),
-            server_tools=tuple(tool.facts for tool in self._stages[grant.agent].tools),
+            server_tools=tuple(tool.facts for tool in stages.tools),
         )
         if grant.config is not None:
             config = config.merged(grant.config)
         return Session(
             grant=grant,
             config=config,
-            stages=self._stages[grant.agent],
+            stages=stages,
             settings=self._core_settings(grant.agent),
             hooks=self._hooks(grant, note_turn, charge),
             greeting=_greeting(self._settings.agents[grant.agent]),
         )
+
+    def _stages_now(self, agent: str) -> SessionStages:
+        """Return the stages of an agent, with the tools that its MCP servers list now."""
+        stages = self._stages[agent]
+        taken = {tool.facts.tool.name for tool in stages.tools}
+        return replace(stages, tools=(*stages.tools, *self._all_stages.mcp_tools_of(agent, taken)))
 
     def _core_settings(self, agent: str) -> CoreSettings:
         settings = self._settings

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from voicepipe.agents.mcp_server import McpServer
 from voicepipe.config.settings import GGUF, LOCAL, STAGES, Settings
 from voicepipe.config.speech_vendors import for_stage
 from voicepipe.errors import ConfigError
@@ -39,10 +40,17 @@ class Stages:
     """Builds each provider once, on first use; its code is imported then, and not before."""
 
     def __init__(
-        self, settings: Settings, *, sounds: AudioCache | None = None, tools: Mapping[str, ServerTool] | None = None
+        self,
+        settings: Settings,
+        *,
+        sounds: AudioCache | None = None,
+        tools: Mapping[str, ServerTool] | None = None,
+        mcp: Mapping[str, McpServer] | None = None,
     ) -> None:
-        """`sounds`: the cache of synthesized speech. `tools`: the functions that agents may name."""
-        self._tools = tools or {}
+        """`sounds`: the cache of synthesized speech. `tools`, `mcp`: the functions and MCP servers that agents may
+        name.
+        """
+        self._tools, self._mcp = tools or {}, mcp or {}
         self._settings, self._sounds = settings, sounds
         self._made: dict[tuple[Stage, Spec], Any] = {}
         self._router: Router | None = None
@@ -50,7 +58,7 @@ class Stages:
 
     def with_settings(self, settings: Settings, tools: Mapping[str, ServerTool]) -> Stages:
         """Return the stages of other agents over the same providers, whose settings must be the same."""
-        stages = Stages(settings, sounds=self._sounds, tools=tools)
+        stages = Stages(settings, sounds=self._sounds, tools=tools, mcp=self._mcp)
         stages._made, stages._speech_routing = self._made, self._speech_routing
         return stages
 
@@ -136,6 +144,17 @@ class Stages:
         if both := own.keys() & named.keys():
             raise ConfigError(f"agents.{name}.tools: expected names other than those in Python, got {min(both)!r}")
         return (*own.values(), *named.values())
+
+    def mcp_tools_of(self, name: str, taken: Collection[str]) -> tuple[ServerTool, ...]:
+        """Return the tools of an agent's MCP servers, as they are listed now. Of several of one name the first counts;
+        none has a name that is `taken`.
+        """
+        found: dict[str, ServerTool] = {}
+        for server in self._settings.agents[name].mcp:
+            for tool in self._mcp[server].tools:
+                if (its := tool.facts.tool.name) not in taken:
+                    found.setdefault(its, tool)
+        return tuple(found.values())
 
     def _scorer_of(self, name: str) -> EndpointScorer | None:
         """Return the local LLM of an agent that has one. It costs nothing, and the weights are fitted to its scores."""
