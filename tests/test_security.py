@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from tests import docs
 from voicepipe.auth.apikeys import ApiKeys
@@ -327,9 +328,16 @@ async def test_the_examples_of_a_backend_give_a_page_its_secret(
 
 
 async def fetched(url: str) -> str | None:
+    """Return the secret, once the backend answers: with that and no more, and with no file but those of `public`."""
     try:
-        async with aiohttp.ClientSession() as http, http.post(url) as answer:
-            return str((await answer.json())["value"])
+        async with aiohttp.ClientSession() as http:
+            for name in ("backend.py", "../backend.py", "backend.mjs", "../backend.mjs", "%2e%2e/backend.mjs"):
+                async with http.get(URL(url).join(URL(name, encoded=True))) as answer:
+                    assert answer.status == 404, name
+            async with http.post(url) as answer:
+                secret = await answer.json()
+            assert set(secret) == {"value", "expires_at"}
+            return str(secret["value"])
     except aiohttp.ClientConnectorError:
         return None
 

@@ -286,7 +286,7 @@ export class Conversation {
     const turn = metadata?.voicepipe_turn ?? "";
     const entry = this.answers.get(id) ?? this.entry(`answer of ${id}`, "agent");
     const failure = status === "failed" ? (status_details?.error?.message ?? "The agent could not answer.") : "";
-    const called = (output ?? []).some((/** @type {any} */ item) => item.type === "function_call");
+    const called = (output ?? []).some((/** @type {any} */ item) => item.type !== "message"); // here or on the server
     const silent = !entry.text && (status === "cancelled" || (called && !failure));
     if (silent) this.entries.delete(entry.id);
     else this.change(entry, { done: true, failure, turn, cut: entry.cut || status === "cancelled" });

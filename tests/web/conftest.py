@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pybase64
 import pytest
 
+from voicepipe.agents import Agent
 from voicepipe.audio.files import read_sound, write_wav
 from voicepipe.testing.chromium import Browser, Page, chromium
 from voicepipe.testing.fakes.cues import LlmCue, SttCue, TtsCue, tokens
@@ -283,6 +284,7 @@ def talking(fake_server: Any, tmp_path: Path) -> Talking:
         says: Sequence[Part] = (),
         answer: Sequence[Part] = (("LJ001-0008", 2_400),),
         settings: dict[str, object] | None = None,
+        agents: Sequence[Agent] = (),
         has_microphone: bool = True,
         flags: Sequence[str] = (),
     ) -> AsyncIterator[Talk]:
@@ -290,7 +292,7 @@ def talking(fake_server: Any, tmp_path: Path) -> Talking:
         if microphone is not None:
             await asyncio.to_thread(write_wav, microphone, sound_of(*says), RATE_HZ)
         async with (
-            fake_server(settings) as server,
+            fake_server(settings, agents=agents) as server,
             chromium(tmp_path, microphone=microphone, has_microphone=has_microphone, flags=flags) as browser,
         ):
             server.vendor.stt.usual = SttCue(text=QUESTION)

@@ -66,19 +66,21 @@ class ElementPage(TalkPage):
 
 @dataclass(frozen=True)
 class Site:
-    """A running backend, and the folder that it serves."""
+    """A running backend, and its folder, with what it serves in `public`."""
 
     origin: str
     folder: Path
 
 
-def write_site(folder: Path, server_url: str, *, text: bool = True, source: Path = EXAMPLES / "index.html") -> None:
+def write_site(
+    folder: Path, server_url: str, *, text: bool = True, source: Path = EXAMPLES / "public" / "index.html"
+) -> None:
     """Write an example's page for that server; `text`: whether the element has a line to write."""
-    folder.mkdir(exist_ok=True)
+    (folder / "public").mkdir(parents=True, exist_ok=True)
     page = source.read_text(encoding="utf-8").replace(PLACEHOLDER, server_url)
     page = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
     page = page.replace("<head>", f'<head><meta http-equiv="Content-Security-Policy" content="{POLICY}" />')
-    (folder / source.name).write_text(page if text else page.replace(" transcript text>", " transcript>"))
+    (folder / "public" / source.name).write_text(page if text else page.replace(" transcript text>", " transcript>"))
 
 
 @asynccontextmanager

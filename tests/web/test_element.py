@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 
 from tests.web.foreign import HOST, ElementPage, Language, backend, write_site
+from voicepipe.agents import Agent
 from voicepipe.testing.fakes.cues import CallCue, LlmCue
 from voicepipe.testing.flaky_proxy import flaky_proxy
 
@@ -245,6 +246,23 @@ async def test_the_agent_calls_a_function_of_the_page(embedding: Embedding) -> N
     assert (result["role"], result["content"]) == ("tool", '{"basket":["tea"]}')
 
 
+async def test_a_function_that_the_server_runs_leaves_no_entry(embedding: Embedding) -> None:
+    """The response that holds only the call has no words; the answer comes with the next one."""
+    agent = Agent("You book.")
+
+    @agent.tool
+    async def book() -> str:
+        return "booked"
+
+    async with embedding(has_microphone=False, agents=[agent]) as (talk, page):
+        talk.server.vendor.llm.cue(LlmCue(calls=(CallCue("book", ("{}",)),), finish="tool_calls", tokens=()))
+        await page.press_button("call")
+        await page.state("listening")
+        await page.evaluate(f"{HOST}.call.say('Nine, please.')")
+        await page.until(f"[...{HOST}.shadowRoot.querySelectorAll('li')].at(-1)?.textContent === '{ANSWER}'")
+        assert await page.entries("agent") == [ANSWER]
+
+
 async def test_an_answer_is_interrupted_by_escape(embedding: Embedding) -> None:
     """The audio ends, and the transcript has the part that was played; the focus never left the button."""
     async with embedding(has_microphone=False, answer=LECTURE) as (_, page):
@@ -373,10 +391,10 @@ async def test_a_listed_page_frames_the_talk_page(
 ) -> None:
     settings = {"server.frame_ancestors": [f"http://127.0.0.1:{unused_tcp_port}"]} if listed else {}
     folder = tmp_path / "site"
-    folder.mkdir()
+    (folder / "public").mkdir(parents=True)
     async with talking(settings=settings, has_microphone=False) as talk:
         frame = f'<!doctype html><title>.</title><iframe allow="microphone" src="{talk.address}"></iframe>'
-        (folder / "index.html").write_text(frame)
+        (folder / "public" / "index.html").write_text(frame)
         async with backend(folder, talk.server, unused_tcp_port) as site, talk.browser.page(site.origin) as page:
             tree = (await page.send_command("Page.getFrameTree"))["frameTree"]
             (child,) = tree["childFrames"]

@@ -187,9 +187,10 @@ async def test_a_react_page(talking: Any, tmp_path: Path, unused_tcp_port: int, 
     async with talking() as talk:
         source = (EXAMPLES / "react" / "App.jsx").read_text(encoding="utf-8")
         (site / "App.jsx").write_text(source.replace(PLACEHOLDER, talk.server.url))
-        await asyncio.to_thread(shutil.copy, EXAMPLES / "react" / "index.html", site)
+        (site / "public").mkdir()
+        await asyncio.to_thread(shutil.copy, EXAMPLES / "react" / "index.html", site / "public")
         bundler = (str(NODE), str(node_packages / "esbuild-wasm" / "bin" / "esbuild"))
-        how = ("--bundle", "--format=esm", "--jsx=automatic", "--outfile=app.js")
+        how = ("--bundle", "--format=esm", "--jsx=automatic", "--outfile=public/app.js")
         await run(*bundler, "App.jsx", *how, folder=site)
         async with backend(site, talk.server, unused_tcp_port) as running, talk.browser.page(running.origin) as page:
             await _talk(page)

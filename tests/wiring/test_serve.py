@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from voicepipe.agents import Agent
 from voicepipe.config import Settings, load
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import WAIT_S
@@ -127,6 +128,25 @@ def test_a_reachable_server_warns_and_needs_keys(tmp_path: Path) -> None:
 )
 def test_a_server_that_is_safe_does_not_warn(tmp_path: Path, safe: dict[str, object]) -> None:
     assert list(dangers(loaded(tmp_path, **safe))) == []
+
+
+def test_functions_that_the_llm_cannot_call_are_a_warning(tmp_path: Path) -> None:
+    """Else the local LLM answers as if it had called them."""
+    agent = Agent("You book.", tools=["end_call"])
+
+    @agent.tool
+    async def book() -> str:
+        return "booked"
+
+    def of(**overrides: object) -> Settings:
+        return load(overrides=overrides, environ={"HOME": "/h"}, folder=tmp_path, agents=[agent])
+
+    (warning,) = dangers(of())
+    assert warning.startswith("WARNING: agent default has functions (book, end_call), and local/smollm2-135m can call")
+    able = of(**{"agents.default.llm": "groq/llama-3.3-70b-versatile", "providers.groq.api_key": "k"})
+    assert list(dangers(able)) == []
+    (line,) = (each for each in greeting(able, base_url="http://h", is_open=True) if "agent default" in each)
+    assert line.endswith(", calls book, end_call")
 
 
 def test_a_certificate_for_trying_out_is_called_that(tmp_path: Path) -> None:

@@ -427,6 +427,12 @@ class Settings:
         chosen = (name for name, its in self.agents.items() if its.chosen_by and set(its.chosen_by) <= set(metadata))
         return next(chosen, None)
 
+    def functions_of(self, agent: str) -> tuple[str, ...]:
+        """Return the names of the functions that the server runs for an agent, and of its MCP servers."""
+        python = self.python_agents.get(agent)
+        its = self.agents[agent]
+        return (*(() if python is None else python.tools), *its.tools, *(f"MCP {name}" for name in its.mcp))
+
     def session_limit_s(self, agent: str) -> int:
         """Return how long a session of an agent may last, in seconds."""
         own_s = self.agents[agent].max_session_s

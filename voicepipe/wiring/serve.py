@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from voicepipe import __version__
-from voicepipe.config.settings import STAGES, Settings
+from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.errors import ConfigError
 from voicepipe.server.tls import lan_address
 from voicepipe.telemetry.log import logging_to
@@ -160,9 +160,9 @@ def greeting(settings: Settings, *, base_url: str, is_open: bool, found: str | N
     """
     yield f"ready, {'without a key for this machine' if is_open else 'with an API key or a client secret'}:"
     for name, agent in settings.agents.items():
-        yield f"  agent {name}: " + ", ".join(
-            f"{VERBS[stage]} {' or '.join(map(str, agent.specs(stage)))}" for stage in STAGES
-        )
+        stages = (f"{VERBS[stage]} {' or '.join(map(str, agent.specs(stage)))}" for stage in STAGES)
+        functions = settings.functions_of(name)
+        yield f"  agent {name}: " + ", ".join((*stages, *([f"calls {', '.join(functions)}"] if functions else ())))
     if found is not None:
         yield found
     if not is_open:
@@ -193,6 +193,13 @@ def dangers(settings: Settings) -> Iterator[str]:
         )
     if server.tls_dev:
         yield "The certificate is for testing: browsers warn once, and no other machine should trust it."
+    for name, agent in settings.agents.items():
+        llms = agent.specs("llm")
+        if settings.functions_of(name) and all(settings.providers[llm.provider].kind in LOCAL for llm in llms):
+            yield (
+                f"WARNING: agent {name} has functions ({', '.join(settings.functions_of(name))}), and "
+                f"{' or '.join(map(str, llms))} can call none: it will invent answers. Choose another LLM with --llm."
+            )
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

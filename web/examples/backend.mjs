@@ -1,4 +1,4 @@
-// A backend for pages with a voice call: it serves this folder, and gets a client secret for each user of its pages.
+// A backend for pages with a voice call: it serves the folder `public`, and gets a client secret for each user.
 //
 //     VOICEPIPE_URL=https://voice.example VOICEPIPE_KEY=vp_... node backend.mjs
 
@@ -18,14 +18,16 @@ async function secret() {
     headers: { Authorization: `Bearer ${VOICEPIPE_KEY}` },
     body: JSON.stringify({ voicepipe: { subject: "customer-4711", limits } }),
   });
-  return [answer.status, "application/json", await answer.text()]; // for example 503: the server is full
+  const body = await answer.json(); // it also describes the session, with the agent's instructions
+  const { value, expires_at } = body;
+  return [answer.status, "application/json", JSON.stringify(answer.ok ? { value, expires_at } : body)]; // 503: full
 }
 
 async function page(path) {
   const name = path === "/" ? "/index.html" : path;
   const type = TYPES[extname(name)];
   if (!type || name.includes("..")) return [404, "text/plain", "There is no such page."];
-  return [200, type, await readFile(new URL(`.${name}`, import.meta.url))];
+  return [200, type, await readFile(new URL(`public${name}`, import.meta.url))];
 }
 
 createServer(async (request, response) => {

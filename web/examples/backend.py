@@ -1,4 +1,4 @@
-"""A backend for pages with a voice call: it serves this folder, and gets a client secret for each user of its pages.
+"""A backend for pages with a voice call: it serves the folder `public`, and gets a client secret for each user.
 
 VOICEPIPE_URL=https://voice.example VOICEPIPE_KEY=vp_... python3 backend.py
 """
@@ -7,7 +7,9 @@ import json
 import os
 import urllib.error
 import urllib.request
+from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 VOICEPIPE = os.environ.get("VOICEPIPE_URL", "http://127.0.0.1:8080")
 PORT = int(os.environ.get("PORT", "3000"))
@@ -27,7 +29,8 @@ class Backend(SimpleHTTPRequestHandler):
         )
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:
-                self.reply(200, answer.read())
+                secret = json.load(answer)  # it also describes the session, with the agent's instructions
+                self.reply(200, json.dumps({name: secret[name] for name in ("value", "expires_at")}).encode())
         except urllib.error.HTTPError as refusal:  # for example 503: the server is full
             self.reply(refusal.code, refusal.read())
         except OSError:
@@ -42,4 +45,5 @@ class Backend(SimpleHTTPRequestHandler):
         self.wfile.write(body)
 
 
-ThreadingHTTPServer(("127.0.0.1", PORT), Backend).serve_forever()
+public = Path(__file__).with_name("public")
+ThreadingHTTPServer(("127.0.0.1", PORT), partial(Backend, directory=public)).serve_forever()
