@@ -72,10 +72,8 @@ async def test_an_agent_calls_a_tool_of_an_mcp_server(fake_server: Any, mcp: Fak
     """
     async with fake_server(settings(mcp)) as server, calling(server.url, session=TEXT) as user:
         assert await result_of(server, user, call("free_times", day="Monday")) == "Monday 9:00"
-        offered = {
-            each["function"]["name"]: each["function"] for each in server.vendor.llm.received[0].question["tools"]
-        }
-    assert offered["free_times"] == {"name": "free_times", "description": "Find free times.", "parameters": DAY}
+        sent = {each["function"]["name"]: each["function"] for each in server.vendor.llm.received[0].question["tools"]}
+    assert sent["free_times"] == {"name": "free_times", "description": "Find free times.", "parameters": DAY}
     (item,) = [e["item"] for e in user.events if e["type"] == "conversation.item.done" and "output" in e["item"]]
     assert (item["type"], item["server_label"], item["output"]) == ("mcp_call", "clinic", "Monday 9:00")
     assert mcp.called == [("free_times", {"day": "Monday"})]
@@ -155,9 +153,9 @@ async def test_an_agent_has_the_tools_that_are_allowed(fake_server: Any, mcp: Fa
         for agent_name in ("default", "other", "none"):
             async with calling(server.url, session=TEXT, query=f"agent={agent_name}") as user:
                 await user.prompt("hello")
-        offered = [each.question.get("tools", []) for each in server.vendor.llm.received]
-    assert [[each["function"]["name"] for each in tools] for tools in offered] == [["free_times"], ["free_times"], []]
-    assert [tools[0]["function"]["description"] for tools in offered[:2]] == ["Find free times.", "Ours."]
+        sent = [each.question.get("tools", []) for each in server.vendor.llm.received]
+    assert [[each["function"]["name"] for each in tools] for tools in sent] == [["free_times"], ["free_times"], []]
+    assert [tools[0]["function"]["description"] for tools in sent[:2]] == ["Find free times.", "Ours."]
 
 
 async def test_secrets_are_in_no_log_and_no_text_for_the_llm(

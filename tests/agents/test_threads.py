@@ -38,7 +38,7 @@ async def test_functions_that_hang_leave_the_event_loops_threads_to_others() -> 
     assert await wait.call("{}", SESSION) == "true"
 
 
-async def test_a_result_that_nobody_waits_for_is_dropped() -> None:
+async def test_a_result_that_nothing_waits_for_is_dropped() -> None:
     released = threading.Event()
     call = asyncio.create_task(run_in_thread(lambda: released.wait(WAIT_S)), name="call")
     await asyncio.sleep(0)

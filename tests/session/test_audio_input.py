@@ -59,7 +59,7 @@ async def say(
     ("strategy", "journal", "measured"),
     [(SILENCE, None, False), (ADAPTIVE, None, True), (SILENCE, NO_JOURNAL, True)],
 )
-async def test_the_ending_is_measured_only_for_who_asks_for_it(
+async def test_the_ending_is_measured_only_on_request(
     question: Samples, strategy: str, journal: Any, measured: bool
 ) -> None:
     """The strategy `silence` does not, but who replays a journal may. Nothing else about the pause differs."""

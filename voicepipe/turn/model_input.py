@@ -1,4 +1,4 @@
-"""What the LLM reads for a reply: the items of the conversation, how many tokens they are, and whether they fit."""
+"""The LLM's input for a reply: the items of the conversation, their tokens, and whether they fit."""
 
 from __future__ import annotations
 

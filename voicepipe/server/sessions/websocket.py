@@ -38,7 +38,7 @@ UNREAD_BYTES: Final = 256 * 1024
 """Receive buffer in the kernel (it takes twice that likewise). By default Linux grows this to megabytes, minutes of
 speech. Then the pings of a client that is read slowly would wait behind the audio until the client disconnects."""
 
-HEARD_SHARE: Final = 0.1
+POSTPONED_SHARE: Final = 0.1
 """A ping comes at most this share of its interval too early: 2 s with the usual 20 s."""
 
 REASON_MAX_BYTES: Final = 123
@@ -49,20 +49,20 @@ class _BackpressuredWebSocket(web.WebSocketResponse[bool]):
     """Reports a missing pong only while this side reads. While it does not, the pong may be in the unread input, and
     `UNREAD_LIMIT_S` detects a lost client.
 
-    What a client sends postpones the next ping. While no pong is due, only once in `HEARD_SHARE` of the time between
+    What a client sends postpones the next ping. While no pong is due, only once in `POSTPONED_SHARE` of the time between
     pings: aiohttp schedules a call for each 20 ms of audio. The connection holds no reference to the socket: unread
     input is freed with the socket.
     """
 
     def __init__(self, *, heartbeat: float, **options: Any) -> None:
         super().__init__(heartbeat=heartbeat, **options)
-        self._hear_every_s, self._heard_s = HEARD_SHARE * heartbeat, 0.0
-        self._on_data_received = held_weakly(self._hear)  # type: ignore[method-assign]
+        self._postpone_every_s, self._postponed_s = POSTPONED_SHARE * heartbeat, 0.0
+        self._on_data_received = held_weakly(self._postpone_ping)  # type: ignore[method-assign]
 
-    def _hear(self) -> None:
+    def _postpone_ping(self) -> None:
         now_s = loop_s()
-        if self._pong_response_cb is not None or now_s - self._heard_s >= self._hear_every_s:
-            self._heard_s = now_s
+        if self._pong_response_cb is not None or now_s - self._postponed_s >= self._postpone_every_s:
+            self._postponed_s = now_s
             super()._on_data_received()
 
     def _pong_not_received(self) -> None:
