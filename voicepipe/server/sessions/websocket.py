@@ -49,9 +49,9 @@ class _BackpressuredWebSocket(web.WebSocketResponse[bool]):
     """Reports a missing pong only while this side reads. While it does not, the pong may be in the unread input, and
     `UNREAD_LIMIT_S` detects a lost client.
 
-    What a client sends postpones the next ping. While no pong is due, only once in `POSTPONED_SHARE` of the time between
-    pings: aiohttp schedules a call for each 20 ms of audio. The connection holds no reference to the socket: unread
-    input is freed with the socket.
+    What a client sends postpones the next ping. While no pong is due, only once in `POSTPONED_SHARE` of the time
+    between pings: aiohttp schedules a call for each 20 ms of audio. The connection holds no reference to the socket:
+    unread input is freed with the socket.
     """
 
     def __init__(self, *, heartbeat: float, **options: Any) -> None:
