@@ -115,7 +115,12 @@ async def test_webhooks_get_the_events_of_a_session(fake_server: Any, question: 
 async def test_texts_that_are_not_stored_are_not_sent(fake_server: Any, question: Path) -> None:
     """Words that records must not hold are in no webhook and in no stream."""
     async with receiving() as (url, got):
-        hook = {"webhooks.crm.url": url, "webhooks.crm.secret": SECRET, "records.text": "never"}
+        hook = {
+            "webhooks.crm.url": url,
+            "webhooks.crm.secret": SECRET,
+            "webhooks.crm.events": ["session.started", "turn.completed", "session.ended"],
+            "records.text": "never",
+        }
         async with (
             fake_server(hook) as server,
             aiohttp.ClientSession() as http,
