@@ -197,8 +197,10 @@ class EventRenderer:
         return self._event(kind, **call.ids(), delta=arguments)
 
     def _audio_delta(self, message: OpenMessage, coded: bytes) -> bytes:
-        event_id = self._next_event_id()
-        return message.audio_frame(coded, self._event_count, event_id)
+        if message.stream:
+            self._event_count += 1
+            return binary.agent_frame(message.stream, self._event_count, coded)
+        return message.audio_delta(coded, self._next_event_id())
 
     def _audio_head(self, message: OpenMessage) -> bytes:
         event = self._dialect.event("response.output_audio.delta", message.ids())

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import pybase64
 
-from voicepipe.protocol import binary
 from voicepipe.protocol.dialect import ResponseState, ResponseView, Usage
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.output_codec import OutputCodec
@@ -51,10 +50,8 @@ class OpenMessage:
             "content_index": 0,
         }
 
-    def audio_frame(self, coded: bytes, number: int, event_id: str) -> bytes:
-        """Return the frame of this audio, which is the session's event of that number and id."""
-        if self.stream:
-            return binary.agent_frame(self.stream, number, coded)
+    def audio_delta(self, coded: bytes, event_id: str) -> bytes:
+        """Return an event with this audio as base64."""
         # Encoded without the JSON encoder, which takes several times as long: this is half of all sent data.
         return b"".join((self.audio_head, event_id.encode(), b'","delta":"', pybase64.b64encode(coded), b'"}'))
 
