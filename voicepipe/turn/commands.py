@@ -60,11 +60,17 @@ class CommitSilence:
 
 
 @dataclass(frozen=True, slots=True)
-class StartReply:
-    """Send the request to the LLM and its text to the TTS. The output is held until `OpenGate`."""
+class ReplyCommand:
+    """A command about one revision of a turn's reply."""
 
     turn: int
     revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartReply(ReplyCommand):
+    """Send the request to the LLM and its text to the TTS. The output is held until `OpenGate`."""
+
     item_id: str
     """The id that the reply's message will have; `call_item_id` derives the ids of its function calls from it."""
 
@@ -88,11 +94,9 @@ class SummarizeHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenGate:
+class OpenGate(ReplyCommand):
     """Release this reply's output to the client, held output first."""
 
-    turn: int
-    revision: int
     response_id: str
     reversible: bool = False
     """Retain the audio, so that `ContinueReply` can send it again, until `FinalizeReply`."""
@@ -102,11 +106,8 @@ class OpenGate:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseCalls:
+class ReleaseCalls(ReplyCommand):
     """Release this reply's function calls, held ones first."""
-
-    turn: int
-    revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,22 +129,18 @@ class CancelTool:
 
 
 @dataclass(frozen=True, slots=True)
-class SuspendReply:
+class SuspendReply(ReplyCommand):
     """Stop sending a reversible reply, and drop what it has queued. The LLM and the TTS go on; what they produce is
     held.
     """
 
-    turn: int
-    revision: int
-
 
 @dataclass(frozen=True, slots=True)
-class ContinueReply:
-    """Go on with a suspended reply, as another revision and another response: a sound without words had stopped it."""
+class ContinueReply(ReplyCommand):
+    """Go on with a suspended reply, as another revision and another response: a sound without words had stopped it.
 
-    turn: int
-    revision: int
-    """The revision that was suspended."""
+    `revision` is the one that was suspended.
+    """
 
     next_revision: int
     response_id: str
@@ -159,37 +156,26 @@ class ContinueReply:
 
 
 @dataclass(frozen=True, slots=True)
-class FinalizeReply:
+class FinalizeReply(ReplyCommand):
     """Drop the audio that was retained for this reply: it can no longer be taken back."""
 
-    turn: int
-    revision: int
-
 
 @dataclass(frozen=True, slots=True)
-class ShortenClause:
+class ShortenClause(ReplyCommand):
     """Send the text so far, up to a whole word, to the TTS: no clause of this reply has closed for long."""
 
-    turn: int
-    revision: int
-
 
 @dataclass(frozen=True, slots=True)
-class SayFiller:
+class SayFiller(ReplyCommand):
     """Play this filler, whose audio is ready, while this reply is awaited; post `FillerSent` as its audio is sent."""
 
-    turn: int
-    revision: int
     response_id: str
     words: str
 
 
 @dataclass(frozen=True, slots=True)
-class StopReply:
+class StopReply(ReplyCommand):
     """Cancel the LLM and the TTS of this reply, and drop what it has queued."""
-
-    turn: int
-    revision: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,38 +276,37 @@ class PlaybackReported:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelRequested:
-    """The request was sent to the LLM."""
+class ReplyEvent:
+    """An event of one revision of a turn's reply. A core that has dropped the revision ignores it."""
 
     turn: int
     revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequested(ReplyEvent):
+    """The request was sent to the LLM."""
+
     provider: str
 
 
 @dataclass(frozen=True, slots=True)
-class ModelConnected:
+class ModelConnected(ReplyEvent):
     """The request has a connection to its provider, reused or new."""
-
-    turn: int
-    revision: int
 
 
 @dataclass(frozen=True, slots=True)
-class ModelJoined:
+class ModelJoined(ReplyEvent):
     """The request was sent to another LLM too."""
 
-    turn: int
-    revision: int
     provider: str
     role: Literal["hedge", "replacement", "continuation"]
 
 
 @dataclass(frozen=True, slots=True)
-class ModelChosen:
+class ModelChosen(ReplyEvent):
     """One of several LLMs answers, or continues the answer."""
 
-    turn: int
-    revision: int
     provider: str
     why: str
 
@@ -319,11 +318,9 @@ class ModelChosen:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelAttempted:
+class ModelAttempted(ReplyEvent):
     """One of the requests made for the answer is over, used or not."""
 
-    turn: int
-    revision: int
     attempt: ModelAttempt
 
 
@@ -331,11 +328,9 @@ class ModelAttempted:
 
 
 @dataclass(frozen=True, slots=True)
-class SynthesizerChanged:
+class SynthesizerChanged(ReplyEvent):
     """Another TTS speaks from here on than the one that is first in the settings."""
 
-    turn: int
-    revision: int
     provider: str
     role: Literal["primary", "hedge", "replacement", "continuation"]
     why: str
@@ -344,31 +339,25 @@ class SynthesizerChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class SynthesisUnused:
+class SynthesisUnused(ReplyEvent):
     """A TTS was given this text in vain: another TTS was sooner."""
 
-    turn: int
-    revision: int
     provider: str
     n_chars: int
 
 
 @dataclass(frozen=True, slots=True)
-class CachedSpeechUsed:
+class CachedSpeechUsed(ReplyEvent):
     """The text was played from disk, without the TTS."""
 
-    turn: int
-    revision: int
     provider: str
     n_chars: int
 
 
 @dataclass(frozen=True, slots=True)
-class SynthesizerConnected:
+class SynthesizerConnected(ReplyEvent):
     """The reply has a connection to its TTS provider, reused or new."""
 
-    turn: int
-    revision: int
     hidden_ms: int
     """How much of connecting was over when the reply began, in ms: the part that did not wait for the reply."""
 
@@ -377,20 +366,16 @@ class SynthesizerConnected:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelTextReceived:
+class ModelTextReceived(ReplyEvent):
     """The LLM sent text; never empty."""
 
-    turn: int
-    revision: int
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class CallGrew:
+class CallGrew(ReplyEvent):
     """The LLM calls a function; `arguments` is the piece that came now, perhaps empty."""
 
-    turn: int
-    revision: int
     index: int
     call_id: str
     name: str
@@ -398,11 +383,9 @@ class CallGrew:
 
 
 @dataclass(frozen=True, slots=True)
-class TokensCounted:
+class TokensCounted(ReplyEvent):
     """The tokens of the answer, as the provider counts them."""
 
-    turn: int
-    revision: int
     input_tokens: int
     output_tokens: int
     cached_tokens: int
@@ -410,20 +393,16 @@ class TokensCounted:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFinished:
+class ModelFinished(ReplyEvent):
     """The LLM's answer is complete."""
 
-    turn: int
-    revision: int
     reason: FinishReason
 
 
 @dataclass(frozen=True, slots=True)
-class ClauseHandedOver:
+class ClauseHandedOver(ReplyEvent):
     """A clause was given to the TTS."""
 
-    turn: int
-    revision: int
     clause: int
     text: str
     provider: str
@@ -435,11 +414,9 @@ class ClauseHandedOver:
 
 
 @dataclass(frozen=True, slots=True)
-class SoundArrived:
+class SoundArrived(ReplyEvent):
     """The TTS sent audio."""
 
-    turn: int
-    revision: int
     clause: int
     duration_ms: int
     audible_after_ms: int | None
@@ -450,20 +427,16 @@ class SoundArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputSent:
+class OutputSent(ReplyEvent):
     """Output of the reply was written to the client's socket: audio, or text when `duration_ms` is 0."""
 
-    turn: int
-    revision: int
     duration_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class FillerSent:
+class FillerSent(ReplyEvent):
     """Audio of the filler that `SayFiller` requested was written to the client's socket."""
 
-    turn: int
-    revision: int
     duration_ms: int
 
 
@@ -475,19 +448,14 @@ class PhrasesReady:
 
 
 @dataclass(frozen=True, slots=True)
-class SynthesisFinished:
+class SynthesisFinished(ReplyEvent):
     """All audio of the reply has come (a text-only reply has none, and posts this with its end)."""
-
-    turn: int
-    revision: int
 
 
 @dataclass(frozen=True, slots=True)
-class StageFailed:
+class StageFailed(ReplyEvent):
     """A provider of the reply refused, stalled or failed."""
 
-    turn: int
-    revision: int
     stage: StageName
     provider: str
     why: str
@@ -497,11 +465,9 @@ class StageFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class KnowledgeSearched:
+class KnowledgeSearched(ReplyEvent):
     """The agent's documents were searched for this reply; the request to the LLM follows."""
 
-    turn: int
-    revision: int
     found: KnowledgeUse
 
 
