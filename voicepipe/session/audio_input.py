@@ -19,7 +19,7 @@ from voicepipe.ports.transcriber import TranscriberCapabilities, TranscriptStrea
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.pace import Pace
 from voicepipe.telemetry.journal.port import Journal
-from voicepipe.telemetry.recording.port import NO_RECORDER, CallRecorder
+from voicepipe.telemetry.recording.port import CallRecorder
 from voicepipe.turn import events as e
 from voicepipe.turn.endpointing.strategies import SILENCE
 
@@ -55,7 +55,7 @@ class AudioInput:
         clock: SessionClock,
         post: Post,
         journal: Journal | None = None,
-        recorder: CallRecorder = NO_RECORDER,
+        recorder: CallRecorder | None = None,
     ) -> None:
         """`journal` and `recorder` get the user's audio."""
         self._recorder = recorder
@@ -144,7 +144,8 @@ class AudioInput:
         for first in range(0, len(samples), n_slice):
             piece, left = samples[first : first + n_slice], max(0, len(samples) - first - n_slice)
             more_ms = left * 1_000 // self._segmenter.rate_hz
-            self._recorder.user_audio(piece, self._segmenter.rate_hz, came_ms - more_ms)
+            if self._recorder is not None:
+                self._recorder.user_audio(piece, self._segmenter.rate_hz, came_ms - more_ms)
             self._process_slice(piece, now_ms, more_ms)
             if not pace.admits_audio(len(piece) * 1_000 / self._segmenter.rate_hz):
                 self._fall_behind(await pace.wait_for_audio())

@@ -7,7 +7,6 @@ from typing import Final
 
 from voicepipe.clock import SessionClock
 from voicepipe.session.context import CallRecording
-from voicepipe.telemetry.recording.port import NO_RECORDER
 from voicepipe.turn.record.values import TurnRecord
 
 MOST_TRIES: Final = 3
@@ -17,11 +16,10 @@ MOST_TRIES: Final = 3
 class RecordedCall:
     """Begins and ends a call's recording."""
 
-    def __init__(self, recording: CallRecording | None, clock: SessionClock, *, speaks: bool) -> None:
-        """`recording` None: the call is not recorded. `speaks`: the session has an agent that can announce it."""
+    def __init__(self, recording: CallRecording, clock: SessionClock, *, speaks: bool) -> None:
+        """`speaks`: the session has an agent that can announce it."""
         self._clock, self._speaks = clock, speaks
-        self.recorder = NO_RECORDER if recording is None else recording.open_recorder()
-        self.announcement = "" if recording is None else recording.announcement
+        self.recorder, self.announcement = recording.open_recorder(), recording.announcement
         self.has_begun = False
         """Whether anything is recorded."""
 
@@ -64,7 +62,7 @@ class RecordedCall:
         return True
 
     def _begin(self) -> None:
-        self.has_begun = self.recorder is not NO_RECORDER
+        self.has_begun = True
         self.recorder.begin(self._clock.now_ms())
 
     def end(self) -> None:

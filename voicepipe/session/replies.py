@@ -48,7 +48,7 @@ class SentAudio:
     """
 
     def __init__(
-        self, echo: EchoDetector, clock: SessionClock, journal: Journal | None, recorder: CallRecorder
+        self, echo: EchoDetector, clock: SessionClock, journal: Journal | None, recorder: CallRecorder | None
     ) -> None:
         self._echo, self._clock, self._journal, self._recorder = echo, clock, journal, recorder
 
@@ -57,13 +57,15 @@ class SentAudio:
         if self._journal is not None:
             self._journal.agent_audio(samples, rate_hz)
         now_ms = self._clock.now_ms()
-        self._recorder.agent_audio(samples, rate_hz, now_ms)
+        if self._recorder is not None:
+            self._recorder.agent_audio(samples, rate_hz, now_ms)
         self._echo.plays(samples, rate_hz, now_ms)
 
     def stopped(self) -> None:
         """Record that the client stopped playing what it was sent."""
         now_ms = self._clock.now_ms()
-        self._recorder.agent_stops(now_ms)
+        if self._recorder is not None:
+            self._recorder.agent_stops(now_ms)
         self._echo.stops(now_ms)
 
 

@@ -126,9 +126,12 @@ class Session:
         opening = Opening(grant.session_id, config.turn_settings(), core, stages.strategies)
         self._core, journal = opening.rebuilt(), hooks.open_journal(opening)
         self._journal = None if journal is NO_JOURNAL else IsolatedJournal(journal)
-        self._recorded = RecordedCall(hooks.recording, self._clock, speaks=config.kind == "realtime")
+        self._recorded: RecordedCall | None = None
+        if hooks.recording is not None:
+            self._recorded = RecordedCall(hooks.recording, self._clock, speaks=config.kind == "realtime")
+        recorder = None if self._recorded is None else self._recorded.recorder
         self._audio_input = AudioInput(
-            config, stages.transcriber.capabilities, self._clock, post, self._journal, self._recorded.recorder
+            config, stages.transcriber.capabilities, self._clock, post, self._journal, recorder
         )
         self._scoring = EndpointScoring(
             stages.endpoint_scorer, grant.session_id, post, stt_detects=stages.transcriber.capabilities.turn_events
@@ -148,7 +151,7 @@ class Session:
             stages.model,
             self._prompt_builder,
             self._voices,
-            SentAudio(self._audio_input.echo, self._clock, self._journal, self._recorded.recorder),
+            SentAudio(self._audio_input.echo, self._clock, self._journal, recorder),
             wire=self._wire,
             outbox=self._outbox,
             post=post,
@@ -171,7 +174,7 @@ class Session:
     @property
     def is_recorded(self) -> bool:
         """Return whether a recording of the call has begun."""
-        return self._recorded.has_begun
+        return self._recorded is not None and self._recorded.has_begun
 
     # --- run and end --------------------------------------------------------------------------
 
@@ -201,14 +204,16 @@ class Session:
             self._report("hooks", lambda _: self._hooks.session_ended(), None)
             self._resumption.end()
             self._audio_input.detach()
-            self._recorded.end()
+            if self._recorded is not None:
+                self._recorded.end()
             self._events.drain = None
             if self._journal is not None:
                 self._journal.close()
 
     def _begin(self, group: asyncio.TaskGroup, connection: Connection) -> None:
         self._group = group
-        self._recorded.start()
+        if self._recorded is not None:
+            self._recorded.start()
         self.post(e.SettingsChanged(self._config.turn_settings()))
         self._renew_phrases()
         group.create_task(self._outbox.run(connection), name="outbox")
@@ -222,7 +227,7 @@ class Session:
         group.create_task(self._expire(), name="expiry")
         if self._hooks.session_started is not None:
             group.create_task(self._start(self._hooks.session_started), name="start")
-        if self._greeting is not None or self._recorded.awaits_announcement:
+        if self._greeting is not None or (self._recorded is not None and self._recorded.awaits_announcement):
             group.create_task(self._greet_in_time(), name="greeting")
 
     async def _receive(self, connection: Connection) -> None:
@@ -262,7 +267,7 @@ class Session:
         self._greets = True
         if self._is_starting:
             return
-        if self._recorded.awaits_announcement:
+        if self._recorded is not None and self._recorded.awaits_announcement:
             self._recorded.announce()
             self._note_end_of_turn()
             return
@@ -301,7 +306,7 @@ class Session:
         silent = core.user.state is User.QUIET and core.agent.state is Agent.IDLE
         if silent and not core.context.replies.n_asides:
             self._orders_to_end.turn_over()
-            if self._orders_to_end.ending is None:
+            if self._recorded is not None and self._orders_to_end.ending is None:
                 self._recorded.say_when_due(self._announce_recording)
 
     def _takes_sound(self) -> bool:
@@ -504,7 +509,7 @@ class Session:
         if self._preparation.n_made:
             self._preparation.note(record)
         self._report("records", self._hooks.keep_record, record)
-        if self._recorded.note_turn(record):
+        if self._recorded is not None and self._recorded.note_turn(record):
             greeting = self._greeting if record.turn == 1 else None
             self._greeting = None if greeting is None else replace(greeting, at_any_time=True)
             self._greet()

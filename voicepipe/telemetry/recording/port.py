@@ -32,21 +32,3 @@ class CallRecorder(Protocol):
     def close(self, now_ms: int) -> None:
         """End the recording: the call is over."""
         ...
-
-
-class NoRecorder:
-    """Records nothing."""
-
-    def begin(self, now_ms: int) -> None: ...
-    def user_audio(self, samples: Samples, rate_hz: int, ended_ms: int) -> None: ...
-    def agent_audio(self, samples: Samples, rate_hz: int, now_ms: int) -> None: ...
-    def agent_stops(self, now_ms: int) -> None: ...
-    def close(self, now_ms: int) -> None: ...
-
-
-NO_RECORDER = NoRecorder()
-
-
-def no_recorder() -> CallRecorder:
-    """Return a recorder that records nothing."""
-    return NO_RECORDER
