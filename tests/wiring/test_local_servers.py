@@ -108,7 +108,7 @@ async def test_another_program_at_the_port_is_left_alone(tmp_path: Path, answer:
 
 
 async def test_a_silent_port_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_servers, "TIMEOUT_S", 0.1)
+    monkeypatch.setattr(local_servers, "TIMEOUT_S", 0.5)
     accepted: list[asyncio.StreamWriter] = []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -118,6 +118,7 @@ async def test_a_silent_port_is_given_up(tmp_path: Path, monkeypatch: pytest.Mon
     try:
         at = closed(OLLAMA, server.sockets[0].getsockname()[1])
         assert await offer(settings_with(tmp_path), (at,)) is None
+        assert accepted
     finally:
         for writer in accepted:
             writer.close()
