@@ -30,7 +30,7 @@ class TranscriptQueue:
         self._waiting.put_nowait(text)
 
     def close(self) -> None:
-        """End the iteration: no text follows."""
+        """End the iteration after the texts that wait: none follows."""
         self._closed = True
         if not self._waiting.full():
             self._waiting.put_nowait(None)
@@ -39,7 +39,7 @@ class TranscriptQueue:
         return self
 
     async def __anext__(self) -> TranscriptEvent:
-        while self._failure is None and not self._closed:
+        while self._failure is None and not (self._closed and self._waiting.empty()):
             text = await self._waiting.get()
             if isinstance(text, StageError):
                 self._failure = text
