@@ -311,6 +311,8 @@ async def test_the_live_stream_has_the_turns_of_both_workers_in_one_order(server
 @dataclass
 class Stream:
     answer: aiohttp.ClientResponse
+    n_open = 0
+    """The number of open sessions, by the latest event that has it."""
 
     async def next(self) -> tuple[str, str, dict[str, Any]]:
         """The next event: its id, type and data."""
@@ -319,7 +321,9 @@ class Stream:
             while line := (await self.answer.content.readline()).decode().rstrip("\n"):
                 name, _, value = line.partition(": ")
                 fields[name] = value
-        return fields.get("id", ""), fields.get("event", ""), json.loads(fields.get("data", "{}"))
+        kind, data = fields.get("event", ""), json.loads(fields.get("data", "{}"))
+        self.n_open = data["open"] if kind == "sessions" else self.n_open
+        return fields.get("id", ""), kind, data
 
     async def turn(self) -> tuple[str, str]:
         """The id and the session of the next completed turn."""
@@ -329,11 +333,10 @@ class Stream:
                 return id_, str(data["session"])
 
     async def open_sessions(self, count: int) -> int:
-        """Wait for this number."""
-        while True:
-            _, kind, data = await self.next()
-            if kind == "sessions" and data["open"] == count:
-                return count
+        """Wait for this number, which may have come before."""
+        while self.n_open != count:
+            await self.next()
+        return count
 
 
 @asynccontextmanager
