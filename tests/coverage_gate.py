@@ -140,6 +140,8 @@ def complaints(packages: Sequence[Covered], named: Named, *, complete: Sequence[
                 yield f"{hole.file}: no test covers `{hole.line}`: write one, or name the hole in tests/{NAMED.name}"
         elif each.percent < (least_percent := named.least.get(each.package, LEAST_PERCENT)):
             yield f"{each.package}: expected {least_percent:g} %, got {each.percent:.1f} %"
+        elif each.package in named.least and each.percent >= LEAST_PERCENT:
+            yield f"{each.package}: has {each.percent:.1f} %: take its floor out of tests/{NAMED.name}"
     holes = frozenset().union(*(each.holes for each in packages))
     for hole in sorted(named.holes.keys() - holes):
         if package_of(hole.file) in judged:
