@@ -1,0 +1,349 @@
+"""The supervisor's broker and its workers, over their channels in one process: who answers, who holds what, and who is
+gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from voicepipe.cluster.channel import Channel
+from voicepipe.errors import Overload
+from voicepipe.server.api.providers import _together
+from voicepipe.server.api.stream_state import _together as states_together
+from voicepipe.server.gateway.capacity import PlaceCounts
+from voicepipe.server.sessions.live_sessions import Room
+from voicepipe.server.workers import broker as broker_module
+from voicepipe.server.workers import link as link_module
+from voicepipe.server.workers.broker import Broker, ConnectedWorker
+from voicepipe.server.workers.link import WorkerLink
+from voicepipe.server.workers.messages import (
+    FROM_WORKER,
+    ConnectionClosed,
+    QueryKind,
+    RelaySession,
+    SessionOpened,
+    Stop,
+    TakeConnection,
+    Watching,
+    encoded,
+)
+from voicepipe.server.workers.peers import Workers, WorkerState
+from voicepipe.tasks import BackgroundTasks, background_tasks
+from voicepipe.testing.waiting import WAIT_S, eventually
+
+
+@dataclass
+class Member:
+    """A worker, seen from both ends of its channel."""
+
+    seen: ConnectedWorker
+    link: WorkerLink
+
+    @property
+    def workers(self) -> Workers:
+        return Workers(self.link, "http://127.0.0.1:1")
+
+    def answers(self, kind: QueryKind, answer: object) -> None:
+        """Answer a query with this value, or never."""
+
+        async def reply(data: bytes) -> bytes:
+            if answer is NEVER:
+                await asyncio.Event().wait()
+            if isinstance(answer, Exception):
+                raise answer
+            return msgspec.json.encode(answer)
+
+        self.link.answers[kind] = reply
+
+
+NEVER = object()
+
+
+class Server:
+    """A broker and the workers that have joined."""
+
+    def __init__(self, tasks: BackgroundTasks) -> None:
+        self.broker = Broker({"chat": PlaceCounts(3, 2)})
+        self.members: list[Member] = []
+        self._tasks = tasks
+
+    def join(self, *, owner: str = "pid") -> Member:
+        """Start a worker; without an owner it does not listen yet."""
+        ours, its = socket.socketpair()
+        index = len(self.members)
+
+        def on_message(data: bytes, passed: socket.socket | None) -> None:
+            self.broker.handle(seen, FROM_WORKER.decode(data), passed)
+
+        seen = ConnectedWorker(index, Channel(ours, on_message, lambda: None))
+        seen.owner, seen.accepts = owner and f"{owner}{index}", bool(owner)
+        self.broker.attach(seen)
+        self.members.append(Member(seen, WorkerLink(its, index, 2, self._tasks)))
+        return self.members[-1]
+
+    def close(self) -> None:
+        for member in self.members:
+            member.link.close()
+            member.seen.channel.close()
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
+    """No answer is too late, unless the test says so."""
+    monkeypatch.setattr(broker_module, "QUERY_S", 600.0)
+    monkeypatch.setattr(link_module, "ANSWER_S", 600.0)
+    async with background_tasks() as tasks, asyncio.timeout(WAIT_S):
+        server = Server(tasks)
+        yield server
+        server.close()
+
+
+# --- queries ----------------------------------------------------------------------------------
+
+
+async def test_every_worker_that_listens_answers_for_itself(server: Server) -> None:
+    """One that still starts is left out."""
+    one, other = server.join(), server.join()
+    server.join(owner="").answers("providers", [{"id": "starts"}])
+    for number, member in enumerate((one, other)):
+        member.answers("providers", [{"id": number}])
+        member.answers("head_room", Room(sessions=number, has_head_room=bool(number)))
+        member.answers("session", bool(number))
+        member.answers("sessions", [{"started_at": number}])
+        member.answers("delete_session", None)
+    assert sorted(each[0]["id"] for each in await one.workers.providers()) == [0, 1]
+    rooms = sorted(await other.workers.rooms(), key=lambda room: room.sessions)
+    assert rooms == [Room(sessions=0, has_head_room=False), Room(sessions=1, has_head_room=True)]
+    assert await one.workers.has_session("s")
+    assert [row["started_at"] for row in await one.workers.sessions(None)] == [1, 0]
+    await one.workers.delete_session("acme", "s")
+    assert server.broker._pending == {}
+
+
+async def test_a_worker_that_fails_to_answer_is_left_out(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By a bug of ours, which is in the log, or since it does not know the query yet."""
+    monkeypatch.setattr(broker_module, "QUERY_S", 0.05)
+    one, broken, _ = server.join(), server.join(), server.join()
+    one.answers("providers", [{"id": "one"}])
+    broken.answers("providers", RuntimeError("a bug"))
+    with caplog.at_level(logging.ERROR, logger="voicepipe"):
+        assert await one.workers.providers() == [[{"id": "one"}]]
+    assert [record.__dict__["fields"]["where"] for record in caplog.records] == ["answer providers"]
+
+
+@pytest.mark.parametrize("end", ["ended", "hangs"])
+async def test_a_worker_that_is_gone_is_not_waited_for(server: Server, end: str) -> None:
+    """It ended while it was to answer, or its channel takes nothing."""
+    one, gone = server.join(), server.join()
+    one.answers("providers", [{"id": "one"}])
+    gone.answers("providers", NEVER)
+    if end == "hangs":
+        gone.seen.channel.close()
+    query = asyncio.create_task(one.workers.providers())
+    if end == "ended":
+        await eventually(lambda: waits_for(server, gone))
+        server.broker.detach(gone.seen)
+    assert await query == [[{"id": "one"}]]
+
+
+async def test_the_query_of_a_worker_that_is_gone_is_dropped(server: Server) -> None:
+    """A late answer to it goes to nobody."""
+    one, other = server.join(), server.join()
+    go_on = asyncio.Event()
+
+    async def slowly(data: bytes) -> bytes:
+        await go_on.wait()
+        return b"[]"
+
+    other.link.answers["providers"] = slowly
+    one.answers("providers", [])
+    query = asyncio.create_task(one.workers.providers())
+    await eventually(lambda: waits_for(server, other))
+    server.broker.detach(one.seen)
+    assert server.broker._pending == {}
+    go_on.set()
+    other.answers("head_room", Room(sessions=0, has_head_room=True))
+    assert len(await other.workers.rooms()) == 1  # behind the late answer on the same channel
+    assert not query.done()
+    query.cancel()
+
+
+async def waits_for(server: Server, member: Member) -> bool | None:
+    """Whether a query waits for this worker alone."""
+    return any(pending.missing == {member.seen} for pending in server.broker._pending.values()) or None
+
+
+async def test_a_supervisor_that_does_not_answer_is_an_overload(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "ANSWER_S", 0.01)
+    ours, its = socket.socketpair()
+    async with background_tasks() as tasks:
+        link = WorkerLink(its, 0, 2, tasks)
+        with pytest.raises(Overload, match="other processes do not answer"):
+            await link.query("providers")
+        with pytest.raises(Overload, match="supervisor does not answer"):
+            async with link.taken("chat", "acme", "token"):
+                pytest.fail("it has no place")
+        assert (link._results, link._places) == ({}, {})
+        link.close()
+        assert Workers(link, "").relay("s") is None
+        ours.close()
+
+
+async def test_figures_are_read_again_after_a_while_and_stay_while_none_come(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = WorkerState(open={"acme": 1}, storage=[], records_lost=2, lag=None)
+    member, now_ms = server.join(), 10_000
+    monkeypatch.setattr("voicepipe.server.workers.peers.monotonic_ms", lambda: now_ms)
+    member.answers("state", state)
+    workers = member.workers
+    assert list(await workers.state()) == [state]
+    member.answers("state", WorkerState(open={}, storage=[], records_lost=3, lag=None))
+    assert list(await workers.state()) == [state]
+    now_ms += 900
+    assert [each.records_lost for each in await workers.state()] == [3]
+    now_ms += 900
+    monkeypatch.setattr(link_module, "ANSWER_S", 0.01)
+    member.answers("state", NEVER)
+    assert [each.records_lost for each in await workers.state()] == [3]
+
+
+# --- places, sessions, readers ----------------------------------------------------------------
+
+
+async def test_places_are_those_of_all_workers_and_free_when_one_ends(server: Server) -> None:
+    one, other = server.join(), server.join()
+    async with one.link.taken("chat", "acme", "") as first, other.link.taken("chat", "acme", "") as second:
+        assert (first, second) == (None, None)
+        async with other.link.taken("chat", "acme", "") as third:
+            assert third == "project"
+        server.broker.detach(one.seen)
+        async with other.link.taken("chat", "acme", "") as fourth:
+            assert fourth is None
+
+
+async def test_a_worker_that_joins_learns_that_the_live_feed_is_read(server: Server) -> None:
+    """And that nobody does any more when the reader's worker has ended."""
+    reader, other = server.join(), server.join()
+    reader.link.send(Watching(True))
+    await eventually(lambda: is_watched(other, True))
+    newcomer = server.join()
+    await eventually(lambda: is_watched(newcomer, True))
+    server.broker.detach(reader.seen)
+    await eventually(lambda: is_watched(newcomer, False))
+
+
+async def is_watched(member: Member, expected: bool) -> bool | None:
+    return (member.link.watched is expected) or None
+
+
+async def test_a_connection_is_passed_to_the_worker_of_its_session(server: Server) -> None:
+    """And closed if no worker has it; a message that lost its connection means nothing."""
+    one, other = server.join(), server.join()
+    arrived: asyncio.Future[tuple[socket.socket, str]] = asyncio.get_running_loop().create_future()
+    other.link.on_relay = lambda end, session: arrived.set_result((end, session))
+    other.workers.opened("s")
+    one.link.send(RelaySession("s"))
+    other.seen.channel.send(encoded(TakeConnection()))
+    await eventually(lambda: has_session(other, "s"))
+    end = one.workers.relay("s")
+    unknown = one.workers.relay("unknown")
+    assert end is not None
+    assert unknown is not None
+    there, session = await arrived
+    assert session == "s"
+    there.sendall(b"hello")
+    loop = asyncio.get_running_loop()
+    for each, expected in ((end, b"hello"), (unknown, b"")):
+        each.setblocking(False)
+        assert await loop.sock_recv(each, 100) == expected
+        each.close()
+    there.close()
+
+
+async def has_session(member: Member, session: str) -> bool | None:
+    return session in member.seen.sessions or None
+
+
+async def test_the_next_connection_goes_where_least_is_running(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection counts until it has a session or is closed, and for two seconds at most."""
+    now_ms = 10_000
+    monkeypatch.setattr(broker_module, "monotonic_ms", lambda: now_ms)
+    assert server.broker.least_loaded() is None
+    one, other = server.join(), server.join()
+    for _ in range(2):
+        one.seen.given_ms.append(now_ms)
+    assert server.broker.least_loaded() is other.seen
+    other.link.send(SessionOpened("s"))
+    one.link.send(ConnectionClosed())
+    one.link.send(ConnectionClosed())
+    one.link.send(ConnectionClosed())
+    assert server.broker.least_loaded() is one.seen
+    one.seen.given_ms.extend([now_ms] * 5)
+    assert server.broker.least_loaded() is other.seen
+    now_ms += 2_000
+    assert server.broker.least_loaded() is one.seen
+
+
+@pytest.mark.parametrize("is_draining", [False, True])
+async def test_a_worker_ends_with_its_supervisor(is_draining: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once if it drains already, as after a second signal."""
+    raised: list[int] = []
+    monkeypatch.setattr("signal.raise_signal", raised.append)
+    ours, its = socket.socketpair()
+    async with background_tasks() as tasks:
+        link = WorkerLink(its, 0, 2, tasks)
+        if is_draining:
+            link._handle(Stop(), None)
+        ours.close()
+        link._channel.read()
+        assert link.stopped.is_set()
+        assert len(raised) == is_draining
+        link.close()
+
+
+# --- figures of several workers ---------------------------------------------------------------
+
+
+def provider(**changes: object) -> dict[str, object]:
+    usual = {"stage": "llm", "id": "v/m", "state": "closed", "retry_in_ms": 0, "opened": 0, "alert": None}
+    times = {"ttft_p50_ms": 100, "ttft_p95_ms": None, "itl_ms": 10.04, "tokens_per_s": None}
+    return {**usual, "in_flight": 1, "errors": {"timeout": 1}, **times, **changes}
+
+
+def test_a_provider_of_several_workers_is_one() -> None:
+    """Counts are added, the worst state counts, and measured times are means of those that are known."""
+    worse = provider(state="open", retry_in_ms=500, opened=2, alert="401: no", errors={"timeout": 2, "refused": 1})
+    slower = {**worse, "ttft_p50_ms": 301, "itl_ms": None}
+    (one,) = _together([[provider()], [slower], []])
+    assert one == {
+        **provider(state="open", retry_in_ms=500, opened=2, alert="401: no", in_flight=2),
+        "errors": {"timeout": 3, "refused": 1},
+        "ttft_p50_ms": 200,
+        "itl_ms": 10.0,
+    }
+    alone = [provider(), provider(id="w/m")]
+    assert list(_together([alone])) == alone
+
+
+def test_figures_of_several_workers_are_sums_and_the_worst() -> None:
+    """A store that fails in two of them is named once, since the earlier time."""
+    early, late = ({"store": "records", "since": since} for since in ("09:00", "10:00"))
+    together = states_together(
+        [
+            WorkerState(open={"a": 1, "b": 2}, storage=[late], records_lost=1, lag={"p50": 1.0, "p99": 9.0}),
+            WorkerState(open={"a": 4}, storage=[early], records_lost=2, lag={"p50": 2.0, "p99": 3.0}),
+            WorkerState(open={}, storage=[late], records_lost=0, lag=None),
+        ]
+    )
+    assert (together.open, together.storage, together.records_lost) == ({"a": 5, "b": 2}, [early], 3)
+    assert together.lag == {"p50": 2.0, "p99": 9.0}
+    assert states_together([]).lag is None
