@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from voicepipe.errors import ConfigError
 from voicepipe.knowledge.index import KnowledgeIndex
 from voicepipe.knowledge.passages import Passage
 
@@ -77,3 +79,18 @@ def test_words_that_are_everywhere_are_not_searched_for() -> None:
 async def test_a_search_runs_beside_the_event_loop(hotel: KnowledgeIndex) -> None:
     """With the same result."""
     assert await hotel.find("my dog") == hotel.search("my dog")
+
+
+def test_the_number_of_passages_is_known(hotel: KnowledgeIndex) -> None:
+    assert len(hotel) == len(HOTEL)
+
+
+def test_an_sqlite_without_full_text_search_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Without(sqlite3.Connection):
+        def execute(self, *arguments: object) -> sqlite3.Cursor:
+            raise sqlite3.OperationalError("no such module: fts5")
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *where, **how: connect(*where, factory=Without, **how))
+    with pytest.raises(ConfigError, match=r"knowledge: expected an SQLite with FTS5, got .*: no such module: fts5"):
+        KnowledgeIndex(HOTEL, max_tokens=200)

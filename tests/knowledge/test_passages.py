@@ -94,3 +94,22 @@ def test_a_bad_folder_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"x" * (DOCUMENT_BYTES + 1))
     with pytest.raises(ConfigError, match=r"^k: expected documents of at most 10 MB, 'latin.txt' is larger"):
         read_folder(tmp_path, key="k")
+
+
+def test_a_sentence_that_is_too_long_is_cut_at_words() -> None:
+    """One word that is too long is cut anywhere; nothing is lost."""
+    sentence = " ".join(f"word{n}" for n in range(2_000)) + "."
+    texts = [passage.text for passage in split(sentence, "a.txt")]
+    assert " ".join(texts) == sentence
+    assert all(len(text) <= PASSAGE_CHARS for text in texts)
+    word = "x" * (2 * PASSAGE_CHARS + 1)
+    assert [len(passage.text) for passage in split(word, "a.txt")] == [PASSAGE_CHARS, PASSAGE_CHARS, 1]
+
+
+def test_a_folder_with_too_many_passages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("voicepipe.knowledge.passages.MOST_PASSAGES", 2)
+    (tmp_path / "a.md").write_text("# One\n\nText.\n\n# Two\n\nText.\n")
+    assert len(read_folder(tmp_path, key="k")) == 2
+    (tmp_path / "b.txt").write_text("More.")
+    with pytest.raises(ConfigError, match=r"k: expected at most 2 passages in .*, got more"):
+        read_folder(tmp_path, key="k")

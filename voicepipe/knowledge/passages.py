@@ -116,8 +116,7 @@ def _pieces(paragraph: str) -> Iterator[str]:
             cut = PASSAGE_CHARS if cut < 0 else cut
             yield rest[:cut]
             rest = rest[cut:].strip()
-        if rest:
-            yield rest
+        yield rest
 
 
 def _joined(pieces: Iterator[str]) -> Iterator[str]:
