@@ -21,6 +21,7 @@ def test_levels_that_follow_are_those_computed_anew(clips: dict[str, Clip]) -> N
         if number % 7 in (0, 1, 4):
             end = following.voice_end(buffer.end, buffer.end - 512)
             assert end == SpeechBounds(buffer).voice_end(buffer.end, buffer.end - 512)
+            assert end == following.voice_end(buffer.end, buffer.end - 512), "without a new frame"
             n_ends.add(end)
     assert len(samples) > LOOK_BACK_SAMPLES
     assert len(n_ends) > 100

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from voicepipe.auth import tokens
 from voicepipe.auth.claims import Claims, Limits, Lock
 from voicepipe.auth.keys import Keyring, SigningKey
 from voicepipe.auth.scopes import TOKEN_ALLOWED
@@ -341,3 +342,12 @@ def test_a_tokens_sessions_begin_alike_and_no_others(claims_with: Make) -> None:
     assert re.fullmatch(r"sess_[\w-]{16}", prefix)
     assert prefix == session_prefix(claims_with(subject="bert"))
     assert prefix not in (session_prefix(claims_with(token_id="t2")), session_prefix(claims_with(project="bank")))
+
+
+def test_nothing_is_loaded_by_the_first_secret_once_all_is_prepared() -> None:
+    """Its client would wait for it."""
+    tokens._jws.cache_clear()
+    tokens.prepare()
+    assert tokens._jws.cache_info().misses == 1
+    assert isinstance(tokens._jws(), jwt.PyJWS)
+    assert tokens._jws.cache_info().misses == 1
