@@ -417,6 +417,34 @@ async def test_only_the_users_of_a_dead_worker_notice_and_their_places_are_free(
     await server.until_sessions(0)
 
 
+async def _serves(server: Server, worker: int) -> bool | None:
+    async with talking(server) as user:
+        return await holds_session(server, worker, user) or None
+
+
+async def test_a_worker_that_hangs_is_replaced_and_only_its_users_notice(server: Server) -> None:
+    """New users get the other one meanwhile."""
+    await eventually(lambda: _serves(server, 0))  # it may have been started again for the test before
+    await server.until_sessions(0)
+    async with AsyncExitStack() as stack:
+        users = [await stack.enter_async_context(talking(server)) for _ in range(2)]
+        of_first = [user for user in users if await holds_session(server, 0, user)]
+        others = [user for user in users if user not in of_first]
+        assert of_first
+        assert others
+        pid = server.pid(0)
+        os.kill(pid, signal.SIGSTOP)
+        for user in others:
+            await take_turn(user)
+        for user in of_first:
+            with pytest.raises(ConnectionError):
+                await user.until("never")
+        await server.logs("worker_hung", pid=pid)
+        await server.logs("worker_ended", pid=pid)
+        await take_turn(await stack.enter_async_context(talking(server)))
+    await server.until_sessions(0)
+
+
 async def test_a_stop_drains_both_workers_and_leaves_no_process(tmp_path: Path) -> None:
     async with serving(tmp_path) as server, AsyncExitStack() as stack:
         pids = [server.pid(0), server.pid(1)]

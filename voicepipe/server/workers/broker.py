@@ -20,6 +20,7 @@ from voicepipe.server.workers.messages import (
     FreePlace,
     FreeSlots,
     FromWorker,
+    Ping,
     PlaceResult,
     PublishEvent,
     Query,
@@ -40,6 +41,9 @@ from voicepipe.telemetry.metrics.merge import counters, merged, sample_text
 QUERY_S: Final = 1.0
 """Time limit for the answers of all workers: a worker that hangs is left out."""
 
+LATE_PINGS: Final = 2
+"""A worker that leaves so many pings unanswered gets no connections while another one answers."""
+
 RECENT_MS: Final = 2_000
 """For so long a connection counts as a session that is about to begin."""
 
@@ -55,6 +59,9 @@ class ConnectedWorker:
 
     accepts: bool = False
     """Whether it takes connections."""
+
+    n_unanswered: int = 0
+    """Pings sent since its latest message."""
 
     sessions: set[str] = field(default_factory=set)
     watching: bool = False
@@ -79,6 +86,12 @@ class ConnectedWorker:
         `RECENT_MS`."""
         if self.given_ms:
             self.given_ms.popleft()
+
+    def ping(self) -> None:
+        """Ask for a sign of life, once it listens: before that it may load for long."""
+        if self.owner:
+            self.n_unanswered += 1
+            self.send(Ping())
 
     def send(self, message: ToWorker, passed: socket.socket | None = None) -> bool:
         """Send a message; False: the worker is gone, or hangs."""
@@ -148,7 +161,9 @@ class Broker:
             worker.channel.read()  # what was sent before the connection must count: sessions, bad credentials
         now_ms = monotonic_ms()
         ready = [worker for worker in self.workers if worker.accepts]
-        return min(ready, key=lambda each: (each.load(now_ms), each.index), default=None)
+        return min(
+            ready, key=lambda each: (each.n_unanswered >= LATE_PINGS, each.load(now_ms), each.index), default=None
+        )
 
     def handle(self, worker: ConnectedWorker, message: FromWorker, passed: socket.socket | None) -> None:
         """Handle a message that is for other workers."""

@@ -19,7 +19,9 @@ from voicepipe.server.workers.messages import (
     FreePlace,
     FreeSlots,
     FromWorker,
+    Ping,
     PlaceResult,
+    Pong,
     Query,
     QueryKind,
     QueryResult,
@@ -152,6 +154,8 @@ class WorkerLink:
                 self.on_relay(passed, session)
             case Stop():
                 self.stopped.set()
+            case Ping():
+                self.send(Pong())
             case Query():
                 self._tasks.start(self._answer(message), name=f"answer {message.kind}")
             case QueryResult(number, replies):

@@ -36,6 +36,10 @@ class Loaded(_Message):
     """The worker's models are loaded."""
 
 
+class Pong(_Message):
+    """The answer to a `Ping`: the worker's event loop runs."""
+
+
 class Draining(_Message):
     """The worker takes no more connections: it stops."""
 
@@ -138,6 +142,10 @@ class Stop(_Message):
     """Drain, then end."""
 
 
+class Ping(_Message):
+    """Answer this."""
+
+
 class QueryResult(_Message):
     """The answers of all workers that have answered in time."""
 
@@ -174,6 +182,7 @@ class FreeSlots(_Message):
 FromWorker = (
     Listening
     | Loaded
+    | Pong
     | Draining
     | StartFailed
     | Progress
@@ -193,6 +202,7 @@ FromWorker = (
 ToWorker = (
     TakeConnection
     | Stop
+    | Ping
     | Query
     | QueryResult
     | FeedMessage

@@ -26,6 +26,7 @@ from voicepipe.server.workers.messages import (
     Draining,
     Listening,
     Loaded,
+    Pong,
     Progress,
     StartFailed,
     Stop,
@@ -38,6 +39,12 @@ BACK_OFF_MS: Final = (0, 200, 1_000, 5_000, 30_000)
 """Delay before the first, second, ... new start of a worker within `WINDOW_MS`; the last for all later ones."""
 
 WINDOW_MS: Final = 60_000
+
+PING_S: Final = 1.0
+HUNG_PINGS: Final = 10
+"""A worker that leaves so many pings unanswered, one a second, hangs: its event loop is held, and its users have heard
+nothing for 10 s. A start or a collection of garbage holds a loop for up to 2 s. Checks are counted, not the time: a
+machine that was suspended has missed none."""
 
 CLOSE_MARGIN_MS: Final = 20_000
 """Time that workers have beyond `server.drain_ms` to write what waits for the disk; after it they are killed."""
@@ -180,7 +187,10 @@ class Supervisor:
         worker = self._connect(index, ours)
         log_event("worker_started", worker=index, pid=process.pid)
         try:
-            status = await process.wait()
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(self._watch(worker, process), name=f"watch {index}")
+                status = await process.wait()
+                watching.cancel()
             worker.channel.read()  # its last messages
             return process.pid, status
         finally:
@@ -188,6 +198,15 @@ class Supervisor:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+
+    async def _watch(self, worker: ConnectedWorker, process: WorkerProcess) -> None:
+        """Kill a worker that hangs: its clients see their connections close, and it is started again."""
+        while worker.n_unanswered < HUNG_PINGS:
+            worker.ping()
+            await asyncio.sleep(PING_S)
+            worker.channel.read()  # what came while this process did not run
+        log_event("worker_hung", level=logging.ERROR, worker=worker.index, pid=process.pid, pings=HUNG_PINGS)
+        process.kill()
 
     def _connect(self, index: int, end: socket.socket) -> ConnectedWorker:
         def on_message(data: bytes, passed: socket.socket | None) -> None:
@@ -208,7 +227,10 @@ class Supervisor:
         except msgspec.MsgspecError as wrong:
             log_event("worker_message_refused", level=logging.ERROR, worker=worker.index, why=str(wrong))
             return
+        worker.n_unanswered = 0
         match message:
+            case Pong():
+                pass
             case Listening(is_open, owner):
                 worker.owner, worker.accepts = owner, True
                 self._accept_connections(is_open)

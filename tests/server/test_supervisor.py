@@ -1,0 +1,116 @@
+"""The supervisor and a worker that hangs: it is killed and started again; one that answers is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from voicepipe.cluster.channel import Channel
+from voicepipe.server.workers import supervisor as supervising
+from voicepipe.server.workers.broker import LATE_PINGS, Broker, ConnectedWorker
+from voicepipe.server.workers.messages import TO_WORKER, Listening, Ping, Pong, Stop, encoded
+from voicepipe.server.workers.supervisor import HUNG_PINGS, Supervisor
+
+KILLED = -9
+
+
+class Process:
+    """A worker without a process: it answers pings, or hangs."""
+
+    def __init__(self, number: int, end: socket.socket, *, hangs: bool) -> None:
+        self.pid, self._hangs = number, hangs
+        self.n_pings = 0
+        self.pinged = asyncio.Event()
+        """Set when it has got many more pings than a hung worker may miss."""
+
+        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._channel = Channel(socket.socket(fileno=end.dup().detach()), self._on_message, lambda: None)
+        self._channel.send(encoded(Listening(is_open=True, owner=f"owner {number}")))
+
+    @property
+    def returncode(self) -> int | None:
+        return self._ended.result() if self._ended.done() else None
+
+    async def wait(self) -> int:
+        return await self._ended
+
+    def kill(self) -> None:
+        self._end(KILLED)
+
+    def _end(self, status: int) -> None:
+        self._channel.close()
+        self._ended.set_result(status)
+
+    def _on_message(self, data: bytes, passed: socket.socket | None) -> None:
+        match TO_WORKER.decode(data):
+            case Ping():
+                self.n_pings += 1
+                if self.n_pings > 3 * HUNG_PINGS:
+                    self.pinged.set()
+                if not self._hangs:
+                    self._channel.send(encoded(Pong()))
+            case Stop():
+                self._end(0)
+            case _:
+                pass
+
+
+@asynccontextmanager
+async def supervised(
+    *, hangs: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[asyncio.Queue[Process]]:
+    """Run a supervisor of one worker, whose first process hangs or not, its second, and so on; yield the processes."""
+    monkeypatch.setattr(supervising, "PING_S", 0.0)
+    monkeypatch.setattr(supervising, "BACK_OFF_MS", (0,))
+    processes, spawned, stopped = iter(hangs), asyncio.Queue[Process](), asyncio.Event()
+
+    async def spawn(index: int, end: socket.socket, broker: Broker) -> Process:
+        process = Process(spawned.qsize(), end, hangs=next(processes))
+        spawned.put_nowait(process)
+        return process
+
+    server = Supervisor([], spawn, n_workers=1, drain_ms=0, places={}, say=lambda _: None)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        group.create_task(server.run(stopped))
+        await server.listening
+        yield spawned
+        stopped.set()
+
+
+async def test_a_worker_that_hangs_is_killed_and_started_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR, logger="voicepipe"):
+        async with supervised(hangs=(True, False), monkeypatch=monkeypatch) as spawned:
+            first = await spawned.get()
+            assert await first.wait() == KILLED
+            second = await spawned.get()
+            await second.pinged.wait()
+            assert second.returncode is None
+    assert first.n_pings == HUNG_PINGS
+    assert [record.getMessage() for record in caplog.records] == ["worker_hung", "worker_ended"]
+    assert second.returncode == 0
+
+
+async def test_a_worker_that_hangs_gets_no_connections_while_another_answers() -> None:
+    broker, ends = Broker({}), [socket.socketpair() for _ in range(2)]
+    for index, (ours, _) in enumerate(ends):
+        channel = Channel(ours, lambda data, passed: None, lambda: None)
+        broker.attach(ConnectedWorker(index, channel, owner=f"owner {index}", accepts=True))
+    idle, busy = broker.workers
+    busy.sessions = {"sess_1", "sess_2"}
+    assert broker.least_loaded() is idle
+    for _ in range(LATE_PINGS):
+        idle.ping()
+    assert broker.least_loaded() is busy
+    for _ in range(LATE_PINGS):
+        busy.ping()
+    assert broker.least_loaded() is idle
+    for worker, (_, its) in zip((idle, busy), ends, strict=True):
+        worker.channel.close()
+        its.close()
