@@ -36,7 +36,7 @@ CPU_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 def count(settings: Settings) -> int:
     """Return how many workers serve: `server.workers`, or what `server.max_sessions` needs and the machine can run.
 
-    A worker carries about 79 sessions (`head_room`). More workers than the limit of sessions needs would carry nothing,
+    A worker carries about 100 sessions (`head_room`). More workers than the limit of sessions needs would carry nothing,
     and each costs memory, connections to providers, and its own statistics of them. Agents of a Python file have one.
 
     Raises:
