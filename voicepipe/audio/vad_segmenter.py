@@ -55,7 +55,7 @@ _DEFERRED_MS: Final = 100
 
 _LOUD_MS: Final = 60
 """Loud audio in mid-speech is processed in pieces of this length. A pause has none, so it is noticed as soon: of 43,000
-edges in 237 recordings, with and without noise, none came later."""
+edges in 79 recordings, each at 8 and 24 kHz and with noise, none came later."""
 
 _NOTHING: Final = silence(0)
 

@@ -17,8 +17,8 @@ FIRST_SESSIONS: Final = 10
 """So many sessions are admitted whatever they cost, and are needed to measure what one costs."""
 
 EXPECTED_SHARE: Final = 0.0084
-"""Share of a core that a session uses until it is measured (load bench, 80 sessions: 0.94 % on a quiet machine, and 0.86
-of that since; rounded up)."""
+"""Share of a core that a session uses until it is measured. Source: the load bench with 80 sessions, 0.94 to 0.96 % on
+a quiet machine, and 0.86 of that since; rounded up."""
 
 LEAST_SHARE: Final = EXPECTED_SHARE / 2
 """The least that a session counts with: sessions that are silent now may all speak."""

@@ -36,8 +36,9 @@ CPU_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 def count(settings: Settings) -> int:
     """Return how many workers serve: `server.workers`, or what `server.max_sessions` needs and the machine can run.
 
-    A worker carries about 100 sessions (`head_room`). More workers than the limit of sessions needs would carry nothing,
-    and each costs memory, connections to providers, and its own statistics of them. Agents of a Python file have one.
+    A worker carries about 100 sessions (`head_room`). More workers than the limit of sessions needs would carry
+    nothing, and each costs memory, connections to providers, and its own statistics of them. Agents of a Python file
+    have one.
 
     Raises:
         ConfigError: several workers for agents of a Python file.
