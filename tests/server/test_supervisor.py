@@ -15,6 +15,7 @@ from voicepipe.server.workers import supervisor as supervising
 from voicepipe.server.workers.broker import LATE_PINGS, Broker, ConnectedWorker
 from voicepipe.server.workers.messages import TO_WORKER, Listening, Ping, Pong, Stop, encoded
 from voicepipe.server.workers.supervisor import HUNG_PINGS, Supervisor
+from voicepipe.testing.waiting import WAIT_S
 
 KILLED = -9
 
@@ -75,7 +76,7 @@ async def supervised(
         return process
 
     server = Supervisor([], spawn, n_workers=1, drain_ms=0, places={}, say=lambda _: None)
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(server.run(stopped))
         await server.listening
         yield spawned
