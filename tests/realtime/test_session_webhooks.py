@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -149,3 +150,33 @@ async def test_the_end_of_the_server_waits_for_no_summary(
     async with fake_server(settings):
         ended = await receiver.event("session.ended")
     assert (ended["summary"], len(ended["transcript"])) == ("", 1)
+
+
+async def test_a_call_is_summarized_for_its_transcript_without_a_webhook(fake_server: Any, speech: Samples) -> None:
+    """By setting; it is stored with the session and served with its turns."""
+    settings = {"agents.default.summary_llm": "fake/summary", "agents.default.summarize_calls": True}
+    async with fake_server(settings) as server:
+        server.vendor.llm.usual = lambda query: LlmCue(
+            tokens=tokens("They asked for the time." if query["model"] == "summary" else "It is noon.")
+        )
+        async with calling(server.url) as user:
+            await user.say(speech)
+            await user.until("response.done")
+            url = f"{server.url}/v1/sessions/{user.events[0]['session']['id']}/transcript"
+
+        async def probe() -> Event | None:
+            async with aiohttp.ClientSession() as http, http.get(url) as answer:
+                found: Event = await answer.json()
+            return found if found.get("summary") else None
+
+        found = await eventually(probe)
+    assert found["summary"] == "They asked for the time."
+    assert [turn["user"] for turn in found["turns"]] == ["what time is it"]
+
+
+async def test_calls_are_not_summarized_unless_it_is_set(fake_server: Any, speech: Samples) -> None:
+    """An agent's `summary_llm` alone costs nothing at the end of a call that no webhook reports."""
+    async with fake_server({"agents.default.summary_llm": "fake/summary"}) as server, calling(server.url) as user:
+        await user.say(speech)
+        await user.until("response.done")
+    assert "summary" not in [each.question["model"] for each in server.vendor.llm.received]

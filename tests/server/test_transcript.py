@@ -33,6 +33,7 @@ async def test_it_has_the_turns_in_order_with_latencies_and_function_calls(serve
         first = stored_turn(1, tools=(LOOK,), contributions=(*STAGES, CUT))
         others = (stored_turn(3, session="sess_2"), stored_turn(4, project="bank"))
         await server.context.turns.keep([stored_turn(2), first, *others])
+        await server.context.turns.keep_summary("acme", "sess_1", "They had two questions.")
         status, found = await server.get("/v1/sessions/sess_1/transcript", headers=server.new_key())
     assert status == 200
     assert {name: found[name] for name in found if name != "turns"} == {
@@ -42,6 +43,7 @@ async def test_it_has_the_turns_in_order_with_latencies_and_function_calls(serve
         "agent": "support",
         "user": "anna",
         "turns_left_out": 0,
+        "summary": "They had two questions.",
     }
     assert [(turn["user"], turn["agent"]) for turn in found["turns"]] == [
         ("Question 1.", "Answer 1"),

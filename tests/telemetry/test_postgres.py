@@ -89,6 +89,21 @@ async def test_a_newer_database_is_refused(postgres_url: str) -> None:
         await PostgresTurnStore.open(url)
 
 
+async def test_a_database_of_version_3_is_upgraded(postgres_url: str) -> None:
+    """Its sessions have no summaries yet."""
+    url = await emptied(postgres_url)
+    store = await PostgresTurnStore.open(url)
+    await store.keep([stored_turn("a", session="s1")])
+    await store.close()
+    connection = await asyncpg.connect(url, server_settings={"search_path": "voicepipe"})
+    await connection.execute("ALTER TABLE sessions DROP COLUMN summary; UPDATE version SET version = 3")
+    await connection.close()
+    store = await PostgresTurnStore.open(url)
+    assert await store.keep_summary("p", "s1", "They called.")
+    assert await store.summary("p", "s1") == "They called."
+    await store.close()
+
+
 async def test_a_database_of_version_2_is_upgraded(postgres_url: str) -> None:
     """Its columns and tables, and the fields of its records; opening it twice changes nothing more."""
     url, turns = await emptied(postgres_url), {f"t{n}": stored_turn(f"t{n}", n) for n in range(3)}

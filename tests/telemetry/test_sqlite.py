@@ -342,6 +342,20 @@ def test_a_file_that_another_process_holds_is_given_up_after_one_wait(monkeypatc
     assert file.n_tries == 1
 
 
+async def test_a_file_of_version_3_is_upgraded(tmp_path: Path) -> None:
+    """Its sessions have no summaries yet."""
+    path = tmp_path / "turns.db"
+    store = await SqliteTurnStore.open(path)
+    await store.keep([stored_turn("a", session="s1")])
+    await store.close()
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript("ALTER TABLE sessions DROP COLUMN summary; PRAGMA user_version = 3")
+    store = await SqliteTurnStore.open(path)
+    assert await store.summary("p", "s1") == ""
+    assert await store.keep_summary("p", "s1", "They called.")
+    await store.close()
+
+
 async def test_a_file_of_version_2_is_upgraded(tmp_path: Path) -> None:
     """Its columns and tables, and the fields of its records; opening it twice changes nothing more."""
     path, turn = tmp_path / "turns.db", stored_turn("a", 5)

@@ -311,6 +311,10 @@ class AgentSettings:
     It works beside the turns, and its cost is the session's. It also summarizes a call that is over, for the webhook
     `session.ended`. Empty: there are no summaries."""
 
+    summarize_calls: bool = False
+    """Have `summary_llm` summarize each call that is over, for its transcript. Without this it does so only where a
+    webhook gets `session.ended`."""
+
     redact_for_llm: tuple[str, ...] = ()
     """Kinds of personal data that are replaced by their names in what the LLM reads, as in `records.redact`. The agent
     can then not repeat them, nor pass them to a function."""

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +60,7 @@ from voicepipe.wiring.reload import Reload, SettingsInForce
 from voicepipe.wiring.sessions import Sessions
 from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.startup_checks import check_models
-from voicepipe.wiring.store import open_turns, retention_of
+from voicepipe.wiring.store import keep_summary, open_turns, retention_of
 from voicepipe.wiring.tokens import key_store, token_issuer
 from voicepipe.wiring.tools import open_tools
 from voicepipe.wiring.tracing import tracing
@@ -179,6 +180,7 @@ async def _open(
         outlasting = Outlasting(group)
         sessions = Sessions(settings, stages, sink, journals, recordings, loop, feed, knowledge, outlasting)
         session_events.summarize_with(sessions.summary_of_call)
+        session_events.store_summaries(sessions.is_summarized, partial(keep_summary, turns))
         session_events.wait_for_records(sink.when_passed_on)
         in_force = SettingsInForce(settings)
         reload = Reload(in_force, read, stages=stages, sessions=sessions, tools=tools)

@@ -217,6 +217,11 @@ class Sessions:
             open_recorder=partial(self._recordings.open, *whose), announcement=agent.record_announcement
         )
 
+    def is_summarized(self, agent: str) -> bool:
+        """Return whether each call of the agent is summarized."""
+        its = self._settings.agents.get(agent)
+        return its is not None and its.summarize_calls and bool(its.summary_llm)
+
     async def summary_of_call(self, agent: str, session: str, transcript: str) -> tuple[str, float]:
         """Return the summary of a call that is over, and its cost in USD; empty: the agent has no LLM for it."""
         by = self._stages[agent].summary_model

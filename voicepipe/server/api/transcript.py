@@ -32,9 +32,10 @@ async def session_transcript(request: web.Request) -> web.Response:
     turns, n_left_out = await _turns(context, project, session)
     if not turns:
         raise NotFound(f"There is no turn of session {session[:64]!r}.", param="id", code="session_not_found")
-    plain = await asyncio.to_thread(_plain, turns, n_left_out, principal)
+    summary = await context.turns.summary(turns[0].project, session)
+    plain = await asyncio.to_thread(_plain, turns, n_left_out, summary, principal)
     if kind == "text":
-        text = transcript_text(plain["turns"], turns_left_out=n_left_out, summary="")
+        text = transcript_text(plain["turns"], turns_left_out=n_left_out, summary=summary)
         return web.Response(text=text, content_type="text/plain")
     return web.Response(body=msgspec.json.encode(plain), content_type="application/json")
 
@@ -65,7 +66,7 @@ async def _turns(context: ServerContext, project: str | None, session: str) -> t
         query = replace(query, before=page.next)
 
 
-def _plain(turns: list[StoredTurn], n_left_out: int, principal: Principal) -> dict[str, Any]:
+def _plain(turns: list[StoredTurn], n_left_out: int, summary: str, principal: Principal) -> dict[str, Any]:
     first = turns[0]
     return {
         "object": "voicepipe.session.transcript",
@@ -75,4 +76,5 @@ def _plain(turns: list[StoredTurn], n_left_out: int, principal: Principal) -> di
         "user": first.user,
         "turns": [transcript_turn(visible_turn(turn, principal)) for turn in turns],
         "turns_left_out": n_left_out,
+        "summary": summary,
     }

@@ -289,6 +289,14 @@ class TurnStore(TurnWriter, Protocol):
         """Return the project's sessions that match, newest first."""
         ...
 
+    async def keep_summary(self, project: str, session: str, summary: str) -> bool:
+        """Store the summary of a session that has turns; False: it has none. It is deleted with the session."""
+        ...
+
+    async def summary(self, project: str | None, session: str) -> str:
+        """Return the summary of a session; empty: it has none."""
+        ...
+
     async def delete_session(self, project: str, session: str) -> int:
         """Delete all turns of a session, out of the figures too; return their number."""
         ...

@@ -16,7 +16,7 @@ from voicepipe.extras import install_command
 from voicepipe.telemetry.redact import redact
 from voicepipe.telemetry.store.port import RecordRefused, StoreError
 from voicepipe.telemetry.store.renamed import renamed
-from voicepipe.telemetry.store.schema import FROM_VERSION_2, VERSION, tables
+from voicepipe.telemetry.store.schema import FROM_VERSION_2, FROM_VERSION_3, VERSION, tables
 from voicepipe.telemetry.store.sql import SqlTurnStore
 from voicepipe.telemetry.store.statements import Execute, Fetch, Row, Work, fetch
 from voicepipe.telemetry.store.write import deflated
@@ -199,6 +199,10 @@ async def _migrate(connection: Connection) -> None:
             await connection.execute("INSERT INTO version VALUES ($1)", VERSION)
         elif version == 2:
             await _from_version_2(connection)
+        elif version == 3:
+            for statement in FROM_VERSION_3:
+                await connection.execute(statement)
+            await connection.execute("UPDATE version SET version = $1", VERSION)
         elif version > VERSION:
             raise ConfigError(
                 f"records.url: the tables have version {version}, made by a newer voicepipe; "

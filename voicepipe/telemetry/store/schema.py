@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Version of these tables. Version 1 was SQLite's alone, one table with the records in it."""
 
 _TABLES: Final = (
@@ -61,6 +61,7 @@ _TABLES: Final = (
         user_id TEXT NOT NULL,
         started_at_ms BIGINT NOT NULL,
         last_at_ms BIGINT NOT NULL,
+        summary TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (project, session)
     )
     """,
@@ -89,6 +90,9 @@ _TABLES: Final = (
 )
 
 
+FROM_VERSION_3: Final = ("ALTER TABLE sessions ADD COLUMN summary TEXT NOT NULL DEFAULT ''",)
+"""Statements that bring the tables of version 3 to version 4."""
+
 FROM_VERSION_2: Final = (
     "ALTER TABLE turns RENAME COLUMN caller TO user_id",
     "ALTER TABLE sessions RENAME COLUMN caller TO user_id",
@@ -98,8 +102,9 @@ FROM_VERSION_2: Final = (
     "DROP INDEX spans_due",
     "DROP INDEX figures_by_facet",
     *(s for s in _TABLES if any(name in s for name in ("turns_by_user", "buckets_due", "figures_by_dimension"))),
+    *FROM_VERSION_3,
 )
-"""Statements that bring the tables of version 2 to version 3. The records' fields are renamed by `renamed`."""
+"""Statements that bring the tables of version 2 to version 4. The records' fields are renamed by `renamed`."""
 
 
 def tables(*, number: str, bytes: str) -> tuple[str, ...]:

@@ -58,3 +58,18 @@ def _sums(rows: Sequence[Row]) -> Work[dict[tuple[str, str], Sequence[object]]]:
         for session, *its in (yield from fetch(sql, project, *sessions)):
             sums[project, session] = its
     return sums
+
+
+def keep_summary(project: str, session: str, text: str) -> Work[bool]:
+    """Store a session's summary; return whether the session has turns."""
+    sql = "UPDATE sessions SET summary = ? WHERE project = ? AND session = ? RETURNING session"
+    return bool((yield from fetch(sql, clean(text), clean(project), clean(session))))
+
+
+def summary(project: str | None, session: str) -> Work[str]:
+    """Return a session's summary, of one project or of any."""
+    for each in (yield from projects(project)):
+        sql = "SELECT summary FROM sessions WHERE project = ? AND session = ?"
+        for (text,) in (yield from fetch(sql, each, clean(session))):
+            return str(text)
+    return ""

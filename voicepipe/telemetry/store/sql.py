@@ -75,6 +75,14 @@ class SqlTurnStore:
         """Return the project's sessions that match, newest first."""
         return await self._database.read(sessions.page(project, query))
 
+    async def keep_summary(self, project: str, session: str, summary: str) -> bool:
+        """Store the summary of a session that has turns."""
+        return await self._database.write(sessions.keep_summary(project, session, summary))
+
+    async def summary(self, project: str | None, session: str) -> str:
+        """Return the summary of a session, or an empty text."""
+        return await self._database.read(sessions.summary(project, session))
+
     async def delete_session(self, project: str, session: str) -> int:
         """Delete all turns of a session."""
         return await self._database.write(write.delete(project, "session", session))

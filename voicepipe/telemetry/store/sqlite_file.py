@@ -15,7 +15,7 @@ from voicepipe.clock import monotonic_ms
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.rollups.buckets import LEVELS
 from voicepipe.telemetry.store.renamed import renamed
-from voicepipe.telemetry.store.schema import FROM_VERSION_2, VERSION, tables
+from voicepipe.telemetry.store.schema import FROM_VERSION_2, FROM_VERSION_3, VERSION, tables
 from voicepipe.telemetry.store.write import deflated
 
 BUSY_MS: Final = 5_000
@@ -117,7 +117,7 @@ def migrate(connection: sqlite3.Connection) -> None:
                 f"this one knows versions up to {VERSION}"
             )
         if version < VERSION:
-            for statement in {1: _FROM_VERSION_1, 2: _FROM_VERSION_2}.get(version, _NEW):
+            for statement in {1: _FROM_VERSION_1, 2: _FROM_VERSION_2, 3: FROM_VERSION_3}.get(version, _NEW):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
 

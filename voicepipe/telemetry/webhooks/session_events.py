@@ -28,6 +28,9 @@ bugs."""
 AfterRecords = Callable[[Callable[[], None]], None]
 """Calls a function once all records offered until now have been passed on."""
 
+KeepSummary = Callable[[str, str, str], Awaitable[None]]
+"""(project, session, summary): stores the summary of a session that has ended. It raises nothing but bugs."""
+
 Settle = Callable[[float], Awaitable[None]]
 """Counts a cost in USD that comes after the session's end."""
 
@@ -49,6 +52,10 @@ def _at_once(call: Callable[[], None]) -> None:
     call()
 
 
+async def _keep_none(project: str, session: str, summary: str) -> None:
+    """Store nothing."""
+
+
 async def _no_summary(agent: str, session: str, transcript: str) -> tuple[str, float]:
     return "", 0.0
 
@@ -61,6 +68,8 @@ class SessionEvents:
         self._webhooks, self._tasks = webhooks, tasks
         self._summarize: Summarize = _no_summary
         self._after_records: AfterRecords = _at_once
+        self._keep_summary: KeepSummary = _keep_none
+        self._is_summarized: Callable[[str], bool] = lambda agent: False
         self._sessions: OrderedDict[Key, _Turns] = OrderedDict()  # full: the oldest is dropped
         self._places = asyncio.Semaphore(SUMMARIES_AT_ONCE)
         self._deleted: set[Key] = set()  # bounded by the summaries in progress
@@ -70,6 +79,10 @@ class SessionEvents:
         """Have transcripts summarized, from now on."""
         self._summarize = summarize
 
+    def store_summaries(self, is_summarized: Callable[[str], bool], keep: KeepSummary) -> None:
+        """Store summaries, from now on; of agents for which `is_summarized`, also where no webhook wants one."""
+        self._is_summarized, self._keep_summary = is_summarized, keep
+
     def wait_for_records(self, after_records: AfterRecords) -> None:
         """Have a session's end wait for its last records, from now on."""
         self._after_records = after_records
@@ -77,7 +90,8 @@ class SessionEvents:
     def on_record(self, turn: StoredTurn) -> None:
         """Take a turn's record, new or renewed."""
         subscribed, project = self._webhooks.is_subscribed, turn.project
-        if not (subscribed("tool.called", project) or subscribed("session.ended", project)):
+        requested = subscribed("tool.called", project) or subscribed("session.ended", project)
+        if not (requested or self._is_summarized(turn.agent)):
             return
         key = (turn.project, turn.record.session)
         its = self._sessions.setdefault(key, _Turns())
@@ -106,7 +120,8 @@ class SessionEvents:
         turns = [transcript_turn(turn) for turn in its.by_id.values()]
         data = session | {"transcript": turns, "turns_left_out": its.n_left_out, "summary": ""}
         text = spoken_text(turns)
-        if text and self._tasks is not None and self._webhooks.is_subscribed("session.ended", key[0]):
+        requested = self._webhooks.is_subscribed("session.ended", key[0]) or self._is_summarized(agent)
+        if text and self._tasks is not None and requested:
             self._summarizing.add(key)
             task = self._tasks.start(self._add_summary(key, agent, text, data, settle), name="call-summary")
             # Also of a task that the end of the server cancels before it has begun.
@@ -127,6 +142,8 @@ class SessionEvents:
             async with self._places:
                 data["summary"], usd = await self._summarize(agent, key[1], text)
             await settle(usd)
+            if data["summary"] and key not in self._deleted:
+                await self._keep_summary(*key, data["summary"])
         except Exception as bug:
             log_crash("summary", bug, session=key[1])
 

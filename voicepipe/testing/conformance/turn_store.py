@@ -185,6 +185,21 @@ async def _refused_field(store: TurnStore, before: str) -> str | None:
     return None
 
 
+async def keeps_a_summary_with_its_session(open_store: OpenStore) -> None:
+    """A summary is of one project, stays when another turn is stored, and leaves with its session."""
+    async with opened(open_store) as store:
+        await store.keep([stored_turn("a", session="s1"), stored_turn("b", session="s1", project="q")])
+        assert await store.keep_summary("p", "s1", "They asked for the time.\0")
+        assert not await store.keep_summary("p", "s2", "No such session.")
+        await store.keep([stored_turn("c", session="s1")])
+        assert (await store.summary("p", "s1")).startswith("They asked for the time.")
+        assert (await store.summary(None, "s1")).startswith("They asked for the time.")
+        assert await store.summary("q", "s1") == ""
+        assert await store.summary("p", "s2") == ""
+        await store.delete_session("p", "s1")
+        assert await store.summary("p", "s1") == ""
+
+
 async def answers_no_more_once_closed(open_store: OpenStore) -> None:
     """After `close` every call raises `StoreError`; closing again does nothing."""
     store = await open_store()
@@ -217,6 +232,7 @@ CHECKS: Final[tuple[Callable[[OpenStore], Awaitable[None]], ...]] = (
     takes_any_text,
     serves_readers_and_writers_at_once,
     refuses_a_foreign_cursor,
+    keeps_a_summary_with_its_session,
     answers_no_more_once_closed,
 )
 """All of them."""
