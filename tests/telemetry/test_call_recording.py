@@ -322,6 +322,47 @@ def test_a_slow_disk_drops_audio_and_never_waits(tmp_path: Path, monkeypatch: py
     assert len(recorded(tmp_path)) == 3 * RATE_HZ
 
 
+def test_the_audio_that_waits_has_a_limit_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few long slices take as much memory as many short ones; what has left the queue makes room again."""
+    monkeypatch.setattr(writer, "WAITING_BYTES", 3 * RATE_HZ)
+    busy, free = threading.Event(), threading.Event()
+
+    def holds() -> None:
+        busy.set()
+        assert free.wait(WAIT_S)
+
+    with opened(tmp_path) as recordings:
+        recorder = recordings.open("acme", "sess_1", "")
+        recorder.begin(0)
+        recordings.offer(holds)
+        assert busy.wait(WAIT_S)
+        recorder.agent_audio(np.ones(RATE_HZ, np.int16), RATE_HZ, 0)  # two bytes a sample
+        recorder.agent_audio(np.ones(RATE_HZ, np.int16), RATE_HZ, 0)
+        assert recordings.dropped == 1
+        free.set()
+        assert recordings.find("acme", "sess_1") is not None
+        recorder.agent_audio(np.ones(RATE_HZ, np.int16), RATE_HZ, 1_000)
+        recorder.close(2_000)
+        assert recordings.dropped == 1
+    assert recorded(tmp_path)[:, 1].all()
+
+
+def test_a_recording_that_is_deleted_while_it_is_compressed_stays_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another worker, which can't wait for this one."""
+    info = soundfile.info
+
+    def deletes(path: Path) -> object:
+        assert RecordingWriter(tmp_path, RecordingSettings()).delete_session("acme", "sess_1") == 1
+        return info(path)
+
+    monkeypatch.setattr(soundfile, "info", deletes)
+    with opened(tmp_path) as recordings:
+        call(recordings, "sess_1")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
 def test_a_name_is_read_as_it_was_written() -> None:
     """Ids may hold dashes and dots."""
     found = CallRecording(Path("x/17-sess_a-b.c.0f.flac"))

@@ -82,10 +82,12 @@ class WorkFile:
                     place += len(read)
             if soundfile.info(new).frames != place // FRAME_BYTES:  # libsndfile reports no error of its last write
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            new.replace(target)
+            if self.path.exists():  # otherwise the recording was deleted meanwhile
+                new.replace(target)
         except BaseException:
             new.unlink(missing_ok=True)
             raise
+        new.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
     def close(self) -> None:

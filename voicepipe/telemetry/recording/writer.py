@@ -27,12 +27,13 @@ from voicepipe.telemetry.recording.work_file import AGENT, USER, WorkFile
 from voicepipe.telemetry.storage_log import new_health
 
 WAITING: Final = 4_096
-"""The most slices of audio, of all calls, that wait for the disk: about 20 MB."""
+WAITING_BYTES: Final = 32_000_000
+"""The most slices of audio, of all calls, that wait for the disk, and the most bytes of them: at 100 calls, 3 s."""
 
 TRIM_S: Final = 60.0
 """How often recordings that are too old are looked for."""
 
-CHECK_BYTES: Final = 16_000_000
+CHECK_BYTES: Final = 64_000_000
 """How much may be written until the size of all recordings is checked again."""
 
 FINISH_S: Final = 10.0
@@ -70,6 +71,12 @@ class RecordingWriter:
         """Session -> its compression, until that is over."""
 
         self._unchecked_bytes = 0
+        self._queued_bytes = 0
+        """Of all audio that was queued; only the event loop counts here."""
+
+        self._done_bytes = 0
+        """Of all audio that has left the queue; only the thread counts here."""
+
         self.dropped = 0
         """Slices of audio that were dropped because the queue was full."""
 
@@ -123,11 +130,17 @@ class RecordingWriter:
             self._thread = None
         self._compressor.shutdown()
 
-    def offer(self, work: _Work) -> bool:
-        """Queue work for the thread. Never waits; without room it is dropped and counted, and this returns False."""
-        has_room = self._offer(work)
+    def offer(self, work: _Work, n_bytes: int = 0) -> bool:
+        """Queue work for the thread, with its bytes of audio. Never waits; without room it is dropped and counted, and
+        this returns False."""
+        has_room = self._queued_bytes - self._done_bytes + n_bytes <= WAITING_BYTES and self._offer(work)
+        self._queued_bytes += n_bytes if has_room else 0
         self.dropped += not has_room
         return has_room
+
+    def done(self, n_bytes: int) -> None:
+        """Note that audio has left the queue. In the thread."""
+        self._done_bytes += n_bytes
 
     def offer_end(self, work: _Work) -> None:
         """Have this done after all queued audio; it is never dropped."""
@@ -245,11 +258,13 @@ class _CallFile:
 
     def user_audio(self, samples: Samples, rate_hz: int, ended_ms: int) -> None:
         """Write what the user's audio places."""
+        self._writer.done(samples.nbytes)
         for placed in self._tracks[USER].push(samples, rate_hz, self._at(ended_ms)):
             self._write(USER, placed)
 
     def agent_audio(self, samples: Samples, rate_hz: int, now_ms: int) -> None:
         """Write the agent's audio where it plays."""
+        self._writer.done(samples.nbytes)
         self._write(AGENT, self._tracks[AGENT].push(samples, rate_hz, self._at(now_ms)))
 
     def agent_stops(self, now_ms: int) -> None:
@@ -314,11 +329,11 @@ class SessionRecorder:
 
     def user_audio(self, samples: Samples, rate_hz: int, ended_ms: int) -> None:
         """Record the user's audio."""
-        self._offer(partial(self._file.user_audio, samples, rate_hz, ended_ms))
+        self._offer(partial(self._file.user_audio, samples, rate_hz, ended_ms), samples.nbytes)
 
     def agent_audio(self, samples: Samples, rate_hz: int, now_ms: int) -> None:
         """Record audio that is sent to the client now."""
-        self._offer(partial(self._file.agent_audio, samples, rate_hz, now_ms))
+        self._offer(partial(self._file.agent_audio, samples, rate_hz, now_ms), samples.nbytes)
 
     def agent_stops(self, now_ms: int) -> None:
         """Note that the client plays no more of what it was sent."""
@@ -329,14 +344,14 @@ class SessionRecorder:
         if self._begun:
             self._writer.offer_end(partial(self._file.end, now_ms))
 
-    def _offer(self, work: _Work | None = None) -> None:
+    def _offer(self, work: _Work | None = None, n_bytes: int = 0) -> None:
         """Queue work behind the beginning, which is tried again where the queue was full."""
         if self._begins_ms is None:
             return
         if not self._begun:
             self._begun = self._writer.offer(partial(self._file.begin, self._begins_ms))
         if self._begun and work is not None:
-            self._writer.offer(work)
+            self._writer.offer(work, n_bytes)
 
 
 def _nothing() -> None:
