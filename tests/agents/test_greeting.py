@@ -128,3 +128,20 @@ def test_whether_a_greeting_may_be_interrupted(interruptible: bool) -> None:
     scenario.passes(6_000)
     assert any(isinstance(command, StartReply) and not command.words for command in scenario.driver.commands)
     assert scenario.driver.illegal_moves == []
+
+
+def test_what_is_due_at_any_time_may_come_after_other_turns() -> None:
+    """An announcement does; a greeting does not, and neither comes while the user speaks."""
+    scenario = greeted()
+    scenario.model_requested()
+    scenario.answers("Hello.", 400)
+    scenario.passes(6_000)
+    assert scenario.is_greeted("Hello again.") == []
+    scenario.speaks()
+    assert scenario.is_greeted("This call is recorded.", at_any_time=True) == []
+    scenario.pauses()
+    scenario.ends_it("")
+    scenario.passes(10_000)
+    scenario.is_greeted("This call is recorded.", interruptible=False, at_any_time=True)
+    assert scenario.started()[-1].words == "This call is recorded."
+    assert scenario.driver.illegal_moves == []

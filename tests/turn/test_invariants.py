@@ -122,7 +122,7 @@ class World:
             case "summary":
                 return e.HistorySummarized(pick, "short" * (pick % 2))
             case "greet":
-                return e.GreetingDue("Hello." * (pick % 2), interruptible=pick % 3 != 0)
+                return e.GreetingDue("Hello." * (pick % 2), interruptible=pick % 3 != 0, at_any_time=pick % 5 == 0)
             case "silent":
                 return e.SilenceCommitted(now_ms)
             case "lost":

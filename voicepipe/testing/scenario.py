@@ -165,9 +165,11 @@ class Scenario:
         """The client requests a reply."""
         return self._post(e.ReplyRequested("evt", ReplySettings(**reply)))
 
-    def is_greeted(self, text: str = "Hello.", *, interruptible: bool = True) -> list[Command]:
+    def is_greeted(
+        self, text: str = "Hello.", *, interruptible: bool = True, at_any_time: bool = False
+    ) -> list[Command]:
         """The agent speaks first."""
-        return self._post(e.GreetingDue(text, interruptible))
+        return self._post(e.GreetingDue(text, interruptible, at_any_time))
 
     def tool_ends(
         self, output: str = "sunny", outcome: ToolResult = "returned", *, final: bool = False, of: int = -1
