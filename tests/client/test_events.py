@@ -38,7 +38,10 @@ RESPONSE = {"id": "resp_1", "status": "in_progress", "metadata": {"voicepipe_tur
         ),
         ({"type": "response.output_audio.delta", "response_id": "r", "delta": "AQI="}, e.ReplyAudio("r", b"\1\2")),
         ({"type": "response.output_audio_transcript.delta", "response_id": "r", "delta": "x"}, e.ReplyText("r", "x")),
-        ({"type": "response.output_text.delta", "response_id": "r", "delta": "x"}, e.ReplyText("r", "x")),
+        (
+            {"type": "response.output_text.delta", "response_id": "r", "item_id": "i", "delta": "x"},
+            e.ReplyText("r", "x", "i"),
+        ),
         (
             {
                 "type": "response.function_call_arguments.done",
@@ -112,3 +115,29 @@ def test_any_json_is_an_event_or_a_failure(value: object) -> None:
         except CallFailed:
             continue
         assert isinstance(event, dict)
+
+
+SAYS = {"type": "message", "id": "item_1", "content": [{"type": "output_audio", "transcript": "Goodbye."}]}
+FILLS = SAYS | {"id": f"{e.FILLER}1"}
+
+
+@pytest.mark.parametrize(
+    ("names", "says", "status", "goes_on"),
+    [
+        (["book"], [], "completed", True),
+        (["book"], [SAYS], "completed", True),
+        (["end_call"], [], "completed", True),
+        (["end_call"], [FILLS], "completed", True),
+        (["end_call"], [SAYS], "completed", False),
+        (["book"], [], "cancelled", False),
+        ([], [SAYS], "completed", False),
+    ],
+)
+def test_a_turn_goes_on_after_calls_that_the_server_runs(
+    names: list[str], says: list[Any], status: str, goes_on: bool
+) -> None:
+    """But not after a goodbye: the server ends the call then."""
+    output = [*says, *({"type": "mcp_call", "id": "c", "name": name} for name in names)]
+    read = e.read(json.dumps({"type": "response.done", "response": {"id": "r", "status": status, "output": output}}))
+    assert isinstance(read, e.ReplyEnded)
+    assert read.goes_on is goes_on

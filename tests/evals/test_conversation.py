@@ -81,3 +81,59 @@ def test_no_words_get_no_answer_and_errors_are_collected() -> None:
     its.take(e.ServerError("c", "wrong"), 930)
     its.take(audio(5), 940)  # of no answer
     assert (its.errors, its.replies) == (["the transcription failed: broke", "wrong"], [])
+
+
+def typed_with_a_tool() -> Conversation:
+    """The answer to a typed message calls a tool that the server runs."""
+    its = Conversation()
+    its.owed = True
+    its.take(e.ReplyStarted("r1", "t1"), 100)
+    its.take(e.ReplyEnded("r1", "completed", "", goes_on=True), 110)
+    return its
+
+
+def test_a_turn_goes_on_until_the_tools_result_is_answered() -> None:
+    """Neither a filler nor the late answer of another turn ends it."""
+    its = typed_with_a_tool()
+    assert (its.replying, its.turn_goes_on) == (False, True)
+    for reply, turn, item in (("r2", "t1", f"{e.FILLER}1"), ("r3", "t0", "item_1")):
+        its.take(e.ReplyStarted(reply, turn), 200)
+        its.take(e.ReplyText(reply, "One moment.", item), 210)
+        its.take(e.ReplyEnded(reply, "completed", ""), 220)
+        assert its.turn_goes_on
+    its.take(e.ReplyStarted("r4", "t1"), 1_600)
+    its.take(e.ReplyText("r4", "At nine.", "item_2"), 1_610)
+    assert its.turn_goes_on
+    its.take(e.ReplyEnded("r4", "completed", ""), 1_620)
+    assert (its.replying, its.turn_goes_on) == (False, False)
+
+
+def test_a_turn_is_over_when_a_newer_one_is_answered() -> None:
+    its = typed_with_a_tool()
+    its.owed = True  # the user goes on meanwhile
+    its.take(e.ReplyStarted("r2", "t2"), 200)
+    assert not its.turn_goes_on
+    its.take(e.ReplyEnded("r2", "failed", "broke"), 210)
+    assert not its.turn_goes_on
+
+
+def test_a_call_of_the_clients_tool_goes_on_as_well() -> None:
+    its = Conversation()
+    its.take(e.ReplyStarted("r1", "t1"), 100)
+    its.take(e.FunctionCalled("r1", "c1", "find_table", "{}"), 105)
+    its.take(e.ReplyEnded("r1", "completed", ""), 110)
+    assert its.turn_goes_on
+
+
+def test_a_filler_is_no_answer_and_stands_apart() -> None:
+    its = Conversation()
+    its.take(e.ReplyStarted("r", "t"), 100)
+    its.take(e.ReplyText("r", "One moment, please.", f"{e.FILLER}1"), 110)
+    its.take(e.ReplyAudio("r", to_pcm(loud(200)), f"{e.FILLER}1"), 120)
+    (reply,) = its.replies
+    assert (reply.audible_ms, reply.played_until_ms()) == (None, 320)
+    its.take(e.ReplyText("r", "The capital ", "item_1"), 130)
+    its.take(e.ReplyText("r", "is Paris.", "item_1"), 140)
+    its.take(e.ReplyAudio("r", to_pcm(loud(200)), "item_1"), 150)
+    assert reply.text == "One moment, please. The capital is Paris."
+    assert reply.audible_ms == 320

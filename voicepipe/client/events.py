@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import pybase64
 
 from voicepipe.client.errors import CallFailed
+from voicepipe.ports.server_tool import END_CALL
 from voicepipe.protocol.extensions import OPT_IN, Extensions
 
 ReplyStatus = Literal["completed", "cancelled", "incomplete", "failed"]
+
+FILLER: Final = "filler_"
+"""How the id of an item begins that is no answer, but a phrase that fills the wait for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,7 @@ class ReplyText:
 
     response_id: str
     text: str
+    item_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +154,8 @@ class ReplyEnded:
     response_id: str
     status: ReplyStatus
     why: str
+    goes_on: bool = False
+    """The turn goes on: another answer follows by itself, with the results of functions that the server runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,14 +264,28 @@ def _read_reply(kind: str, event: dict[str, Any]) -> ServerEvent:
         case "voicepipe.agent.interrupted":
             return AgentInterrupted(event["item_id"], event["reason"], event["after_ms"])
         case "response.output_audio_transcript.delta" | "response.output_text.delta":
-            return ReplyText(event["response_id"], event["delta"])
+            return ReplyText(event["response_id"], event["delta"], event.get("item_id") or "")
         case "response.function_call_arguments.done":
             return FunctionCalled(event["response_id"], event["call_id"], event["name"], event["arguments"])
         case "response.done":
             response = event["response"]
-            return ReplyEnded(response["id"], response["status"], _why(response.get("status_details") or {}))
+            why, output = _why(response.get("status_details") or {}), response.get("output") or ()
+            goes_on = response["status"] == "completed" and _goes_on(output)
+            return ReplyEnded(response["id"], response["status"], why, goes_on)
         case _:
             return OtherEvent(kind)
+
+
+def joined_items(words: Mapping[str, Iterable[str]]) -> str:
+    """Return the text of several items, item id -> its pieces, with a space between two items."""
+    return " ".join(text for pieces in words.values() if (text := "".join(pieces)))
+
+
+def _goes_on(output: Iterable[dict[str, Any]]) -> bool:
+    """Return whether the server answers again: it has calls to run, and the agent has not said goodbye."""
+    calls = {item["name"] for item in output if item["type"] == "mcp_call"}
+    says = any(item["type"] == "message" and not item["id"].startswith(FILLER) for item in output)
+    return bool(calls) and not (says and END_CALL in calls)
 
 
 def _why(details: dict[str, Any]) -> str:

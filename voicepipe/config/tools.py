@@ -11,8 +11,8 @@ from voicepipe.agents.http_tool_options import HttpToolOptions, ParameterType
 from voicepipe.config.convert import SECRET, SECRET_TABLE, between
 from voicepipe.config.sources import KeyPath, Leaves, key_in
 from voicepipe.errors import ConfigError
+from voicepipe.ports.server_tool import END_CALL
 from voicepipe.protocol.prompt import check_placeholders, listed
-from voicepipe.session.end_call import END_CALL
 from voicepipe.telemetry.webhooks.payload import read_secrets
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")

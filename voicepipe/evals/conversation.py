@@ -27,10 +27,12 @@ class Reply:
     pieces: list[tuple[int, Samples]] = field(default_factory=list)
     """(position at which it begins to play, samples); cut where the user interrupted."""
 
-    words: list[str] = field(default_factory=list)
+    words: dict[str, list[str]] = field(default_factory=dict)
+    """The words of each item."""
+
     calls: list[e.FunctionCalled] = field(default_factory=list)
     audible_ms: int | None = None
-    """Position of the first audible sample; None: none was played."""
+    """Position of the first audible sample, without that of a filler; None: none was played."""
 
     ended: e.ReplyEnded | None = None
     joiner: PcmJoiner = field(default_factory=PcmJoiner)
@@ -38,7 +40,7 @@ class Reply:
     @property
     def text(self) -> str:
         """Return the text as the server sent it."""
-        return "".join(self.words)
+        return e.joined_items(self.words)
 
     def played_until_ms(self) -> int:
         """Return the position at which its audio ends."""
@@ -80,7 +82,11 @@ class Conversation:
         self.owed = False
         """Whether an answer is due."""
 
+        self.turn_goes_on = False
+        """Whether the newest turn's answer waits for the results of function calls."""
+
         self.plays_until_ms = 0
+        self._goes_on_turn = ""
         self._streams: dict[str, Reply] = {}
 
     @property
@@ -102,6 +108,7 @@ class Conversation:
             case e.TranscriptionFailed(why):
                 self.errors.append(f"the transcription failed: {why}")
             case e.ReplyStarted(response_id, turn_id, apologises):
+                self.turn_goes_on = self.turn_goes_on and not self.owed  # else the newer turn is answered
                 self.owed = False
                 reply = self._streams[response_id] = Reply(response_id, turn_id, apologises)
                 self.replies.append(reply)
@@ -115,21 +122,30 @@ class Conversation:
         if reply is None:
             return
         match event:
-            case e.ReplyAudio(_, pcm):
-                self._play(reply, reply.joiner.push(pcm), position_ms)
-            case e.ReplyText(_, text):
-                reply.words.append(text)
+            case e.ReplyAudio(_, pcm, item_id):
+                self._play(reply, reply.joiner.push(pcm), position_ms, fills=item_id.startswith(e.FILLER))
+            case e.ReplyText(_, text, item_id):
+                reply.words.setdefault(item_id, []).append(text)
             case e.FunctionCalled():
                 reply.calls.append(event)
             case e.ReplyEnded():
                 reply.ended = event
+                self._follow_turn(reply, event)
                 if event.status == "cancelled":
                     self._flush(position_ms)
 
-    def _play(self, reply: Reply, samples: Samples, position_ms: int) -> None:
+    def _follow_turn(self, reply: Reply, ended: e.ReplyEnded) -> None:
+        """Note whether the turn goes on after this reply. A filler alone changes nothing, nor does another turn."""
+        only_filler = bool(reply.words) and all(item_id.startswith(e.FILLER) for item_id in reply.words)
+        if ended.goes_on or (reply.calls and ended.status == "completed"):
+            self.turn_goes_on, self._goes_on_turn = True, reply.turn_id
+        elif reply.turn_id == self._goes_on_turn and not only_filler:
+            self.turn_goes_on = False
+
+    def _play(self, reply: Reply, samples: Samples, position_ms: int, *, fills: bool) -> None:
         starts_ms = max(self.plays_until_ms, position_ms)
         self.plays_until_ms = starts_ms + len(samples) // _PER_MS
-        first = first_audible(samples) if reply.audible_ms is None else None
+        first = first_audible(samples) if reply.audible_ms is None and not fills else None
         if first is not None:
             reply.audible_ms = starts_ms + first // _PER_MS
         reply.pieces.append((starts_ms, samples))

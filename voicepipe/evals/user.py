@@ -174,7 +174,7 @@ class ScriptedUser:
     def _complete(self, n_before: int, spoken_ms: int) -> bool:
         its = self.conversation
         over = self.microphone.position_ms() >= spoken_ms + SETTLE_MS
-        busy = its.speaking or its.owed or its.replying or self._n_tools
+        busy = its.speaking or its.owed or its.replying or its.turn_goes_on or self._n_tools
         return over and not busy and len(its.replies) > n_before
 
     def _progress(self, run: StepRun) -> str:
@@ -185,6 +185,8 @@ class ScriptedUser:
             return "an answer that did not end"
         if its.speaking:
             return "a voice without an end"
+        if its.turn_goes_on:
+            return "a tool call, and no answer to its result"
         if run.first_transcript < len(its.transcripts) and not its.transcripts[-1]:
             return "no words from the transcriber"
         return "none"
@@ -228,7 +230,6 @@ class ScriptedUser:
         reply = next((each for each in self.conversation.replies if each.response_id == ended.response_id), None)
         if reply is None or not reply.calls or ended.status != "completed":
             return
-        self.conversation.owed = True  # another answer follows, also to a tool that the server runs
         tools = {tool.name: tool for tool in self._scenario.tools}
         own = [(tools[call.name], call) for call in reply.calls if call.name in tools]
         if own:

@@ -10,6 +10,9 @@ from typing import Final, Protocol
 from voicepipe.errors import VoicepipeError
 from voicepipe.turn.settings import ServerTool as ToolFacts
 
+END_CALL: Final = "end_call"
+"""The built-in function with which the agent ends the call: no answer follows if it has said goodbye."""
+
 MAX_RESULT_CHARS: Final = 16_000
 """The longest result that the LLM reads, about 4,000 tokens: the rest is cut."""
 

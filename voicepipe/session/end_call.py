@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.ports.server_tool import ToolSession
+from voicepipe.ports.server_tool import END_CALL, ToolSession
 from voicepipe.turn.settings import ServerTool as ToolFacts
 from voicepipe.turn.settings import Tool
 
-END_CALL: Final = "end_call"
 LABEL: Final = "voicepipe"
 """The `server_label` of built-in tools on the wire."""
 

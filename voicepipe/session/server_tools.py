@@ -9,9 +9,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from voicepipe.ports.server_tool import MAX_RESULT_CHARS, ServerTool, ToolError, ToolSession
+from voicepipe.ports.server_tool import END_CALL, MAX_RESULT_CHARS, ServerTool, ToolError, ToolSession
 from voicepipe.session.context import StartTask
-from voicepipe.session.end_call import END_CALL
 from voicepipe.session.grant import SessionGrant
 from voicepipe.telemetry.log import log_crash, log_event
 from voicepipe.turn import commands as c

@@ -9,8 +9,8 @@ import aiohttp
 
 from voicepipe.agents.http_tool import HttpTool
 from voicepipe.config.settings import Settings
-from voicepipe.ports.server_tool import ServerTool
-from voicepipe.session.end_call import END_CALL, EndCall
+from voicepipe.ports.server_tool import END_CALL, ServerTool
+from voicepipe.session.end_call import EndCall
 
 
 class Tools:
