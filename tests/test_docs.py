@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +19,7 @@ import pytest
 import voicepipe
 from tests import docs
 from tests.docs import DOCS, PAGES, README, ROOT, code, named, rows, section
+from voicepipe.agents import Agent
 from voicepipe.cli import command_line, parser
 from voicepipe.cli.options import TalkOptions
 from voicepipe.config import load, markdown
@@ -31,7 +32,7 @@ from voicepipe.providers.vendor import SpeechFacts
 from voicepipe.server.app import build_app
 from voicepipe.server.context import ServerContext
 from voicepipe.telemetry.store.port import StoredTurn, turn_plain
-from voicepipe.testing.fakes.cues import LlmCue
+from voicepipe.testing.fakes.cues import CallCue, LlmCue
 from voicepipe.testing.fakes.vendor_rules import VENDOR_RULES
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S
@@ -237,12 +238,34 @@ def test_every_catalog_is_one_that_is_read(text: str) -> None:
     assert mine.providers["corner"].models
 
 
+def with_a_tool() -> Agent:
+    """An agent that speaks first and has a tool."""
+    agent = Agent("Be brief.", first_speaker="agent", greeting="Hello.")
+
+    async def look_up() -> str:
+        return "It is Mount Everest."
+
+    agent.tool(look_up)
+    return agent
+
+
+def answer_to(request: Mapping[str, Any]) -> LlmCue:
+    """The LLM's answer, for which it calls its agent's tool, if there is one."""
+    has_tool = "look_up" in str(request.get("tools"))
+    if has_tool and request["messages"][-1]["role"] != "tool":
+        return LlmCue(calls=(CallCue("look_up", ("{}",), "c1"),), tokens=())
+    return LlmCue(tokens=("Mount", " Everest."))
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("agents", [(), (with_a_tool(),)], ids=["plain", "tool"])
 @pytest.mark.parametrize("snippet", code("python"))
-async def test_the_snippets_run_as_they_stand(snippet: str, fake_server: Any, question: Path, tmp_path: Path) -> None:
-    """In a process of their own, against a server on another port."""
-    async with fake_server() as server:
-        server.vendor.llm.usual = LlmCue(tokens=("Mount", " Everest."))
+async def test_the_snippets_run_as_they_stand(
+    snippet: str, agents: tuple[Agent, ...], fake_server: Any, question: Path, tmp_path: Path
+) -> None:
+    """In a process of their own, against a server on another port: also with an agent that greets and has a tool."""
+    async with fake_server(agents=agents) as server:
+        server.vendor.llm.usual = answer_to
         documented = snippet.replace("http://127.0.0.1:8080", server.url)
         assert documented != snippet
         process = await asyncio.create_subprocess_exec(

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import websockets
 
+from voicepipe.agents import Agent
 from voicepipe.audio.files import read_sound
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.client import (
@@ -30,7 +31,8 @@ from voicepipe.client import (
     until_ready,
 )
 from voicepipe.client import events as e
-from voicepipe.testing.fakes.cues import CallCue, LlmCue, Status, SttCue
+from voicepipe.protocol.extensions import Extensions
+from voicepipe.testing.fakes.cues import CallCue, LlmCue, Status, SttCue, tokens
 from voicepipe.testing.waiting import WAIT_S
 
 Talk = Callable[[websockets.ServerConnection], Awaitable[None]]
@@ -75,9 +77,104 @@ async def test_a_written_question_gets_a_written_answer(fake_server: Any) -> Non
         ) as call:
             answer = await call.text_turn("What time is it?")
         messages = (await server.vendor.llm.nth(0)).question["messages"]
-    assert (answer.agent_text, answer.duration_ms, answer.latency_ms) == ("It is noon.", 0, None)
+    assert (answer.agent_text, answer.duration_ms) == ("It is noon.", 0)
+    assert answer.latency_ms is not None
+    assert answer.latency_ms >= 0
     assert messages[0]["content"] == "Be brief."
     assert not server.vendor.tts.received
+
+
+def clinic(free: asyncio.Event | None = None) -> Agent:
+    """An agent that speaks first and has a tool, whose result waits for `free`."""
+    agent = Agent("You are a clinic.", first_speaker="agent", greeting="Hello, how can I help?")
+
+    async def free_slots() -> list[str]:
+        if free is not None:
+            await free.wait()
+        return ["9:00"]
+
+    agent.tool(side_effects=False)(free_slots)
+    return agent
+
+
+def slots(call_id: str = "c1") -> LlmCue:
+    """The LLM asks for the free slots."""
+    return LlmCue(calls=(CallCue("free_slots", ("{}",), call_id),), tokens=())
+
+
+@pytest.mark.parametrize("text_only", [True, False])
+async def test_a_greeting_is_no_answer(fake_server: Any, text_only: bool) -> None:
+    """Neither one that the question overtakes nor one that the client has not read before."""
+    options = SessionOptions(text_only=text_only)
+    async with fake_server(agents=[clinic()]) as server:
+        server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
+        async with connect(server.url, session_options=options) as call:
+            first = await call.text_turn("What time is it?")
+            second = await call.text_turn("And now?")
+        async with connect(server.url, session_options=options) as call:
+            while not isinstance(await call.next_event(), e.ReplyStarted):
+                pass
+            third = await call.text_turn("What time is it?")
+    for answer in (first, second, third):
+        assert (answer.status, answer.agent_text, answer.earlier) == ("completed", "It is noon.", 0)
+
+
+async def test_each_question_gets_the_answer_to_its_tools_result(fake_server: Any) -> None:
+    """Not the response that only calls, and so not the answer before."""
+    free = asyncio.Event()
+    async with fake_server(agents=[clinic(free)]) as server:
+        server.vendor.llm.cue(slots(), LlmCue(tokens=tokens("At nine.")))
+        server.vendor.llm.cue(slots("c2"), LlmCue(tokens=tokens("Still at nine.")))
+        async with connect(server.url) as call, asyncio.TaskGroup() as group:
+            question = group.create_task(call.text_turn("When are you free?"))
+            await server.vendor.llm.nth(0)
+            free.set()
+            first = await question
+            second = await call.text_turn("And now?")
+    assert (first.agent_text, second.agent_text) == ("At nine.", "Still at nine.")
+    assert first.turn_id != second.turn_id
+    assert first.duration_ms > 0
+
+
+async def test_the_late_answer_of_another_turn_is_left_out(fake_server: Any) -> None:
+    """The question overtakes a tool, whose result is told behind the answer."""
+    free = asyncio.Event()
+    async with fake_server(agents=[clinic(free)]) as server:
+        server.vendor.llm.cue(slots(), LlmCue(tokens=tokens("Fine.")), LlmCue(tokens=tokens("At nine.")))
+        server.vendor.llm.usual = LlmCue(tokens=tokens("Goodbye."))
+        async with connect(server.url, session_options=SessionOptions(text_only=True)) as call:
+            await call.write("When are you free?")
+            await call.respond()
+            while not (isinstance(event := await call.next_event(), e.ReplyEnded) and event.goes_on):
+                pass
+            second = await call.text_turn("How are you?")
+            free.set()
+            await server.vendor.llm.nth(2)
+            third = await call.text_turn("Goodbye.")
+    assert (second.agent_text, third.agent_text) == ("Fine.", "Goodbye.")
+
+
+@pytest.mark.slow
+async def test_a_spoken_turn_ends_with_the_answer_to_its_tools_result(fake_server: Any, question: Path) -> None:
+    async with fake_server(agents=[clinic()]) as server:
+        server.vendor.llm.usual = lambda request: (
+            LlmCue(tokens=tokens("At nine.")) if request["messages"][-1]["role"] == "tool" else slots()
+        )
+        async with connect(server.url) as call:
+            answer = await call.turn(read_sound(question, RATE_HZ))
+    assert (answer.agent_text, answer.earlier) == ("At nine.", 0)
+    assert answer.latency_ms is not None
+
+
+async def test_requests_of_a_turn_keep_the_sessions_metadata(fake_server: Any) -> None:
+    options = SessionOptions(text_only=True, extensions=Extensions(metadata=(("floor", "3"),)))
+    async with fake_server() as server, connect(server.url, session_options=options) as call:
+        await call.text_turn("Hello?")
+        await call.write("Hello?")
+        await call.respond()
+        started = await _next(call, e.ReplyStarted)
+        assert call._metadata["floor"] == "3"
+        assert started.request == ""
 
 
 async def test_an_agent_is_chosen_by_name(fake_server: Any) -> None:

@@ -131,6 +131,87 @@ def test_timeout_reports_the_progress() -> None:
     assert collected().answer() is None
 
 
+FILLER = f"{e.FILLER}1"
+
+
+def test_a_filler_is_no_part_of_the_answer_behind_it() -> None:
+    """In one response: the latency is that of the answer, and the text has no filler."""
+    filler = (
+        (2_800, e.ReplyText("r1", "One moment, please.", FILLER)),
+        (2_900, e.ReplyAudio("r1", pcm(loud_ms=600), FILLER)),
+    )
+    answer = (
+        (5_000, e.ReplyText("r1", "It is noon.", "item_1")),
+        (5_100, e.ReplyAudio("r1", pcm(), "item_1")),
+        (5_200, e.ReplyEnded("r1", "completed", "")),
+    )
+    got = answer_of(collected(*QUESTION_EVENTS, SPOKEN[0], *filler, *answer))
+    assert (got.said_before, got.agent_text, got.duration_ms) == ("One moment, please.", "It is noon.", 100)
+    assert (got.first_audio_ms, got.latency_ms) == (900, 3_100)
+
+
+def test_the_turn_goes_on_after_calls_that_the_server_runs() -> None:
+    """Also while a filler is said, which is a response of its own."""
+    collector = collected(*QUESTION_EVENTS, SPOKEN[0], (2_850, e.ReplyText("r1", "Let me see.", "item_1")))
+    for event in (
+        e.ReplyAudio("r1", pcm(), "item_1"),
+        e.ReplyEnded("r1", "completed", "", goes_on=True),
+        e.ReplyStarted("r2", "turn_1"),
+        e.ReplyText("r2", "One moment, please.", FILLER),
+        e.ReplyEnded("r2", "completed", ""),
+    ):
+        collector.take(event, 3_000)
+        assert not collector.complete
+    assert collector.progress() == "the agent called a function, and no answer to its result came"
+    assert collector.answer() is None
+    for event in (e.ReplyStarted("r3", "turn_1"), e.ReplyText("r3", "At nine.", "item_2"), e.ReplyAudio("r3", pcm())):
+        collector.take(event, 6_000)
+    collector.take(e.ReplyEnded("r3", "completed", ""), 6_100)
+    assert collector.complete
+    got = answer_of(collector)
+    assert (got.said_before, got.agent_text) == ("Let me see. One moment, please.", "At nine.")
+    assert (got.first_audio_ms, got.latency_ms, got.earlier) == (1_000, 4_000, 0)
+
+
+def test_answers_of_other_turns_are_left_out() -> None:
+    """A greeting before the question, and a late answer behind the own one."""
+    greeting = ((100, e.ReplyStarted("r0", "turn_0")), (110, e.ReplyText("r0", "Hello.")))
+    late = ((3_000, e.ReplyStarted("r9", "turn_9")), (3_010, e.ReplyText("r9", "By the way.")))
+    collector = collected(*greeting, *QUESTION_EVENTS, *SPOKEN, DONE, *late)
+    assert collector.complete
+    assert (answer_of(collector).agent_text, answer_of(collector).earlier) == ("It is noon.", 0)
+
+
+def test_an_unrequested_answer_counts_on_request() -> None:
+    """The user who talks over it gets the first answer to a question, not the second."""
+    collector = TurnCollector(unasked=True)
+    collector.take(e.ReplyStarted("r0", "turn_0"), 100)
+    collector.take(e.ReplyText("r0", "Hello."), 110)
+    collector.take(e.ReplyEnded("r0", "cancelled", "turn_detected"), 120)
+    assert answer_of(collector).agent_text == "Hello."
+    for position_ms, event in (*QUESTION_EVENTS, *SPOKEN, DONE):
+        collector.take(event, position_ms)
+    assert (answer_of(collector).agent_text, answer_of(collector).earlier) == ("It is noon.", 0)
+
+
+def test_a_typed_question_is_answered_by_its_own_request() -> None:
+    """Its latency counts from the message."""
+    collector = TurnCollector(written=True, request="turn_2")
+    collector.typed(1_000)
+    for position_ms, event in (
+        (1_010, e.ReplyStarted("r0", "turn_a", request="turn_1")),
+        (1_020, e.ReplyText("r0", "Hello.")),
+        (1_030, e.ReplyEnded("r0", "cancelled", "client_cancelled")),
+        (1_040, e.ReplyStarted("r1", "turn_b", request="turn_2")),
+        (1_250, e.ReplyText("r1", "It is noon.")),
+    ):
+        collector.take(event, position_ms)
+        assert not collector.complete
+    collector.take(e.ReplyEnded("r1", "completed", ""), 1_300)
+    assert collector.complete
+    assert (answer_of(collector).agent_text, answer_of(collector).latency_ms) == ("It is noon.", 250)
+
+
 def test_events_of_answers_that_never_began_change_nothing() -> None:
     stray = ((1, e.ReplyAudio("x", pcm())), (2, e.ReplyText("x", "?")), (3, e.ReplyEnded("x", "completed", "")))
     collector = collected(*stray)

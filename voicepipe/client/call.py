@@ -104,6 +104,8 @@ class Call:
         connection.on_resumed = self._delivery.probe
         self._tools = ToolCalls(tools, tasks, self._return)
         self._session_tools: Sequence[Mapping[str, Any]] = ()
+        self._n_turns = 0
+        self._metadata: Mapping[str, str] = {}
 
     @property
     def sent_ms(self) -> int:
@@ -115,7 +117,8 @@ class Call:
     async def turn(self, sound: Samples, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Answer:
         """Send a recording in real time, then silence until the answer is complete.
 
-        A turn in which the agent calls tools ends with the answer to their results.
+        A turn in which the agent calls tools ends with the answer to their results. Answers of other turns, such as a
+        greeting, are left out.
 
         Args:
             sound: int16, (n_samples,), 24 kHz.
@@ -125,7 +128,7 @@ class Call:
             NoAnswer: no answer came; the error says how far the server got.
             CallEnded: the connection was closed before.
         """
-        collector = TurnCollector(written=self._session_options.text_only, tools=self._tools.names)
+        collector = self._new_turn()
         microphone = Microphone(sound, first_ms=self.sent_ms)
         async with background_tasks() as owned:
             owned.start(microphone.run(self.send), name="microphone")
@@ -137,21 +140,33 @@ class Call:
         return answer
 
     async def text_turn(self, text: str, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Answer:
-        """Ask in text. The answer's `t0_ms` and `latency_ms` are None: there was no speech.
+        """Ask in text. The answer's latency counts from the message, and to its first text in a session without audio.
+
+        A turn in which the agent calls tools ends with the answer to their results. Answers of other turns, such as a
+        greeting, are left out.
 
         Raises:
             NoAnswer: no answer came; the error says how far the server got.
             CallEnded: the connection was closed before.
         """
-        collector = TurnCollector(written=self._session_options.text_only, tools=self._tools.names)
+        collector = self._new_turn()
+        ahead_ms = self.sent_ms - clock.monotonic_ms()
+        collector.typed(self.sent_ms)
         await self.write(text)
-        await self.respond()
+        await self._delivery.request(self._metadata)
         while not collector.complete and (event := await self._next_within(timeout_ms)):
-            collector.take(event, self.sent_ms)
-        answer = collector.answer()
+            collector.take(event, clock.monotonic_ms() + ahead_ms)
+        answer = collector.answer() if collector.complete else None
         if answer is None:
             raise NoAnswer(collector.progress())
         return answer
+
+    def _new_turn(self) -> TurnCollector:
+        """Return the collector of a new turn, whose requests have a name of their own."""
+        self._n_turns += 1
+        name, extensions = f"turn_{self._n_turns}", self._session_options.extensions
+        self._metadata = {**dict(() if extensions is None else extensions.metadata), e.REQUEST: name}
+        return TurnCollector(written=self._session_options.text_only, tools=self._tools.names, request=name)
 
     # --- single steps -------------------------------------------------------------------------
 
@@ -291,7 +306,7 @@ class Call:
         """Send the results of function calls, and request the answer to them."""
         for result in results:
             await self._delivery.add(result)
-        await self._delivery.request()
+        await self._delivery.request(self._metadata)
 
 
 def _wait_ms(collector: TurnCollector, microphone: Microphone, timeout_ms: int) -> int:

@@ -7,7 +7,7 @@ again.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from voicepipe.client import events as e
@@ -30,6 +30,7 @@ class Delivery:
         self._token, self._number = secrets.token_hex(4), 0
         self._items: dict[str, dict[str, Any]] = {}  # full: the oldest is dropped, and not sent again
         self._request = self._probe = ""
+        self._metadata: Mapping[str, str] = {}
         self._waits = False
 
     async def add(self, item: dict[str, Any]) -> None:
@@ -45,14 +46,22 @@ class Delivery:
             del self._items[next(iter(self._items))]
         await self._send(event)
 
-    async def request(self) -> None:
+    async def request(self, metadata: Mapping[str, str] | None = None) -> None:
         """Request an answer; if another one is running, request it again after that.
+
+        Args:
+            metadata: of the response, with which its events come.
 
         Raises:
             CallEnded: the connection is closed and cannot be resumed.
         """
+        self._metadata = metadata or {}
+        await self._send_request()
+
+    async def _send_request(self) -> None:
         self._request, self._waits = self._name("request"), False
-        await self._send({"type": "response.create", "event_id": self._request})
+        response = {"response": {"metadata": dict(self._metadata)}} if self._metadata else {}
+        await self._send({"type": "response.create", "event_id": self._request, **response})
 
     async def follow(self, event: e.ServerEvent) -> bool:
         """Note what the server confirms or refuses, and send again what is due.
@@ -69,7 +78,7 @@ class Delivery:
             case e.ReplyStarted() if not self._items:
                 self._request = ""
             case e.ReplyEnded() if self._waits:
-                await self.request()
+                await self._send_request()
             case e.ServerError(code, _, event_id) if event_id:
                 return await self._refused(event_id, code)
         return False
@@ -86,7 +95,7 @@ class Delivery:
             for item in tuple(self._items.values()):
                 await self._send(item)
             if self._request and not self._waits:
-                await self.request()
+                await self._send_request()
             return True
         if code == ANSWERING and event_id.startswith(self._prefix_of("request")):
             self._request, self._waits = event_id, True

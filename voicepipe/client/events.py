@@ -15,6 +15,9 @@ from voicepipe.protocol.extensions import OPT_IN, Extensions
 
 ReplyStatus = Literal["completed", "cancelled", "incomplete", "failed"]
 
+REQUEST: Final = "client_request"
+"""The key in a response's metadata by which the client finds the answer to its own request."""
+
 FILLER: Final = "filler_"
 """How the id of an item begins that is no answer, but a phrase that fills the wait for one."""
 
@@ -82,6 +85,9 @@ class ReplyStarted:
     turn_id: str
     apologises: bool = False
     """The text is not an answer, but the apology for the failure of the answer before."""
+
+    request: str = ""
+    """The client's own name of its request, where it gave one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +256,8 @@ def _read_reply(kind: str, event: dict[str, Any]) -> ServerEvent:
     match kind:
         case "response.created":
             metadata = event["response"].get("metadata") or {}
-            apologises = "voicepipe_apology_for" in metadata
-            return ReplyStarted(event["response"]["id"], metadata.get("voicepipe_turn", ""), apologises)
+            apologises, request = "voicepipe_apology_for" in metadata, metadata.get(REQUEST, "")
+            return ReplyStarted(event["response"]["id"], metadata.get("voicepipe_turn", ""), apologises, request)
         case "response.output_audio.delta":
             pcm = pybase64.b64decode(event["delta"], validate=True)
             return ReplyAudio(event["response_id"], pcm, event.get("item_id") or "")

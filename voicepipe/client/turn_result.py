@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,24 +31,38 @@ class Answer:
     samples: Samples
     """The audio, int16, (n_samples,), 24 kHz."""
 
+    said_before: str
+    """What the agent said in this turn while the answer was awaited: a filler, or words before a function call."""
+
     status: e.ReplyStatus
     why: str
     """Why the answer failed or was cut; otherwise empty."""
 
     t0_ms: int | None
-    """Position of the last voiced sample as the server found it; None when the user did not speak."""
+    """Position of the last voiced sample as the server found it, or of the typed message; None: there was neither."""
 
     first_output_ms: int | None
-    """How much audio had been captured when the first audible sample played here. For a text answer: when its first
-    text arrived. None when neither happened."""
+    """How much audio had been captured when the answer's first audible sample played here. For a text answer: when its
+    first text arrived. None when neither happened."""
+
+    first_sound_ms: int | None
+    """The same for what the agent said first in this turn: the answer, or what it said before."""
 
     earlier: int
     """Answers before this one that became void because the user went on speaking."""
 
     @property
     def latency_ms(self) -> int | None:
-        """Return the voice-to-voice latency: from the user's last voiced sample to the first audible one here."""
-        return None if self.t0_ms is None or self.first_output_ms is None else self.first_output_ms - self.t0_ms
+        """Return the turn latency: from the user's last voiced sample to the answer's first audible one here."""
+        return self._since_t0_ms(self.first_output_ms)
+
+    @property
+    def first_audio_ms(self) -> int | None:
+        """Return the time from the user's last voiced sample to the first audible one here, also that of a filler."""
+        return self._since_t0_ms(self.first_sound_ms)
+
+    def _since_t0_ms(self, position_ms: int | None) -> int | None:
+        return None if self.t0_ms is None or position_ms is None else position_ms - self.t0_ms
 
     @property
     def duration_ms(self) -> int:
@@ -62,25 +76,63 @@ class _Reply:
     t0_ms: int | None
     joiner: PcmJoiner = field(default_factory=PcmJoiner)
     sound: list[Samples] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
+    words: dict[str, list[str]] = field(default_factory=dict)
+    """Item -> its pieces of text."""
+
     first_output_ms: int | None = None
+    first_filler_ms: int | None = None
+    calls: bool = False
+    """Whether it calls functions whose results get another answer."""
+
     ended: e.ReplyEnded | None = None
+
+    @property
+    def only_fills(self) -> bool:
+        """Return whether it is a filler, and nothing else."""
+        return bool(self.words) and all(map(_fills, self.words))
+
+    @property
+    def answers(self) -> bool:
+        """Return whether it is an answer: it neither calls a function nor is a filler."""
+        return not self.calls and not self.only_fills
+
+    def text(self, *, filler: bool) -> str:
+        """Return the text of its fillers, or of the rest."""
+        return e.joined_items({item_id: text for item_id, text in self.words.items() if _fills(item_id) is filler})
+
+
+def _fills(item_id: str) -> bool:
+    return item_id.startswith(e.FILLER)
 
 
 class TurnCollector:
     """Collects the events of one turn. A user who pauses may get several answers: the last one counts."""
 
-    def __init__(self, *, written: bool = False, tools: Collection[str] = ()) -> None:
-        """`written`: the answer is text, and its first text counts as the first output. `tools`: functions that run
-        here, so that their results get another answer."""
-        self._written, self._tools = written, tools
-        self._speaking = self._owed = False
+    def __init__(
+        self, *, written: bool = False, tools: Collection[str] = (), request: str = "", unasked: bool = False
+    ) -> None:
+        """
+        Args:
+            written: the answer is text, and its first text counts as the first output.
+            tools: functions that run here, so that their results get another answer.
+            request: the name of the client's requests for answers in this turn.
+            unasked: answers that nobody has asked for count too, such as a greeting.
+        """
+        self._written, self._tools, self._request, self._unasked = written, tools, request, unasked
+        self._speaking = self._owed = self._awaits_results = False
+        self._turns = set[str]()
+        """The ids of the turns whose answers count."""
+
         self._t0_ms: int | None = None
         self._understood: list[str] = []
         self._lost = ""
         self._complaint = ""
         self._replies: dict[str, _Reply] = {}
         self._plays_until_ms = 0
+
+    def typed(self, position_ms: int) -> None:
+        """Begin with a typed message, at this position."""
+        self._t0_ms = position_ms
 
     def take(self, event: e.ServerEvent, position_ms: int) -> None:
         """Apply an event that arrived when the client's device had captured `position_ms`."""
@@ -94,46 +146,76 @@ class TurnCollector:
                 self._owed = self._owed and bool(text.strip())  # an empty transcript gets no answer
             case e.TranscriptionFailed(why):
                 self._lost = why
-            case e.ReplyStarted(response_id, turn_id, apologises=False):
+            case e.ReplyStarted(response_id, turn_id, apologises=False) if self._counts(event):
                 self._owed = False
+                self._turns.add(turn_id)
                 self._replies[response_id] = _Reply(turn_id, self._t0_ms)
-            case e.ReplyAudio(response_id, pcm):
-                self._add_audio(self._replies.get(response_id), pcm, position_ms)
-            case e.ReplyText(response_id, text) if response_id in self._replies:
-                self._add_text(self._replies[response_id], text, position_ms)
-            case e.FunctionCalled(response_id, _, name) if name in self._tools:
-                self._owed = True
-                self._replies.pop(response_id, None)  # words before the call are not the answer
-            case e.ReplyEnded(response_id, status) if response_id in self._replies:
-                self._replies[response_id].ended = event
-                if status == "cancelled":  # the user spoke: audio that has not been played is dropped
-                    self._plays_until_ms = min(self._plays_until_ms, position_ms)
             case e.ServerError(_, message):
                 self._complaint = message
+            case _:
+                reply = self._replies.get(getattr(event, "response_id", ""))
+                if reply is not None:
+                    self._take_reply(reply, event, position_ms)
+
+    def _counts(self, started: e.ReplyStarted) -> bool:
+        """Return whether a reply belongs to this turn, and is no greeting and no late answer of another turn."""
+        own = bool(self._request) and started.request == self._request
+        return own or self._unasked or self._owed or started.turn_id in self._turns
+
+    def _take_reply(self, reply: _Reply, event: e.ServerEvent, position_ms: int) -> None:
+        match event:
+            case e.ReplyAudio(_, pcm, item_id):
+                self._add_audio(reply, pcm, position_ms, fills=_fills(item_id))
+            case e.ReplyText(_, text, item_id):
+                reply.words.setdefault(item_id, []).append(text)
+                if self._written and reply.first_output_ms is None:
+                    reply.first_output_ms = position_ms
+            case e.FunctionCalled(_, _, name) if name in self._tools:
+                reply.calls = True
+            case e.ReplyEnded():
+                reply.ended, reply.calls = event, event.goes_on or reply.calls
+                if not reply.only_fills:
+                    self._awaits_results = reply.calls and event.status == "completed"
+                if event.status == "cancelled":  # the user spoke: audio that has not been played is dropped
+                    self._plays_until_ms = min(self._plays_until_ms, position_ms)
 
     @property
     def complete(self) -> bool:
         """Return whether the last answer is complete and no other is due. A user who goes on speaking resets this."""
-        quiet = not self._speaking and not self._owed and bool(self._replies)
+        quiet = not self._speaking and not self._owed and not self._awaits_results and bool(self._replies)
         return quiet and all(reply.ended for reply in self._replies.values())
 
     def answer(self) -> Answer | None:
         """Return the last answer that has ended, or None."""
-        ended = [(reply, reply.ended) for reply in self._replies.values() if reply.ended is not None]
+        ended = [(reply, reply.ended) for reply in self._replies.values() if reply.ended is not None and reply.answers]
         if not ended:
             return None
         last, end = ended[-1]
+        audible = (ms for reply in self._of_turn(last) for ms in (reply.first_filler_ms, reply.first_output_ms))
         return Answer(
             turn_id=last.turn_id,
             user_text=" ".join(text.strip() for text in self._understood if text.strip()),
-            agent_text="".join(last.words),
+            agent_text=last.text(filler=False),
             samples=np.concatenate(last.sound) if last.sound else silence(0),
+            said_before=" ".join(self._said_before(last)),
             status=end.status,
             why=end.why,
             t0_ms=last.t0_ms,
             first_output_ms=last.first_output_ms,
-            earlier=len(ended) - 1,
+            first_sound_ms=min((ms for ms in audible if ms is not None), default=None),
+            earlier=sum(reply.t0_ms is not None for reply, _ in ended[:-1]),
         )
+
+    def _of_turn(self, last: _Reply) -> list[_Reply]:
+        """Return the last answer, and what was said while it was awaited."""
+        others = [reply for reply in self._replies.values() if not reply.answers and reply.t0_ms == last.t0_ms]
+        return [*others, last]
+
+    def _said_before(self, last: _Reply) -> Iterator[str]:
+        for reply in self._of_turn(last):
+            for text in (reply.text(filler=True), "" if reply is last else reply.text(filler=False)):
+                if text.strip():
+                    yield text.strip()
 
     def progress(self) -> str:
         """Return the progress of the turn, for the error of a timeout."""
@@ -143,6 +225,8 @@ class TurnCollector:
             return f"the server could not transcribe the speech: {self._lost}"
         if any(not reply.ended for reply in self._replies.values()):
             return "an answer began and did not end"
+        if self._awaits_results:
+            return "the agent called a function, and no answer to its result came"
         if self._speaking:
             return "the server detected speech and no end of turn"
         if self._t0_ms is None:
@@ -151,18 +235,15 @@ class TurnCollector:
             return "the server detected speech and no words"
         return "the server received the turn and sent no answer"
 
-    def _add_audio(self, reply: _Reply | None, pcm: bytes, position_ms: int) -> None:
-        if reply is None:
-            return
+    def _add_audio(self, reply: _Reply, pcm: bytes, position_ms: int, *, fills: bool) -> None:
         samples = reply.joiner.push(pcm)
         starts_ms = max(self._plays_until_ms, position_ms)
         self._plays_until_ms = starts_ms + len(samples) // _MS_SAMPLES
-        first = first_audible(samples) if reply.first_output_ms is None else None
-        if first is not None:
-            reply.first_output_ms = starts_ms + first // _MS_SAMPLES
-        reply.sound.append(samples)
-
-    def _add_text(self, reply: _Reply, text: str, position_ms: int) -> None:
-        reply.words.append(text)
-        if self._written and reply.first_output_ms is None:
-            reply.first_output_ms = position_ms
+        known_ms = reply.first_filler_ms if fills else reply.first_output_ms
+        first = first_audible(samples) if known_ms is None else None
+        first_ms = None if first is None else starts_ms + first // _MS_SAMPLES
+        if fills:
+            reply.first_filler_ms = known_ms if known_ms is not None else first_ms
+        else:
+            reply.first_output_ms = known_ms if known_ms is not None else first_ms
+            reply.sound.append(samples)
