@@ -190,6 +190,8 @@ export interface ExtensionEvents {
   "voicepipe.agent.unducked": Verdict;
   /** Play no more of it. */
   "voicepipe.agent.interrupted": Verdict;
+  /** Another agent goes on with the call, from the next response on. */
+  "voicepipe.agent.handed_over": Identified & { readonly agent: string };
   /** The fields of `GET /v1/turns/{id}`. */
   "voicepipe.turn.record": Identified & { readonly record: Readonly<Record<string, any>> };
   /** The line is back, and nothing was lost. */

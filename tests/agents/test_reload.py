@@ -77,6 +77,19 @@ def instructions(user: User) -> str:
     return str(next(event["session"]["instructions"] for event in reversed(user.events) if "session" in event))
 
 
+async def test_a_reload_leaves_personal_data_redacted_for_the_llm(tmp_path: Path) -> None:
+    async with FakeVendor() as vendor:
+        folder = Folder(tmp_path, vendor.base_url)
+        folder.write(more='redact_for_llm = ["email"]\n')
+        async with running(folder.read(), read=folder.read) as server:
+            assert (await reload(server))[0] == 200
+            vendor.llm.usual = LlmCue(tokens=tokens("Fine."))
+            async with calling(server.base_url, session={"output_modalities": ["text"]}) as user:
+                await user.prompt("I am ada@example.com.")
+        said = (await vendor.llm.nth(0)).question["messages"][-1]["content"]
+    assert "ada@example.com" not in said
+
+
 async def test_new_sessions_have_the_new_settings_and_running_ones_theirs(tmp_path: Path) -> None:
     async with served(tmp_path) as (server, folder), calling(server.base_url) as running_user:
         folder.write("Old.", "New.", '[agents.second]\naliases = ["2"]\n')

@@ -234,7 +234,7 @@ def _agents(leaves: Leaves, origins: dict[str, str], usual: AgentSettings) -> di
     default = _read(usual, ("agents", DEFAULT_AGENT), leaves)
     agents = {DEFAULT_AGENT: default}
     for name in sorted(_names("agents", leaves) - {DEFAULT_AGENT}):
-        own = {"aliases", "chosen_by"} | ({"voice"} if ("agents", name, "tts") in leaves else set())
+        own = {"aliases", "chosen_by", "hand_over"} | ({"voice"} if ("agents", name, "tts") in leaves else set())
         start = replace(default, **{option: getattr(AgentSettings(), option) for option in own})
         agents[name] = _read(start, ("agents", name), leaves)
         for option in {its.name for its in fields(AgentSettings)} - own:

@@ -175,7 +175,8 @@ class ProviderEntry:
 class AgentSettings:
     """An `[agents.NAME]`: an agent. Options that a section leaves out are taken from `[agents.default]`.
 
-    Three options are not inherited: `aliases`, `chosen_by`, and the voice by an agent that names another `tts`.
+    Four options are not inherited: `aliases`, `chosen_by`, `hand_over`, and the voice by an agent that names another
+    `tts`.
     """
 
     instructions: str = (
@@ -284,6 +285,9 @@ class AgentSettings:
 
     mcp: tuple[str, ...] = ()
     """The MCP servers whose tools this agent has: names of `[mcp.NAME]`."""
+
+    hand_over: tuple[str, ...] = ()
+    """The agents that this one may hand a call over to, with the tool `hand_over`."""
 
     max_session_s: Annotated[int | None, between(1, 86_400)] = None
     """Limit of a session, in seconds. Unset, or above `server.max_session_s`: as that."""
@@ -452,6 +456,13 @@ class Settings:
         """Return every LLM that may answer for an agent, its own first, each once."""
         pools = (Spec.parse(spec) for name in sorted(self.routing.reached) for spec in self.routing.pools[name].specs)
         return tuple(dict.fromkeys((*self.agents[agent].specs("llm"), *pools)))
+
+    def reachable(self, agent: str) -> tuple[str, ...]:
+        """Return an agent, and behind it all that a call may be handed over to, by itself or by another of them."""
+        found = [agent]
+        for each in found:
+            found += [name for name in self.agents[each].hand_over if name not in found]
+        return tuple(found)
 
     def context_tokens(self, agent: str) -> int | None:
         """Return how many tokens an agent's LLM may read for an answer; None: no window is known."""

@@ -13,6 +13,7 @@ from voicepipe.config.sources import KeyPath, Leaves, key_in
 from voicepipe.errors import ConfigError
 from voicepipe.ports.server_tool import END_CALL
 from voicepipe.protocol.prompt import check_placeholders, listed
+from voicepipe.session.hand_over import HAND_OVER
 from voicepipe.telemetry.webhooks.payload import read_secrets
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -108,6 +109,8 @@ class ToolSettings:
 class _HasTools(Protocol):
     @property
     def tools(self) -> tuple[str, ...]: ...
+    @property
+    def hand_over(self) -> tuple[str, ...]: ...
 
 
 def read_tools(leaves: Leaves, read: Read, env: Mapping[str, str]) -> dict[str, ToolSettings]:
@@ -129,7 +132,7 @@ def read_tools(leaves: Leaves, read: Read, env: Mapping[str, str]) -> dict[str, 
 
 def _checked(entry: ToolEntry, name: str, parameters: Collection[str], env: Mapping[str, str]) -> ToolEntry:
     at = f"tools.{name}"
-    if name in BUILT_IN:
+    if name in (*BUILT_IN, HAND_OVER):
         raise ConfigError(f"{at}: expected another name than that of the built-in tool")
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{at}: expected a name of letters, digits, _ and -, at most 64, got {name!r}")
@@ -170,12 +173,17 @@ BUILT_IN: Final = (END_CALL,)
 
 
 def check_tools(agents: Mapping[str, _HasTools], tools: Collection[str]) -> None:
-    """Check that agents name only tools that exist.
+    """Check that agents name only tools, and other agents, that exist.
 
     Raises:
         ConfigError: one does not; the text lists those that exist.
     """
     for agent, its in agents.items():
+        others = [name for name in agents if name != agent]
+        for name in its.hand_over:
+            if name not in others:
+                key = f"agents.{agent}.hand_over"
+                raise ConfigError(f"{key}: expected names of other agents ({listed(others)}), got {name!r}")
         for name in its.tools:
             if name not in (*tools, *BUILT_IN):
                 known = listed((*tools, *BUILT_IN))

@@ -213,6 +213,13 @@ class AgentInterrupted(ServerExtension, tag="voicepipe.agent.interrupted", froze
     """Time since the volume was lowered for the last time, in ms."""
 
 
+class AgentHandedOver(ServerExtension, tag="voicepipe.agent.handed_over", frozen=True):
+    """Another agent goes on with the call, from the next response on."""
+
+    agent: str
+    """Its name."""
+
+
 class TurnOver(ServerExtension, tag="voicepipe.turn.record", frozen=True):
     """A turn has ended, or more is known of an ended turn: its record, as `GET /v1/turns/{id}` shows it."""
 
@@ -245,6 +252,7 @@ ServerEvent = (
     | AgentDucked
     | AgentUnducked
     | AgentInterrupted
+    | AgentHandedOver
     | TurnOver
     | Resumed
 )

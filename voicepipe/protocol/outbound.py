@@ -13,6 +13,7 @@ from voicepipe.protocol import binary
 from voicepipe.protocol.dialect import Dialect, Usage
 from voicepipe.protocol.extension_events import ExtensionNotification, event_of
 from voicepipe.protocol.extensions import (
+    AgentHandedOver,
     OutputAudioStarted,
     Resumed,
     ServerExtension,
@@ -403,6 +404,10 @@ class EventRenderer:
     def turn_over(self, record: JsonObject) -> Frames:
         """Return a turn's record, as the API shows it."""
         return self._extension(TurnOver, record=record)
+
+    def handed_over(self, agent: str) -> Frames:
+        """Return that another agent goes on with the session."""
+        return self._extension(AgentHandedOver, agent=agent)
 
     def _extension_notification(self, what: ExtensionNotification) -> Frames:
         return [_encoded(event_of(what, self._next_event_id()))]

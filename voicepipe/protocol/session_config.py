@@ -164,6 +164,28 @@ class SessionConfig:
         instructions = filled(self.template, dict(variables)) if own else self.instructions
         return replace(self, variables=variables, instructions=instructions)
 
+    def handed_over(self, to: SessionConfig) -> SessionConfig:
+        """Return this session with another agent's instructions, tools of the server, voice and LLM options.
+
+        What is the client's stays: formats, detection, transcription, its own tools. So do the values of variables that
+        both agents have.
+        """
+        to = to.with_variables(dict(self.variables))
+        taken = {tool.name for tool in self.tools}
+        return replace(
+            self,
+            instructions=to.instructions,
+            template=to.template,
+            variables=to.variables,
+            voice=to.voice,
+            speed=to.speed,
+            server_tools=tuple(each for each in to.server_tools if each.tool.name not in taken),
+            tool_choice="auto",
+            max_output_tokens=to.max_output_tokens,
+            temperature=to.temperature,
+            language=to.language,
+        )
+
     def _check_tool_names(self, tools: tuple[Tool, ...]) -> None:
         names = {each.tool.name for each in self.server_tools}
         for position, tool in enumerate(tools):

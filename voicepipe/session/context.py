@@ -64,6 +64,19 @@ class SessionStages:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NextAgent:
+    """The agent that goes on with a session."""
+
+    name: str
+    config: SessionConfig
+    """The session as it would begin with this agent."""
+
+    stages: SessionStages
+    before_reply: Callable[[ModelRequest], Awaitable[ModelRequest]] | None = None
+    """As in `SessionHooks`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Greeting:
     """The agent's first words."""
 
@@ -153,6 +166,9 @@ class SessionHooks:
 
     before_reply: Callable[[ModelRequest], Awaitable[ModelRequest]] | None = None
     """Return the request for the LLM, perhaps with more text. The user waits for it; None: the request stays."""
+
+    hand_over: Callable[[str], NextAgent] | None = None
+    """Return the agent of that name, which goes on with the session; records and hooks are that agent's from now on."""
 
     start_outlasting: StartTask | None = None
     """Start a task that outlasts the session: a call with side effects, which is completed although the user hangs up.

@@ -34,6 +34,10 @@ class PromptBuilder:
         self._core, self._clock = core, clock
         self._requested_ms = clock.now_ms()
 
+    def use(self, model: Model, name: str, redact: Redactor) -> None:
+        """Send requests to another LLM from now on, as in `__init__`."""
+        self._model, self._name, self._redact = model, name, redact
+
     def question(self, command: StartReply) -> ModelRequest:
         """Return the request for this reply."""
         self._requested_ms = self._clock.now_ms()

@@ -247,6 +247,15 @@ class Replies:
         self._tentative: dict[Key, GatedOutput] = {}
         """The replies that may be taken back, or hold function calls. One that is complete may still be played."""
 
+    def use(
+        self,
+        model: Model,
+        knowledge: Knowledge | None,
+        prepare: Callable[[ModelRequest], Awaitable[ModelRequest]] | None,
+    ) -> None:
+        """Make the replies that start from now on with these, as in `__init__`."""
+        self._model, self._knowledge, self._prepare = model, knowledge, prepare
+
     def start(self, command: c.StartReply, group: asyncio.TaskGroup) -> None:
         """Send the request to the LLM, or speak a known text, in a task of `group`."""
         key = (command.turn, command.revision)

@@ -12,6 +12,7 @@ from typing import Final
 from voicepipe.ports.server_tool import END_CALL, MAX_RESULT_CHARS, ServerTool, ToolError, ToolSession
 from voicepipe.session.context import StartTask
 from voicepipe.session.grant import SessionGrant
+from voicepipe.session.hand_over import HandOver
 from voicepipe.telemetry.log import log_crash, log_event
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -32,15 +33,21 @@ class SessionTools:
         session: ToolSession,
         post: Callable[[e.Event], None],
         end_call: Callable[[], None],
+        hand_over: Callable[[str], None],
         start_outlasting: StartTask | None = None,
     ) -> None:
-        """`end_call` ends the session when the running reply has been heard. `start_outlasting` starts calls with side
-        effects, which a user who hangs up does not stop halfway.
+        """`end_call` ends the session when the running reply has been heard. `hand_over` has the agent of that name go
+        on. `start_outlasting` starts calls with side effects, which a user who hangs up does not stop halfway.
         """
-        self._end_call, self._start_outlasting = end_call, start_outlasting
+        self._end_call, self._hand_over, self._start_outlasting = end_call, hand_over, start_outlasting
         self._tools = {tool.facts.tool.name: tool for tool in tools}
         self._session, self._post = session, post
         self._running: dict[tuple[int, str], asyncio.Task[None]] = {}
+
+    def use(self, tools: Iterable[ServerTool], agent: str) -> None:
+        """Call the tools of another agent from now on. Calls that run go on."""
+        self._tools = {tool.facts.tool.name: tool for tool in tools}
+        self._session = replace(self._session, agent=agent)
 
     def run(self, command: c.RunTool, group: asyncio.TaskGroup) -> None:
         """Call a function in a task of `group`, and post its result."""
@@ -68,6 +75,8 @@ class SessionTools:
         try:
             async with asyncio.timeout(tool.timeout_ms / 1_000) as limit:
                 output = await tool.call(command.arguments, self._session)
+            if isinstance(tool, HandOver):
+                self._hand_over(tool.agent_of(command.arguments))
             finished = e.ToolFinished(command.turn, command.call_id, _bounded(output))
         except ToolError as why:
             finished = _failed(command, str(why))

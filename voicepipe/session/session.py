@@ -162,7 +162,12 @@ class Session:
             stages.summary_model, grant, post, hooks.charge_summary, Redactor(stages.redact_for_llm)
         )
         self._tools = SessionTools(
-            stages.tools, session_of(grant), post, held_weakly(self._end_call), hooks.start_outlasting
+            stages.tools,
+            session_of(grant),
+            post,
+            held_weakly(self._end_call),
+            held_weakly(self._hand_over),
+            hooks.start_outlasting,
         )
         self._resumption = Resumption(self._wire, self._audio_input, post)
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
@@ -300,6 +305,24 @@ class Session:
     def _end_call(self) -> None:
         """End the session when the agent's last word has been heard."""
         self.end_after_turn(Ending("call_ended", "The agent has ended the call.", NORMAL))
+
+    def _hand_over(self, agent: str) -> None:
+        """Have another agent go on with the session, from the next reply on."""
+        if self._hooks.hand_over is None or self._group is None:
+            return
+        to = self._hooks.hand_over(agent)
+        stages = to.stages
+        self._config = self._config.handed_over(to.config)
+        self._prompt_builder.use(stages.model, stages.llm_model, Redactor(stages.redact_for_llm))
+        self._voices.use(stages.synthesizer, stages.tts_model, stages.pronunciations)
+        self._replies.use(stages.model, stages.knowledge, to.before_reply)
+        self._tools.use(stages.tools, to.name)
+        self._wire.config = self._hooks.show(self._config)
+        self.post(e.SettingsChanged(self._config.turn_settings()))
+        self._renew_phrases()
+        extensions = self._config.extensions
+        if extensions is not None and extensions.turn_events:
+            self._put(self._wire.handed_over(to.name))
 
     def _note_end_of_turn(self) -> None:
         core = self._core

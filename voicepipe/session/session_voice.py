@@ -43,6 +43,11 @@ class Voices:
         self._model, self._context, self._post = model, context, post
         self._changed = asyncio.Event()
 
+    def use(self, synthesizer: Synthesizer, model: str, pronunciations: tuple[tuple[str, str], ...]) -> None:
+        """Speak with another TTS from now on. The phrases stay the same, and are spoken ahead in its voice."""
+        self.book = PhraseCache(synthesizer, prepared=self.book.prepared)
+        self.synthesizer, self._model, self._pronunciations, self._first = synthesizer, model, pronunciations, None
+
     def voice(self, reply: ReplySettings) -> Voice:
         """Return the voice for a reply."""
         known = self.synthesizer.voices
@@ -66,9 +71,9 @@ class Voices:
     async def stay_warm(self) -> None:
         """Keep the present voice's connection ready while this runs."""
         while True:
-            voice = self.usual
+            synthesizer, voice = self.synthesizer, self.usual
             with self._warm(voice):
-                while self.usual == voice:
+                while self.usual == voice and self.synthesizer is synthesizer:
                     self._changed.clear()
                     await self._changed.wait()
 

@@ -44,7 +44,12 @@ class Prices:
         self._settings = settings
 
     def unpriced(self, agent: str) -> str | None:
-        """Return the first missing price setting of an agent; None when all prices are known."""
+        """Return the first missing price setting of an agent, and of those that it may hand a call over to; None when
+        all prices are known.
+        """
+        return next(filter(None, map(self._unpriced, self._settings.reachable(agent))), None)
+
+    def _unpriced(self, agent: str) -> str | None:
         settings, its = self._settings, self._settings.agents[agent]
         for spec in settings.llm_specs(agent):
             facts = settings.facts(spec)
@@ -61,10 +66,13 @@ class Prices:
 
     def of_agent(self, agent: str) -> PriceList:
         """Return the prices of the providers of an agent's sessions, as far as they are known."""
-        models = {str(spec): price_of(self._settings, spec) for spec in self._settings.llm_specs(agent)}
-        its = self._settings.agents[agent]
-        voices = {str(spec): tts_usd_per_million_of(self._settings, spec) for spec in its.specs("tts")}
-        transcribers = {str(spec): stt_usd_per_minute_of(self._settings, spec) for spec in its.specs("stt")}
+        settings = self._settings
+        agents = settings.reachable(agent)
+        voices_of = {str(spec): spec for each in agents for spec in settings.agents[each].specs("tts")}
+        models = {str(spec): price_of(settings, spec) for each in agents for spec in settings.llm_specs(each)}
+        voices = {name: tts_usd_per_million_of(settings, spec) for name, spec in voices_of.items()}
+        its = settings.agents[agent]  # its STT serves the whole call
+        transcribers = {str(spec): stt_usd_per_minute_of(settings, spec) for spec in its.specs("stt")}
         return PriceList(models=_known(models), voices=_known(voices), transcribers=_known(transcribers))
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, get_type_hints
+from typing import Any, Final, get_type_hints
 
 import msgspec
 
@@ -22,7 +22,7 @@ from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
 from voicepipe.protocol.session_types import ServerVad
 from voicepipe.router.health import Health
 from voicepipe.server.context import AgentChoice, Charge, NoteTurn
-from voicepipe.session.context import CallRecording
+from voicepipe.session.context import CallRecording, NextAgent
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.server_tools import session_of
@@ -32,7 +32,7 @@ from voicepipe.telemetry.event_loop import EventLoopMonitor
 from voicepipe.telemetry.isolation import isolated
 from voicepipe.telemetry.journal.writer import JournalWriter
 from voicepipe.telemetry.live_feed import Feed
-from voicepipe.telemetry.log import log_overrun, log_strategy_failure, log_stuck
+from voicepipe.telemetry.log import log_event, log_overrun, log_strategy_failure, log_stuck
 from voicepipe.telemetry.record_writer import RecordWriter
 from voicepipe.telemetry.recording.writer import RecordingWriter
 from voicepipe.turn.commands import NoteOverrun, NoteStrategyFailure, NoteStuck
@@ -43,6 +43,9 @@ from voicepipe.wiring.agent_hooks import AgentHooks
 from voicepipe.wiring.outlasting import Outlasting
 from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.stages import Stages
+
+MOST_RENEWED: Final = 64
+"""Turns of a session whose records may be renewed: a client reports what it has played soon after."""
 
 
 class Sessions:
@@ -102,12 +105,7 @@ class Sessions:
     def open(self, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> Session:
         """Return a session that waits for its socket. `note_turn` gets each record of its turns, and `charge` the
         client's other costs."""
-        stages = self._stages_now(grant.agent)
-        config = replace(
-            config_of(self._settings.agents[grant.agent], grant),
-            context_tokens=self._settings.context_tokens(grant.agent),
-            server_tools=tuple(tool.facts for tool in stages.tools),
-        )
+        stages, config = self._begun_with(grant, grant.agent)
         if grant.config is not None:
             config = config.merged(grant.config)
         return Session(
@@ -119,11 +117,54 @@ class Sessions:
             greeting=_greeting(self._settings.agents[grant.agent]),
         )
 
-    def _stages_now(self, agent: str) -> SessionStages:
-        """Return the stages of an agent, with the tools that its MCP servers list now."""
+    def _begun_with(self, grant: SessionGrant, agent: str) -> tuple[SessionStages, SessionConfig]:
+        """Return an agent's stages, with the tools that its MCP servers list now, and the session that it begins."""
         stages = self._stages[agent]
         taken = {tool.facts.tool.name for tool in stages.tools}
-        return replace(stages, tools=(*stages.tools, *self._all_stages.mcp_tools_of(agent, taken)))
+        stages = replace(stages, tools=(*stages.tools, *self._all_stages.mcp_tools_of(agent, taken)))
+        config = replace(
+            config_of(self._settings.agents[agent], grant),
+            context_tokens=self._settings.context_tokens(agent),
+            server_tools=tuple(tool.facts for tool in stages.tools),
+        )
+        return stages, config
+
+    def _agents_of_call(self, grant: SessionGrant) -> dict[str, NextAgent]:
+        """Return the agents that may go on with a session. They are those of now, also after a reload."""
+        found: dict[str, NextAgent] = {}
+        for name in self._settings.reachable(grant.agent)[1:]:
+            stages, config = self._begun_with(grant, name)
+            hooks = self._hooks_in_python(grant, name)
+            before_reply = None if hooks is None else hooks.before_reply
+            found[name] = NextAgent(name=name, config=config, stages=stages, before_reply=before_reply)
+        return found
+
+    def _hooks_in_python(self, grant: SessionGrant, agent: str) -> AgentHooks | None:
+        its = self._settings.python_agents.get(agent)
+        session = replace(session_of(grant), agent=agent)
+        return None if its is None else AgentHooks(its, session, self._outlasting.start)
+
+    def _keep_records_of(self, grant: SessionGrant, agent: str) -> Callable[[TurnRecord], None]:
+        """Return what takes the records of an agent's turns."""
+        kinds = kinds_of(self._settings.records.redact, key="records.redact")
+        store = self._sink.of_session(
+            project=grant.project,
+            agent=agent,
+            began_unix_ms=clock.unix_ms(),
+            keep_texts=self._settings.keeps_text,
+            user=grant.identity or "",
+            pool=self._settings.pooled.get(agent, ""),
+            redact=Redactor(kinds) if kinds else None,
+        )
+        hooks = self._hooks_in_python(grant, agent)
+
+        def keep_record(record: TurnRecord) -> None:
+            with isolated("records"):
+                store(record)
+            if hooks is not None:
+                hooks.turn_ended(record)
+
+        return keep_record
 
     def _core_settings(self, agent: str) -> CoreSettings:
         settings = self._settings
@@ -140,7 +181,10 @@ class Sessions:
             speculate=its.speculate,
             speculation=limits,
             conversation=settings.conversation,
-            context_tokens=settings.context_tokens(agent),
+            context_tokens=min(
+                (limit for each in settings.reachable(agent) if (limit := settings.context_tokens(each)) is not None),
+                default=None,
+            ),
             summarizes=bool(its.summary_llm),
             budget_actions=BudgetActionSettings(
                 filler=its.filler, apology=its.apology or "", apologises=its.apology is None
@@ -149,26 +193,19 @@ class Sessions:
         )
 
     def _hooks(self, grant: SessionGrant, note_turn: NoteTurn, charge: Charge) -> SessionHooks:
-        kinds = kinds_of(self._settings.records.redact, key="records.redact")
-        store = self._sink.of_session(
-            project=grant.project,
-            agent=grant.agent,
-            began_unix_ms=clock.unix_ms(),
-            keep_texts=self._settings.keeps_text,
-            user=grant.identity or "",
-            pool=self._settings.pooled.get(grant.agent, ""),
-            redact=Redactor(kinds) if kinds else None,
-        )
-
-        agent = self._settings.python_agents.get(grant.agent)
-        hooks = None if agent is None else AgentHooks(agent, session_of(grant), self._outlasting.start)
+        hooks = self._hooks_in_python(grant, grant.agent)
+        agents = self._agents_of_call(grant)
+        stores = {name: self._keep_records_of(grant, name) for name in (grant.agent, *agents)}
+        of_agents = RecordsOfAgents(stores, grant.agent)
 
         def keep_record(record: TurnRecord) -> None:
-            with isolated("records"):
-                store(record)
+            of_agents.keep(record)
             note_turn(record)
-            if hooks is not None:
-                hooks.turn_ended(record)
+
+        def hand_over(name: str) -> NextAgent:
+            of_agents.agent = name
+            log_event("call_handed_over", session=grant.session_id, agent=name)
+            return agents[name]
 
         def charge_phrases(usd: float, by_client: bool) -> None:
             self.phrases_usd[grant.agent] += usd
@@ -192,6 +229,7 @@ class Sessions:
         return SessionHooks(
             keep_record=keep_record,
             start_outlasting=self._outlasting.start,
+            hand_over=hand_over,
             **({} if hooks is None else _hooks_of(hooks)),
             charge=charge_phrases,
             charge_summary=charge,
@@ -251,6 +289,24 @@ class Sessions:
                     model: Model = self._all_stages.get("llm", spec, key=f"agents.{name}.llm")
                     instructions = Said("system", (Text(agent.instructions),))
                     await model.warm(ModelRequest(model=spec.model, messages=(instructions,)))
+
+
+class RecordsOfAgents:
+    """Gives each turn's records to the agent that had the call when the turn came first."""
+
+    def __init__(self, keep: Mapping[str, Callable[[TurnRecord], None]], agent: str) -> None:
+        self._keep = keep
+        self.agent = agent
+        """The agent that has the call now."""
+
+        self._agents: OrderedDict[str, str] = OrderedDict()  # full: the oldest turn is dropped
+
+    def keep(self, record: TurnRecord) -> None:
+        """Take a turn's record, new or renewed."""
+        agent = self._agents.setdefault(record.id, self.agent)
+        if len(self._agents) > MOST_RENEWED:
+            self._agents.popitem(last=False)
+        self._keep[agent](record)
 
 
 def _hooks_of(hooks: AgentHooks) -> dict[str, Any]:

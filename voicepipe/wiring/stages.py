@@ -24,6 +24,7 @@ from voicepipe.router.health import Health
 from voicepipe.router.limited import limited
 from voicepipe.router.tts.audio_cache import AudioCache
 from voicepipe.router.tts.cached import CachedSynthesizer
+from voicepipe.session.hand_over import HAND_OVER, HandOver
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.session import SessionStages
 from voicepipe.session.summaries import SummaryModel
@@ -140,7 +141,10 @@ class Stages:
         """Return the functions of an agent: its own in Python, and those of the settings that it names."""
         python = self._settings.python_agents.get(name)
         own = {} if python is None else python.tools
-        named = {tool: self._tools[tool] for tool in self._settings.agents[name].tools}
+        its = self._settings.agents[name]
+        named: dict[str, ServerTool] = {tool: self._tools[tool] for tool in its.tools}
+        if its.hand_over:
+            named[HAND_OVER] = HandOver(its.hand_over)
         if both := own.keys() & named.keys():
             raise ConfigError(f"agents.{name}.tools: expected names other than those in Python, got {min(both)!r}")
         return (*own.values(), *named.values())
