@@ -35,6 +35,12 @@ NUMBERS = itertools.count()
 DAY = {"type": "object", "properties": {"day": {"type": "string"}}, "required": ["day"]}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def package() -> None:
+    """The package is imported before the first test: no start of a server waits for that on a busy machine."""
+    importlib.import_module("mcp")
+
+
 @pytest.fixture
 async def mcp() -> AsyncIterator[FakeMcpServer]:
     async with FakeMcpServer() as its:

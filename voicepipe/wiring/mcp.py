@@ -15,7 +15,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.extras import install_command
 from voicepipe.tasks import background_tasks
 
-START_S: Final = 5.0
+START_S: Final = 10.0
 """How long the start waits for the first answers: a session that begins without the list of tools has none of them."""
 
 
