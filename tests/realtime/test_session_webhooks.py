@@ -66,7 +66,8 @@ def to(receiver: Receiver, **more: object) -> dict[str, object]:
 
 async def call_with_a_tool(server: Any, user: User, speech: Samples) -> None:
     """A question, a function call, its result, and the answer."""
-    server.vendor.llm.cue(LlmCue(calls=(CallCue("look", call_id="call_1"),)), LlmCue(tokens=tokens("It is noon.")))
+    call = CallCue("look", ('{"who": "ada@example.com"}',), "call_1")
+    server.vendor.llm.cue(LlmCue(calls=(call,)), LlmCue(tokens=tokens("It is noon.")))
     await user.say(speech)
     await user.until("response.done")
     item = {"type": "function_call_output", "call_id": "call_1", "output": "12:00"}
@@ -87,14 +88,30 @@ async def test_a_call_is_reported_from_its_start_to_its_end(
         tool, ended = await receiver.event("tool.called"), await receiver.event("session.ended")
     assert (started["id"], started["agent"], started["turns"]) == (session, "default", 0)
     assert (tool["session"], tool["name"], tool["outcome"]) == (session, "look", "returned")
-    assert tool["took_ms"] >= 0
+    assert (tool["agent"], tool["arguments"], tool["took_ms"] >= 0) == ("default", '{"who": "ada@example.com"}', True)
     (turn,) = ended["transcript"]
     assert (ended["id"], ended["turns_left_out"], ended["summary"]) == (session, 0, "")
     assert turn["user"] == "what time is it"
     assert turn["agent"] in "It is noon."
     assert [call["name"] for call in turn["tools"]] == ["look"]
+    assert turn["agent_name"] == "default"
     assert turn["id"] == tool["turn"]
     assert turn["total_ms"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [({"records.redact": ["email"]}, '{"who": "[email]"}'), ({"records.text": "never"}, "")],
+)
+async def test_arguments_are_reported_as_the_record_has_them(
+    fake_server: Any, receiver: Receiver, speech: Samples, options: dict[str, object], arguments: str
+) -> None:
+    async with fake_server(to(receiver, **options)) as server:
+        async with calling(server.url, session={"tools": [LOOK]}) as user:
+            await call_with_a_tool(server, user, speech)
+        tool, ended = await receiver.event("tool.called"), await receiver.event("session.ended")
+    assert tool["arguments"] == arguments
+    assert [call["arguments"] for call in ended["transcript"][0]["tools"]] == [arguments]
 
 
 async def test_the_transcript_is_redacted_and_summarized(fake_server: Any, receiver: Receiver, speech: Samples) -> None:

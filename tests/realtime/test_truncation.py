@@ -130,6 +130,24 @@ async def test_old_turns_are_summarized_beside_the_turns(fake_server: Any) -> No
         assert "Agent: Yes." in query
 
 
+async def test_summaries_are_a_part_of_the_sessions_cost(fake_server: Any) -> None:
+    """And of no turn's."""
+    prices = {f"providers.fake.{name}_usd_per_million": 100.0 for name in ("input", "output")}
+    async with fake_server(SUMMARIZED | prices) as server:
+        server.vendor.llm.usual = LlmCue(tokens=tokens("Yes."))
+        opted_in = {"providerData": {"voicepipe": {"turn_events": True}}}
+        async with calling(server.url, session={"instructions": "Be brief."} | opted_in) as user:
+
+            def records() -> list[Any]:
+                return [event["record"] for event in user.events if event["type"] == "voicepipe.turn.record"]
+
+            await talk_until(user, lambda: any(each["session_cost"]["summary_usd"] for each in records()))
+            last = max(records(), key=lambda record: record["turn"])
+    turns = {each["id"]: each["cost"]["usd"] for each in records()}
+    cost = last["session_cost"]
+    assert cost["usd"] == pytest.approx(sum(turns.values()) + cost["summary_usd"])
+
+
 async def test_a_summary_that_fails_costs_no_turn(fake_server: Any) -> None:
     """The items leave by rule, and the log says why."""
     async with fake_server(SUMMARIZED) as server:

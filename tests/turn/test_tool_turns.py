@@ -49,7 +49,7 @@ def test_the_tools_time_is_the_turns() -> None:
     scenario = Scenario()
     calls(scenario)
     (waiting,) = records(scenario)
-    assert (waiting.outcome, waiting.tools) == (None, (ToolCall(name="look_up"),))
+    assert (waiting.outcome, waiting.tools) == (None, (ToolCall(name="look_up", arguments="{}"),))
     scenario.passes(TOOL_MS)
     returns(scenario)
     scenario.answers("It is sunny.")
@@ -155,7 +155,7 @@ def test_a_result_after_the_next_turn_starts_a_turn_of_its_own() -> None:
     assert (first.outcome, first.total_ms, first.tools) == (
         "completed",
         None,
-        (ToolCall(name="look_up", outcome="unanswered"),),
+        (ToolCall(name="look_up", arguments="{}", outcome="unanswered"),),
     )
     assert (second.cause, second.outcome) == ("vad", "completed")
     assert (late.cause, late.outcome, late.tools) == ("tool", "completed", ())
@@ -173,7 +173,10 @@ def test_a_call_without_a_result_ends_with_its_turn(end: str) -> None:
     else:
         scenario.leaves()
     (turn,) = records(scenario)
-    assert (turn.outcome, turn.tools) == ("completed", (ToolCall(name="look_up", outcome="unanswered"),))
+    assert (turn.outcome, turn.tools) == (
+        "completed",
+        (ToolCall(name="look_up", arguments="{}", outcome="unanswered"),),
+    )
 
 
 def test_the_answer_pays_for_both_requests() -> None:

@@ -70,14 +70,14 @@ class Summaries:
 
     async def summarize(self, command: SummarizeHistory) -> None:
         """Summarize these items, and post the result. An error is logged: the items then leave by rule."""
-        text = ""
+        text, usd = "", 0.0
         if self._summary_model is not None:
             lines = [line for item in command.items if (line := _line(item))]
             text = "\n".join(await asyncio.to_thread(lambda: [self._redact(line) for line in lines]))
             summary = await summary_of(text, self._summary_model, session=self._grant.session_id)
-            text = summary.text
-            self._charge(summary.usd)
-        self._post(e.HistorySummarized(command.number, text))
+            text, usd = summary.text, summary.usd
+            self._charge(usd)
+        self._post(e.HistorySummarized(command.number, text, usd))
 
 
 async def summary_of(text: str, by: SummaryModel, *, session: str, instructions: str = INSTRUCTIONS) -> Summary:

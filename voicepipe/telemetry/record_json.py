@@ -68,7 +68,8 @@ def record_plain(record: TurnRecord, agent: str) -> dict[str, Any]:
     `resumed`             how often the user went on while an answer was audible that had begun softly
     `taken_back_ms`       how much the user had heard of the answers that were dropped for that
     `tools`               list of objects, the function calls that the answer waited for: `name`, `ran_by`,
-                          `took_ms` or null, `outcome`: `running`, `returned`, `unanswered`,
+                          `arguments` (at most 2,000 characters of the text that the LLM wrote; empty when
+                          texts are not kept), `took_ms` or null, `outcome`: `running`, `returned`, `unanswered`,
                           `failed`, `timed_out`, `cancelled`
     `first_audio_ms`      from t0 to the first audible sample of any kind, or null
     `answer_audio_ms`     from t0 to the first audible sample of the answer, or null
@@ -91,7 +92,7 @@ def record_plain(record: TurnRecord, agent: str) -> dict[str, Any]:
                           `speculation_usd`, `tts_usd`, `stt_usd` and their sum `usd`; `whole`: false when
                           something has no known price; `estimated`: tokens estimated from the text
     `session_cost`        object, of all turns of the session up to this record: `usd`, `hedge_usd`,
-                          `speculation_usd`, `active_ms` (time spent in turns),
+                          `speculation_usd`, `summary_usd` (summaries, of no turn), `active_ms` (time spent in turns),
                           `usd_per_active_minute` or null, `cached_share` (of the tokens read) or
                           null, and `whole`
     ====================  ======================================================================

@@ -294,7 +294,8 @@ class _StoreAwayError(StoreError):
 
 def without_texts(record: TurnRecord) -> TurnRecord:
     """Return the record without its texts."""
-    return replace(record, user_text="", agent_text="", played_text="")
+    tools = tuple(replace(each, arguments="") for each in record.tools)
+    return replace(record, user_text="", agent_text="", played_text="", tools=tools)
 
 
 def with_texts(record: TurnRecord, redact: Callable[[str], str]) -> TurnRecord:
@@ -308,4 +309,5 @@ def with_texts(record: TurnRecord, redact: Callable[[str], str]) -> TurnRecord:
         reason=redact(record.reason),
         route=redact(record.route),
         attempts=tuple(replace(each, why=redact(each.why)) for each in record.attempts),
+        tools=tuple(replace(each, arguments=redact(each.arguments)) for each in record.tools),
     )

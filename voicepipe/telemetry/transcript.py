@@ -28,6 +28,7 @@ def transcript_turn(turn: StoredTurn) -> dict[str, Any]:
         "stages": stages,
         "user": plain["user_text"],
         "agent": plain["played_text"],
+        "agent_name": turn.agent,
     }
 
 

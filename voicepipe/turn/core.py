@@ -336,6 +336,7 @@ class Core:
 
     def _history_summarized(self, event: e.HistorySummarized, now_ms: int) -> None:
         self.context.history.summarized(event.number, event.text)
+        self.context.learned.cost_tracker.add_summary(event.usd)
 
     # --- reply events -------------------------------------------------------------------------
 

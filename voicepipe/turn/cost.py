@@ -219,6 +219,7 @@ class _Sum:
     input_tokens: int = 0
     cached_tokens: int = 0
     whole: bool = True
+    summary_usd: float = 0.0
 
 
 class CostTracker:
@@ -236,6 +237,10 @@ class CostTracker:
         """Record that an STT's text has come, for `duration_ms` more audio."""
         if provider and duration_ms:
             self._stt_ms[provider] += duration_ms
+
+    def add_summary(self, usd: float) -> None:
+        """Count what a summary of the conversation has cost; no turn waited for it."""
+        self._closed = _added(self._closed, _Sum(usd=usd, summary_usd=usd))
 
     def charge(self, stt_ms: dict[str, int]) -> None:
         """Add to a turn's audio what was transcribed by now: its words, and the silence before them if an STT gets that
@@ -271,6 +276,7 @@ class CostTracker:
             usd=total.usd,
             hedge_usd=total.hedge_usd,
             speculation_usd=total.speculation_usd,
+            summary_usd=total.summary_usd,
             active_ms=total.active_ms,
             usd_per_active_minute=per_minute,
             cached_share=total.cached_tokens / total.input_tokens if total.input_tokens else None,
@@ -287,4 +293,5 @@ def _added(one: _Sum, other: _Sum) -> _Sum:
         one.input_tokens + other.input_tokens,
         one.cached_tokens + other.cached_tokens,
         one.whole and other.whole,
+        one.summary_usd + other.summary_usd,
     )

@@ -477,6 +477,8 @@ class HistorySummarized:
 
     number: int
     text: str
+    usd: float = 0.0
+    """What it has cost."""
 
 
 @dataclass(frozen=True, slots=True)

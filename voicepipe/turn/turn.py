@@ -12,6 +12,7 @@ from voicepipe.turn.events import TranscriberChanged
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.attribution import Stall
 from voicepipe.turn.record.values import (
+    MAX_ARGUMENTS_CHARS,
     Cause,
     ContextUse,
     FailedStage,
@@ -311,7 +312,11 @@ class Turn:
         written_ms = self.marks.get(attribution.LAST_DELTA, now_ms)
         self.tools_called_ms = min(now_ms, max(written_ms, self.marks.get(attribution.GATE_OPENED, written_ms)))
         self.tool_calls = {
-            call.call_id: ToolCall(name=call.name, ran_by="server" if call.server_label else "client")
+            call.call_id: ToolCall(
+                name=call.name,
+                ran_by="server" if call.server_label else "client",
+                arguments=call.arguments[:MAX_ARGUMENTS_CHARS],
+            )
             for call in self.reply.calls.values()
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 Cause = Literal["vad", "commit", "create", "tool", "idle", "greeting", "apology"]
 Outcome = Literal["completed", "interrupted", "failed", "abandoned"]
@@ -126,6 +126,10 @@ class KnowledgeUse:
     """The part of it in which the query was embedded; None: it was searched for by its words only."""
 
 
+MAX_ARGUMENTS_CHARS: Final = 2_000
+"""The longest arguments of a function call in a record."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """One function call of a turn."""
@@ -136,6 +140,9 @@ class ToolCall:
 
     took_ms: int | None = None
     """From the call, sent to the client or started, to its result; None: none has come."""
+
+    arguments: str = ""
+    """What the LLM has written, at most `MAX_ARGUMENTS_CHARS` of it; empty when texts are not kept."""
 
     outcome: ToolOutcome = "running"
     """`unanswered`: the client requested no reply with its result before the turn was over."""
@@ -225,11 +232,14 @@ class TurnCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionCost:
-    """The cost of a session's turns up to a record, in USD."""
+    """The cost of a session's turns up to a record, and of the summaries beside them, in USD."""
 
     usd: float = 0.0
     hedge_usd: float = 0.0
     speculation_usd: float = 0.0
+    summary_usd: float = 0.0
+    """The summaries of what has left the LLM's history; a part of `usd`, and of no turn's cost."""
+
     active_ms: int = 0
     """The part of the session's time spent in turns: from the user's first audio to the last of the answer, in ms."""
 
