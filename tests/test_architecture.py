@@ -19,9 +19,9 @@ from voicepipe.providers.built_in import VENDORS
 
 PACKAGE = Path(voicepipe.__file__).parent
 
-ALSO = {"bench": {"client"}, "evals": {"client"}}
+ALSO = {"bench": {"client"}, "evals": {"client"}, "testing": {"agents", "config", "wiring"}}
 """The modules that may import a neighbour of the same layer: the bench and the evals call a server with the client, as
-a user would.
+a user would. The test kit runs a whole server, and nothing that is shipped to be run imports the kit.
 """
 
 CORE_IMPORTS = {"__future__", "collections", "dataclasses", "enum", "math", "re", "typing", "unicodedata"}

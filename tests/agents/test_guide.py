@@ -25,9 +25,10 @@ def test_the_agent_has_three_tools(blocks: list[str], tmp_path: Path) -> None:
     assert agent.settings["tools"] == ["end_call"]
 
 
-async def test_its_test_passes(blocks: list[str], tmp_path: Path) -> None:
+async def test_its_test_passes(blocks: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "clinic.py").write_text(blocks[0])
     names: dict[str, Any] = {}
     exec(compile(blocks[1], "guide", "exec"), names)  # the guide's own words
     (test,) = (its for name, its in names.items() if name.startswith("test_"))
-    await test(tmp_path / "data", tmp_path / "clinic.py")
+    monkeypatch.chdir(tmp_path)
+    await test()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Literal, TypeVar, cast, get_args
+from typing import Any, Final, Literal, TypeVar, cast, get_args, overload
 
 from voicepipe.agents.functions import TIMEOUT_MS, FunctionTool, tool
 from voicepipe.errors import ConfigError
@@ -52,6 +52,12 @@ class Agent:
         for each in (each for each in tools if not isinstance(each, str)):
             self._add(tool(each) if inspect.isfunction(each) else cast("ServerTool", each))
 
+    @overload
+    def tool(self, function: Callable[..., Any], /) -> FunctionTool: ...
+    @overload
+    def tool(
+        self, /, *, name: str = "", timeout_ms: int = TIMEOUT_MS, side_effects: bool = True, cancellable: bool = False
+    ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
     def tool(
         self,
         function: Callable[..., Any] | None = None,
@@ -61,7 +67,7 @@ class Agent:
         timeout_ms: int = TIMEOUT_MS,
         side_effects: bool = True,
         cancellable: bool = False,
-    ) -> Any:
+    ) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
         """Make a function one that this agent may call: `@agent.tool`, or with the options of `tool`."""
 
         def added(its: Callable[..., Any]) -> FunctionTool:

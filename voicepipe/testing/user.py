@@ -102,6 +102,10 @@ class User:
         content = [{"type": "input_text", "text": text}]
         await self.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
         await self.send("response.create")
+        return await self.answer()
+
+    async def answer(self) -> str:
+        """Return the next answer, after the calls that the server runs for it."""
         while True:
             output = (await self.until("response.done"))["response"]["output"]
             if not output or output[-1]["type"] != "mcp_call":
