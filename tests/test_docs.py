@@ -189,7 +189,7 @@ def server_events() -> set[str]:
     strings = {
         node.value for node in ast.walk(source) if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    event = re.compile(r"(session|conversation|input_audio_buffer|response|rate_limits)\.[a-z_.]+|error")
+    event = re.compile(r"(session|mcp_list_tools|conversation|input_audio_buffer|response|rate_limits)\.[a-z_.]+|error")
     only_beta = {"conversation.created"}
     return {text for text in strings if event.fullmatch(text)} - only_beta
 

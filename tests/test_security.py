@@ -249,6 +249,11 @@ ATTACKS: Final = (
         "telemetry/test_webhook_sender.py::test_redirects_are_not_followed",
     ),
     Attack(
+        "A client that names where the server sends requests, as an MCP server",
+        "refused, unless allowed",
+        "agents/test_session_mcp.py::test_no_other_address_is_ever_called",
+    ),
+    Attack(
         "Words that are not kept, in webhooks and streams",
         "none",
         "wiring/test_webhooks.py::test_texts_that_are_not_stored_are_not_sent",

@@ -303,7 +303,8 @@ def test_history_is_whole_and_bounded(kinds: list[tuple[Kind, int, int]]) -> Non
         assert called - returned == {
             each.call_id for each in retained if isinstance(each, FunctionCall) and each.call_id not in returned
         }
-        n_unit = max((sum(not isinstance(i, Message) and i.call_id == c for i in retained) for c in called), default=1)
+        units = [each for each in retained if isinstance(each, FunctionCall | FunctionOutput)]
+        n_unit = max((sum(each.call_id == call_id for each in units) for call_id in called), default=1)
         assert len(others) <= max(SMALL.history_items - len(systems), n_unit, 1)
 
 

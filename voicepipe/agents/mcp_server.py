@@ -13,13 +13,13 @@ import random
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from voicepipe.agents.mcp_options import McpOptions
-from voicepipe.agents.mcp_tool import MOST_TOOLS, McpTool, text_of
+from voicepipe.agents.mcp_tool import MAX_LIST_CHARS, MOST_TOOLS, McpTool, text_of
 from voicepipe.ports.server_tool import MAX_RESULT_CHARS, ToolError
 from voicepipe.telemetry.log import log_event
 
@@ -125,7 +125,7 @@ class McpServer:
                 log_event("mcp_tool_refused", server=self.options.name, tool=each.name[:64], why=str(why))
         for missing in sorted(set(allowed) - {each.name for each in listed}):
             log_event("mcp_tool_refused", server=self.options.name, tool=missing, why="the server has no such tool")
-        self.tools = tuple(tools.values())[:MOST_TOOLS]
+        self.tools = tuple(_within_limits(tools.values()))
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> str:
         client = self._client
@@ -147,6 +147,17 @@ class McpServer:
         if result.is_error:
             raise ToolError(text[:MAX_RESULT_CHARS])
         return text
+
+
+def _within_limits(tools: Iterable[McpTool]) -> Iterator[McpTool]:
+    """Yield the tools up to the first that is too many, or too much for one event to a client."""
+    n_chars = 0
+    for position, tool in enumerate(tools):
+        its = tool.facts.tool
+        n_chars += len(its.description) + len(its.parameters_json)
+        if position >= MOST_TOOLS or n_chars > MAX_LIST_CHARS:
+            return
+        yield tool
 
 
 _LOST: Final = frozenset((-32000, -32600))

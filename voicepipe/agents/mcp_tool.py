@@ -18,6 +18,9 @@ MOST_TOOLS: Final = 128
 MAX_TOOL_CHARS: Final = 16_000
 """The longest description and schema of a tool; a longer one is left out."""
 
+MAX_LIST_CHARS: Final = 200_000
+"""All descriptions and schemas of a server's tools; the tools beyond it are left out."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The names of functions that every LLM vendor accepts."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -33,6 +34,33 @@ class ToolSession:
 
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """The metadata of the client's token."""
+
+
+class ToolServer(Protocol):
+    """A server with tools that the session's client has requested, such as an MCP server."""
+
+    @property
+    def tools(self) -> tuple[ServerTool, ...]:
+        """Return those that are listed now."""
+        ...
+
+    @property
+    def attempted(self) -> asyncio.Event:
+        """Return what is set when the first attempt to connect is over."""
+        ...
+
+    @property
+    def is_away(self) -> bool:
+        """Return whether there is no connection."""
+        ...
+
+    async def run(self) -> None:
+        """Keep the connection until cancelled, after `stop`."""
+        ...
+
+    def stop(self) -> None:
+        """Connect no more."""
+        ...
 
 
 class ServerTool(Protocol):

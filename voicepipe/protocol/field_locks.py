@@ -21,7 +21,7 @@ Locks = tuple[Lock, ...]
 HIDEABLE: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
         "instructions": {"instructions": "", "prompt": None},
-        "tools": {"tools": ()},
+        "tools": {"tools": (), "mcp": ()},
         "audio.input.transcription": {"transcription": None},
     }
 )

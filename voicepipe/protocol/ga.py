@@ -10,6 +10,7 @@ from typing import Final
 
 from voicepipe.protocol.dialect import ResponseView, Usage
 from voicepipe.protocol.json_fields import JsonObject
+from voicepipe.protocol.mcp import mcp_object
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import (
     PCM_HZ,
@@ -31,6 +32,7 @@ from voicepipe.turn.conversation import (
     OutputAudio,
     OutputText,
     Part,
+    ToolList,
 )
 from voicepipe.turn.settings import Tool
 
@@ -98,7 +100,7 @@ def session_object(config: SessionConfig) -> JsonObject:
         "output_modalities": modalities(config.audible),
         "instructions": config.instructions,
         "audio": {"input": audio_input, "output": audio_output},
-        "tools": [tool_object(tool) for tool in config.tools],
+        "tools": [*map(tool_object, config.tools), *map(mcp_object, config.mcp)],
         "tool_choice": tool_choice_object(config.tool_choice),
         "max_output_tokens": max_tokens(config.max_output_tokens),
         "tracing": dict(config.tracing) if isinstance(config.tracing, tuple) else config.tracing,
@@ -211,6 +213,9 @@ def item_object(item: Item, names: dict[str, str]) -> JsonObject:
         case FunctionCall():
             call = {"call_id": item.call_id, "name": item.name, "arguments": item.arguments}
             return {**head, "type": "function_call", **call}
+        case ToolList():
+            about = {"id": item.id, "type": "mcp_list_tools", "server_label": item.server_label}
+            return {**about, "tools": json.loads(item.output)}
         case FunctionOutput():
             return {**head, "type": "function_call_output", "call_id": item.call_id, "output": item.output}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -28,6 +28,7 @@ from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.turn import notifications as notices
 from voicepipe.turn.conversation import FunctionCall, Item, ItemStatus, Message
 
+ListEvent = Literal["mcp_list_tools.in_progress", "mcp_list_tools.completed", "mcp_list_tools.failed"]
 Frames = list[bytes]
 """Encoded events, UTF-8 JSON, one per frame, in order; a `binary.SoundFrame` is a binary frame."""
 
@@ -404,6 +405,10 @@ class EventRenderer:
     def turn_over(self, record: JsonObject) -> Frames:
         """Return a turn's record, as the API shows it."""
         return self._extension(TurnOver, record=record)
+
+    def tool_list(self, event: ListEvent, item_id: str) -> Frames:
+        """Return how far the list of an MCP server's tools is; nothing in a dialect without such events."""
+        return self._event(event, item_id=item_id) if self._dialect.has_server_calls else []
 
     def handed_over(self, agent: str) -> Frames:
         """Return that another agent goes on with the session."""

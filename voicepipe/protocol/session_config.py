@@ -8,6 +8,7 @@ from typing import Any
 
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.extensions import Extensions
+from voicepipe.protocol.mcp import McpRequest
 from voicepipe.protocol.prompt import Prompt, filled, merged_variables
 from voicepipe.protocol.session_types import (
     ADAPTIVE_MIDDLE,
@@ -72,6 +73,9 @@ class SessionConfig:
     speed: float = 1.0
     tools: tuple[Tool, ...] = ()
     """The client's functions."""
+
+    mcp: tuple[McpRequest, ...] = ()
+    """The MCP servers that the client requests."""
 
     server_tools: tuple[ServerTool, ...] = ()
     """The functions of the agent that the server runs. The wire does not show them."""
@@ -150,7 +154,10 @@ class SessionConfig:
         if (prompt := found.get("prompt")) is not None:
             found["variables"] = variables = merged_variables(self.variables, prompt)
             found = {"instructions": filled(self.template, dict(variables)), **found}
-        self._check_tool_names(found.get("tools", ()))
+        if (tools := found.pop("tools", None)) is not None:
+            found["mcp"] = tuple(each for each in tools if isinstance(each, McpRequest))
+            found["tools"] = tuple(each for each in tools if isinstance(each, Tool))
+            self._check_tool_names(found["tools"])
         before = self.listening_only() if found.get("kind", self.kind) != self.kind == "realtime" else self
         return replace(before, **found)
 

@@ -23,6 +23,7 @@ from voicepipe.protocol.json_fields import (
     whole,
     wrong_value,
 )
+from voicepipe.protocol.mcp import MOST_SERVERS, McpRequest, read_mcp
 from voicepipe.turn.endpointing.strategies import SILENCE
 from voicepipe.turn.settings import SilenceSetBy, Tool
 from voicepipe.turn.truncation import Truncation
@@ -255,6 +256,20 @@ def read_tools(value: object, path: str) -> tuple[Tool, ...]:
     tools = tuple(_read_tool(tool, f"{path}[{i}]") for i, tool in enumerate(listing(value, path)))
     refuse_length(sum(len(tool.description) + len(tool.parameters_json) for tool in tools), path)
     return tools
+
+
+def read_session_tools(value: object, path: str) -> tuple[Tool | McpRequest, ...]:
+    """Read the tools of a session: functions of the client, and MCP servers."""
+    tools, servers = list[object](), list[Tool | McpRequest]()
+    for position, each in enumerate(() if value is None else listing(value, path)):
+        if isinstance(each, dict) and each.get("type") == "mcp":
+            servers.append(read_mcp(each, f"{path}[{position}]"))
+        else:
+            tools.append(each)
+    labels = [each.label for each in servers if isinstance(each, McpRequest)]
+    if len(set(labels)) < len(labels) or len(labels) > MOST_SERVERS:
+        raise ProtocolError(f"{path}: expected at most {MOST_SERVERS} MCP servers, each with its own label", field=path)
+    return (*read_tools(tools, path), *servers)
 
 
 def _read_tool(value: object, path: str) -> Tool:

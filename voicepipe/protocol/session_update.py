@@ -27,8 +27,8 @@ from voicepipe.protocol.session_types import (
     read_format,
     read_max_tokens,
     read_noise_reduction,
+    read_session_tools,
     read_tool_choice,
-    read_tools,
     read_transcription,
     read_truncation,
     read_turn_detection,
@@ -120,7 +120,7 @@ def _read_tracing(value: object, path: str) -> str | tuple[tuple[str, str], ...]
 
 _SHARED: Final[dict[str, tuple[str, Reader]]] = {
     "instructions": ("instructions", _read_instructions),
-    "tools": ("tools", read_tools),
+    "tools": ("tools", read_session_tools),
     "tool_choice": ("tool_choice", read_tool_choice),
     "temperature": ("temperature", _read_temperature),
     "tracing": ("tracing", _read_tracing),

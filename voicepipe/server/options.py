@@ -122,6 +122,11 @@ class ServerSettings:
     """Origins of pages of other servers, as browsers send them (`https://shop.example`). Their scripts may read REST
     responses (CORS). While the server is open, these pages may connect without a credential."""
 
+    mcp_origins: tuple[str, ...] = ()
+    """Origins of MCP servers that a session may request as tools (`https://mcp.example`, with the port if it is not the
+    usual one). The server sends requests there for its clients. Empty: sessions may request none; those of
+    `[mcp.NAME]` need no origin here."""
+
     frame_ancestors: tuple[str, ...] = ()
     """Origins of pages that may show the talk page in a frame: `https://shop.example`, or `https://*.shop.example` for
     all its subdomains. Empty: none may. No page may frame the dashboard."""

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 from voicepipe.pii.redact import Kind
 from voicepipe.ports.endpoint_scorer import EndpointScorer
 from voicepipe.ports.model import Model, ModelRequest
-from voicepipe.ports.server_tool import ServerTool
+from voicepipe.ports.server_tool import ServerTool, ToolServer
 from voicepipe.ports.synthesizer import Synthesizer
 from voicepipe.ports.transcriber import Transcriber
+from voicepipe.protocol.mcp import McpRequest
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.phrases import PhraseCache
@@ -166,6 +167,9 @@ class SessionHooks:
 
     before_reply: Callable[[ModelRequest], Awaitable[ModelRequest]] | None = None
     """Return the request for the LLM, perhaps with more text. The user waits for it; None: the request stays."""
+
+    open_mcp: Callable[[McpRequest], ToolServer] | None = None
+    """Return a connection to an MCP server that the client requests; `check_update` has allowed it."""
 
     hand_over: Callable[[str], NextAgent] | None = None
     """Return the agent of that name, which goes on with the session; records and hooks are that agent's from now on."""

@@ -86,7 +86,7 @@ def _message(item: c.Item) -> Message | None:
             return Called(item.call_id, item.name, item.arguments)
         case c.FunctionOutput():
             return Returned(item.call_id, item.output)
-        case c.Message(aside=True):
+        case c.ToolList() | c.Message(aside=True):
             return None
         case c.Message():
             parts = tuple(part for old in item.parts if (part := _part(old)) is not None)

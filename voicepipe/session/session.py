@@ -30,6 +30,7 @@ from voicepipe.session.context import SessionStages as SessionStages
 from voicepipe.session.endpoint_scoring import EndpointScoring
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.live_updates import TurnObserver
+from voicepipe.session.mcp import SessionMcp
 from voicepipe.session.outbox import UNTAKEN_MAX_BYTES, Outbox, OutgoingFrame
 from voicepipe.session.pace import Pace
 from voicepipe.session.phrase_preparation import Preparation
@@ -169,6 +170,8 @@ class Session:
             held_weakly(self._hand_over),
             hooks.start_outlasting,
         )
+        self._own_tools, self._agent = stages.tools, grant.agent
+        self._mcp = SessionMcp(hooks.open_mcp, self._wire, held_weakly(self._put), post, held_weakly(self._renew_tools))
         self._resumption = Resumption(self._wire, self._audio_input, post)
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None
@@ -232,6 +235,8 @@ class Session:
         group.create_task(self._expire(), name="expiry")
         if self._hooks.session_started is not None:
             group.create_task(self._start(self._hooks.session_started), name="start")
+        if self._config.mcp:
+            self._follow_mcp()
         if self._greeting is not None or (self._recorded is not None and self._recorded.awaits_announcement):
             group.create_task(self._greet_in_time(), name="greeting")
 
@@ -316,13 +321,27 @@ class Session:
         self._prompt_builder.use(stages.model, stages.llm_model, Redactor(stages.redact_for_llm))
         self._voices.use(stages.synthesizer, stages.tts_model, stages.pronunciations)
         self._replies.use(stages.model, stages.knowledge, to.before_reply)
-        self._tools.use(stages.tools, to.name)
-        self._wire.config = self._hooks.show(self._config)
-        self.post(e.SettingsChanged(self._config.turn_settings()))
+        self._own_tools, self._agent = stages.tools, to.name
+        self._renew_tools()
         self._renew_phrases()
         extensions = self._config.extensions
         if extensions is not None and extensions.turn_events:
             self._put(self._wire.handed_over(to.name))
+
+    def _renew_tools(self) -> None:
+        """Offer the tools that the agent and the session's MCP servers have now, from the next reply on."""
+        mine = {tool.name for tool in self._config.tools}
+        taken = mine | {tool.facts.tool.name for tool in self._own_tools}
+        tools = (*self._own_tools, *self._mcp.tools(taken))
+        facts = tuple(tool.facts for tool in tools if tool.facts.tool.name not in mine)
+        self._tools.use(tools, self._agent)
+        self._config = replace(self._config, server_tools=facts)
+        self._wire.config = self._hooks.show(self._config)
+        self.post(e.SettingsChanged(self._config.turn_settings()))
+
+    def _follow_mcp(self) -> None:
+        if self._group is not None and self._config.kind == "realtime":
+            self._mcp.follow(self._config.mcp, self._group)
 
     def _note_end_of_turn(self) -> None:
         core = self._core
@@ -352,6 +371,7 @@ class Session:
         """Close every turn while the tasks still run: some tasks take long to end, and no new one may begin
         meanwhile."""
         self._group = None
+        self._mcp.stop()
         self._audio_input.close()
         self.post(e.UserLeft("the user left"))
         if self._wake is not None:
@@ -421,6 +441,8 @@ class Session:
         self._put(self._wire.updated(self._hooks.show(after), **self._resumption.offer(after)))
         self.post(e.SettingsChanged(self._config.turn_settings()))
         self._renew_phrases()
+        if after.mcp != before.mcp:
+            self._follow_mcp()
         self._greet()
 
     def _renew_phrases(self) -> None:

@@ -219,7 +219,29 @@ class FunctionOutput:
     n_chars = n_text_chars
 
 
-Item = Message | FunctionCall | FunctionOutput
+@dataclass(frozen=True, slots=True)
+class ToolList:
+    """The tools of an MCP server that the client requested. No LLM reads this item: tools are a part of its request."""
+
+    id: str
+    server_label: str
+    output: str
+    """The tools as the wire lists them: JSON."""
+
+    status: ItemStatus = "completed"
+
+    @property
+    def n_text_chars(self) -> int:
+        """Return how much text an LLM reads of it, in characters."""
+        return PART_CHARS
+
+    @property
+    def n_chars(self) -> int:
+        """Return how much text it has, in characters."""
+        return PART_CHARS + len(self.output)
+
+
+Item = Message | FunctionCall | FunctionOutput | ToolList
 
 ROOT = "root"
 """As `after`: put the item first."""
@@ -264,14 +286,16 @@ class Conversation:
 
     @property
     def newest(self) -> Item | None:
-        """Return the last item."""
-        return next(self._backwards(), None)
+        """Return the last item that is said or called."""
+        return next((item for item in self._backwards() if not isinstance(item, ToolList)), None)
 
     @property
     def typed_last(self) -> str:
         """Return what the user has typed behind all that was said or answered."""
         typed: list[str] = []
         for item in self._backwards():
+            if isinstance(item, ToolList):
+                continue
             if not (isinstance(item, Message) and item.role == "user"):
                 break
             typed += [part.text for part in reversed(item.parts) if isinstance(part, InputText) and part.text]

@@ -212,4 +212,4 @@ def _is_system(item: Item) -> bool:
 
 def _call_of(item: Item) -> str:
     """Return the id of the call that an item is, or is the result of; empty for a message."""
-    return "" if isinstance(item, Message) else item.call_id
+    return item.call_id if isinstance(item, FunctionCall | FunctionOutput) else ""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from types import MappingProxyType
 from typing import Final
 
+from voicepipe.agents.mcp_options import McpOptions
 from voicepipe.agents.mcp_server import McpServer
 from voicepipe.config.settings import Settings
-from voicepipe.errors import ConfigError
+from voicepipe.errors import ConfigError, ProtocolError
 from voicepipe.extras import install_command
+from voicepipe.protocol.mcp import McpRequest, origin_of
 from voicepipe.tasks import background_tasks
 
 START_S: Final = 10.0
@@ -44,3 +46,29 @@ async def open_mcp(settings: Settings) -> AsyncIterator[Mapping[str, McpServer]]
         finally:
             for server in servers.values():
                 server.stop()
+
+
+def check_requested(requests: Collection[McpRequest], origins: Collection[str]) -> None:
+    """Check that sessions may request these servers: a client must not choose where the server sends requests.
+
+    Raises:
+        ProtocolError: one is at another origin than the operator has allowed, or the extra `mcp` is not installed.
+    """
+    allowed = {origin_of(origin) for origin in origins}
+    for request in requests:
+        if origin_of(request.url) not in allowed or importlib.util.find_spec("mcp") is None:
+            why = f"session.tools: expected MCP servers of allowed origins, got {request.label!r} at another one"
+            raise ProtocolError(why, field="session.tools", code="mcp_server_not_allowed")
+
+
+def open_requested(request: McpRequest) -> McpServer:
+    """Return a connection to a server that a session requests. What it says of its tools is not trusted."""
+    return McpServer(
+        McpOptions(
+            name=request.label,
+            url=request.url,
+            headers=request.headers,
+            allowed_tools=request.allowed_tools,
+            is_trusted=False,
+        )
+    )

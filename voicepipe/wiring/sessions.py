@@ -17,7 +17,7 @@ from voicepipe.errors import ConfigError, ProtocolError
 from voicepipe.pii.redact import Redactor, kinds_of
 from voicepipe.ports.model import Model, ModelRequest, Said, Text
 from voicepipe.protocol.extension_events import ExtensionNotification, event_of
-from voicepipe.protocol.field_locks import check_reply, check_update, visible
+from voicepipe.protocol.field_locks import Locks, check_reply, check_update, visible
 from voicepipe.protocol.session_config import DEFAULT_VOICE, SessionConfig
 from voicepipe.protocol.session_types import ServerVad
 from voicepipe.router.health import Health
@@ -40,6 +40,7 @@ from voicepipe.turn.notifications import ActionTaken, Notification, StageJudged,
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, SpeculationLimits
 from voicepipe.wiring.agent_hooks import AgentHooks
+from voicepipe.wiring.mcp import check_requested, open_requested
 from voicepipe.wiring.outlasting import Outlasting
 from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.stages import Stages
@@ -108,6 +109,7 @@ class Sessions:
         stages, config = self._begun_with(grant, grant.agent)
         if grant.config is not None:
             config = config.merged(grant.config)
+        check_requested(config.mcp, self._settings.server.mcp_origins)
         return Session(
             grant=grant,
             config=config,
@@ -236,7 +238,8 @@ class Sessions:
             note_overrun=note_overrun,
             note_stuck=note_stuck,
             note_strategy_failure=note_strategy_failure,
-            check_update=partial(check_update, locks=grant.locks),
+            check_update=partial(self._check_update, locks=grant.locks),
+            open_mcp=open_requested,
             check_reply=partial(check_reply, locks=grant.locks),
             show=partial(visible, locks=grant.locks),
             recording=self._recording(grant),
@@ -267,6 +270,10 @@ class Sessions:
             return "", 0.0
         summary = await summary_of(transcript, by, session=session, instructions=CALL_INSTRUCTIONS)
         return summary.text, summary.usd
+
+    def _check_update(self, before: SessionConfig, after: SessionConfig, *, locks: Locks) -> None:
+        check_update(before, after, locks)
+        check_requested(after.mcp, self._settings.server.mcp_origins)
 
     def healths(self) -> tuple[Health, ...]:
         """Return the health of each provider."""
