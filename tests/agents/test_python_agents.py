@@ -17,6 +17,7 @@ from voicepipe.ports.model import ModelRequest
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.user import User, calling
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.turn.apology import WORDS
 from voicepipe.turn.record.values import TurnRecord
 
 IMPORT = "from voicepipe.agents import Agent\n"
@@ -64,7 +65,7 @@ async def test_hooks_follow_a_session(fake_server: Any) -> None:
 
 
 @pytest.mark.parametrize("fails", ["raises", "exits", "overruns"])
-async def test_a_hook_that_fails_costs_no_more_than_itself(
+async def test_a_hook_that_fails_costs_an_apology_at_most(
     fake_server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str
 ) -> None:
     caplog.set_level(logging.INFO, logger="voicepipe")
@@ -74,7 +75,7 @@ async def test_a_hook_that_fails_costs_no_more_than_itself(
 
     async def fail(*_: Any) -> None:
         if fails == "raises":
-            raise RuntimeError("no database")
+            raise RuntimeError("password=hunter2")
         if fails == "exits":
             sys.exit("no database")
         await asyncio.Event().wait()
@@ -84,10 +85,15 @@ async def test_a_hook_that_fails_costs_no_more_than_itself(
     async with fake_server(agents=[agent]) as server:
         server.vendor.llm.usual = LlmCue(tokens=tokens("Fine."))
         for _ in range(2):
-            async with calling(server.url, session=TEXT) as user:
-                assert await answer(user) == "Hello."
+            async with calling(server.url) as user:
+                await user.send("session.update", session={"type": "realtime"})
+                assert await user.answer() == "Hello."
                 await user.send("response.create")
-                assert await answer(user) == "Fine."
+                failed = (await user.until("response.done"))["response"]
+                assert (failed["status"], failed["status_details"]["error"]["code"]) == ("failed", "llm_failed")
+                assert "password" not in str(failed)
+                assert await user.answer() == WORDS["en"]
+        assert server.vendor.llm.received == [], "the LLM answers nothing without the hook's text"
     failed = {record.fields["hook"] for record in caplog.records if record.message == "hook_failed"}  # type: ignore[attr-defined]
     assert failed == {"session_started", "before_reply", "turn_ended", "session_ended"}
 

@@ -411,8 +411,9 @@ class EventRenderer:
         return self._event(event, item_id=item_id) if self._dialect.has_server_calls else []
 
     def handed_over(self, agent: str) -> Frames:
-        """Return that another agent goes on with the session."""
-        return self._extension(AgentHandedOver, agent=agent)
+        """Return that another agent goes on with the session, for a client that follows its turns."""
+        extensions = self.config.extensions
+        return self._extension(AgentHandedOver, agent=agent) if extensions and extensions.turn_events else []
 
     def _extension_notification(self, what: ExtensionNotification) -> Frames:
         return [_encoded(event_of(what, self._next_event_id()))]

@@ -166,7 +166,8 @@ class SessionHooks:
     """Return variables for the instructions. The greeting waits for it; None: there is nothing to wait for."""
 
     before_reply: Callable[[ModelRequest], Awaitable[ModelRequest]] | None = None
-    """Return the request for the LLM, perhaps with more text. The user waits for it; None: the request stays."""
+    """Return the request for the LLM, perhaps with more text. The user waits for it; None: the request stays. Raises
+    StageBroken when the reply cannot be made."""
 
     open_mcp: Callable[[McpRequest], ToolServer] | None = None
     """Return a connection to an MCP server that the client requests; `check_update` has allowed it."""

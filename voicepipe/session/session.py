@@ -235,8 +235,7 @@ class Session:
         group.create_task(self._expire(), name="expiry")
         if self._hooks.session_started is not None:
             group.create_task(self._start(self._hooks.session_started), name="start")
-        if self._config.mcp:
-            self._follow_mcp()
+        self._follow_mcp(())
         if self._greeting is not None or (self._recorded is not None and self._recorded.awaits_announcement):
             group.create_task(self._greet_in_time(), name="greeting")
 
@@ -324,23 +323,20 @@ class Session:
         self._own_tools, self._agent = stages.tools, to.name
         self._renew_tools()
         self._renew_phrases()
-        extensions = self._config.extensions
-        if extensions is not None and extensions.turn_events:
-            self._put(self._wire.handed_over(to.name))
+        self._put(self._wire.handed_over(to.name))
 
     def _renew_tools(self) -> None:
         """Offer the tools that the agent and the session's MCP servers have now, from the next reply on."""
         mine = {tool.name for tool in self._config.tools}
-        taken = mine | {tool.facts.tool.name for tool in self._own_tools}
-        tools = (*self._own_tools, *self._mcp.tools(taken))
+        tools = (*self._own_tools, *self._mcp.tools(mine | {tool.facts.tool.name for tool in self._own_tools}))
         facts = tuple(tool.facts for tool in tools if tool.facts.tool.name not in mine)
         self._tools.use(tools, self._agent)
         self._config = replace(self._config, server_tools=facts)
         self._wire.config = self._hooks.show(self._config)
         self.post(e.SettingsChanged(self._config.turn_settings()))
 
-    def _follow_mcp(self) -> None:
-        if self._group is not None and self._config.kind == "realtime":
+    def _follow_mcp(self, before: tuple[object, ...]) -> None:
+        if self._group is not None and self._config.mcp != before:
             self._mcp.follow(self._config.mcp, self._group)
 
     def _note_end_of_turn(self) -> None:
@@ -441,8 +437,7 @@ class Session:
         self._put(self._wire.updated(self._hooks.show(after), **self._resumption.offer(after)))
         self.post(e.SettingsChanged(self._config.turn_settings()))
         self._renew_phrases()
-        if after.mcp != before.mcp:
-            self._follow_mcp()
+        self._follow_mcp(before.mcp)
         self._greet()
 
     def _renew_phrases(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from voicepipe.agents import Agent
+from voicepipe.errors import StageBroken
 from voicepipe.ports.model import ModelRequest, Said, Text
 from voicepipe.ports.server_tool import ToolSession
 from voicepipe.session.context import StartTask
@@ -17,8 +18,11 @@ from voicepipe.turn.record.values import TurnRecord
 START_MS: Final = 2_000
 """The time limit of the hook at the beginning: the greeting waits for it."""
 
-REPLY_MS: Final = 200
+REPLY_MS: Final = 1_000
 """The time limit of the hook before a reply: the user waits for it."""
+
+FAILED: Final = object()
+"""The result of a hook that has none, since it has failed."""
 
 BACKGROUND_MS: Final = 10_000
 """The time limit of the hooks for which nothing waits."""
@@ -38,7 +42,7 @@ class AgentHooks:
         found = (
             None if hook is None else await _guarded("session_started", hook(self._session), START_MS, self._session)
         )
-        if not found:
+        if not found or found is FAILED:
             return {}
         if not isinstance(found, dict) or not all(isinstance(each, str) for pair in found.items() for each in pair):
             log_event(
@@ -48,11 +52,17 @@ class AgentHooks:
         return found
 
     async def before_reply(self, request: ModelRequest) -> ModelRequest:
-        """Return the request with the text that the hook adds behind the conversation."""
+        """Return the request with the text that the hook adds behind the conversation.
+
+        Raises:
+            StageBroken: the hook has failed. An answer without its text might say what it should prevent.
+        """
         hook = self._agent.hooks.get("before_reply")
         if hook is None:
             return request
         added = await _guarded("before_reply", hook(self._session, request), REPLY_MS, self._session)
+        if added is FAILED:
+            raise StageBroken("llm", provider="before_reply", why="the hook failed", retryable=False)
         if not isinstance(added, str) or not added.strip():
             return request
         return replace(request, messages=(*request.messages, Said("system", (Text(added),))))
@@ -79,7 +89,7 @@ async def _run(name: str, work: Awaitable[Any], session: ToolSession) -> None:
 
 
 async def _guarded(name: str, work: Awaitable[Any], limit_ms: int, session: ToolSession) -> Any:
-    """Return the hook's result; None if it raises or takes too long, which is logged."""
+    """Return the hook's result; `FAILED` if it raises or takes too long, which is logged."""
     try:
         async with asyncio.timeout(limit_ms / 1_000):
             return await work
@@ -88,4 +98,4 @@ async def _guarded(name: str, work: Awaitable[Any], limit_ms: int, session: Tool
     except (Exception, SystemExit) as bug:  # no hook may end the server
         log_event("hook_failed", session=session.session_id, hook=name, why=type(bug).__name__)
         log_crash(f"hook {name}", bug)
-    return None
+    return FAILED
