@@ -12,7 +12,7 @@ from voicepipe.bench.counterfactual.changes import AGENT_OPTIONS, Changes, optio
 from voicepipe.bench.counterfactual.learned import Learned, NotReplayable, learn
 from voicepipe.bench.counterfactual.report import plain, table, what_if
 from voicepipe.bench.counterfactual.world import simulate
-from voicepipe.config.settings import AgentSettings
+from voicepipe.config.agents import AgentSettings
 from voicepipe.telemetry.journal.format import read_journal
 from voicepipe.testing.journal_check import JournalCheck
 from voicepipe.testing.scenario import Scenario

@@ -27,7 +27,7 @@ from voicepipe.audio.samples import Samples
 from voicepipe.bench.load.processes import started
 from voicepipe.client import RATE_HZ, Call, closed_turn, connect, until_ready
 from voicepipe.client.events import ReplyEnded
-from voicepipe.config.settings import AgentSettings
+from voicepipe.config.agents import AgentSettings
 from voicepipe.errors import VoicepipeError
 from voicepipe.telemetry.advice import setting_for
 from voicepipe.turn.record.values import TurnRecord

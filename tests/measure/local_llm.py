@@ -17,7 +17,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from voicepipe.config.settings import AgentSettings
+from voicepipe.config.agents import AgentSettings
 from voicepipe.ports.model import Model, ModelRequest, Said, Text, TextDelta
 from voicepipe.providers.local import llm
 from voicepipe.providers.local.process import start_engine

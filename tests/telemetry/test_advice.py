@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from voicepipe.config.settings import AgentSettings
+from voicepipe.config.agents import AgentSettings
 from voicepipe.telemetry.advice import depends_on_for, setting_for
 from voicepipe.turn.record.attribution import DEPENDS_ON
 from voicepipe.turn.settings import SilenceSetBy

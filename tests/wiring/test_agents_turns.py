@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from voicepipe.config.settings import AgentSettings
+from voicepipe.config.agents import AgentSettings
 from voicepipe.ports.endpointing import strategy_named
 from voicepipe.protocol.ga import session_object
 from voicepipe.protocol.session_config import SessionConfig

@@ -16,8 +16,8 @@ from voicepipe.bench.counterfactual.report import plain, table, what_if
 from voicepipe.bench.replay_report import plain_replay, replay_lines
 from voicepipe.cli.options import ReplayOptions
 from voicepipe.config import load
+from voicepipe.config.agents import AgentSettings
 from voicepipe.config.convert import Found, convert
-from voicepipe.config.settings import AgentSettings
 from voicepipe.errors import ConfigError
 from voicepipe.ports.endpointing import strategies_named
 from voicepipe.telemetry.journal.format import JournalFile, read_journal

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
+from voicepipe.config.agents import AgentSettings
 from voicepipe.config.convert import displayed, displayed_option, expected, is_secret, is_table
 from voicepipe.config.load import SINGLE, default_of
 from voicepipe.config.mcp import McpEntry
-from voicepipe.config.settings import AgentSettings, ProviderEntry, Settings
+from voicepipe.config.settings import ProviderEntry, Settings
 from voicepipe.config.tools import ParameterEntry, ToolEntry
 from voicepipe.config.webhooks import WebhookEntry
 from voicepipe.router.options import ExperimentOptions, PoolOptions, RuleOptions

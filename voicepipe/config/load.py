@@ -12,13 +12,13 @@ from types import MappingProxyType
 from typing import Any, TypeVar, get_type_hints
 
 from voicepipe.agents import Agent
+from voicepipe.config.agents import AgentSettings
 from voicepipe.config.convert import Found, convert, displayed, is_table
 from voicepipe.config.mcp import check_mcp, read_mcp
 from voicepipe.config.routing import POOL, check_specs, pool_named, read_routing, resolved
 from voicepipe.config.settings import (
     DEFAULT_AGENT,
     STAGES,
-    AgentSettings,
     CatalogSettings,
     DashboardSettings,
     ProviderEntry,

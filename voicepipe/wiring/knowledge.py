@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from voicepipe.config.settings import DEFAULT_AGENT, AgentSettings, Settings
+from voicepipe.config.agents import AgentSettings
+from voicepipe.config.settings import DEFAULT_AGENT, Settings
 from voicepipe.errors import ConfigError
 from voicepipe.knowledge.index import KnowledgeIndex, build_index
 from voicepipe.knowledge.vector_store import FILE_NAME

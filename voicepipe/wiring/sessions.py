@@ -11,8 +11,9 @@ from typing import Any, Final, get_type_hints
 import msgspec
 
 from voicepipe import clock
+from voicepipe.config.agents import AgentSettings
 from voicepipe.config.convert import Found, convert
-from voicepipe.config.settings import LOCAL, AgentSettings, Settings
+from voicepipe.config.settings import LOCAL, Settings
 from voicepipe.errors import ConfigError, ProtocolError
 from voicepipe.pii.redact import Redactor, kinds_of
 from voicepipe.ports.model import Model, ModelRequest, Said, Text
