@@ -19,7 +19,6 @@ from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.ga import GA
 from voicepipe.protocol.outbound import EventRenderer, Frames
-from voicepipe.protocol.prompt import filled
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_update import is_published
 from voicepipe.session.audio_input import AudioInput
@@ -29,6 +28,7 @@ from voicepipe.session.context import SessionHooks as SessionHooks
 from voicepipe.session.context import SessionStages as SessionStages
 from voicepipe.session.endpoint_scoring import EndpointScoring
 from voicepipe.session.grant import SessionGrant
+from voicepipe.session.greeting import GREETING_WAIT_S, Greeter
 from voicepipe.session.live_updates import TurnObserver
 from voicepipe.session.mcp import SessionMcp
 from voicepipe.session.outbox import UNTAKEN_MAX_BYTES, Outbox, OutgoingFrame
@@ -63,9 +63,6 @@ UPDATE_EVENTS: Final = 4
 
 LAST_WORD_S = 2.0
 """How long a last event may take to leave before the connection is closed."""
-
-GREETING_WAIT_S: Final = 1.0
-"""How long the greeting waits for the client's settings or audio: a client sets its voice and formats first."""
 
 _Report = TypeVar("_Report")
 
@@ -107,19 +104,14 @@ class Session:
         greeting: Greeting | None = None,
     ) -> None:
         """`greeting`: the agent speaks first; None: the user does."""
-        self.grant, self._greeting = grant, greeting
-        self._is_starting = hooks.session_started is not None
-        """The hook at the beginning has not returned."""
-
-        self._greets = False
-        """The greeting is due."""
-
+        self.grant = grant
         self._stages, self._hooks = stages, hooks
         self._clock = clock.SessionClock()
         self._config = config
         self._wire = EventRenderer(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
         self._events = EventQueue()
         post = self._events.post
+        self._greeter = Greeter(greeting, post, is_held=hooks.session_started is not None)
         self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full))
         self._pace = Pace()
         believes_short = stages.transcriber.capabilities.short_words
@@ -236,7 +228,7 @@ class Session:
         if self._hooks.session_started is not None:
             group.create_task(self._start(self._hooks.session_started), name="start")
         self._follow_mcp(())
-        if self._greeting is not None or (self._recorded is not None and self._recorded.awaits_announcement):
+        if self._greeter.greeting is not None or (self._recorded is not None and self._recorded.awaits_announcement):
             group.create_task(self._greet_in_time(), name="greeting")
 
     async def _receive(self, connection: Connection) -> None:
@@ -263,8 +255,7 @@ class Session:
             self._config = self._config.with_variables(variables)
             self._wire.config = self._hooks.show(self._config)
             self.post(e.SettingsChanged(self._config.turn_settings()))
-        self._is_starting = False
-        if self._greets:
+        if self._greeter.release():
             self._greet()
 
     async def _greet_in_time(self) -> None:
@@ -273,21 +264,16 @@ class Session:
 
     def _greet(self) -> None:
         """Have the agent speak first, once."""
-        self._greets = True
-        if self._is_starting:
+        if not self._greeter.is_free():
             return
         if self._recorded is not None and self._recorded.awaits_announcement:
             self._recorded.announce()
             self._note_end_of_turn()
             return
-        greeting, self._greeting = self._greeting, None
-        if greeting is not None and self._config.kind == "realtime":
-            text = filled(greeting.text, dict(self._config.variables))
-            self.post(e.GreetingDue(text, greeting.interruptible, greeting.at_any_time))
+        self._greeter.greet(self._config)
 
     def _announce_recording(self, words: str) -> None:
-        text = filled(words, dict(self._config.variables))
-        self.post(e.GreetingDue(text, interruptible=False, at_any_time=True))
+        self._greeter.announce(words, self._config)
 
     async def _guard(self, connection: Connection) -> None:
         """Close the connection when our own code failed: a session in an unknown state must not continue."""
@@ -386,7 +372,7 @@ class Session:
     async def _take(self, raw: str | bytes) -> None:
         match what := inbound.read(raw, self._config, self._core.context.conversation.find):
             case inbound.AudioAppended(audio):
-                if self._greeting is not None:
+                if self._greeter.greeting is not None:
                     self._greet()
                 if self._takes_sound():
                     await self._audio_input.process(audio, self._pace)
@@ -550,8 +536,7 @@ class Session:
             self._preparation.note(record)
         self._report("records", self._hooks.keep_record, record)
         if self._recorded is not None and self._recorded.note_turn(record):
-            greeting = self._greeting if record.turn == 1 else None
-            self._greeting = None if greeting is None else replace(greeting, at_any_time=True)
+            self._greeter.announced(record.turn)
             self._greet()
         extensions = self._config.extensions
         if extensions is not None and extensions.turn_events and record.outcome is not None:

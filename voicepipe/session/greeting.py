@@ -1,0 +1,52 @@
+"""The agent's first words in a session: when they are due, and what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from voicepipe.protocol.prompt import filled
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.context import Greeting
+from voicepipe.turn import events as e
+
+GREETING_WAIT_S: Final = 1.0
+"""How long the greeting waits for the client's settings or audio: a client sets its voice and formats first."""
+
+
+class Greeter:
+    """Has the agent speak first, once. The hook at the beginning of a session may set variables of what it says."""
+
+    def __init__(self, greeting: Greeting | None, post: Callable[[e.Event], None], *, is_held: bool) -> None:
+        """`greeting` None: the user speaks first. `is_held`: the hook has not returned."""
+        self.greeting = greeting
+        """What the agent has yet to say."""
+
+        self._post, self._is_held, self._is_due = post, is_held, False
+
+    def release(self) -> bool:
+        """Wait for the hook no more; return whether the first words are due."""
+        self._is_held = False
+        return self._is_due
+
+    def is_free(self) -> bool:
+        """Record that the first words are due; return whether the hook has returned."""
+        self._is_due = True
+        return not self._is_held
+
+    def greet(self, config: SessionConfig) -> None:
+        """Have the agent greet, unless it has."""
+        greeting, self.greeting = self.greeting, None
+        if greeting is not None and config.kind == "realtime":
+            text = filled(greeting.text, dict(config.variables))
+            self._post(e.GreetingDue(text, greeting.interruptible, greeting.at_any_time))
+
+    def announce(self, words: str, config: SessionConfig) -> None:
+        """Have the agent say that the call is recorded, whatever was said before."""
+        self._post(e.GreetingDue(filled(words, dict(config.variables)), interruptible=False, at_any_time=True))
+
+    def announced(self, turn: int) -> None:
+        """Record the turn of the announcement: the greeting follows it only where that was the first turn."""
+        if self.greeting is not None:
+            self.greeting = replace(self.greeting, at_any_time=True) if turn == 1 else None
