@@ -473,12 +473,11 @@ class KnowledgeSearched(ReplyEvent):
 
 @dataclass(frozen=True, slots=True)
 class HistorySummarized:
-    """The summary that `SummarizeHistory` requested has come; empty: it failed."""
+    """The summary that `SummarizeHistory` requested has come, at a cost of `usd`; empty: it failed."""
 
     number: int
     text: str
     usd: float = 0.0
-    """What it has cost."""
 
 
 @dataclass(frozen=True, slots=True)
