@@ -14,7 +14,7 @@ from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 from voicepipe.turn.record.values import Contribution, ToolCall
 
-LOOK = ToolCall(name="look", ran_by="server", took_ms=40, outcome="returned")
+LOOK = ToolCall(name="look", arguments='{"at": 9}', ran_by="server", took_ms=40, outcome="returned")
 STAGES = (Contribution("endpoint", "a", "b", 300), Contribution("llm_ttft", "b", "c", 200))
 CUT = Contribution("endpoint", "c", "d", 45)
 
@@ -51,7 +51,7 @@ async def test_it_has_the_turns_in_order_with_latencies_and_function_calls(serve
     ]
     assert found["turns"][0]["stages"] == {"endpoint": 345, "llm_ttft": 200}
     assert found["turns"][0]["tools"] == [
-        {"name": "look", "ran_by": "server", "took_ms": 40, "outcome": "returned"},
+        {"name": "look", "arguments": '{"at": 9}', "ran_by": "server", "took_ms": 40, "outcome": "returned"},
     ]
 
 
@@ -71,7 +71,7 @@ async def test_it_comes_as_text(serve: Any, monkeypatch: pytest.MonkeyPatch) -> 
             "",
             "[1970-01-01T00:00:02.000Z] completed, 545 ms (endpoint 300, llm_ttft 200)",
             "User: Question 2.",
-            "Tool: look, server, returned, 40 ms",
+            'Tool: look {"at": 9}, server, returned, 40 ms',
             "Agent: Answer 2",
         ],
     )

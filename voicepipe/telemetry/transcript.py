@@ -54,7 +54,7 @@ def _spoken_lines(turn: dict[str, Any], between: Sequence[str] = ()) -> list[str
 
 def _calls(turn: dict[str, Any]) -> list[str]:
     return [
-        f"Tool: {call['name']}, {call['ran_by']}, {call['outcome']}"
+        f"Tool: {call['name']}{call['arguments'] and ' '}{call['arguments']}, {call['ran_by']}, {call['outcome']}"
         + ("" if call["took_ms"] is None else f", {call['took_ms']} ms")
         for call in turn["tools"]
     ]
