@@ -721,6 +721,16 @@ def test_an_outcome_that_waits_is_recorded_when_the_user_leaves() -> None:
     assert next(iter(talk.scene.driver.records.values())).outcome == "completed"
 
 
+def test_a_failure_that_waits_is_recorded_when_the_user_leaves() -> None:
+    """The answer broke before the end of the turn was certain."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly(whole=False)
+    talk.at(audible_ms + 50, e.StageFailed(*talk.scene._key(-1), "llm", "fake/llm", "broke"))
+    assert [record.outcome for record in talk.scene.driver.records.values()] == [None]
+    talk.at(audible_ms + 100, e.UserLeft("client_left"))
+    assert [record.outcome for record in talk.scene.driver.records.values()] == ["failed"]
+
+
 def test_a_message_that_the_client_deleted_is_not_taken_back() -> None:
     """The user goes on: the answer's message is gone, and stays so."""
     talk = Talk()

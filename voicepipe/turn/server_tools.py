@@ -65,8 +65,7 @@ class ServerTools:
     def overtaken(self, now_ms: int) -> None:
         """Cancel what may be cancelled of the turn that waits: the user, or the client, has begun another."""
         turn = self._context.turns.awaits_tools
-        if turn is None:
-            return
+        assert turn is not None, "only a turn that waits is overtaken"
         for call in _server_calls(turn):
             tool, key = turn.settings.server_tool(call.name), (turn.number, call.call_id)
             if tool is not None and tool.cancellable and self._context.turns.calls.pop(key, None) is not None:
