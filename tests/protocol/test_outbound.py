@@ -39,6 +39,7 @@ from voicepipe.turn.notifications import (
     Refused,
     ResponseEnded,
     ResponseStarted,
+    SilenceTimedOut,
     ToolEnded,
     TranscriptDelta,
     TranscriptDone,
@@ -340,6 +341,12 @@ def test_speech_started_stopped_committed_share_the_item(sent: SentEventsOf) -> 
     assert (started["audio_start_ms"], stopped["audio_end_ms"]) == (10, 900)
     assert {event["item_id"] for event in (started, stopped, committed)} == {"item_u"}
     assert committed["previous_item_id"] is None
+
+
+def test_a_silence_that_was_committed_names_its_span(sent: SentEventsOf) -> None:
+    (event,) = sent.render(SilenceTimedOut("item_u", audio_start_ms=1_000, audio_end_ms=6_000))
+    assert event["type"] == "input_audio_buffer.timeout_triggered"
+    assert (event["item_id"], event["audio_start_ms"], event["audio_end_ms"]) == ("item_u", 1_000, 6_000)
 
 
 def test_input_audio_buffer_cleared(sent: SentEventsOf) -> None:

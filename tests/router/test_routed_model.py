@@ -32,7 +32,7 @@ from voicepipe.router.llm.first_token import has_token
 from voicepipe.router.llm.model import RoutedModel
 from voicepipe.router.llm.probe import Probes
 from voicepipe.router.llm.request import RoutedAnswer
-from voicepipe.router.policies import RoutingQuery
+from voicepipe.router.policies import RoutingQuery, Rule
 from voicepipe.testing.fakes.cues import CallCue, Cut, Hang, Hold, LlmCue, Stall, Status
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.waiting import eventually
@@ -572,6 +572,16 @@ async def test_warming_opens_the_way_to_the_first_and_its_hedge(pool: Any) -> No
     came = await pooled.request(HI)
     assert came.is_whole
     assert pooled.vendors[0].connections_made == 1
+
+
+@pytest.mark.parametrize(("ruled", "answers"), [(True, "v1/m"), (False, "v0/m")])
+async def test_a_pool_that_the_client_named_obeys_no_rule(pool: Any, ruled: bool, answers: str) -> None:
+    pooled = await pool(2, policy="single", order="given")
+    routes = pooled.model._routes
+    rules, other = (Rule("all", (("agent", ("*",)),), "other"),), routes.pool_for(("v1/m",), "")
+    routes = replace(routes, rules=rules, pools={**routes.pools, "other": other})
+    model = RoutedModel(pooled.model._first, "voice", routes, metadata={"agent": "a"}, ruled=ruled)
+    assert (await replace(pooled, model=model).request(HI)).routes == [answers]
 
 
 async def test_a_request_may_have_a_deadline_of_its_own(pool: Any) -> None:

@@ -771,6 +771,20 @@ def test_an_earlier_answer_that_still_plays_is_interrupted_for_good() -> None:
     assert driver.illegal_moves == []
 
 
+def test_a_report_of_playback_ends_no_answer_that_is_still_written() -> None:
+    """All that came was played; the LLM may write more."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly(whole=False)
+    item_id = talk.scene.started()[-1].item_id
+    talk.at(audible_ms + 1_500, e.PlaybackReported(item_id, 1_400, 0, 4_000))
+    talk.at(audible_ms + 5_000, e.PlaybackReported(item_id, ANSWER_MS, 0, 7_500))
+    assert talk.agent() is Agent.SPEAKING
+    talk.completes()
+    talk.at(audible_ms + 6_000)
+    assert talk.agent() is Agent.IDLE
+    assert [record.outcome for record in talk.scene.driver.records.values()] == ["completed"]
+
+
 def test_the_playback_report_moves_the_word_at_which_it_goes_on() -> None:
     """Unless the client has truncated the answer itself."""
     for truncates in (False, True):

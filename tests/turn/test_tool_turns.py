@@ -349,3 +349,20 @@ def test_a_turn_that_calls_ends_the_wait_of_the_turn_before() -> None:
     first, second = records(scenario)
     assert [(tool.name, tool.outcome) for tool in first.tools] == [("look_up", "unanswered")]
     assert (first.outcome, second.outcome) == ("completed", None)
+
+
+def test_the_first_result_of_a_function_counts() -> None:
+    """A second one changes no times."""
+    scenario = Scenario()
+    calls(scenario)
+    for wait_ms, call_id in ((300, "call_0"), (600, "call_0")):
+        scenario.passes(wait_ms)
+        scenario.creates_item(FunctionOutput("", call_id, "sunny"))
+    scenario.creates()
+    scenario.answers("It is sunny.")
+    scenario.passes(5_000)
+    (turn,) = records(scenario)
+    (tool,) = turn.tools
+    assert tool.outcome == "returned"
+    assert tool.took_ms is not None
+    assert 300 <= tool.took_ms < 900
