@@ -87,3 +87,13 @@ async def test_sockets_of_streaming_voices_are_shared(voicepipe: Any, tmp_path: 
         assert ran.status == 0, ran.out
         assert ran.out.count("ok      tts  cartesia/sonic-3") == 2
         assert len(cartesia.calls) == 1
+
+
+async def test_the_agents_of_a_python_file_are_tried(voicepipe: Any, tmp_path: Path) -> None:
+    program = 'from voicepipe.agents import Agent\n\nagent = Agent("Be brief.", name="clinic", llm="fake/better")\n'
+    (tmp_path / "clinic.py").write_text(program)
+    async with FakeVendor() as vendor:
+        write_settings(tmp_path, vendor)
+        ran = await voicepipe("check", "clinic.py", "--agent", "clinic", FAKE_KEY="k")
+    assert ran.status == 0, ran.err
+    assert "llm  fake/better  " in ran.out

@@ -147,3 +147,31 @@ def test_a_command_has_its_own_options_and_no_others() -> None:
     assert read("bench", "stt", "local/x").n == 20
     assert not hasattr(read("bench", "stt", "local/x"), "prompts")
     assert parse([]) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "sound", "file"),
+    [
+        (["talk"], None, None),
+        (["talk", "a.wav"], Path("a.wav"), None),
+        (["talk", "clinic.py"], None, Path("clinic.py")),
+        (["talk", "clinic.py", "a.wav"], Path("a.wav"), Path("clinic.py")),
+    ],
+)
+def test_a_python_file_is_recognised_by_its_name(written: list[str], sound: Path | None, file: Path | None) -> None:
+    options = read(*written)
+    assert (options.sound, options.file, options.picks_models) == (sound, file, file is not None)
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        (["talk", "a.wav", "b.wav"], "expected one SOUND, got 2"),
+        (["eval", "a.yaml", "a.py", "b.py"], "expected one Python file with agents, got 2"),
+    ],
+)
+def test_too_many_files_are_refused(written: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        read(*written)
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err

@@ -19,7 +19,7 @@ FAILING = {
     "no_tool": "step 1 (types: A table for four): tools: expected find_table(people=4), got no call",
     "wrong_arguments": "step 1 (types: For four): tools: expected find_table(people=4), got find_table(people=2)",
     "failed_answer": "step 1 (types: Hello): the answer failed: scripted/llm: HTTP 400",
-    "no_greeting": "step 1 (listens): expected an answer within 700 ms, got none",
+    "no_greeting": "step 1 (listens): expected an answer within 700 ms, got none: the agent 'default' speaks first",
     "no_interruption": "step 2 (types: More): expected to act 20000 ms into the agent's audio, got an answer that did",
     "no_answer": "step 1 (types: Hello): expected an answer within 700 ms, got an answer that did not end",
 }
@@ -70,6 +70,79 @@ def test_the_worked_scenario_passes_as_the_page_has_it(own_folder: Path, capsys:
     status = main(["eval", "table.yaml"])
     out = capsys.readouterr().out
     assert status == 0, out
+
+
+@pytest.mark.slow
+def test_the_clinics_scenario_passes_as_the_page_has_it(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the agent of the other page, whose tools the server runs."""
+    (scenario,), (agent,) = code("yaml clinic"), code(r"python clinic\.py")
+    (own_folder / "slots.yaml").write_text(scenario)
+    (own_folder / "clinic.py").write_text(agent)
+    status = main(["eval", "slots.yaml", "clinic.py"])
+    out = capsys.readouterr().out
+    assert status == 0, out
+
+
+CLINIC = """
+import asyncio
+from voicepipe.agents import Agent
+
+agent = Agent("You are an appointment desk.", first_speaker="agent", greeting="Hello, how can I help?")
+
+
+@agent.tool(side_effects=False)
+async def free_slots(day: str) -> list[str]:
+    await asyncio.sleep(1.5)  # longer than a user's pause
+    return ["09:00", "10:30"]
+"""
+
+SLOTS = """
+scripted:
+  answers:
+    - if: december
+      calls: [{name: free_slots, arguments: {day: 2026-12-01}}]
+    - if: '"10:30"'
+      text: Nine and half past ten are free.
+steps:
+  - listen: true
+    expect: {contains: how can I help}
+  - type: Is there a free slot on the first of December?
+    expect: {tools: [{name: free_slots}], contains: half past ten, answers: 1}
+  - type: And on the second of December?
+    expect: {tools: [{name: free_slots}], contains: half past ten, answers: 1}
+"""
+
+
+@pytest.mark.slow
+def test_an_agent_in_python_is_tested_without_a_key(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each step waits for the answer to the result of its tool, which the server runs."""
+    (own_folder / "clinic.py").write_text(CLINIC)
+    (own_folder / "slots.yaml").write_text(SLOTS)
+    status = main(["eval", "slots.yaml", "clinic.py", "--set", "agents.default.silence_ms=300"])
+    out = capsys.readouterr().out
+    assert status == 0, out
+    assert "default" in out, "the agent is named"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["clinic.py"], "eval: expected a scenario (a YAML file, or a folder of them) beside clinic.py, got none"),
+        (["a.yaml", "none.py"], "expected a Python file with an agent, got 'none.py', which does not exist"),
+        (["a.yaml", "--agent", "clinic"], "--agent: expected one of default, got 'clinic'"),
+        (["b.yaml"], "b.yaml: agent: expected one of default, got 'clinics'"),
+        (["b.yaml", "clinic.py"], "b.yaml: agent: expected one of default, got 'clinics'"),
+        (["a.yaml", "clinic.py", "--url", "127.0.0.1:1"], "--url: expected no Python file, since that server has its"),
+    ],
+)
+def test_a_wrong_agent_is_named(
+    own_folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], why: str
+) -> None:
+    (own_folder / "clinic.py").write_text(CLINIC)
+    (own_folder / "a.yaml").write_text("steps: [{type: x, expect: {answers: 1}}]")
+    (own_folder / "b.yaml").write_text("agent: clinics\nsteps: [{type: x, expect: {answers: 1}}]")
+    assert main(["eval", *arguments]) == 2
+    assert f"voicepipe: {why}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

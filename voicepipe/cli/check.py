@@ -31,7 +31,7 @@ def run(options: CheckOptions) -> int:
     Raises:
         ConfigError: a setting is wrong, or there is no agent of the given name.
     """
-    settings = load(options.config, overrides=options.overrides())
+    settings = load(options.config, overrides=options.overrides(), agents=options.agents())
     agents = [options.agent] if options.agent else list(settings.agents)
     if options.agent and options.agent not in settings.agents:
         raise ConfigError(f"--agent: expected one of {', '.join(settings.agents)}, got {options.agent!r}")

@@ -44,6 +44,33 @@ def parse(arguments: Sequence[str] | None) -> Options | None:
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in written.items()})
 
 
+class _Files(argparse.Action):
+    """Puts the Python file with agents among the files of a command into `file`, and the others where they belong."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: object = None
+    ) -> None:
+        in_python = [path for path in values if path.suffix == ".py"]
+        others = [path for path in values if path.suffix != ".py"]
+        if len(in_python) > 1:
+            parser.error(f"expected one Python file with agents, got {len(in_python)}")
+        if in_python:
+            namespace.file = in_python[0]
+        setattr(namespace, self.dest, self._rest(parser, others))
+
+    def _rest(self, parser: argparse.ArgumentParser, others: list[Path]) -> list[Path] | Path | None:
+        return others
+
+
+class _OneFile(_Files):
+    """The same for a command that takes at most one other file."""
+
+    def _rest(self, parser: argparse.ArgumentParser, others: list[Path]) -> list[Path] | Path | None:
+        if len(others) > 1:
+            parser.error(f"expected one {self.metavar}, got {len(others)}")
+        return others[0] if others else None
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the whole tree of commands and options; a test checks the README's table against it."""
     tree: argparse.ArgumentParser = SuggestingParser(
@@ -72,9 +99,7 @@ Commands = argparse._SubParsersAction  # the type of what `add_subparsers` retur
 
 def _serve(commands: Commands[argparse.ArgumentParser]) -> None:
     command = _add(commands, ServeOptions, "serve", "run the server until Ctrl-C")
-    command.add_argument(
-        "file", nargs="?", type=Path, default=None, metavar="FILE.py", help="a Python file with agents"
-    )
+    _python_file(command)
     command.add_argument("--host", help="the address to listen on (127.0.0.1)")
     command.add_argument("--port", help="the port (8080); 0 picks a free one")
     command.add_argument("--workers", metavar="N", help="how many processes serve the port (0: what the limits need)")
@@ -97,10 +122,10 @@ def _talk(commands: Commands[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "sound",
         type=Path,
-        nargs="?",
-        default=None,  # a suppressed default would be read as a path
+        nargs="*",
+        action=_OneFile,
         metavar="SOUND",
-        help="the question: a wav, flac, ogg or mp3 file; without it the microphone",
+        help="the question: a wav, flac, ogg or mp3 file, without it the microphone; FILE.py: a file with agents",
     )
     command.add_argument("--out", type=Path, metavar="FILE", help="write the answer's audio to this wav file")
     command.add_argument("--play", action="store_true", help="play the answer to a recording")
@@ -114,7 +139,14 @@ def _talk(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def _eval(commands: Commands[argparse.ArgumentParser]) -> None:
     command = _add(commands, EvalOptions, "eval", "hold scripted conversations with the agent, and judge them")
-    command.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO", help="YAML files, or folders of them")
+    command.add_argument(
+        "scenarios",
+        nargs="+",
+        type=Path,
+        action=_Files,
+        metavar="SCENARIO",
+        help="YAML files, or folders of them; FILE.py: a Python file with the agents",
+    )
     command.add_argument("--runs", type=int, metavar="N", help="how often each scenario is run (1)")
     command.add_argument("--url", help="a running server; by default one is started with the settings")
     command.add_argument("--key", help=f"an API key or client secret; better in ${KEY_VARIABLE}")
@@ -129,6 +161,7 @@ def _eval(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def _check(commands: Commands[argparse.ArgumentParser]) -> None:
     command = _add(commands, CheckOptions, "check", "test every stage of every agent and print the settings in force")
+    _python_file(command)
     command.add_argument("--agent", metavar="NAME", help="test only this agent's stages")
     _settings(command)
 
@@ -360,6 +393,12 @@ def _add(
     if kind is not None:  # else its actions have options
         command.set_defaults(**{_KIND: kind})
     return command
+
+
+def _python_file(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "file", nargs="?", type=Path, default=None, metavar="FILE.py", help="a Python file with agents"
+    )
 
 
 def _settings(command: argparse.ArgumentParser) -> None:

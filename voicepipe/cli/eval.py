@@ -16,7 +16,9 @@ from rich.markup import escape
 from rich.status import Status
 
 from voicepipe import clock
+from voicepipe.agents import Agent
 from voicepipe.cli.bench_run import engines
+from voicepipe.cli.local_server import refuse_python_file
 from voicepipe.cli.options import EvalOptions
 from voicepipe.client import until_ready
 from voicepipe.config import Settings, load
@@ -50,11 +52,16 @@ def run(options: EvalOptions) -> int:
     for name, path in (("--junit", options.junit), ("--html", options.html)):
         if path is not None and not path.absolute().parent.is_dir():
             raise ConfigError(f"{name}: expected a file in a folder that is there, got {path}")
+    if not options.scenarios:
+        raise ConfigError(
+            f"eval: expected a scenario (a YAML file, or a folder of them) beside {options.file}, got none"
+        )
     scenarios = [_with_options(read_scenario(path), options) for path in scenario_files(options.scenarios)]
     for scenario in scenarios:
         _check(scenario, options)
+    agents = _agents(scenarios, options)
     out, err = Console(highlight=False), Console(stderr=True, highlight=False)
-    results = asyncio.run(_run_all(options, scenarios, err))
+    results = asyncio.run(_run_all(options, scenarios, agents, err))
     _report(options, results, out)
     return PASSED if all(each.passed for each in results) else FAILED
 
@@ -79,7 +86,27 @@ def _check(scenario: Scenario, options: EvalOptions) -> None:
         raise ConfigError(f"{scenario.path}: models.persona: expected provider/model (or --persona), got none")
 
 
-async def _run_all(options: EvalOptions, scenarios: Sequence[Scenario], err: Console) -> list[ScenarioResult]:
+def _agents(scenarios: Sequence[Scenario], options: EvalOptions) -> tuple[Agent, ...]:
+    """Return the agents in Python of the server that is started here, which has each scenario's agent.
+
+    Raises:
+        ConfigError: it has not, or a server that runs was named and a Python file too.
+    """
+    if options.url is not None:
+        refuse_python_file(options)
+        return ()
+    agents = options.agents()
+    settings = load(options.config, overrides=options.overrides(), agents=agents)
+    for scenario in scenarios:
+        if scenario.agent is not None and settings.agent_named(scenario.agent) is None:
+            place = "--agent" if options.agent else f"{scenario.path}: agent"
+            raise ConfigError(f"{place}: expected one of {', '.join(settings.agents)}, got {scenario.agent!r}")
+    return agents
+
+
+async def _run_all(
+    options: EvalOptions, scenarios: Sequence[Scenario], agents: Sequence[Agent], err: Console
+) -> list[ScenarioResult]:
     from voicepipe.telemetry.log import logging_to
 
     results: dict[Path, ScenarioResult] = {}
@@ -88,11 +115,12 @@ async def _run_all(options: EvalOptions, scenarios: Sequence[Scenario], err: Con
         logging_to(style="human", level=logging.ERROR),
     ):
         async with AsyncExitStack() as stack:
-            own = _OwnModels(load(options.config, overrides=options.overrides() | _data_dir(options, folder, "own")))
+            overrides = options.overrides() | _data_dir(options, folder, "own")
+            own = _OwnModels(load(options.config, overrides=overrides, agents=agents))
             await own.open(stack, scenarios)
             for key in dict.fromkeys(_key(scenario) for scenario in scenarios):
                 same = [scenario for scenario in scenarios if _key(scenario) == key]
-                async with _server(options, key, folder, err) as (url, scripted):
+                async with _server(options, agents, key, folder, err) as (url, scripted):
                     for scenario in same:
                         results[scenario.path] = await _run_runs(options, scenario, own, url, scripted, err)
     return [results[scenario.path] for scenario in scenarios]
@@ -161,7 +189,7 @@ def _report(options: EvalOptions, results: Sequence[ScenarioResult], out: Consol
 
 @asynccontextmanager
 async def _server(
-    options: EvalOptions, key: Key, folder: str, err: Console
+    options: EvalOptions, in_python: Sequence[Agent], key: Key, folder: str, err: Console
 ) -> AsyncIterator[tuple[str, ScriptedModels]]:
     """Yield the address of the server, and the scripted models that it uses, if any."""
     scripted = ScriptedModels()
@@ -180,8 +208,9 @@ async def _server(
         here = {"server.host": "127.0.0.1", "server.port": "0", **plain}
         name = "server-" + "".join(str(int(each)) for each in key)
         overrides = options.overrides() | here | _data_dir(options, folder, name)
-        agents = load(options.config, overrides=overrides).agents
-        settings = load(options.config, overrides=overrides | _scripted_stages(key, agents, scripted.base_url))
+        agents = load(options.config, overrides=overrides, agents=in_python).agents
+        overrides |= _scripted_stages(key, agents, scripted.base_url)
+        settings = load(options.config, overrides=overrides, agents=in_python)
         async with running(settings, say=say) as server:
             await server.ready.wait()
             yield server.base_url, scripted

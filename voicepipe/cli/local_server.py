@@ -6,9 +6,10 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from voicepipe.cli.options import TalkOptions
+from voicepipe.cli.options import StageOptions, TalkOptions
 from voicepipe.client import answers, until_ready
 from voicepipe.config import Settings, load
+from voicepipe.errors import ConfigError
 
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
 
@@ -26,6 +27,7 @@ async def reachable_server(options: TalkOptions, say: Callable[[str], None]) -> 
         ConfigError: the settings are wrong; alone or in a group.
     """
     if options.url is not None:
+        refuse_python_file(options)
         await until_ready(options.url, say)
         yield options.url
         return
@@ -38,6 +40,16 @@ async def reachable_server(options: TalkOptions, say: Callable[[str], None]) -> 
     say("starting a server for this call" if options.picks_models else f"no server at {usual}: starting one")
     async with _own_server(options, say) as url:
         yield url
+
+
+def refuse_python_file(options: StageOptions) -> None:
+    """Refuse a Python file for a server that runs already.
+
+    Raises:
+        ConfigError: one was named.
+    """
+    if options.file is not None:
+        raise ConfigError(f"--url: expected no Python file, since that server has its own agents; got {options.file}")
 
 
 def usual_url(settings: Settings) -> str:
@@ -54,7 +66,7 @@ async def _own_server(options: TalkOptions, say: Callable[[str], None]) -> Async
 
     plain = {"server.tls_dev": "false", "server.tls_cert": "", "server.tls_key": ""}  # traffic stays on this machine
     here = {"server.host": "127.0.0.1", "server.port": "0", **plain}
-    settings = load(options.config, overrides=options.overrides() | here)
+    settings = load(options.config, overrides=options.overrides() | here, agents=options.agents())
     with logging_to(style="human", level=logging.ERROR):
         async with running(settings, say=say) as server:
             await server.ready.wait()

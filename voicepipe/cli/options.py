@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from voicepipe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from voicepipe.agents import Agent
 
 KEY_VARIABLE: Final = "VOICEPIPE_KEY"
 """The variable from which `talk` reads its key: command line arguments are visible to every user of the machine."""
@@ -57,21 +60,33 @@ class Options:
 class StageOptions(Options):
     """Options of commands that run a server or its stages."""
 
+    file: Path | None = None
+    """A Python file with agents."""
+
     stt: str | None = None
     llm: str | None = None
     tts: str | None = None
 
     @property
     def picks_models(self) -> bool:
-        """Return whether models were named, which only a locally started server can apply."""
-        return any((self.stt, self.llm, self.tts))
+        """Return whether models or a Python file were named, which only a locally started server can apply."""
+        return any((self.stt, self.llm, self.tts, self.file))
+
+    def agents(self) -> tuple[Agent, ...]:
+        """Load the agents of the Python file that was named; none without one.
+
+        Raises:
+            ConfigError: the file cannot be read, fails, or has no agent.
+        """
+        if self.file is None:
+            return ()
+        from voicepipe.agents import load_file
+
+        return load_file(self.file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions(StageOptions):
-    file: Path | None = None
-    """A Python file with agents."""
-
     host: str | None = None
     port: str | None = None
     workers: str | None = None

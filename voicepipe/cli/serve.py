@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from voicepipe.agents import load_file
 from voicepipe.cli.options import ServeOptions
 from voicepipe.config import load
 from voicepipe.config.settings import Settings
@@ -19,8 +18,7 @@ def run(options: ServeOptions) -> int:
     from voicepipe.wiring.serve import run as serve
 
     def read() -> Settings:
-        agents = () if options.file is None else load_file(options.file)
-        return load(options.config, overrides=options.overrides(), agents=agents)
+        return load(options.config, overrides=options.overrides(), agents=options.agents())
 
     settings = read()
     n_workers = workers.count(settings)

@@ -63,10 +63,11 @@ def failures_of(result: ScenarioResult) -> Iterator[str]:
 
 def table(results: Sequence[ScenarioResult]) -> Table:
     """Return the table for the terminal."""
-    lines = Table("scenario", "passed", "latency p50 / max, ms", "result")
+    lines = Table("scenario", "agent", "passed", "latency p50 / max, ms", "result")
     for each in results:
         result = "[green]passed[/]" if each.passed else "[red]failed[/]"
-        lines.add_row(each.scenario.name, f"{each.n_passed} of {len(each.runs)}", each.latency_text(), result)
+        its = each.scenario
+        lines.add_row(its.name, its.agent_name, f"{each.n_passed} of {len(each.runs)}", each.latency_text(), result)
     return lines
 
 
@@ -110,7 +111,8 @@ def _html(results: Sequence[ScenarioResult]) -> Iterator[str]:
     yield f"<style>{_STYLE}</style><h1>{n_passed} of {len(results)} scenarios passed</h1>"
     for each in results:
         yield f"<h2>{escape(each.scenario.name)}: {_word(each.passed)}</h2>"
-        yield f"<p>{escape(str(each.scenario.path))}: {each.n_passed} of {len(each.runs)} runs passed</p>"
+        place = f"{each.scenario.path}, agent {each.scenario.agent_name}"
+        yield f"<p>{escape(place)}: {each.n_passed} of {len(each.runs)} runs passed</p>"
         for number, run in enumerate(each.runs, start=1):
             yield f"<h3>Run {number}: {_word(run.passed)}</h3>"
             yield '<p>The user is on the left, the agent on the right.</p><audio controls preload="none" '

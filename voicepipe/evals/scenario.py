@@ -221,6 +221,11 @@ class Scenario(Struct, frozen=True, kw_only=True):
     expect: Expect | None = None
 
     @property
+    def agent_name(self) -> str:
+        """Return the agent that answers, for texts: without one in the file it is the server's choice."""
+        return self.agent or "default"
+
+    @property
     def expectations(self) -> tuple[Expect, ...]:
         """Return all expectations: of the steps, then of the conversation."""
         return tuple(each for each in (*(step.expect for step in self.steps), self.expect) if each is not None)

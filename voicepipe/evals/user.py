@@ -189,7 +189,10 @@ class ScriptedUser:
             return "a tool call, and no answer to its result"
         if run.first_transcript < len(its.transcripts) and not its.transcripts[-1]:
             return "no words from the transcriber"
-        return "none"
+        name = self._scenario.agent_name
+        if run.step.listen:
+            return f'none: the agent {name!r} speaks first only with first_speaker = "agent"'
+        return f"none: 'voicepipe check --agent {name}' tests the agent's models"
 
     async def _wait_for_trigger(self, step: Step) -> str:
         """Wait until the agent's audio has reached the step's place; return why it has not."""
