@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import first_audible
 from voicepipe.auth.apikeys import ApiKeys
-from voicepipe.testing.fakes.cues import LlmCue, Status, SttCue
+from voicepipe.cli.talk import print_answer
+from voicepipe.client import events as e
+from voicepipe.client.turn_result import TurnCollector
+from voicepipe.testing.fakes.cues import CallCue, LlmCue, Status, SttCue
 from voicepipe.testing.fakes.vendor import FakeVendor
+
+CLINIC = """
+from voicepipe.agents import Agent
+
+agent = Agent("Be brief.", first_speaker="agent", greeting="Hello.")
+
+
+@agent.tool(side_effects=False)
+async def free_times() -> list[str]:
+    return ["9:00"]
+"""
 
 
 async def test_a_recording_is_answered_and_the_turn_drawn(
@@ -69,6 +85,69 @@ async def test_the_running_server_is_found(fake_server: Any, voicepipe: Any, que
         assert "starting" not in ran.err
         assert len(server.vendor.llm.received) == 1
         assert not server.vendor.tts.received
+
+
+async def test_a_typed_question_is_answered(fake_server: Any, voicepipe: Any, question: Path, tmp_path: Path) -> None:
+    async with fake_server() as server:
+        server.vendor.llm.usual = LlmCue(tokens=("It is", " Paris."))
+        ran = await voicepipe("talk", "--type", "What is the capital?", "--out", "answer.wav", "--url", server.url)
+        assert ran.status == 0, ran.err
+        assert ran.out.startswith("you    What is the capital?\nagent  It is Paris.\n")
+        assert "ms from your message to the answer, measured here" in ran.out
+        assert first_audible(read_sound(tmp_path / "answer.wav", 24_000)) is not None
+        both = await voicepipe("talk", question, "--type", "What?", "--url", server.url)
+        empty = await voicepipe("talk", "--type", " ", "--url", server.url)
+    assert (both.status, empty.status) == (2, 2)
+    assert "--type: expected no recording beside a typed question" in both.err
+    assert "--type: expected a question, got an empty text" in empty.err
+
+
+def test_a_filler_stands_before_the_answer() -> None:
+    """With both times: that to the first sound, and that to the answer."""
+    filler = e.FILLER + "1"
+    collector = TurnCollector()
+    loud = bytes(2) + b"\x40\x1f" * 4_800
+    for position_ms, event in (
+        (500, e.SpeechStarted(400)),
+        (1_500, e.SpeechStopped(1_000)),
+        (1_600, e.TranscriptionCompleted("What is the capital?")),
+        (1_700, e.ReplyStarted("r", "turn")),
+        (1_800, e.ReplyText("r", "One moment, please.", filler)),
+        (2_000, e.ReplyAudio("r", loud, filler)),
+        (5_000, e.ReplyText("r", "The capital is Paris.", "item_1")),
+        (6_000, e.ReplyAudio("r", loud, "item_1")),
+        (6_100, e.ReplyEnded("r", "completed", "")),
+    ):
+        collector.take(event, position_ms)
+    answer = collector.answer()
+    assert answer is not None
+    out = io.StringIO()
+    print_answer(answer, Console(file=out, width=200))
+    assert out.getvalue() == (
+        "you    What is the capital?\nagent  One moment, please.\nagent  The capital is Paris.\n\n"
+        "1000 ms to the first sound, 5000 ms from your last voiced sample to the answer, measured here\n"
+    )
+
+
+async def test_a_recording_is_answered_with_a_tools_result(
+    voicepipe: Any, question: Path, tmp_path: Path, unused_tcp_port: int
+) -> None:
+    """By an agent of a Python file, which speaks first."""
+    (tmp_path / "clinic.py").write_text(CLINIC)
+
+    def answer(request: Any) -> LlmCue:
+        if request["messages"][-1]["role"] == "tool":
+            return LlmCue(tokens=("At", " nine."))
+        return LlmCue(calls=(CallCue("free_times", ("{}",), "c1"),), tokens=())
+
+    async with FakeVendor() as vendor:
+        vendor.llm.usual = answer
+        models = [f"--{stage}=fake/{stage}" for stage in ("stt", "llm", "tts")]
+        models += ["--set", f"providers.fake.base_url={vendor.base_url}", "--set", f"server.port={unused_tcp_port}"]
+        ran = await voicepipe("talk", "clinic.py", question, *models)
+    assert ran.status == 0, ran.err
+    assert "agent  At nine.\n" in ran.out
+    assert "Hello" not in ran.out
 
 
 async def test_truncated_answer_is_marked(fake_server: Any, voicepipe: Any, question: Path) -> None:

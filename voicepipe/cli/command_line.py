@@ -133,7 +133,8 @@ def _talk(commands: Commands[argparse.ArgumentParser]) -> None:
     command.add_argument("--url", help="the server; by default the configured address, or a temporary server")
     command.add_argument("--key", help=f"an API key or client secret; better in ${KEY_VARIABLE}")
     command.add_argument("--agent", metavar="NAME", help="the agent that answers")
-    command.add_argument("--text", action="store_true", help="request a text answer only")
+    command.add_argument("--type", metavar="TEXT", help="ask this typed question, in place of a recording")
+    command.add_argument("--text", action="store_true", help="request a text answer only, to any kind of question")
     _settings(command)
 
 

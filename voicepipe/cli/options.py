@@ -108,6 +108,8 @@ class TalkOptions(StageOptions):
     key: str | None = None
     agent: str | None = None
     text: bool = False
+    type: str | None = None
+    """A typed question, in place of a recording."""
 
     @property
     def credential(self) -> str | None:

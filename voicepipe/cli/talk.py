@@ -33,9 +33,9 @@ def run(options: TalkOptions) -> int:
         CallFailed: no server, no answer, or a refusal.
     """
     out, err = Console(highlight=False), Console(stderr=True, highlight=False)
-    if options.sound is None:
+    if options.type is None and options.sound is None:
         return asyncio.run(_converse(options, out, err))
-    return asyncio.run(_talk(options, options.sound, out, err))
+    return asyncio.run(_talk(options, out, err))
 
 
 async def _converse(options: TalkOptions, out: Console, err: Console) -> int:
@@ -62,12 +62,12 @@ async def _converse(options: TalkOptions, out: Console, err: Console) -> int:
     return 0
 
 
-async def _talk(options: TalkOptions, path: Path, out: Console, err: Console) -> int:
-    sound = await asyncio.to_thread(_read, options, path)
+async def _talk(options: TalkOptions, out: Console, err: Console) -> int:
+    question = await asyncio.to_thread(_question, options)
     with open_devices(microphone=False) if options.play else nullcontext() as devices:
         async with reachable_server(options, lambda line: err.print(line, style="dim", markup=False)) as url:
-            answer, record, agent = await _one_turn(options, sound, url, err)
-        print_answer(answer, out)
+            answer, record, agent = await _one_turn(options, question, url, err)
+        print_answer(answer, out, typed=options.type or "")
         await asyncio.to_thread(_write_audio, options, answer, out)
         if devices is not None and len(answer.samples):
             devices.play(to_pcm(answer.samples))
@@ -78,26 +78,46 @@ async def _talk(options: TalkOptions, path: Path, out: Console, err: Console) ->
     return _status(answer, err)
 
 
-def _read(options: TalkOptions, path: Path) -> Samples:
+def _question(options: TalkOptions) -> Samples | str:
+    """Return the recording, or what is typed.
+
+    Raises:
+        ConfigError: there are both, or neither; or the file of an option is of no use.
+    """
+    if options.out is not None and not options.out.absolute().parent.is_dir():
+        raise ConfigError(f"--out: expected a file in a folder that is there, got {options.out}")
+    if options.type is None:
+        assert options.sound is not None
+        return _read(options.sound)
+    if options.sound is not None:
+        raise ConfigError(f"--type: expected no recording beside a typed question, got {options.sound}")
+    if not options.type.strip():
+        raise ConfigError("--type: expected a question, got an empty text")
+    return options.type
+
+
+def _read(path: Path) -> Samples:
     try:
         sound = read_sound(path, RATE_HZ)
     except UnreadableSound as why:
         raise ConfigError(f"expected a sound file (wav, flac, ogg, mp3), got {why}") from why
     if not len(sound):
         raise ConfigError(f"expected a recording with sound in it, got an empty one: {path}")
-    if options.out is not None and not options.out.absolute().parent.is_dir():
-        raise ConfigError(f"--out: expected a file in a folder that is there, got {options.out}")
     return sound
 
 
 async def _one_turn(
-    options: TalkOptions, sound: Samples, url: str, err: Console
+    options: TalkOptions, question: Samples | str, url: str, err: Console
 ) -> tuple[Answer, TurnRecord | None, str]:
     """Return the answer, its record if there is one, and the name of the agent."""
     session_options, key = SessionOptions(text_only=options.text), options.credential
     async with connect(url, key=key, agent=options.agent, session_options=session_options) as call:
-        with err.status(f"speaking for {len(sound) / RATE_HZ:.1f} s, then listening"):
-            answer = await call.turn(sound)
+        if isinstance(question, str):
+            with err.status("listening"):
+                answer = await call.text_turn(question)
+        else:
+            with err.status(f"speaking for {len(question) / RATE_HZ:.1f} s, then listening"):
+                answer = await call.turn(question)
         if not answer.turn_id:
             return answer, None, call.model
         with err.status("the answer plays"):
@@ -117,16 +137,22 @@ async def _record(url: str, answer: Answer, key: str | None, err: Console) -> Tu
     return record
 
 
-def print_answer(answer: Answer, out: Console) -> None:
-    """Print both sides' text and the latency, as measured here."""
-    out.print(f"you    {answer.user_text or '(nothing understood)'}", markup=False)
+def print_answer(answer: Answer, out: Console, *, typed: str = "") -> None:
+    """Print both sides' text and the latency, as measured here. An answer to no question is a greeting."""
+    if answer.t0_ms is not None:
+        out.print(f"you    {typed or answer.user_text or '(nothing understood)'}", markup=False)
+    if answer.said_before:
+        out.print(f"agent  {answer.said_before}", markup=False)
     out.print(f"agent  {answer.agent_text or '(nothing said)'}", markup=False)
     if answer.status in ("incomplete", "cancelled"):
         out.print(f"(cut short: {answer.why})", markup=False)
     if answer.earlier:
         out.print(f"(answer {answer.earlier + 1}: the agent started one after each of your pauses)", markup=False)
-    if answer.latency_ms is not None:
-        out.print(f"\n{answer.latency_ms} ms from your last voiced sample to the answer, measured here")
+    if answer.latency_ms is None:
+        return
+    since = "message" if typed else "last voiced sample"
+    first = f"{answer.first_audio_ms} ms to the first sound, " if answer.first_audio_ms != answer.latency_ms else ""
+    out.print(f"\n{first}{answer.latency_ms} ms from your {since} to the answer, measured here")
 
 
 def _write_audio(options: TalkOptions, answer: Answer, out: Console) -> None:
