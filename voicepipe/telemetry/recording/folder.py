@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import soundfile
-
 DONE: Final = ".flac"
 UNFINISHED: Final = ".part"
 
@@ -52,6 +50,8 @@ class CallRecording:
 
     def duration_ms(self) -> int:
         """Return how long it plays; 0 where the file is gone or damaged. Waits for the disk."""
+        import soundfile  # costly to import, and needed only where calls are recorded
+
         try:
             return int(soundfile.info(self.path).duration * 1_000)
         except (OSError, soundfile.SoundFileError):

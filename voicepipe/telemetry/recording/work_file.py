@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import soundfile
 
 from voicepipe.telemetry.recording.timeline import RATE_HZ, Placed
 
@@ -70,8 +69,10 @@ class WorkFile:
         minutes of audio.
 
         Raises:
-            OSError, soundfile.SoundFileError: the disk is full or fails. This file is then still there.
+            OSError: the disk is full or fails. This file is then still there.
         """
+        import soundfile  # costly to import, and needed only where calls are recorded
+
         new = target.with_suffix(".new")
         try:
             place = 0
@@ -84,6 +85,9 @@ class WorkFile:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if self.path.exists():  # otherwise the recording was deleted meanwhile
                 new.replace(target)
+        except soundfile.SoundFileError as why:
+            new.unlink(missing_ok=True)
+            raise OSError(errno.EIO, str(why)) from why
         except BaseException:
             new.unlink(missing_ok=True)
             raise

@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import soundfile
-
 from voicepipe import clock
 from voicepipe.audio.samples import Samples
 from voicepipe.storage import StorageHealth, kind_of
@@ -187,9 +185,9 @@ class RecordingWriter:
         except Exception as bug:
             log_crash("recordings", bug)
 
-    def failed(self, why: Exception) -> None:
+    def failed(self, why: OSError) -> None:
         """Report that the disk fails."""
-        kind = kind_of(why) if isinstance(why, OSError) else "io_error"
+        kind = kind_of(why)
         self._health.failed("recordings", kind, f"{type(why).__name__}: {why}")
 
     def began(self, file: _CallFile) -> None:
@@ -215,7 +213,7 @@ class RecordingWriter:
     def _compress(self, file: WorkFile) -> None:
         try:
             file.compress(file.path.with_suffix(DONE))
-        except (OSError, soundfile.SoundFileError) as why:  # the next start tries again
+        except OSError as why:  # the next start tries again
             self.failed(why)
         except Exception as bug:
             log_crash("recordings", bug)
