@@ -13,7 +13,7 @@ from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import SemanticVad, Transcription
 from voicepipe.testing.strict_events import problems as shape_problems
-from voicepipe.turn.conversation import FunctionCall, InputAudio, InputImage, InputText, Message, OutputText
+from voicepipe.turn.conversation import FunctionCall, InputAudio, InputImage, InputText, Message, OutputText, ToolList
 from voicepipe.turn.notifications import (
     AudioCommitted,
     InputSpeechStarted,
@@ -140,3 +140,11 @@ def test_beta_leaves_pictures_out() -> None:
     (event,) = decoded(EventRenderer(CONFIG, dialect=BETA).render(ItemAdded(item, None)))
     assert [part["type"] for part in event["item"]["content"]] == ["input_text"]
     assert BETA.item(Message("i", "assistant", (OutputText("t"),)))["content"] == [{"type": "text", "text": "t"}]
+
+
+def test_beta_shows_the_tools_of_an_mcp_server_as_an_empty_message() -> None:
+    """The older dialect has no item for a list of tools: its place in the conversation is kept."""
+    (event,) = decoded(
+        EventRenderer(CONFIG, dialect=BETA).render(ItemAdded(ToolList("item_t", "calendar", "[]"), None))
+    )
+    assert (event["item"]["id"], event["item"]["type"], event["item"]["content"]) == ("item_t", "message", [])

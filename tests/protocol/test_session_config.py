@@ -14,10 +14,17 @@ from voicepipe.errors import ProtocolError
 from voicepipe.protocol.extensions import Extensions
 from voicepipe.protocol.ga import session_object
 from voicepipe.protocol.json_fields import MAX_ECHOED_CHARS
+from voicepipe.protocol.mcp import MOST_SERVERS, read_mcp
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import AudioFormat, SemanticVad, ServerVad, Transcription
 from voicepipe.testing.strict_events import problems as shape_problems
 
+MCP_SERVER = {
+    "type": "mcp",
+    "server_label": "calendar",
+    "server_url": "https://tools.example/mcp",
+    "require_approval": "never",
+}
 NewConfig = Callable[..., SessionConfig]
 
 
@@ -183,6 +190,17 @@ def test_tool_choice_is_echoed(config: SessionConfig, choice: object, held: str)
     assert merged.reply_settings().tool_choice == held
     assert session_object(merged)["tool_choice"] == choice
     assert shaped(merged) == []
+
+
+def test_an_mcp_server_brings_its_authorization_and_its_tools_as_a_filter() -> None:
+    """The two shapes that are published for `allowed_tools`: a list of names, and a filter with such a list."""
+    plain = read_mcp({**MCP_SERVER, "allowed_tools": ["find", "book"]}, "tool")
+    assert (plain.allowed_tools, plain.headers) == (("find", "book"), ())
+    filtered = read_mcp({**MCP_SERVER, "authorization": "t0ken", "allowed_tools": {"tool_names": ["find"]}}, "tool")
+    assert (filtered.allowed_tools, filtered.headers) == (("find",), (("Authorization", "Bearer t0ken"),))
+    with pytest.raises(ProtocolError) as refusal:
+        read_mcp({**MCP_SERVER, "allowed_tools": {"tool_names": "find"}}, "tool")
+    assert refusal.value.field == "tool.allowed_tools.tool_names"
 
 
 def test_null_gives_up_tools_and_their_choice(config: SessionConfig) -> None:
@@ -370,6 +388,12 @@ REFUSED = [
     ("session.tools", "invalid_type", {"tools": {}}),
     ("session.tools[0].type", "invalid_value", {"tools": [{"type": "web_search"}]}),
     ("session.tools[0].server_url", "missing_required_parameter", {"tools": [{"type": "mcp", "server_label": "s"}]}),
+    (
+        "session.tools",
+        "invalid_value",
+        {"tools": [{**MCP_SERVER, "server_label": f"s{n}"} for n in range(MOST_SERVERS + 1)]},
+    ),
+    ("session.tools", "invalid_value", {"tools": [MCP_SERVER, MCP_SERVER]}),
     ("session.tools[0].name", "missing_required_parameter", {"tools": [{"type": "function"}]}),
     ("session.tools[0].name", "missing_required_parameter", {"tools": [{"type": "function", "name": ""}]}),
     ("session.tools", "string_above_max_length", {"tools": [{"name": "f", "description": "d" * MAX_ECHOED_CHARS}]}),

@@ -251,8 +251,6 @@ def read_truncation(value: object, path: str) -> Truncation:
 
 def read_tools(value: object, path: str) -> tuple[Tool, ...]:
     """Read the functions that the agent may call."""
-    if value is None:
-        return ()
     tools = tuple(_read_tool(tool, f"{path}[{i}]") for i, tool in enumerate(listing(value, path)))
     refuse_length(sum(len(tool.description) + len(tool.parameters_json) for tool in tools), path)
     return tools
