@@ -36,6 +36,7 @@ from voicepipe.testing.fakes.cues import CallCue, LlmCue
 from voicepipe.testing.fakes.vendor_rules import VENDOR_RULES
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.turn.endpointing.built_in import BUILT_IN as STRATEGIES
 from voicepipe.turn.settings import BudgetLimits
 
 
@@ -126,6 +127,14 @@ def test_the_limits_are_the_defaults() -> None:
     table = {next(iter(named(row[0]))): row[3] for row in rows(section("The budget")) if named(row[0])}
     limits = BudgetLimits()
     assert table == {each.name.removesuffix("_ms"): f"{getattr(limits, each.name)} ms" for each in fields(BudgetLimits)}
+
+
+def test_every_built_in_strategy_is_explained() -> None:
+    """Beside its setting, whose text is in the reference, and where the end of a turn is explained."""
+    (setting,) = (row for row in rows(DOCS) if "agents.NAME.end_of_turn" in named(row[0]))
+    (guide,) = re.findall(r"gets the agent's `end_of_turn`:.*?\n\n", section("The budget"), re.DOTALL)
+    for text in (setting[3], guide):
+        assert named(text) >= set(STRATEGIES)
 
 
 def test_every_record_field_is_documented() -> None:

@@ -8,26 +8,15 @@ from typing import Any
 import pytest
 
 from voicepipe.testing.conformance.endpointing import EndpointStrategyConformance
-from voicepipe.turn.endpointing.strategies import Adaptive, Silence, Soft
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategies import Silence
 from voicepipe.turn.endpointing.strategy import Decision, Evidence, StrategyFactory
 
 
-class TestAdaptive(EndpointStrategyConformance):
-    @pytest.fixture
-    def make(self) -> StrategyFactory:
-        return Adaptive
-
-
-class TestSilence(EndpointStrategyConformance):
-    @pytest.fixture
-    def make(self) -> StrategyFactory:
-        return Silence
-
-
-class TestSoft(EndpointStrategyConformance):
-    @pytest.fixture
-    def make(self) -> StrategyFactory:
-        return Soft
+class TestBuiltIn(EndpointStrategyConformance):
+    @pytest.fixture(params=BUILT_IN)
+    def make(self, request: pytest.FixtureRequest) -> StrategyFactory:
+        return BUILT_IN[request.param]
 
 
 class Late(Silence):

@@ -10,7 +10,8 @@ from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import NoteStrategyFailure, OpenGate
-from voicepipe.turn.endpointing.strategies import BUILT_IN, Silence
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategies import Silence
 from voicepipe.turn.endpointing.strategy import MAX_WAIT_MS, Decision, Evidence
 from voicepipe.turn.states import User
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import notifications as a
-from voicepipe.turn.endpointing.strategies import BUILT_IN
+from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Decision, Evidence
 from voicepipe.turn.settings import Deadlines
 from voicepipe.turn.states import Agent, User

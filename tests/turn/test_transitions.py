@@ -13,7 +13,8 @@ import pytest
 from voicepipe.testing.scenario import Scenario
 from voicepipe.testing.transitions import AGENT_TRANSITIONS, USER_TRANSITIONS
 from voicepipe.turn import events as e
-from voicepipe.turn.endpointing.strategies import BUILT_IN, Silence
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategies import Silence
 from voicepipe.turn.endpointing.strategy import Decision, Evidence
 from voicepipe.turn.settings import Deadlines, ReplySettings, ServerTool, Tool
 from voicepipe.turn.states import Agent, Move, User

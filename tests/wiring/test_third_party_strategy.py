@@ -20,7 +20,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.ports.endpointing import strategies_named, strategy_named, strategy_names
 from voicepipe.testing.conformance.endpointing import EndpointStrategyConformance
 from voicepipe.testing.user import calling
-from voicepipe.turn.endpointing.strategies import BUILT_IN
+from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import NOTHING, Decision, Evidence, StrategyFactory
 
 BLOCKS = dict(
@@ -135,10 +135,9 @@ def test_a_package_that_can_not_be_imported_is_named(tmp_path: Path, monkeypatch
 
 def test_an_unknown_strategy_is_refused(tmp_path: Path) -> None:
     """The settings refuse it, and so does the function that code calls."""
-    expected = (
-        r'agents\.default\.end_of_turn: expected "soft", "adaptive", "silence" or the name of an installed strategy'
-    )
+    quoted, plain = (", ".join(map(form, BUILT_IN)) for form in ('"{}"'.format, str))
+    expected = rf"agents\.default\.end_of_turn: expected {quoted} or the name of an installed strategy"
     with pytest.raises(ConfigError, match=expected):
         load(overrides={"agents.default.end_of_turn": "soon"}, environ={"HOME": str(tmp_path)}, folder=tmp_path)
-    with pytest.raises(ConfigError, match=r"^end_of_turn: expected one of soft, adaptive, silence, got 'soon'$"):
+    with pytest.raises(ConfigError, match=rf"^end_of_turn: expected one of {plain}, got 'soon'$"):
         strategies_named(["soon"], key="end_of_turn")

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from voicepipe.errors import ConfigError
 from voicepipe.ports.endpointing import strategy_names
-from voicepipe.turn.endpointing.strategies import BUILT_IN
+from voicepipe.turn.endpointing.built_in import BUILT_IN
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from voicepipe.errors import ConfigError
-from voicepipe.turn.endpointing.strategies import BUILT_IN
+from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies, StrategyFactory
 
 ENTRY_POINT_GROUP: Final = "voicepipe.endpointing"

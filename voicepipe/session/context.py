@@ -21,7 +21,7 @@ from voicepipe.session.summaries import SummaryModel
 from voicepipe.telemetry.journal.port import Journal, no_journal
 from voicepipe.telemetry.recording.port import CallRecorder
 from voicepipe.turn import commands as c
-from voicepipe.turn.endpointing.strategies import BUILT_IN
+from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.journal import Opening
 from voicepipe.turn.notifications import Notification

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from voicepipe.testing.transitions import illegal_moves
 from voicepipe.turn.commands import Command, KeepRecord, Notify, WakeAt
 from voicepipe.turn.core import Core
-from voicepipe.turn.endpointing.strategies import BUILT_IN
+from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.events import Event, TimePassed
 from voicepipe.turn.notifications import Notification

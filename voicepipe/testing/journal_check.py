@@ -13,7 +13,7 @@ from voicepipe.telemetry.journal.plain import as_it_is
 from voicepipe.telemetry.journal.pseudonyms import Pseudonymizer
 from voicepipe.telemetry.journal.replay import replay
 from voicepipe.turn.core import Core
-from voicepipe.turn.endpointing.strategies import BUILT_IN
+from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.events import Event
 from voicepipe.turn.journal import Entry, Opening
 

@@ -22,7 +22,7 @@ from voicepipe.turn.commands import (
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.conversation_limits import ConversationLimits
 from voicepipe.turn.cost import PriceList
-from voicepipe.turn.endpointing.strategies import BUILT_IN
+from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.record.values import ModelAttempt, ToolResult
 from voicepipe.turn.settings import (

@@ -13,7 +13,7 @@ from voicepipe.turn.audio_requests import MIN_COMMIT_MS, AudioRequests
 from voicepipe.turn.budget_actions import BudgetActions
 from voicepipe.turn.commands import Command, DropAudio, WakeAt
 from voicepipe.turn.context import Due, Timer, Transitions, TurnContext
-from voicepipe.turn.endpointing.strategies import BUILT_IN
+from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.idle import Idle
 from voicepipe.turn.interruptions import Interruptions

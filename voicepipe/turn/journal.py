@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from voicepipe.turn.commands import Command
 from voicepipe.turn.core import Core
-from voicepipe.turn.endpointing.strategies import BUILT_IN
+from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
 from voicepipe.turn.events import Event
 from voicepipe.turn.settings import CoreSettings, TurnSettings

@@ -10,7 +10,8 @@ from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import BeginUtterance, DropUtterance, EndUtterance, FlushTranscript
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import InputAudio, Message
-from voicepipe.turn.endpointing.strategies import BUILT_IN, TRANSCRIBER_SILENCE_MS, EndOfTurn, SupervisedStrategy
+from voicepipe.turn.endpointing.built_in import BUILT_IN
+from voicepipe.turn.endpointing.strategies import TRANSCRIBER_SILENCE_MS, EndOfTurn, SupervisedStrategy
 from voicepipe.turn.endpointing.strategy import Decision, Strategies
 from voicepipe.turn.record import attribution
 from voicepipe.turn.states import SpeechEnd, User

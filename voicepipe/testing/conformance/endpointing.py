@@ -14,7 +14,7 @@ import pytest
 from voicepipe.testing.core_driver import CoreDriver
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import NoteStrategyFailure
-from voicepipe.turn.endpointing.strategies import BUILT_IN
+from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import MAX_REVERSIBLE_MS, MAX_WAIT_MS, Decision, Evidence, StrategyFactory
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.states import User

@@ -1,4 +1,4 @@
-"""Endpointing: the decision that the user has finished. The port, its two built-in strategies, and their supervision.
+"""Endpointing: the decision that the user has finished. The port, the built-in strategies, and their supervision.
 
-A strategy of your own: `web/docs/add-a-strategy.md`.
+A new strategy: `web/docs/add-a-strategy.md`.
 """

@@ -1,5 +1,5 @@
-"""The built-in strategies, and a session's strategy: one that fails is replaced by `silence`, so that no strategy ends
-a session.
+"""The strategies `soft`, `adaptive` and `silence`, and a session's strategy: `silence` replaces one that fails, so that
+no strategy ends a session.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def start_ms(wait_ms: int, evidence: Evidence) -> int:
     return round(soonest_ms if evidence.answer_ms is None else max(soonest_ms, wait_ms - evidence.answer_ms))
 
 
-# --- the built-in strategies ------------------------------------------------------------------
+# --- the strategies ---------------------------------------------------------------------------
 
 
 class Silence:
@@ -247,10 +247,6 @@ class Soft:
     def _wait_ms(self, probability: float) -> int:
         share = min(1.0, max(0.0, (_SURE - probability) / (_SURE - _UNSURE)))
         return round(self._sure_ms + share * (self._unsure_ms - self._sure_ms))
-
-
-BUILT_IN: Final[Strategies] = {SOFT: Soft, ADAPTIVE: Adaptive, SILENCE: Silence}
-"""The strategies that need no entry point."""
 
 
 # --- a session's strategy ---------------------------------------------------------------------
