@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +182,16 @@ def test_a_profile_is_the_same_at_any_rate(rate_hz: int) -> None:
     assert found.shape == (200 // HOP_MS, 6)
     assert (found.argmax(axis=1) == 2).all()
     assert found[:, 2] == pytest.approx(0.024, rel=0.3)
+
+
+@pytest.mark.parametrize("rate_hz", [8_000, 16_000, 24_000])
+@pytest.mark.parametrize("n_hops", [0, 1, 20, 21, 100])
+def test_a_profile_has_the_powers_of_the_spectrum(rate_hz: int, n_hops: int) -> None:
+    """Computed from the few bins that count, it has what the whole spectrum has there, however long the audio is."""
+    n_hop = rate_hz // 100
+    samples = np.random.default_rng(1).normal(0, 3_000, n_hops * n_hop + n_hop - 1).astype(np.int16)
+    frames = samples[: n_hops * n_hop].reshape(n_hops, n_hop) * np.hanning(n_hop) / n_hop / 32_768
+    powers = np.abs(np.fft.rfft(frames, axis=1)) ** 2
+    edges = [hz // 100 for hz in (200, 400, 700, 1_100, 1_700, 2_500, 3_600)]
+    bands = [powers[:, low:high].sum(axis=1) for low, high in pairwise(edges)]
+    assert profile(samples, rate_hz) == pytest.approx(np.stack(bands, axis=1), rel=1e-4, abs=1e-12)

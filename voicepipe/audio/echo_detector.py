@@ -62,18 +62,31 @@ Profile = npt.NDArray[np.float32]
 """Power of each hop in each band, (n_hops, n_bands); full scale is about 0 dB."""
 
 
-@lru_cache(maxsize=8)
-def _window(n_hop: int) -> npt.NDArray[np.float64]:
-    """Return the window of a hop, scaled to full scale 1, (n_hop,)."""
-    return np.hanning(n_hop) / (n_hop * FULL_SCALE)
+_FIRST_BIN: Final = _EDGES_HZ[0] // _BIN_HZ
+_N_BINS: Final = _EDGES_HZ[-1] // _BIN_HZ - _FIRST_BIN
+"""The bins that lie in a band: 34 of the 41 to 121 of a whole spectrum."""
+
+_PRODUCT_HOPS: Final = 20
+"""Hops of one matrix product. The library starts threads for larger ones, and takes several times as long."""
 
 
 @lru_cache(maxsize=8)
-def _bands(n_bins: int) -> npt.NDArray[np.float64]:
-    """Return which band each bin of a spectrum belongs to, 0 or 1, (n_bins, n_bands)."""
-    bins = np.arange(n_bins)[:, None]
+def _waves(n_hop: int) -> npt.NDArray[np.float32]:
+    """Return the cosines of the bins, then their sines, under a window that scales full scale to 1, (n_hop, 2 *
+    n_bins)."""
+    window = np.hanning(n_hop) / (n_hop * FULL_SCALE)
+    angles = 2 * np.pi * np.outer(np.arange(n_hop), np.arange(_FIRST_BIN, _FIRST_BIN + _N_BINS)) / n_hop
+    return (np.hstack((np.cos(angles), np.sin(angles))) * window[:, None]).astype(np.float32)
+
+
+def _bands() -> npt.NDArray[np.float32]:
+    """Return which band each cosine and each sine belongs to, 0 or 1, (2 * n_bins, n_bands)."""
+    bins = np.arange(_FIRST_BIN, _FIRST_BIN + _N_BINS)[:, None]
     lows, highs = (np.array(edges) // _BIN_HZ for edges in (_EDGES_HZ[:-1], _EDGES_HZ[1:]))
-    return ((bins >= lows) & (bins < highs)).astype(np.float64)
+    return np.vstack(2 * [(bins >= lows) & (bins < highs)]).astype(np.float32)
+
+
+_BANDS: Final = _bands()
 
 
 def profile(samples: Samples, rate_hz: int) -> Profile:
@@ -82,9 +95,13 @@ def profile(samples: Samples, rate_hz: int) -> Profile:
     """
     n_hop = rate_hz * HOP_MS // 1_000
     n = len(samples) // n_hop
-    frames = samples[: n * n_hop].reshape(n, n_hop) * _window(n_hop)
-    power = np.abs(np.fft.rfft(frames, axis=1)) ** 2
-    return (power @ _bands(power.shape[1])).astype(np.float32)
+    hops, waves = samples[: n * n_hop].reshape(n, n_hop).astype(np.float32), _waves(n_hop)
+    if n <= _PRODUCT_HOPS:
+        sums = hops @ waves
+    else:
+        sums = np.concatenate([hops[at : at + _PRODUCT_HOPS] @ waves for at in range(0, n, _PRODUCT_HOPS)])
+    np.multiply(sums, sums, out=sums)
+    return np.asarray(sums @ _BANDS, dtype=np.float32)
 
 
 class EchoDetector:
