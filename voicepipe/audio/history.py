@@ -65,12 +65,14 @@ class AudioHistory:
 
     def append(self, samples: Samples) -> None:
         """Append the newest samples, and drop samples more than `keep_samples` before them."""
-        while self._pieces and self._held - len(self._pieces[0]) >= self._keep:
-            self._held -= len(self._pieces.popleft())
-        if len(samples):
-            self._pieces.append(samples)
-        self._held += len(samples)
-        self.end += len(samples)
+        pieces, n = self._pieces, len(samples)
+        while pieces and self._held - (oldest := len(pieces[0])) >= self._keep:
+            pieces.popleft()
+            self._held -= oldest
+        if n:
+            pieces.append(samples)
+            self._held += n
+            self.end += n
 
     def since(self, position: int) -> Samples:
         """Return a copy of everything from `position` on, or from the oldest kept sample if that is later; int16."""
@@ -94,13 +96,14 @@ class StreamClock:
 
     def arrived(self, end_ms: int, now_ms: int) -> None:
         """Record that audio up to stream position `end_ms` has arrived."""
-        offset_ms = now_ms - end_ms
-        while self._bounds and self._bounds[-1][1] >= offset_ms:
-            self._bounds.pop()
-        if not self._bounds or self._bounds[-1][0] < end_ms:
-            self._bounds.append((end_ms, offset_ms))
-        while self._bounds[0][0] < end_ms - _KEEP_MS:
-            self._bounds.popleft()
+        bounds, offset_ms = self._bounds, now_ms - end_ms
+        while bounds and bounds[-1][1] >= offset_ms:
+            bounds.pop()
+        if not bounds or bounds[-1][0] < end_ms:
+            bounds.append((end_ms, offset_ms))
+        oldest_ms = end_ms - _KEEP_MS
+        while bounds[0][0] < oldest_ms:
+            bounds.popleft()
 
     def session_ms(self, stream_ms: int) -> int:
         """Return the session time of a stream position; before any audio has arrived both clocks start together."""

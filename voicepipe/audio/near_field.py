@@ -36,6 +36,8 @@ Then there is no crowd to separate from the user."""
 _DECAY_DB_PER_S: Final = 1.0
 """A user who turns away, or a handset that changes hands, counts as near again after a few seconds."""
 
+_DECAY_DB: Final = _DECAY_DB_PER_S * _FRAME_MS / 1_000
+
 _STIR_SHARE: Final = 0.3
 _LEAST_STIR_DB: Final = 9.0
 """From this far above the room's level towards the user's, the audio is more than room noise. The same as where speech
@@ -53,7 +55,8 @@ _GRAIN_DB: Final = 17.5
 
 def _db(power: float) -> float:
     """Return the mean square of int16 samples in dB over one unit; full scale is 90."""
-    return max(_GRAIN_DB, 10 * log10(max(0.0, power) + 1))
+    level_db = 10 * log10(power + 1) if power > 0 else 0.0
+    return level_db if level_db > _GRAIN_DB else _GRAIN_DB
 
 
 def _peak(room_db: float) -> float:
@@ -90,7 +93,7 @@ class NearField:
         self._powers.append(power)
         self._span_db = _db(self._span_sum / _SPAN_FRAMES)
         self._follow_room(_db(self._short_sum / _SHORT_FRAMES))
-        self._user_db -= _DECAY_DB_PER_S * _FRAME_MS / 1_000
+        self._user_db -= _DECAY_DB
         if speech:
             self._user_db = max(self._user_db, self._span_db)
 

@@ -58,6 +58,8 @@ _LOUD_MS: Final = 60
 edges in 79 recordings, each at 8 and 24 kHz and with noise, none came later."""
 
 _NOTHING: Final = silence(0)
+_LOUDEST: Final = np.maximum.reduce
+"""`max` of an array, without the steps before it that take twice as long."""
 
 _FAR_MS: Final = 200
 """Speech that was not near for this long has paused: a speaker further away goes on. With the 300 ms over which
@@ -285,10 +287,10 @@ class VadSegmenter:
         if self.state is VadState.QUIET:
             if self._gate.open or n_samples >= self._calm_samples or not len(samples):
                 return False
-            return int(samples.max()) <= self._near_field.room_peak
+            return bool(_LOUDEST(samples) <= self._near_field.room_peak)
         if self.state is VadState.PAUSED or n_samples >= self._loud_samples or not len(samples):
             return False
-        return self._probability >= self.options.speech_from and int(samples.max()) >= self._near_field.user_peak
+        return self._probability >= self.options.speech_from and bool(_LOUDEST(samples) >= self._near_field.user_peak)
 
     def _process(self, samples: Samples, edges: list[Edge]) -> None:
         """Process the deferred audio and the samples after it."""

@@ -43,13 +43,14 @@ class _LoopYielder:
     """Lets other tasks run on the event loop every `YIELD_EVERY_S`."""
 
     def __init__(self) -> None:
-        self._since_s = clock.loop_s()
+        self.now_s = clock.loop_clock()
+        self._since_s = self.now_s()
 
     async def yield_to_loop(self) -> None:
         """Wait for one turn of the event loop if it is due."""
-        if clock.loop_s() - self._since_s >= YIELD_EVERY_S:
+        if self.now_s() - self._since_s >= YIELD_EVERY_S:
             await asyncio.sleep(0)
-            self._since_s = clock.loop_s()
+            self._since_s = self.now_s()
 
 
 # --- the LLM --------------------------------------------------------------------------------------
@@ -91,7 +92,8 @@ class _LimitedAnswer:
 
     async def __anext__(self) -> ModelEvent:
         await self._loop_yielder.yield_to_loop()
-        began_s, limits = clock.loop_s(), self._limits
+        now_s, limits = self._loop_yielder.now_s, self._limits
+        began_s = now_s()
         left_s = min(limits.max_quiet_s - self._quiet_s, limits.max_answer_s - self._waited_s)
         event: ModelEvent | None = None
         try:
@@ -99,7 +101,7 @@ class _LimitedAnswer:
                 event = await anext(self._events)
         except TimeoutError:
             pass  # `_refuse_slowness` names it
-        self._refuse_slowness(event, clock.loop_s() - began_s)
+        self._refuse_slowness(event, now_s() - began_s)
         assert event is not None
         self._count(event)
         return event

@@ -139,17 +139,18 @@ class AudioInput:
         samples = self._decode(audio)
         if self._n_known:
             samples = self._new(samples)
-        n_slice = SLICE_MS * self._segmenter.rate_hz // 1_000
-        came_ms, now_ms, self._has_more = self._clock.now_ms(), self._now_ms(), True
-        for first in range(0, len(samples), n_slice):
-            piece, left = samples[first : first + n_slice], max(0, len(samples) - first - n_slice)
-            more_ms = left * 1_000 // self._segmenter.rate_hz
+        rate_hz, n_samples, came_ms = self._segmenter.rate_hz, len(samples), self._clock.now_ms()
+        n_slice, now_ms, self._has_more = SLICE_MS * rate_hz // 1_000, came_ms - self._away_ms, True
+        for first in range(0, n_samples, n_slice):
+            left = n_samples - first - n_slice
+            piece, left = (samples[first : first + n_slice], left) if first or left > 0 else (samples, 0)
+            more_ms = max(0, left) * 1_000 // rate_hz
             if self._recorder is not None:
-                self._recorder.user_audio(piece, self._segmenter.rate_hz, came_ms - more_ms)
+                self._recorder.user_audio(piece, rate_hz, came_ms - more_ms)
             self._process_slice(piece, now_ms, more_ms)
-            if not pace.admits_audio(len(piece) * 1_000 / self._segmenter.rate_hz):
+            if not pace.admits_audio(len(piece) * 1_000 / rate_hz):
                 self._fall_behind(await pace.wait_for_audio())
-            if left and pace.is_gone():
+            if left > 0 and pace.is_gone():
                 return
         self._has_more = False
         self._watch()

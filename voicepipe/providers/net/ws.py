@@ -125,6 +125,7 @@ class VendorSocket:
         self._idle = False
         """Whether the sending task waits for a message: then a message may be written without it."""
 
+        self._loop_s = clock.loop_clock()
         self._written_s = 0.0
         """When a message was last written, on the loop's clock."""
 
@@ -259,7 +260,7 @@ class VendorSocket:
             protocol.send_binary(message)
         for frame in protocol.data_to_send():
             connection.transport.write(frame)
-        self._written_s = clock.loop_s()
+        self._written_s = self._loop_s()
         return True
 
     async def _send_all(self, connection: ClientConnection) -> None:

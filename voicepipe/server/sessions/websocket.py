@@ -9,7 +9,7 @@ from typing import Any, Final
 from aiohttp import WSMsgType, web
 from aiohttp.http import WSMessageNoDecodeText
 
-from voicepipe.clock import loop_s, monotonic_us
+from voicepipe.clock import loop_clock, monotonic_us
 from voicepipe.freeing import held_weakly
 from voicepipe.protocol.binary import SoundFrame
 from voicepipe.session.connection import UNREAD_LIMIT_S
@@ -57,10 +57,11 @@ class _BackpressuredWebSocket(web.WebSocketResponse[bool]):
     def __init__(self, *, heartbeat: float, **options: Any) -> None:
         super().__init__(heartbeat=heartbeat, **options)
         self._postpone_every_s, self._postponed_s = POSTPONED_SHARE * heartbeat, 0.0
+        self._loop_s = loop_clock()
         self._on_data_received = held_weakly(self._postpone_ping)  # type: ignore[method-assign]
 
     def _postpone_ping(self) -> None:
-        now_s = loop_s()
+        now_s = self._loop_s()
         if self._pong_response_cb is not None or now_s - self._postponed_s >= self._postpone_every_s:
             self._postponed_s = now_s
             super()._on_data_received()
