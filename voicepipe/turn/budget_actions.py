@@ -144,7 +144,7 @@ class BudgetActions:
         self._filled, turn.filler.words, turn.filler.item_id = True, words, context.new_id("filler")
         turn.reply.actions.append(FILLER)
         item = responses.filler(turn)
-        previous = context.join(item)
+        previous = context.join(item, before=turn.reply.later_items)
         context.notify(a.OutputStarted(response_id, replace(item, parts=(), status="in_progress"), previous))
         context.issue(SayFiller(turn.number, turn.reply.revision, response_id, words))
 

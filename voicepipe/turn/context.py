@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -386,8 +387,21 @@ class RunningReplies:
         """Return the turn that made this item, if it still runs or ended lately."""
         return next((t for t in (*self._ended, *self.all) if t.reply.item_id == item_id), None)
 
+    def item_added(self, item_id: str, previous: str | None, *, last: bool) -> None:
+        """Record that the client has added an item, perhaps behind what a reply that is being made has read."""
+        for turn in self.of_conversation:
+            later, is_made = turn.reply.later_items, turn.reply.response_open or not turn.reply.released
+            if is_made and (last or previous in later):
+                later.add(item_id)
+
+    def drop_later(self, item_id: str) -> None:
+        """Drop an item that has left the conversation: the client may use its id again."""
+        for turn in self.of_conversation:
+            turn.reply.later_items.discard(item_id)
+
     def item_deleted(self, item_id: str) -> None:
         """Stop writing into an item that the client has deleted."""
+        self.drop_later(item_id)
         for turn in (*self._ended, *self.all):
             if item_id in (*turn.reply.started_items, turn.filler.item_id):
                 turn.deleted_items.add(item_id)
@@ -428,17 +442,20 @@ class TurnContext:
     def refuse(self, event_id: str | None, code: str, message: str, field_name: str | None = None) -> None:
         self.notify(Refused(event_id, code, message, field_name))
 
-    def join(self, item: Item) -> str | None:
+    def join(self, item: Item, *, before: Collection[str] = ()) -> str | None:
         """Put an item of a spoken turn last, which is never refused; return the id before it.
 
-        If the conversation is full, the oldest items leave. An item that a client put under its id is replaced.
+        If the conversation is full, the oldest items leave. An item that a client put under its id is replaced. Items
+        of `before` that are the conversation's last stay behind it.
         """
         for item_id in leaving(self.conversation, self.core.conversation, item):
             self.conversation.delete(item_id)
+            self.replies.drop_later(item_id)
             self.notify(ItemDeleted(item_id))
         if self.conversation.find(item.id) is not None:
+            self.replies.drop_later(item.id)
             self.notify(ItemDeleted(item.id))
-        return self.conversation.claim(item)
+        return self.conversation.claim(item, before=before)
 
     @property
     def may_interrupt(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -338,11 +338,17 @@ class Conversation:
         self._link(item, previous)
         return previous
 
-    def claim(self, item: Item) -> str | None:
-        """Put an item of the server last; an item that a client put under its id before is replaced."""
+    def claim(self, item: Item, *, before: Collection[str] = ()) -> str | None:
+        """Put an item of the server last; return the id before it. An item that a client put under its id before is
+        replaced. Items of `before` that are last stay behind it.
+        """
         if item.id in self._by_id:
             self._unlink(item.id)
-        return self.add(item)
+        previous = self._previous[None]
+        while previous is not None and previous in before:
+            previous = self._previous[previous]
+        self._link(item, previous)
+        return previous
 
     def put(self, item: Item) -> None:
         """Replace the item of the same id, if it is still there."""

@@ -30,6 +30,7 @@ class ItemRequests:
         except ProtocolError as why:
             self._refuse(event.event_id, why)
         else:
+            self._context.replies.item_added(item.id, previous, last=event.after is None)
             self._context.notify(a.ItemAdded(item, previous))
             if isinstance(item, FunctionOutput) and (turn := self._context.turns.awaits_tools) is not None:
                 turn.note_result(item.call_id, now_ms)

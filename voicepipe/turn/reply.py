@@ -45,6 +45,9 @@ class Reply:
     started_items: list[str] = field(default_factory=list)
     """Ids of the output items that the client was notified of."""
 
+    later_items: set[str] = field(default_factory=set)
+    """Ids of items that the client has added behind what its request reads. Its output stands before them."""
+
     # --- what the LLM and the TTS have sent ---------------------------------------------------
     text: str = ""
     clauses: list[ClauseSound] = field(default_factory=list)

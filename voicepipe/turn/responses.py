@@ -41,7 +41,7 @@ def start_items(context: TurnContext, turn: Turn) -> None:
 
 def _start_item(context: TurnContext, turn: Turn, item: a.OutputItem) -> None:
     turn.reply.started_items.append(item.id)
-    previous = context.join(item) if turn.settings.in_conversation else None
+    previous = context.join(item, before=turn.reply.later_items) if turn.settings.in_conversation else None
     context.notify(a.OutputStarted(turn.reply.response_id, item, previous))
 
 

@@ -1,0 +1,133 @@
+"""Where items stand that a client adds while an answer is made: behind the answer, which has not read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from voicepipe.testing.scenario import Scenario
+from voicepipe.turn import notifications as a
+from voicepipe.turn.conversation import FunctionCall, FunctionOutput, InputText, Item, Message
+from voicepipe.turn.settings import BudgetActionSettings
+
+
+def typed(item_id: str, words: str = "And tomorrow?") -> Message:
+    return Message(item_id, "user", (InputText(words),))
+
+
+def asked(**options: Any) -> Scenario:
+    """The client asks, and the LLM's answer is awaited."""
+    scenario = Scenario(**options)
+    scenario.creates_item(typed("question", "What time is it?"))
+    scenario.creates()
+    scenario.model_requested()
+    return scenario
+
+
+def order(scenario: Scenario) -> list[str]:
+    return [item.id for item in scenario.driver.core.context.conversation.items]
+
+
+def told(scenario: Scenario) -> list[str]:
+    """Return the order of the items as the client knows it, from the notifications alone."""
+    known: list[str] = []
+    for notification in scenario.said(object):
+        match notification:
+            case a.ItemAdded(item, previous) | a.OutputStarted(_, item, previous):
+                known.insert(0 if previous is None else known.index(previous) + 1, item.id)
+            case a.ItemDeleted(item_id):
+                known.remove(item_id)
+    return known
+
+
+def read_next(scenario: Scenario) -> tuple[Item, ...]:
+    """Return what the LLM reads for the answer to the next request."""
+    scenario.creates()
+    return scenario.started()[-1].items
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_message_stands_behind_the_answer_that_has_not_read_it(begun: bool) -> None:
+    """Whether it comes before the answer's first word or after: the next request ends with it."""
+    scenario = asked()
+    if begun:
+        scenario.begins_to_answer()
+    scenario.creates_item(typed("later"))
+    if begun:
+        scenario.model_done()
+        scenario.voice_done()
+    else:
+        scenario.answers()
+    assert order(scenario) == told(scenario) == ["question", "item_s_0001", "later"]
+    assert [item.id for item in read_next(scenario)] == ["question", "item_s_0001", "later"]
+
+
+def test_several_stay_in_their_order() -> None:
+    """Also one that names the one before it; one that is put elsewhere stays there."""
+    scenario = asked()
+    scenario.creates_item(typed("later_1"))
+    scenario.creates_item(typed("later_3"))
+    scenario.creates_item(typed("later_2"), after="later_1")
+    scenario.creates_item(typed("first"), after="root")
+    scenario.answers()
+    assert order(scenario) == told(scenario) == ["first", "question", "item_s_0001", "later_1", "later_2", "later_3"]
+
+
+def test_a_call_stands_with_its_message() -> None:
+    scenario = asked()
+    scenario.creates_item(typed("later_1"))
+    scenario.begins_to_answer("One moment.")
+    scenario.creates_item(typed("later_2"))
+    scenario.call()
+    scenario.model_done("tool_calls")
+    scenario.voice_done()
+    scenario.creates_item(FunctionOutput("result", "call_0", "noon"))
+    assert order(scenario) == told(scenario)
+    assert order(scenario) == ["question", "item_s_0001", "item_s_0001_call0", "later_1", "later_2", "result"]
+    assert isinstance(scenario.driver.core.context.conversation.items[2], FunctionCall)
+
+
+def test_a_filler_stands_before_it_too() -> None:
+    actions = BudgetActionSettings(filler="One moment.", filler_over_ms=0)
+    scenario = asked(budget_actions=actions)
+    scenario.has_ready("One moment.")
+    scenario.creates_item(typed("later"))
+    scenario.passes(3_000)
+    scenario.filler_sent()
+    scenario.answers()
+    assert order(scenario) == told(scenario) == ["question", "filler_s_0001", "item_s_0001", "later"]
+
+
+def test_what_the_user_said_meanwhile_is_answered_behind_it() -> None:
+    """A reply that began during a silence: the client's message came before the words that it answers."""
+    scenario = Scenario(speculate=True)
+    scenario.speaks()
+    scenario.pauses()
+    scenario.transcribes()
+    scenario.model_requested()
+    scenario.creates_item(typed("later"))
+    scenario.stops()
+    scenario.answers()
+    assert order(scenario) == told(scenario) == ["later", "item_s_0001", "item_s_0002"]
+
+
+def test_one_that_is_gone_counts_no_more() -> None:
+    """Its id may come back elsewhere, and the conversation may be too small for it."""
+    scenario = asked()
+    scenario.creates_item(typed("later"))
+    scenario.deletes_item("later")
+    scenario.creates_item(typed("later"), after="question")
+    scenario.answers()
+    assert order(scenario) == told(scenario) == ["question", "later", "item_s_0001"]
+
+
+def test_one_under_the_answers_own_id_is_replaced() -> None:
+    scenario = asked()
+    scenario.creates_item(typed("item_s_0001"))
+    scenario.creates_item(typed("later"))
+    scenario.begins_to_answer("One moment.")
+    scenario.call()
+    scenario.model_done("tool_calls")
+    scenario.voice_done()
+    assert order(scenario) == told(scenario) == ["question", "item_s_0001", "item_s_0001_call0", "later"]
