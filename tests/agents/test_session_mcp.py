@@ -128,7 +128,11 @@ async def test_without_the_setting_no_session_may_request_a_server(fake_server: 
 @pytest.mark.parametrize(
     ("wrong", "param"),
     [
-        ({"require_approval": "always"}, "session.tools[0].require_approval"),
+        ({"require_approval": "sometimes"}, "session.tools[0].require_approval"),
+        (
+            {"require_approval": {"never": {"tool_names": "reset"}}},
+            "session.tools[0].require_approval.never.tool_names",
+        ),
         ({"server_label": ""}, "session.tools[0].server_label"),
         ({"headers": {"X": "a\r\nb"}}, "session.tools[0].headers"),
         ({"allowed_tools": [1]}, "session.tools[0].allowed_tools[0]"),

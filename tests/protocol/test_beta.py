@@ -13,7 +13,16 @@ from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import SemanticVad, Transcription
 from voicepipe.testing.strict_events import problems as shape_problems
-from voicepipe.turn.conversation import FunctionCall, InputAudio, InputImage, InputText, Message, OutputText, ToolList
+from voicepipe.turn.conversation import (
+    ApprovalAnswer,
+    FunctionCall,
+    InputAudio,
+    InputImage,
+    InputText,
+    Message,
+    OutputText,
+    ToolList,
+)
 from voicepipe.turn.notifications import (
     AudioCommitted,
     InputSpeechStarted,
@@ -148,3 +157,11 @@ def test_beta_shows_the_tools_of_an_mcp_server_as_an_empty_message() -> None:
         EventRenderer(CONFIG, dialect=BETA).render(ItemAdded(ToolList("item_t", "calendar", "[]"), None))
     )
     assert (event["item"]["id"], event["item"]["type"], event["item"]["content"]) == ("item_t", "message", [])
+
+
+def test_approval_of_a_call_has_no_older_shape() -> None:
+    """The items are there, so that their ids are known, without anything that an older client might run or answer."""
+    request = FunctionCall("c", "call_1", "look_up", "{}", server_label="clinic", approval="awaited")
+    empty = {"object": "realtime.item", "type": "message", "status": "completed", "role": "system", "content": []}
+    assert BETA.item(request) == {"id": "c", **empty}
+    assert BETA.item(ApprovalAnswer("d", "c", approve=True)) == {"id": "d", **empty}

@@ -16,7 +16,7 @@ def typed(item_id: str, words: str = "And tomorrow?") -> Message:
     return Message(item_id, "user", (InputText(words),))
 
 
-def asked(**options: Any) -> Scenario:
+def requested(**options: Any) -> Scenario:
     """The client asks, and the LLM's answer is awaited."""
     scenario = Scenario(**options)
     scenario.creates_item(typed("question", "What time is it?"))
@@ -29,7 +29,7 @@ def order(scenario: Scenario) -> list[str]:
     return [item.id for item in scenario.driver.core.context.conversation.items]
 
 
-def told(scenario: Scenario) -> list[str]:
+def order_at_client(scenario: Scenario) -> list[str]:
     """Return the order of the items as the client knows it, from the notifications alone."""
     known: list[str] = []
     for notification in scenario.said(object):
@@ -50,7 +50,7 @@ def read_next(scenario: Scenario) -> tuple[Item, ...]:
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_message_stands_behind_the_answer_that_has_not_read_it(begun: bool) -> None:
     """Whether it comes before the answer's first word or after: the next request ends with it."""
-    scenario = asked()
+    scenario = requested()
     if begun:
         scenario.begins_to_answer()
     scenario.creates_item(typed("later"))
@@ -59,23 +59,27 @@ def test_a_message_stands_behind_the_answer_that_has_not_read_it(begun: bool) ->
         scenario.voice_done()
     else:
         scenario.answers()
-    assert order(scenario) == told(scenario) == ["question", "item_s_0001", "later"]
+    assert order(scenario) == order_at_client(scenario) == ["question", "item_s_0001", "later"]
     assert [item.id for item in read_next(scenario)] == ["question", "item_s_0001", "later"]
 
 
 def test_several_stay_in_their_order() -> None:
     """Also one that names the one before it; one that is put elsewhere stays there."""
-    scenario = asked()
+    scenario = requested()
     scenario.creates_item(typed("later_1"))
     scenario.creates_item(typed("later_3"))
     scenario.creates_item(typed("later_2"), after="later_1")
     scenario.creates_item(typed("first"), after="root")
     scenario.answers()
-    assert order(scenario) == told(scenario) == ["first", "question", "item_s_0001", "later_1", "later_2", "later_3"]
+    assert (
+        order(scenario)
+        == order_at_client(scenario)
+        == ["first", "question", "item_s_0001", "later_1", "later_2", "later_3"]
+    )
 
 
 def test_a_call_stands_with_its_message() -> None:
-    scenario = asked()
+    scenario = requested()
     scenario.creates_item(typed("later_1"))
     scenario.begins_to_answer("One moment.")
     scenario.creates_item(typed("later_2"))
@@ -83,20 +87,20 @@ def test_a_call_stands_with_its_message() -> None:
     scenario.model_done("tool_calls")
     scenario.voice_done()
     scenario.creates_item(FunctionOutput("result", "call_0", "noon"))
-    assert order(scenario) == told(scenario)
+    assert order(scenario) == order_at_client(scenario)
     assert order(scenario) == ["question", "item_s_0001", "item_s_0001_call0", "later_1", "later_2", "result"]
     assert isinstance(scenario.driver.core.context.conversation.items[2], FunctionCall)
 
 
 def test_a_filler_stands_before_it_too() -> None:
     actions = BudgetActionSettings(filler="One moment.", filler_over_ms=0)
-    scenario = asked(budget_actions=actions)
+    scenario = requested(budget_actions=actions)
     scenario.has_ready("One moment.")
     scenario.creates_item(typed("later"))
     scenario.passes(3_000)
     scenario.filler_sent()
     scenario.answers()
-    assert order(scenario) == told(scenario) == ["question", "filler_s_0001", "item_s_0001", "later"]
+    assert order(scenario) == order_at_client(scenario) == ["question", "filler_s_0001", "item_s_0001", "later"]
 
 
 def test_what_the_user_said_meanwhile_is_answered_behind_it() -> None:
@@ -109,25 +113,25 @@ def test_what_the_user_said_meanwhile_is_answered_behind_it() -> None:
     scenario.creates_item(typed("later"))
     scenario.stops()
     scenario.answers()
-    assert order(scenario) == told(scenario) == ["later", "item_s_0001", "item_s_0002"]
+    assert order(scenario) == order_at_client(scenario) == ["later", "item_s_0001", "item_s_0002"]
 
 
 def test_one_that_is_gone_counts_no_more() -> None:
     """Its id may come back elsewhere, and the conversation may be too small for it."""
-    scenario = asked()
+    scenario = requested()
     scenario.creates_item(typed("later"))
     scenario.deletes_item("later")
     scenario.creates_item(typed("later"), after="question")
     scenario.answers()
-    assert order(scenario) == told(scenario) == ["question", "later", "item_s_0001"]
+    assert order(scenario) == order_at_client(scenario) == ["question", "later", "item_s_0001"]
 
 
 def test_one_under_the_answers_own_id_is_replaced() -> None:
-    scenario = asked()
+    scenario = requested()
     scenario.creates_item(typed("item_s_0001"))
     scenario.creates_item(typed("later"))
     scenario.begins_to_answer("One moment.")
     scenario.call()
     scenario.model_done("tool_calls")
     scenario.voice_done()
-    assert order(scenario) == told(scenario) == ["question", "item_s_0001", "item_s_0001_call0", "later"]
+    assert order(scenario) == order_at_client(scenario) == ["question", "item_s_0001", "item_s_0001_call0", "later"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -20,6 +21,12 @@ class McpOptions:
     environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     allowed_tools: tuple[str, ...] = ()
     """Names; empty: all."""
+
+    read_only: bool | None = None
+    """Set: only the tools of which the server says so, or does not."""
+
+    needs_approval: Callable[[str, bool], bool] | None = None
+    """Returns whether each call of a tool needs approval, by its name and whether it says it is read-only; None: no."""
 
     timeout_ms: int = 10_000
     is_trusted: bool = True

@@ -19,7 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from voicepipe.agents.mcp_options import McpOptions
-from voicepipe.agents.mcp_tool import MAX_LIST_CHARS, MOST_TOOLS, McpTool, text_of
+from voicepipe.agents.mcp_tool import MAX_LIST_CHARS, MOST_TOOLS, McpTool, is_read_only, text_of
 from voicepipe.ports.server_tool import MAX_RESULT_CHARS, ToolError
 from voicepipe.telemetry.log import log_event
 
@@ -117,7 +117,7 @@ class McpServer:
         allowed = self.options.allowed_tools
         tools: dict[str, McpTool] = {}
         for each in listed:
-            if allowed and each.name not in allowed:
+            if (allowed and each.name not in allowed) or self.options.read_only not in (None, is_read_only(each)):
                 continue
             try:
                 tools.setdefault(each.name, McpTool(each, self.options, self._call))

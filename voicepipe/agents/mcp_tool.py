@@ -48,11 +48,12 @@ class McpTool:
         self._call, self._schema = call, listed.input_schema
         self._validator: Any = None
         self.timeout_ms = options.timeout_ms
-        read_only = listed.annotations is not None and bool(listed.annotations.read_only_hint)
+        read_only = is_read_only(listed)
         self.facts = ToolFacts(
             tool=Tool(listed.name, description, schema),
             label=options.name,
             side_effects=not (read_only and options.is_trusted),
+            needs_approval=options.needs_approval is not None and options.needs_approval(listed.name, read_only),
         )
 
     async def call(self, arguments: str, session: ToolSession) -> str:
@@ -86,6 +87,11 @@ class McpTool:
         if wrong is not None:
             at = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in wrong.absolute_path)
             raise ToolError(f"Wrong arguments: {wrong.message[:500]}{f' at {at[:200]}' if at else ''}")
+
+
+def is_read_only(listed: Any) -> bool:
+    """Return whether the server says of a tool that it changes nothing."""
+    return listed.annotations is not None and bool(listed.annotations.read_only_hint)
 
 
 def text_of(result: Any) -> str:

@@ -19,7 +19,7 @@ from voicepipe.protocol.ga import (
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import FormatName
-from voicepipe.turn.conversation import FunctionCall, InputImage, Item, Message, ToolList
+from voicepipe.turn.conversation import UNREAD, FunctionCall, InputImage, Item, Message
 
 _NAMES: Final[Mapping[str, str | None]] = {
     "conversation.item.added": "conversation.item.created",
@@ -91,7 +91,7 @@ class Beta:
         """Return an item of the conversation. Images are left out: the older content has no such type."""
         if isinstance(item, Message):
             item = replace(item, parts=tuple(part for part in item.parts if not isinstance(part, InputImage)))
-        if isinstance(item, ToolList):
+        if isinstance(item, UNREAD) or (isinstance(item, FunctionCall) and item.approval):
             item = Message(item.id, "system", ())
         if isinstance(item, FunctionCall) and item.server_label:
             item = replace(item, server_label="", status="completed")

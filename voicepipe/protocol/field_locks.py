@@ -29,7 +29,16 @@ HIDEABLE: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
 their playback.
 """
 
-_OF_REPLY: Final = ("audible", "instructions", "tools", "tool_choice", "max_output_tokens", "temperature", "speed")
+_OF_REPLY: Final = (
+    "audible",
+    "instructions",
+    "tools",
+    "tool_choice",
+    "tool_server",
+    "max_output_tokens",
+    "temperature",
+    "speed",
+)
 
 
 def check_locks(session: SessionConfig, locks: Locks) -> None:

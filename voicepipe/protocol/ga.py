@@ -10,7 +10,7 @@ from typing import Final
 
 from voicepipe.protocol.dialect import ResponseView, Usage
 from voicepipe.protocol.json_fields import JsonObject
-from voicepipe.protocol.mcp import mcp_object
+from voicepipe.protocol.mcp import choice_object, mcp_object
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import (
     PCM_HZ,
@@ -22,6 +22,7 @@ from voicepipe.protocol.session_types import (
     TurnDetection,
 )
 from voicepipe.turn.conversation import (
+    ApprovalAnswer,
     FunctionCall,
     FunctionOutput,
     InputAudio,
@@ -101,7 +102,7 @@ def session_object(config: SessionConfig) -> JsonObject:
         "instructions": config.instructions,
         "audio": {"input": audio_input, "output": audio_output},
         "tools": [*map(tool_object, config.tools), *map(mcp_object, config.mcp)],
-        "tool_choice": tool_choice_object(config.tool_choice),
+        "tool_choice": tool_choice_object(config.tool_choice, config.tool_server),
         "max_output_tokens": max_tokens(config.max_output_tokens),
         "tracing": dict(config.tracing) if isinstance(config.tracing, tuple) else config.tracing,
         "truncation": truncation_object(config),
@@ -145,8 +146,10 @@ def max_tokens(limit: int | None) -> int | str:
     return "inf" if limit is None else limit
 
 
-def tool_choice_object(choice: str) -> JsonObject | str:
-    """Return which function must be called: a mode, or an object that names one."""
+def tool_choice_object(choice: str, server: str = "") -> JsonObject | str:
+    """Return which function must be called: a mode, or an object that names one, or tools of an MCP server."""
+    if server:
+        return choice_object(choice, server)
     return choice if choice in ("auto", "none", "required") else {"type": "function", "name": choice}
 
 
@@ -208,6 +211,9 @@ def item_object(item: Item, names: dict[str, str]) -> JsonObject:
         case Message():
             content = [_part(part, item.role == "assistant", names) for part in item.parts]
             return {**head, "type": "message", "role": item.role, "content": content}
+        case FunctionCall(server_label=label, approval=approval) if label and approval:
+            call = {"name": item.name, "arguments": item.arguments}
+            return {"id": item.id, "type": "mcp_approval_request", "server_label": label, **call}
         case FunctionCall(server_label=label) if label:
             return server_call_object(item)
         case FunctionCall():
@@ -216,6 +222,9 @@ def item_object(item: Item, names: dict[str, str]) -> JsonObject:
         case ToolList():
             about = {"id": item.id, "type": "mcp_list_tools", "server_label": item.server_label}
             return {**about, "tools": json.loads(item.output)}
+        case ApprovalAnswer():
+            answer = {"approval_request_id": item.request_id, "approve": item.approve, "reason": item.reason or None}
+            return {"id": item.id, "type": "mcp_approval_response", **answer}
         case FunctionOutput():
             return {**head, "type": "function_call_output", "call_id": item.call_id, "output": item.output}
 
@@ -223,7 +232,12 @@ def item_object(item: Item, names: dict[str, str]) -> JsonObject:
 def server_call_object(call: FunctionCall) -> JsonObject:
     """Return a call that the server runs: published for calls that need no answer of the client."""
     head = {"id": call.id, "type": "mcp_call", "server_label": call.server_label}
-    found: JsonObject = {**head, "name": call.name, "arguments": call.arguments, "approval_request_id": None}
+    found: JsonObject = {
+        **head,
+        "name": call.name,
+        "arguments": call.arguments,
+        "approval_request_id": call.approval_request_id or None,
+    }
     failed = {"type": "tool_execution_error", "message": call.output} if call.failed else None
     return {**found, "output": None if call.failed else call.output, "error": failed}
 

@@ -9,6 +9,7 @@ from voicepipe.protocol.json_fields import (
     MAX_ECHOED_CHARS,
     MAX_ID_CHARS,
     JsonObject,
+    flag,
     listing,
     missing,
     one_of,
@@ -20,6 +21,7 @@ from voicepipe.protocol.json_fields import (
 )
 from voicepipe.turn.conversation import (
     ROOT,
+    ApprovalAnswer,
     FunctionCall,
     FunctionOutput,
     InputAudio,
@@ -38,7 +40,7 @@ Find = Callable[[str], Item | None]
 """Returns the conversation's item of that id, or None."""
 
 _ROLES: Final[tuple[Role, ...]] = ("system", "user", "assistant")
-_KINDS: Final = ("message", "function_call", "function_call_output")
+_KINDS: Final = ("message", "function_call", "function_call_output", "mcp_approval_response")
 _TEXTS: Final = ("input_text", "output_text", "text")
 _SOUNDS: Final = ("input_audio", "output_audio", "audio")
 _STATUSES: Final[tuple[ItemStatus, ...]] = ("completed", "incomplete", "in_progress")
@@ -63,6 +65,10 @@ def read_item(value: object, path: str) -> Item:
         if not call_id:
             raise missing(f"{path}.call_id", "a string")
         return FunctionCall(item_id, call_id, _text_at(given, "name", path), _text_at(given, "arguments", path), status)
+    if kind == "mcp_approval_response":
+        approve = flag(required(given, "approve", path, "true or false"), f"{path}.approve")
+        reason = "" if given.get("reason") is None else _text_at(given, "reason", path)
+        return ApprovalAnswer(item_id, _text_at(given, "approval_request_id", path), approve, reason, status)
     return FunctionOutput(item_id, _text_at(given, "call_id", path), _text_at(given, "output", path), status)
 
 

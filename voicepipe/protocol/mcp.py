@@ -3,14 +3,72 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from voicepipe.errors import ProtocolError
-from voicepipe.protocol.json_fields import JsonObject, listing, missing, record, required, text, wrong_value
+from voicepipe.protocol.json_fields import JsonObject, flag, listing, missing, one_of, record, required, text
 
 MOST_SERVERS: Final = 8
 """How many servers a session may request."""
+
+_APPROVALS: Final = ("always", "never")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFilter:
+    """Some tools of a server: those that fit each condition that is set."""
+
+    names: tuple[str, ...] | None = None
+    read_only: bool | None = None
+    """What the server says of the tool (`readOnlyHint`)."""
+
+    def fits(self, name: str, *, read_only: bool) -> bool:
+        """Return whether a tool is one of them. A filter without conditions has none."""
+        if self.names is None and self.read_only is None:
+            return False
+        return (self.names is None or name in self.names) and self.read_only in (None, read_only)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """Which tools the client must approve before each call: all, but for those of `never` that are not of `always`."""
+
+    never: ToolFilter | None = None
+    always: ToolFilter | None = None
+    is_always: bool = True
+    """False: no tool, and there are no filters."""
+
+    def needed(self, name: str, *, read_only: bool) -> bool:
+        """Return whether a call of this tool needs approval. A tool that no filter has does."""
+        if self.always is not None and self.always.fits(name, read_only=read_only):
+            return True
+        return self.is_always and not (self.never is not None and self.never.fits(name, read_only=read_only))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Which function must be called."""
+
+    choice: str
+    """`auto`, `none`, `required`, or a function's name."""
+
+    server: str = ""
+    """The label of the MCP server whose tools it is about; empty: all functions."""
+
+
+def with_choice(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that a client sets, with its `tool_choice` as the two fields of sessions and replies."""
+    choice = found.get("tool_choice")
+    if not isinstance(choice, ToolChoice):
+        return found
+    return {**found, "tool_choice": choice.choice, "tool_server": choice.server}
+
+
+def choice_object(choice: str, server: str) -> JsonObject:
+    """Return the choice of a server's tools as a session shows it."""
+    named = {} if choice == "required" else {"name": choice}
+    return {"type": "mcp", "server_label": server, **named}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,23 +83,28 @@ class McpRequest:
     allowed_tools: tuple[str, ...] = ()
     """Names; empty: all."""
 
+    read_only: bool | None = None
+    """Set: only the tools of which the server says so, or does not."""
+
+    approval: Approval = field(default_factory=Approval)
+
 
 def read_mcp(given: JsonObject, path: str) -> McpRequest:
     """Read a tool of `type: "mcp"`.
 
     Raises:
-        ProtocolError: a field is missing or wrong, or the client wants to approve calls, which is not supported.
+        ProtocolError: a field is missing or wrong, or it is no server with an address.
     """
+    for other in ("connector_id", "tunnel_id"):
+        if given.get(other) is not None:
+            why = f"{path}.{other}: expected the address of an MCP server in server_url; no others are supported"
+            raise ProtocolError(why, field=f"{path}.{other}")
     label = text(required(given, "server_label", path, "a string"), f"{path}.server_label", max_chars=64)
-    url = text(required(given, "server_url", path, "an address; connectors are not supported"), f"{path}.server_url")
+    url = text(required(given, "server_url", path, "an address"), f"{path}.server_url")
     if not label:
         raise missing(f"{path}.server_label", "a label")
     if origin_of(url) is None:
         raise ProtocolError(f"{path}.server_url: expected http(s)://HOST...", field=f"{path}.server_url")
-    if given.get("require_approval") != "never":
-        raise wrong_value(
-            f"{path}.require_approval", '"never"; other values are not supported', given.get("require_approval")
-        )
     headers = given.get("headers")
     named = {} if headers is None else record(headers, f"{path}.headers")
     pairs = {name: text(value, f"{path}.headers.{name[:64]}") for name, value in named.items()}
@@ -49,19 +112,63 @@ def read_mcp(given: JsonObject, path: str) -> McpRequest:
         pairs["Authorization"] = f"Bearer {text(given['authorization'], f'{path}.authorization')}"
     if any(not each.isprintable() or not each.isascii() for pair in pairs.items() for each in pair):
         raise ProtocolError(f"{path}.headers: expected printable ASCII", field=f"{path}.headers")
-    allowed = given.get("allowed_tools")
-    at = f"{path}.allowed_tools"
-    if isinstance(allowed, dict):
-        allowed, at = allowed.get("tool_names"), f"{at}.tool_names"
-    names = () if allowed is None else tuple(text(each, f"{at}[{i}]") for i, each in enumerate(listing(allowed, at)))
-    return McpRequest(label=label, url=url, headers=tuple(pairs.items()), allowed_tools=names)
+    allowed, at = given.get("allowed_tools"), f"{path}.allowed_tools"
+    only = _read_filter(allowed, at) if isinstance(allowed, dict) else ToolFilter(_read_names(allowed, at))
+    return McpRequest(
+        label=label,
+        url=url,
+        headers=tuple(pairs.items()),
+        allowed_tools=only.names or (),
+        read_only=only.read_only,
+        approval=_read_approval(given.get("require_approval"), f"{path}.require_approval"),
+    )
+
+
+def _read_approval(value: object, path: str) -> Approval:
+    """Read `always`, `never`, or an object with a filter for either; a null means `always`, as published."""
+    if value is None:
+        return Approval()
+    if not isinstance(value, dict):
+        return Approval(is_always=one_of(value, path, _APPROVALS) == "always")
+    always, never = (
+        None if value.get(name) is None else _read_filter(value[name], f"{path}.{name}") for name in _APPROVALS
+    )
+    return Approval(always=always, never=never)
+
+
+def _read_filter(value: object, path: str) -> ToolFilter:
+    given = record(value, path)
+    read_only = given.get("read_only")
+    return ToolFilter(
+        _read_names(given.get("tool_names"), f"{path}.tool_names"),
+        None if read_only is None else flag(read_only, f"{path}.read_only"),
+    )
+
+
+def _read_names(value: object, path: str) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    return tuple(text(each, f"{path}[{i}]") for i, each in enumerate(listing(value, path)))
 
 
 def mcp_object(request: McpRequest) -> JsonObject:
     """Return the server as a session shows it, without its secrets."""
-    allowed = list(request.allowed_tools) or None
+    allowed: object = list(request.allowed_tools) or None
+    if request.read_only is not None:
+        allowed = _filter_object(ToolFilter(request.allowed_tools or None, request.read_only))
     about = {"type": "mcp", "server_label": request.label, "server_url": request.url}
-    return {**about, "allowed_tools": allowed, "require_approval": "never"}
+    return {**about, "allowed_tools": allowed, "require_approval": _approval_object(request.approval)}
+
+
+def _approval_object(approval: Approval) -> JsonObject | str:
+    filters = {"always": approval.always, "never": approval.never}
+    given = {name: _filter_object(each) for name, each in filters.items() if each is not None}
+    return given or ("always" if approval.is_always else "never")
+
+
+def _filter_object(given: ToolFilter) -> JsonObject:
+    names = {} if given.names is None else {"tool_names": list(given.names)}
+    return names if given.read_only is None else {**names, "read_only": given.read_only}
 
 
 def origin_of(url: str) -> str | None:

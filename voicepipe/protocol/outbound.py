@@ -73,6 +73,7 @@ class EventRenderer:
             notices.TranscriptFailed: EventRenderer._transcript_failed,
             notices.ResponseStarted: EventRenderer._response_started,
             notices.OutputStarted: EventRenderer._output_started,
+            notices.ToolApproved: EventRenderer._tool_approved,
             notices.ToolEnded: EventRenderer._tool_ended,
             notices.ResponseEnded: EventRenderer._response_ended,
             notices.Refused: EventRenderer.error,
@@ -194,6 +195,8 @@ class EventRenderer:
     def _arguments_delta(self, call: OpenCall, arguments: str) -> Frames:
         arguments = _well_formed(arguments)
         call.pieces.append(arguments)
+        if call.approval:
+            return []  # the item that asks has them, once it is whole
         by_server = bool(call.server_label)
         kind = "response.mcp_call_arguments.delta" if by_server else "response.function_call_arguments.delta"
         return self._event(kind, **call.ids(), delta=arguments)
@@ -328,7 +331,7 @@ class EventRenderer:
                 closing, status = self._close_call(opened, status)
                 frames += closing
             output.append(opened.item(status))
-            if isinstance(opened, OpenCall) and opened.server_label and status == "completed":
+            if isinstance(opened, OpenCall) and opened.runs_here and status == "completed":
                 frames += self._run_call(opened, output[-1])
             else:
                 frames += self._close_item(response, opened, output[-1])
@@ -368,6 +371,8 @@ class EventRenderer:
         frames = [] if call.arguments() else self._arguments_delta(call, "{}")
         if not call.is_whole():
             return frames, "incomplete"
+        if call.approval:
+            return frames, "completed"
         ids, whole = call.ids(), call.arguments()
         if call.server_label:
             return frames + self._event("response.mcp_call_arguments.done", **ids, arguments=whole), "completed"
@@ -391,6 +396,15 @@ class EventRenderer:
         return frames + self._event(
             "response.mcp_call.in_progress", item_id=call.item_id, output_index=call.output_index
         )
+
+    def _tool_approved(self, what: notices.ToolApproved) -> Frames:
+        """Notify that a call runs which the client has approved: an item outside all responses."""
+        call, previous = what.call, what.previous_item_id
+        frames = self._item_begun(call, previous)
+        if not self._dialect.has_server_calls:
+            return frames
+        self._running[call.id] = OpenCall.of(call, call.id, "", 0, previous)
+        return frames + self._event("response.mcp_call.in_progress", item_id=call.id, output_index=0)
 
     def _tool_ended(self, what: notices.ToolEnded) -> Frames:
         call = self._running.pop(what.call.id, None)

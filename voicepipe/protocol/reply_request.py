@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from voicepipe.protocol.items import Find, read_context
 from voicepipe.protocol.json_fields import MAX_ECHOED_CHARS, Reader, changes, number, record, refuse_depth, text
+from voicepipe.protocol.mcp import with_choice
 from voicepipe.protocol.metadata import read_metadata
 from voicepipe.protocol.session_types import read_audible, read_max_tokens, read_tool_choice, read_tools, read_voice
 from voicepipe.protocol.session_update import MAX_SPEED, MIN_SPEED
@@ -30,7 +31,7 @@ def read_reply(value: object, session: ReplySettings, find: Find) -> ReplySettin
     given: dict[str, Any] = {name: override for name, override in found.items() if override is not None}
     if response.get("max_output_tokens", response.get("max_response_output_tokens")) == "inf":
         given["max_output_tokens"] = None
-    return replace(session, **given)
+    return replace(session, **with_choice(given))
 
 
 def _or_null(reader: Reader) -> Reader:

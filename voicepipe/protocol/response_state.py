@@ -12,7 +12,7 @@ from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.output_codec import OutputCodec
 from voicepipe.protocol.session_types import AudioFormat
 from voicepipe.turn import notifications as notices
-from voicepipe.turn.conversation import FunctionCall, Item, ItemStatus, Message, OutputAudio, OutputText
+from voicepipe.turn.conversation import ApprovalState, FunctionCall, Item, ItemStatus, Message, OutputAudio, OutputText
 
 TURN_KEY = "voicepipe_turn"
 """The key in `response.metadata` that names the turn, to look it up."""
@@ -82,9 +82,20 @@ class OpenCall:
     server_label: str = ""
     """As in `FunctionCall`."""
 
+    approval: ApprovalState = ""
+    """As in `FunctionCall`."""
+
     pieces: list[str] = field(default_factory=list)
     deleted: bool = False
     """As in `OpenMessage`."""
+
+    @classmethod
+    def of(
+        cls, call: FunctionCall, item_id: str, response_id: str, output_index: int, previous: str | None
+    ) -> OpenCall:
+        """Return a call without arguments as yet."""
+        place = (item_id, response_id, output_index, previous)
+        return cls(*place, call.call_id, call.name, call.server_label, call.approval)
 
     def ids(self) -> JsonObject:
         """Return the ids that every event of this call's arguments has."""
@@ -94,6 +105,11 @@ class OpenCall:
     def arguments(self) -> str:
         """Return all arguments so far."""
         return "".join(self.pieces)
+
+    @property
+    def runs_here(self) -> bool:
+        """Return whether the server runs it as soon as it is whole."""
+        return bool(self.server_label) and not self.approval
 
     def is_whole(self) -> bool:
         """Return whether the arguments are a JSON object, as clients assume when they run a call."""
@@ -105,7 +121,13 @@ class OpenCall:
     def item(self, status: ItemStatus) -> FunctionCall:
         """Return the call with the arguments so far."""
         return FunctionCall(
-            self.item_id, self.call_id, self.name, self.arguments(), status, server_label=self.server_label
+            self.item_id,
+            self.call_id,
+            self.name,
+            self.arguments(),
+            status,
+            server_label=self.server_label,
+            approval=self.approval,
         )
 
 
@@ -135,7 +157,7 @@ class OpenResponse:
             opened = OpenMessage(*place, audible=self.started.reply.audible, codec=OutputCodec(self.output_format))
             self.message = opened
         else:
-            opened = OpenCall(*place, call_id=item.call_id, name=item.name, server_label=item.server_label)
+            opened = OpenCall.of(item, *place)
         self.outputs.append(opened)
         return opened
 

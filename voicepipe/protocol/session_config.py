@@ -8,7 +8,7 @@ from typing import Any
 
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.extensions import Extensions
-from voicepipe.protocol.mcp import McpRequest
+from voicepipe.protocol.mcp import McpRequest, with_choice
 from voicepipe.protocol.prompt import Prompt, filled, merged_variables
 from voicepipe.protocol.session_types import (
     ADAPTIVE_MIDDLE,
@@ -83,6 +83,9 @@ class SessionConfig:
     tool_choice: str = "auto"
     """`auto`, `none`, `required`, or the name of the one function to call."""
 
+    tool_server: str = ""
+    """The label of the MCP server whose tools `tool_choice` is about; empty: all functions."""
+
     max_output_tokens: int | None = None
     temperature: float | None = None
     language: str | None = None
@@ -146,7 +149,7 @@ class SessionConfig:
         Raises:
             ProtocolError: a value has the wrong type or is out of range; `field` is its dotted path.
         """
-        found = requested_changes(update)
+        found = with_choice(requested_changes(update))
         if (changed := found.get("extensions")) is not None:
             if changed.get("interruption", self.interruption) is None:
                 changed = {**changed, "interruption": self.interruption}
@@ -188,6 +191,7 @@ class SessionConfig:
             speed=to.speed,
             server_tools=tuple(each for each in to.server_tools if each.tool.name not in taken),
             tool_choice="auto",
+            tool_server="",
             max_output_tokens=to.max_output_tokens,
             temperature=to.temperature,
             language=to.language,
@@ -209,6 +213,7 @@ class SessionConfig:
             tools=self.tools,
             server_tools=self.server_tools,
             tool_choice=self.tool_choice,
+            tool_server=self.tool_server,
             max_output_tokens=self.max_output_tokens,
             temperature=self.temperature,
             voice=self.voice,

@@ -23,7 +23,7 @@ from voicepipe.protocol.json_fields import (
     whole,
     wrong_value,
 )
-from voicepipe.protocol.mcp import MOST_SERVERS, McpRequest, read_mcp
+from voicepipe.protocol.mcp import MOST_SERVERS, McpRequest, ToolChoice, read_mcp
 from voicepipe.turn.endpointing.strategies import SILENCE
 from voicepipe.turn.settings import SilenceSetBy, Tool
 from voicepipe.turn.truncation import Truncation
@@ -291,11 +291,14 @@ def _schema(value: object, path: str) -> str:
         raise ProtocolError(f"{path}: expected finite numbers", field=path) from why
 
 
-def read_tool_choice(value: object, path: str) -> str:
-    """Read `auto`, `none`, `required`, or the name of one function."""
+def read_tool_choice(value: object, path: str) -> ToolChoice:
+    """Read `auto`, `none`, `required`, the name of one function, or tools of an MCP server."""
     if value is None:
-        return "auto"
+        return ToolChoice("auto")
     if not isinstance(value, dict):
-        return one_of(value, path, _MODES)
-    one_of(required(value, "type", path, '"function"'), f"{path}.type", ("function",))
-    return text(required(value, "name", path, "a function's name"), f"{path}.name")
+        return ToolChoice(one_of(value, path, _MODES))
+    if one_of(required(value, "type", path, '"function"'), f"{path}.type", ("function", "mcp")) == "mcp":
+        label = text(required(value, "server_label", path, "a server's label"), f"{path}.server_label")
+        named = value.get("name") is not None
+        return ToolChoice(text(value["name"], f"{path}.name") if named else "required", label)
+    return ToolChoice(text(required(value, "name", path, "a function's name"), f"{path}.name"))

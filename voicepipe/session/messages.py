@@ -9,27 +9,43 @@ from typing import Final
 from voicepipe.ports.model import Called, Function, Image, Message, ModelRequest, Returned, Said, Text
 from voicepipe.turn import conversation as c
 from voicepipe.turn.commands import StartReply
+from voicepipe.turn.settings import ReplySettings, Tool
 
 PENDING: Final = "Still running. The result will follow."
 """What the LLM reads in place of a result that has not come."""
+
+UNAPPROVED: Final = "Not started: the user has not approved it yet."
+"""What the LLM reads of a call that waits for its approval."""
 
 
 def request_of(command: StartReply, *, model: str, session: str) -> ModelRequest:
     """Return the LLM request for this reply: its instructions, then the conversation."""
     reply = command.reply
+    functions, choice = _functions_of(reply)
     system = (Said("system", (Text(reply.instructions),)),) if reply.instructions else ()
     return ModelRequest(
         model=model,
         messages=(*system, *messages_of(command.items)),
-        functions=tuple(
-            Function(t.name, t.description, t.parameters_json)
-            for t in (*(each.tool for each in reply.server_tools), *reply.tools)
-        ),
-        tool_choice=reply.tool_choice,
+        functions=tuple(Function(t.name, t.description, t.parameters_json) for t in functions),
+        tool_choice=choice,
         max_output_tokens=reply.max_output_tokens,
         temperature=reply.temperature,
         session=session,
     )
+
+
+def _functions_of(reply: ReplySettings) -> tuple[tuple[Tool, ...], str]:
+    """Return the functions that the LLM may call, and which of them it must.
+
+    A choice of an MCP server's tools has no effect before the server has listed them.
+    """
+    everything = (*(each.tool for each in reply.server_tools), *reply.tools)
+    if not reply.tool_server:
+        return everything, reply.tool_choice
+    its = tuple(each.tool for each in reply.server_tools if each.label == reply.tool_server)
+    if reply.tool_choice in ("required", *(tool.name for tool in its)) and its:
+        return its, reply.tool_choice
+    return everything, "auto"
 
 
 def redacted_request(request: ModelRequest, redact: Callable[[str], str], *, first: int) -> ModelRequest:
@@ -76,6 +92,10 @@ def messages_of(items: tuple[c.Item, ...]) -> tuple[Message, ...]:
 
 def _server_call(call: c.FunctionCall) -> tuple[Message, ...]:
     """Return a call that the server ran, with its result at once: an LLM takes no call without one."""
+    if call.approval == "given":
+        return ()  # another item is the call
+    if call.approval == "awaited":
+        return Called(call.call_id, call.name, call.arguments or "{}"), Returned(call.call_id, UNAPPROVED)
     output = PENDING if call.late or call.output is None else call.output
     return Called(call.call_id, call.name, call.arguments or "{}"), Returned(call.call_id, output)
 
@@ -86,7 +106,7 @@ def _message(item: c.Item) -> Message | None:
             return Called(item.call_id, item.name, item.arguments)
         case c.FunctionOutput():
             return Returned(item.call_id, item.output)
-        case c.ToolList() | c.Message(aside=True):
+        case c.ToolList() | c.ApprovalAnswer() | c.Message(aside=True):
             return None
         case c.Message():
             parts = tuple(part for old in item.parts if (part := _part(old)) is not None)

@@ -120,6 +120,8 @@ def _cost_usd(by: SummaryModel, request: ModelRequest, text: str, usage: Usage |
 def _line(item: c.Item) -> str:
     """Return an item as a line of the text to summarize; empty: it has no words, or no LLM reads it."""
     match item:
+        case c.FunctionCall(approval="given") | c.ApprovalAnswer():
+            return ""  # another item is the call
         case c.FunctionCall():
             return f"Function call: {item.name} {item.arguments}"
         case c.FunctionOutput():

@@ -357,6 +357,8 @@ class WireChecker:
         elif item["type"] == "mcp_call":
             done = output.done.get(_SERVER_ARGUMENTS, item["arguments"])
             self._need(done == item["arguments"], "its arguments are not the done ones")
+        elif item["type"] == "mcp_approval_request":
+            self._need(output.done.get(_SERVER_ARGUMENTS) is None, "a call that is not approved has no arguments.done")
         elif item["status"] == "completed":
             self._need(output.done.get(_ARGUMENTS) == item["arguments"], "its arguments are not the done ones")
         output.item, output.item_done = item, True

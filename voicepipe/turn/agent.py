@@ -142,14 +142,15 @@ class AgentSide:
         turn.note_delta(now_ms)
         old = turn.reply.calls.get(event.index)
         if old is None:
-            item_id = call_item_id(turn.reply.item_id, event.index)
+            item_id, tool = call_item_id(turn.reply.item_id, event.index), turn.settings.server_tool(event.name)
             turn.reply.calls[event.index] = FunctionCall(
                 item_id,
                 event.call_id,
                 event.name,
                 event.arguments,
                 "in_progress",
-                server_label="" if (tool := turn.settings.server_tool(event.name)) is None else tool.label,
+                server_label="" if tool is None else tool.label,
+                approval="awaited" if tool is not None and tool.needs_approval else "",
             )
         else:
             turn.reply.calls[event.index] = replace(old, arguments=old.arguments + event.arguments)

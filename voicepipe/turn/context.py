@@ -265,6 +265,9 @@ class Turns:
     calls: dict[tuple[int, str], Turn] = field(default_factory=dict)
     """The calls that the server runs now: (turn, id of the call) -> the turn. Each has a time limit."""
 
+    approvals: dict[str, Turn] = field(default_factory=dict)
+    """Calls that wait for the client's approval: the id of the item that asks -> the turn. At most `MOST_APPROVALS`."""
+
     tools_overtaken: bool = False
     """The user, or a request of the client, has begun another turn meanwhile."""
 
@@ -288,6 +291,9 @@ class Turns:
             if turn.outcome is None:
                 turn.account.stalls = noted(turn.marks, turn.account.stalls, stall)
 
+
+MOST_APPROVALS: Final = 64
+"""Number of calls that wait for approval; of more the oldest can no longer be approved."""
 
 REMEMBERED_TURNS: Final = 8
 """Number of the latest replies that can still be truncated to what the user heard."""

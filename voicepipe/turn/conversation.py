@@ -11,6 +11,8 @@ from voicepipe.errors import ProtocolError
 
 Role = Literal["system", "user", "assistant"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
+ApprovalState = Literal["", "awaited", "given", "refused"]
+"""Empty: no approval is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,12 @@ class FunctionCall:
     late: bool = False
     """The result came when the conversation had gone on: a second item behind that has it for the LLM."""
 
+    approval: ApprovalState = ""
+    """This item asks the client to approve the call. If it is `given`, another item is the call."""
+
+    approval_request_id: str = ""
+    """The id of the item that asked for approval of this call; empty: none was needed."""
+
     @property
     def n_text_chars(self) -> int:
         """Return how much text it has, in characters."""
@@ -241,7 +249,33 @@ class ToolList:
         return PART_CHARS + len(self.output)
 
 
-Item = Message | FunctionCall | FunctionOutput | ToolList
+@dataclass(frozen=True, slots=True)
+class ApprovalAnswer:
+    """The client's answer to a call that needs its approval. No LLM reads this item, but the call's result."""
+
+    id: str
+    request_id: str
+    """The id of the item that asked."""
+
+    approve: bool
+    reason: str = ""
+    status: ItemStatus = "completed"
+
+    @property
+    def n_text_chars(self) -> int:
+        """Return how much text an LLM reads of it, in characters."""
+        return PART_CHARS
+
+    @property
+    def n_chars(self) -> int:
+        """Return how much text it has, in characters."""
+        return PART_CHARS + len(self.reason)
+
+
+Item = Message | FunctionCall | FunctionOutput | ToolList | ApprovalAnswer
+
+UNREAD = (ToolList, ApprovalAnswer)
+"""The kinds of items that no LLM reads."""
 
 ROOT = "root"
 """As `after`: put the item first."""
@@ -287,14 +321,14 @@ class Conversation:
     @property
     def newest(self) -> Item | None:
         """Return the last item that is said or called."""
-        return next((item for item in self._backwards() if not isinstance(item, ToolList)), None)
+        return next((item for item in self._backwards() if not isinstance(item, UNREAD)), None)
 
     @property
     def typed_last(self) -> str:
         """Return what the user has typed behind all that was said or answered."""
         typed: list[str] = []
         for item in self._backwards():
-            if isinstance(item, ToolList):
+            if isinstance(item, UNREAD):
                 continue
             if not (isinstance(item, Message) and item.role == "user"):
                 break

@@ -82,7 +82,7 @@ class Core:
         self._watchdog = Watchdog(self.context, self.user, self.agent, self._answers)
         self._audio_requests = AudioRequests(self.context, self.user)
         self._server_tools = ServerTools(self.context, self.user, self.agent, self._answers)
-        self._item_requests = ItemRequests(self.context, self.user, self.agent)
+        self._item_requests = ItemRequests(self.context, self.user, self.agent, self._server_tools)
         self._live_updates = LiveUpdates(self.context)
         self._over = False
         self.handlers = self._user_handlers() | self._client_handlers()

@@ -9,14 +9,16 @@ from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.context import TurnContext
-from voicepipe.turn.conversation import FunctionOutput
+from voicepipe.turn.conversation import ApprovalAnswer, FunctionOutput
+from voicepipe.turn.server_tools import ServerTools
 from voicepipe.turn.user import UserSide
 
 
 class ItemRequests:
     """Handle the client's item events; each refusal names the event that caused it."""
 
-    def __init__(self, context: TurnContext, user: UserSide, agent: AgentSide) -> None:
+    def __init__(self, context: TurnContext, user: UserSide, agent: AgentSide, tools: ServerTools) -> None:
+        self._tools = tools
         self._context = context
         self._user = user
         self._agent = agent
@@ -25,6 +27,8 @@ class ItemRequests:
         """Add an item, and notify the client."""
         item = event.item if event.item.id else replace(event.item, id=self._context.new_id("item"))
         try:
+            if isinstance(item, ApprovalAnswer):
+                self._tools.check_approval(item)
             self._context.core.conversation.refuse_item(self._context.conversation, item)
             previous = self._context.conversation.add(item, after=event.after)
         except ProtocolError as why:
@@ -34,6 +38,8 @@ class ItemRequests:
             self._context.notify(a.ItemAdded(item, previous))
             if isinstance(item, FunctionOutput) and (turn := self._context.turns.awaits_tools) is not None:
                 turn.note_result(item.call_id, now_ms)
+            elif isinstance(item, ApprovalAnswer):
+                self._tools.approval_answered(item, now_ms)
 
     def retrieve_requested(self, event: e.ItemRetrieveRequested) -> None:
         """Send an item to the client as it is."""
@@ -51,6 +57,7 @@ class ItemRequests:
             self._refuse(event.event_id, why)
         else:
             self._context.replies.item_deleted(event.item_id)
+            self._context.turns.approvals.pop(event.item_id, None)
             self._user.utterances.item_deleted(event.item_id)
             self._context.notify(a.ItemDeleted(event.item_id))
 

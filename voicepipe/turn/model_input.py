@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from voicepipe.turn.commands import SummarizeHistory
 from voicepipe.turn.context import TurnContext
-from voicepipe.turn.conversation import FunctionCall, FunctionOutput, Item, ToolList
+from voicepipe.turn.conversation import ApprovalAnswer, FunctionCall, FunctionOutput, Item, ToolList
 from voicepipe.turn.cost import estimated_tokens, tokens_of
 from voicepipe.turn.record.values import ContextUse
 from voicepipe.turn.settings import ReplySettings
@@ -88,6 +88,6 @@ def _text_of(item: Item) -> str:
             return item.name + item.arguments
         case FunctionOutput():
             return item.output
-        case ToolList():
+        case ToolList() | ApprovalAnswer():
             return ""
     return item.text()

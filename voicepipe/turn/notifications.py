@@ -139,6 +139,14 @@ class OutputStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolApproved:
+    """A call that the client has approved runs now, as an item of its own."""
+
+    call: FunctionCall
+    previous_item_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ToolEnded:
     """A call that the server ran is over."""
 
@@ -246,6 +254,7 @@ Notification = (
     | TranscriptFailed
     | ResponseStarted
     | OutputStarted
+    | ToolApproved
     | ToolEnded
     | ResponseEnded
     | AgentDucked

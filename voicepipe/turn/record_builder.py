@@ -180,7 +180,9 @@ def _owners(turn: Turn, marks: Mapping[str, int]) -> dict[str, str]:
 
 
 def _tool_owner(turn: Turn) -> str:
-    """Return the side whose functions the turn waited for; the server if it ran any of them."""
+    """Return the side whose functions the turn waited for; the server if it ran any of them without approval."""
+    if any(each.awaits_approval for each in turn.replies):
+        return "client"
     by_server = any(call.ran_by == "server" for each in turn.replies for call in each.tool_calls.values())
     return "server" if by_server else "client"
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from voicepipe.errors import ProtocolError
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn import record_builder, responses
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.commands import CancelTool, RunTool
-from voicepipe.turn.context import Due, Timer, TurnContext
-from voicepipe.turn.conversation import FunctionCall
+from voicepipe.turn.context import MOST_APPROVALS, Due, Timer, TurnContext
+from voicepipe.turn.conversation import ApprovalAnswer, FunctionCall
 from voicepipe.turn.record.values import ToolResult
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.settings import ReplySettings
@@ -28,6 +29,7 @@ MOST_ROUNDS: Final = 8
 
 REPEATED: Final = "This call repeats an earlier one of the same turn, which runs only once."
 CANCELLED: Final = "Cancelled, since the user went on."
+REFUSED: Final = "Not run: the user has refused it."
 
 
 class ServerTools:
@@ -56,11 +58,64 @@ class ServerTools:
     def _start(self, turn: Turn, now_ms: int) -> None:
         turn.tools_started = True
         for call in _server_calls(turn):
-            if (earlier := _earlier(turn, call)) is not None:
-                self._end(turn, call, earlier.output or REPEATED, "returned", now_ms)
+            if call.approval:
+                self._await_approval(turn, call)
             else:
-                self._context.turns.calls[turn.number, call.call_id] = turn
-                self._context.issue(RunTool(turn.number, call.call_id, call.name, call.arguments))
+                self._run(turn, call, now_ms)
+
+    def _run(self, turn: Turn, call: FunctionCall, now_ms: int) -> None:
+        if (earlier := self._earlier(turn, call)) is not None:
+            self._settle(turn, call, earlier.output or REPEATED, "returned", now_ms)
+        else:
+            self._context.turns.calls[turn.number, call.call_id] = turn
+            self._context.issue(RunTool(turn.number, call.call_id, call.name, call.arguments))
+
+    def _earlier(self, turn: Turn, call: FunctionCall) -> FunctionCall | None:
+        """Return the same call that was started before in the turn, if it may run only once."""
+        tool = turn.settings.server_tool(call.name)
+        if tool is None or not tool.side_effects:
+            return None
+        calls = ((each.number, other) for each in turn.replies for other in _server_calls(each) if not other.approval)
+        same = (each for each in calls if each[1].name == call.name and _same(each[1].arguments, call.arguments))
+        running = self._context.turns.calls
+        started = (other for n, other in same if other.output is not None or (n, other.call_id) in running)
+        return next(started, None)
+
+    def _await_approval(self, turn: Turn, call: FunctionCall) -> None:
+        approvals = self._context.turns.approvals
+        approvals[call.id] = turn
+        if len(approvals) > MOST_APPROVALS:
+            del approvals[next(iter(approvals))]
+
+    def check_approval(self, answer: ApprovalAnswer) -> None:
+        """Raises ProtocolError: no call waits for this answer."""
+        if self._waiting(answer) is None:
+            raise ProtocolError(
+                f"item.approval_request_id: no call {answer.request_id!r} waits for approval",
+                field="item.approval_request_id",
+                code="invalid_value",
+            )
+
+    def _waiting(self, answer: ApprovalAnswer) -> FunctionCall | None:
+        """Return the call that waits for this answer, or None."""
+        turn = self._context.turns.approvals.get(answer.request_id)
+        calls = () if turn is None else turn.reply.calls.values()
+        return next((call for call in calls if call.id == answer.request_id), None)
+
+    def approval_answered(self, answer: ApprovalAnswer, now_ms: int) -> None:
+        """Run a call that the client approves, as an item of its own; one that it refuses has that as its result."""
+        waiting, turn = self._waiting(answer), self._context.turns.approvals.pop(answer.request_id)
+        assert waiting is not None, "it was checked"
+        self._context.transitions.changed = True
+        if not answer.approve:
+            why = f"{REFUSED} {answer.reason}".strip()
+            self._settle(turn, replace(waiting, approval="refused"), why, "cancelled", now_ms)
+            return
+        responses.put(self._context, turn, replace(waiting, approval="given"))
+        call = replace(waiting, id=self._context.new_id("item"), approval="", approval_request_id=waiting.id)
+        turn.reply.calls = {i: call if old is waiting else old for i, old in turn.reply.calls.items()}
+        self._context.notify(a.ToolApproved(call, self._context.join(call)))
+        self._run(turn, call, now_ms)
 
     def overtaken(self, now_ms: int) -> None:
         """Cancel what may be cancelled of the turn that waits: the user, or the client, has begun another."""
@@ -81,12 +136,17 @@ class ServerTools:
         if turn is None or call is None:
             return
         turn.ends_session = turn.ends_session or event.final
+        self._settle(turn, call, event.output, event.outcome, now_ms)
+
+    def _settle(self, turn: Turn, call: FunctionCall, output: str, outcome: ToolResult, now_ms: int) -> None:
+        """Write down the result of a call, and again at the conversation's end if the turn does not wait for it."""
         late = self._context.turns.awaits_tools is not turn
-        ended = self._end(turn, call, event.output, event.outcome, now_ms, late=late)
+        ended = self._end(turn, call, output, outcome, now_ms, late=late)
         if not late:
             return
         if self._context.conversation.find(call.id) is not None:
-            item = replace(ended, id=self._context.new_id("item"), call_id=f"{call.call_id}_late", late=False)
+            new_id = self._context.new_id("item")
+            item = replace(ended, id=new_id, call_id=f"{call.call_id}_late", late=False, approval="")
             previous = self._context.join(item)
             self._context.notify(a.ItemAdded(item, previous))
             self.unread_ms = now_ms
@@ -98,7 +158,7 @@ class ServerTools:
     ) -> FunctionCall:
         turn.note_result(call.call_id, now_ms, outcome)
         ended = replace(call, output=output, failed=outcome != "returned", late=late)
-        turn.reply.calls = {i: ended if old is call else old for i, old in turn.reply.calls.items()}
+        turn.reply.calls = {i: ended if old.id == call.id else old for i, old in turn.reply.calls.items()}
         responses.put(self._context, turn, ended)
         self._context.notify(a.ToolEnded(ended))
         return ended
@@ -122,7 +182,8 @@ class ServerTools:
         """Return the settings of the next reply: an LLM that had to call a function need not call one again."""
         choice = "none" if after.ends_session or len(after.replies) >= MOST_ROUNDS else "auto"
         own = after.settings
-        return replace(self._context.settings.reply, tool_choice=choice, audible=own.audible, metadata=own.metadata)
+        reply = replace(self._context.settings.reply, tool_choice=choice, tool_server="")
+        return replace(reply, audible=own.audible, metadata=own.metadata)
 
     def _answer_late(self, since_ms: int, now_ms: int) -> bool:
         """Answer a late result once both sides are silent, unless a reply has read it meanwhile."""
@@ -134,7 +195,7 @@ class ServerTools:
         if not (silent and self._answers.may_reply and self._context.settings.create_response):
             return False
         self.unread_ms = None
-        reply = replace(self._context.settings.reply, tool_choice="auto")
+        reply = replace(self._context.settings.reply, tool_choice="auto", tool_server="")
         self._answers.reply_to(self._context.new_turn("tool"), reply, now_ms)
         return True
 
@@ -142,17 +203,6 @@ class ServerTools:
 def _server_calls(turn: Turn) -> list[FunctionCall]:
     """Return the complete calls of a reply that the server runs."""
     return [call for call in turn.reply.calls.values() if call.server_label and call.status == "completed"]
-
-
-def _earlier(turn: Turn, call: FunctionCall) -> FunctionCall | None:
-    """Return the same call earlier in the turn, if it may run only once."""
-    tool = turn.settings.server_tool(call.name)
-    if tool is None or not tool.side_effects:
-        return None
-    calls = (other for each in turn.replies for other in _server_calls(each))
-    same = (other for other in calls if other.name == call.name and _same(other.arguments, call.arguments))
-    first = next(same)  # the call itself at the latest
-    return None if first.id == call.id else first
 
 
 def _same(one: str, other: str) -> bool:

@@ -38,6 +38,9 @@ class ServerTool:
     cancellable: bool = False
     """Whether the user's next turn cancels it while it runs."""
 
+    needs_approval: bool = False
+    """Whether the client must approve each call before it runs."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplySettings:
@@ -55,6 +58,9 @@ class ReplySettings:
 
     tool_choice: str = "auto"
     """`auto`, `none`, `required`, or the name of the one function to call."""
+
+    tool_server: str = ""
+    """The label of the server whose functions may be called, by a choice of the client; empty: all functions may."""
 
     max_output_tokens: int | None = None
     temperature: float | None = None

@@ -252,6 +252,9 @@ class Turn:
     tools_started: bool = False
     """The server has started its functions among them."""
 
+    awaits_approval: bool = False
+    """A call among them waited for the client's approval."""
+
     ends_session: bool = False
     """Its reply has ended the session: no function is called any more."""
 
@@ -311,6 +314,7 @@ class Turn:
         """
         written_ms = self.marks.get(attribution.LAST_DELTA, now_ms)
         self.tools_called_ms = min(now_ms, max(written_ms, self.marks.get(attribution.GATE_OPENED, written_ms)))
+        self.awaits_approval = any(call.approval for call in self.reply.calls.values())
         self.tool_calls = {
             call.call_id: ToolCall(
                 name=call.name,

@@ -69,6 +69,8 @@ def open_requested(request: McpRequest) -> McpServer:
             url=request.url,
             headers=request.headers,
             allowed_tools=request.allowed_tools,
+            read_only=request.read_only,
+            needs_approval=lambda name, read_only: request.approval.needed(name, read_only=read_only),
             is_trusted=False,
         )
     )

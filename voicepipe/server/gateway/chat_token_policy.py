@@ -49,7 +49,8 @@ async def held(
         changes["messages"] = (Said("system", (Text(session.instructions),)), *request.messages)
     if locked & {"tools", "tool_choice"}:
         tools = (Function(tool.name, tool.description, tool.parameters_json) for tool in session.tools)
-        changes |= {"functions": tuple(tools), "tool_choice": session.tool_choice}
+        choice = "auto" if session.tool_server else session.tool_choice
+        changes |= {"functions": tuple(tools), "tool_choice": choice}
     if "max_output_tokens" in locked:
         changes["max_output_tokens"] = session.max_output_tokens
     return replace(request, **changes)
