@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import pytest
 
 from tests.session.test_third_party_faults import Client
+from voicepipe.audio.samples import Samples
 from voicepipe.clock import unix_s
 from voicepipe.errors import StageRefused
 from voicepipe.ports.model import Usage
@@ -18,9 +19,11 @@ from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks, SessionStages
 from voicepipe.telemetry.journal.port import Journal
+from voicepipe.telemetry.stall_log import StallLog
 from voicepipe.testing.fakes.cues import LlmCue, SttCue, TtsCue, tokens
 from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
 from voicepipe.testing.waiting import WAIT_S
+from voicepipe.turn.events import Event, EventLoopStalled
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import CoreSettings
 
@@ -154,6 +157,44 @@ async def test_impossible_counts_of_a_third_partys_model_are_ignored(usage: Usag
     assert (done["response"]["usage"] or {}).get("input_tokens", 0) == 0
     assert records[-1].tokens.input == records[-1].tokens.output == 0
     assert records[-1].cost.usd >= 0
+
+
+class EventsJournal:
+    """The events that the core handles, by name."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def note(self, now_ms: int, event: Event, commands: object) -> None:
+        self.events.append(event)
+
+    def user_audio(self, samples: Samples, rate_hz: int) -> None:
+        """Ignore it."""
+
+    agent_audio = user_audio
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_stalls_reach_the_core_before_the_next_event() -> None:
+    """In time order, each once, and only those since the session began; alone they cause no work."""
+    journal, stalls, client, model = EventsJournal(), StallLog(), RequestingClient(), FakeModel()
+    stalls.note(1, 2)
+    its = session(model, hooks(stalls=stalls, open_journal=lambda opening: journal))
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
+        group.create_task(its.run(client))
+        await model.script.nth(0)
+        n_before = len(journal.events)
+        stalls.note(10_000_000_000, 10_000_000_030)
+        stalls.note(10_000_000_040, 10_000_000_070)
+        assert len(journal.events) == n_before
+        model.script.received[0].send("It is noon.")
+        model.script.received[0].finish()
+    noted = [event for event in journal.events if isinstance(event, EventLoopStalled)]
+    assert journal.events[n_before : n_before + 2] == noted
+    assert [stall.until_ms - stall.from_ms for stall in noted] == [30, 30]
+    assert noted[1].from_ms - noted[0].from_ms == 40
 
 
 @pytest.mark.parametrize("veiled", [True, False])

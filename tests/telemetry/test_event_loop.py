@@ -11,11 +11,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from voicepipe import clock
 from voicepipe.errors import ConfigError
@@ -28,6 +29,7 @@ from voicepipe.telemetry.event_loop import (
     stack_of,
     watching,
 )
+from voicepipe.telemetry.stall_log import REMEMBERED, StallLog
 from voicepipe.testing.waiting import WAIT_S, eventually
 
 
@@ -70,14 +72,6 @@ async def true_soon(happened: Callable[[], bool]) -> None:
 def hold_for_ms(length_ms: int) -> None:
     end_ms = clock.monotonic_ms() + length_ms
     hold_until(lambda: clock.monotonic_ms() >= end_ms)
-
-
-@contextmanager
-def reported_stalls(health: EventLoopMonitor) -> Iterator[list[tuple[int, int]]]:
-    stalls: list[tuple[int, int]] = []
-    stop = health.listen(lambda from_ms, until_ms: stalls.append((from_ms, until_ms)))
-    yield stalls
-    stop()
 
 
 async def test_a_held_loop_is_caught_while_it_is_held(lines: Lines) -> None:
@@ -127,19 +121,29 @@ async def test_a_loop_that_is_always_held_does_not_fill_the_log(lines: Lines) ->
     assert [line.get("unlogged", 0) for line in lines.fields] == [0, 2, 0]
 
 
-async def test_stalls_are_reported_to_listeners() -> None:
-    """From when to when, on the clock that sessions have; nothing more after the listener has left."""
-    with watching(EventLoopOptions(stall_ms=10_000)) as health, reported_stalls(health) as stalls:
+async def test_stalls_are_noted() -> None:
+    """From when to when, on the clock that sessions have."""
+    with watching(EventLoopOptions(stall_ms=10_000)) as health:
         await asyncio.sleep(0)
         began_ms = clock.monotonic_ms()
+        n_before = health.stalls.n_noted
         hold_for_ms(50)
         ended_ms = clock.monotonic_ms()
-        await true_soon(lambda: bool(stalls))
-        from_ms, until_ms = stalls[0]
+        await true_soon(lambda: health.stalls.n_noted > n_before)
+        from_ms, until_ms = health.stalls.since(n_before)[0]
         assert until_ms - from_ms >= 20
         assert from_ms <= began_ms + 21
         assert ended_ms <= until_ms
-        health.listen(stalls.append)()  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 3 * REMEMBERED), st.integers(0, 3 * REMEMBERED))
+def test_a_session_reads_the_stalls_that_it_has_not_read(n_before: int, n_new: int) -> None:
+    """In time order, and of too many the latest."""
+    stalls = StallLog()
+    for number in range(n_before + n_new):
+        stalls.note(number, number + 1)
+    noted = [(number, number + 1) for number in range(n_before, n_before + n_new)]
+    assert list(stalls.since(n_before)) == noted[-REMEMBERED:]
 
 
 async def test_lags_are_counted_in_buckets_and_summed() -> None:

@@ -20,6 +20,7 @@ from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.summaries import SummaryModel
 from voicepipe.telemetry.journal.port import Journal, no_journal
 from voicepipe.telemetry.recording.port import CallRecorder
+from voicepipe.telemetry.stall_log import StallLog
 from voicepipe.turn import commands as c
 from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategy import Strategies
@@ -103,17 +104,9 @@ class CallRecording:
 StartTask = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
 """Starts a task of that name."""
 
-OnStall = Callable[[int, int], None]
-"""(from_ms, until_ms) on `clock.monotonic_ms`'s scale."""
-
 
 def _free(usd: float, by_client: bool) -> None:
     """Charge nothing."""
-
-
-def _unwatched(on_stall: OnStall) -> Callable[[], None]:
-    """Report no delays of the event loop."""
-    return lambda: None
 
 
 class LiveSubscribers(Protocol):
@@ -188,8 +181,8 @@ class SessionHooks:
     recording: CallRecording | None = None
     """How the call is recorded; None: it is not."""
 
-    subscribe_stalls: Callable[[OnStall], Callable[[], None]] = _unwatched
-    """Subscribe to delays of the event loop; the returned function ends the subscription."""
+    stalls: StallLog = field(default_factory=StallLog)
+    """The delays of the event loop."""
 
     live: LiveSubscribers = field(default_factory=NoSubscribers)
     """The subscribers outside the session that follow its turns live."""

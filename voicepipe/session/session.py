@@ -168,6 +168,9 @@ class Session:
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None
         self._wake: asyncio.TimerHandle | None = None
+        self._n_stalls = 0
+        """Stalls of the event loop that are known to the core, or were before the session."""
+
         self._broken: asyncio.Event = asyncio.Event()
         self._orders_to_end = EndingOrders()
 
@@ -186,7 +189,7 @@ class Session:
         """
         connection = self._resumption.connection(socket)
         self._pace.is_gone = connection.is_gone
-        unsubscribe_stalls = self._hooks.subscribe_stalls(self._note_hold)
+        self._n_stalls = self._hooks.stalls.n_noted
         self._events.drain = self._handle_events
         self._put(self._wire.hello())
         try:
@@ -200,7 +203,6 @@ class Session:
         except* _ConnectionClosed:
             pass
         finally:
-            unsubscribe_stalls()
             self._report("hooks", lambda _: self._hooks.session_ended(), None)
             self._resumption.end()
             self._audio_input.detach()
@@ -444,6 +446,8 @@ class Session:
         """Handle all events that wait. An error here is a bug: it is logged, and ends this session only."""
         events = self._events.waiting
         try:
+            if self._hooks.stalls.n_noted != self._n_stalls:
+                self._insert_stalls(events)
             while events:
                 event, now_ms = events[0], self._clock.now_ms()
                 commands = self._core.handle(event, now_ms)
@@ -565,8 +569,12 @@ class Session:
     def _on_full(self) -> None:
         self._resumption.drop(f"the client left more than {UNTAKEN_MAX_BYTES >> 20} MB unread")
 
-    def _note_hold(self, from_ms: int, until_ms: int) -> None:
-        self.post(e.EventLoopStalled(self._clock.since_ms(from_ms), self._clock.since_ms(until_ms)))
+    def _insert_stalls(self, events: deque[e.Event]) -> None:
+        """Put the stalls since the latest event before the next one."""
+        stalls = self._hooks.stalls.since(self._n_stalls)
+        self._n_stalls = self._hooks.stalls.n_noted
+        since_ms = self._clock.since_ms
+        events.extendleft(e.EventLoopStalled(since_ms(begin), since_ms(end)) for begin, end in reversed(stalls))
 
     def _wake_at(self, at_ms: int) -> None:
         if self._wake is not None:

@@ -13,7 +13,7 @@ import sys
 import threading
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -23,6 +23,7 @@ from voicepipe import clock
 from voicepipe.errors import ConfigError
 from voicepipe.quantile import Sketch
 from voicepipe.telemetry.log import log_event
+from voicepipe.telemetry.stall_log import StallLog
 
 LAG_EDGES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 """Upper edges of the buckets in which lags are counted; longer lags are counted after the last."""
@@ -45,9 +46,6 @@ STOLEN_EVERY_MS: Final = 100
 MOST_FRAMES: Final = 12
 """Number of stack frames, innermost first: the code that blocks a loop is at the end of the stack."""
 
-OnStall = Callable[[int, int], None]
-"""(from_ms, until_ms) on `clock.monotonic_ms`'s scale; returns at once."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLoopOptions:
@@ -57,7 +55,7 @@ class EventLoopOptions:
     """Time between two samples. A shorter stall may be missed, and a stall may have started earlier by up to this."""
 
     report_ms: int = 20
-    """Holds of at least this length are reported to listeners."""
+    """Holds of at least this length are noted for the sessions."""
 
     stall_ms: int = 100
     """Holds of at least this length have their stack caught and are logged."""
@@ -152,7 +150,9 @@ class EventLoopMonitor:
 
         self._n_stalls = 0
         self._last_stall: Stall | None = None
-        self._listeners: dict[object, OnStall] = {}
+        self.stalls = StallLog()
+        """The holds of `report_ms` and longer."""
+
         self._due_us = 0
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = threading.Event()
@@ -161,12 +161,6 @@ class EventLoopMonitor:
         """(when the missed sample was due, the stack): written by the guard, read when the sample has come."""
 
         self._logged_ms, self._unlogged = -self._options.log_every_ms, 0
-
-    def listen(self, on_stall: OnStall) -> Callable[[], None]:
-        """Report each hold of `report_ms` and longer right after it; the returned function ends the reports."""
-        key = object()
-        self._listeners[key] = on_stall
-        return lambda: self._listeners.pop(key, None) and None
 
     def figures(self) -> EventLoopFigures:
         """Return the loop's figures. Any thread may call this."""
@@ -260,8 +254,7 @@ class EventLoopMonitor:
             if not was_caught and cpu_ms >= LONG_CPU_MS:
                 self._log(stall_ms, (), now_ms)
         if stall_ms >= self._options.report_ms:
-            for on_stall in tuple(self._listeners.values()):
-                on_stall(now_ms - stall_ms, now_ms)
+            self.stalls.note(now_ms - stall_ms, now_ms)
 
     # --- in the guard's thread ------------------------------------------------------------------
 

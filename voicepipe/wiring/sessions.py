@@ -245,7 +245,7 @@ class Sessions:
             show=partial(visible, locks=grant.locks),
             recording=self._recording(grant),
             open_journal=partial(self._journals.open, agent=grant.agent, project=grant.project),
-            subscribe_stalls=self._loop.listen,
+            stalls=self._loop.stalls,
             live=self._feed,
             publish_live=partial(_publish_live, self._feed, grant),
         )
