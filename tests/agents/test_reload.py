@@ -14,15 +14,18 @@ import aiohttp
 import pytest
 
 from voicepipe.agents import load_file
+from voicepipe.agents.mcp_server import McpServer
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.clock import unix_s
 from voicepipe.config import load
 from voicepipe.config.settings import Settings
-from voicepipe.testing.fakes.cues import LlmCue, tokens
+from voicepipe.testing.fakes.cues import CallCue, LlmCue, tokens
+from voicepipe.testing.fakes.mcp_server import FakeMcpServer, FakeMcpTool
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.user import User, calling
-from voicepipe.testing.waiting import WAIT_S
+from voicepipe.testing.waiting import WAIT_S, eventually
 from voicepipe.wiring import running
+from voicepipe.wiring.mcp import McpServers, open_mcp
 from voicepipe.wiring.serve import serve
 
 TOML = """
@@ -195,3 +198,81 @@ async def test_a_reloaded_agent_keeps_its_documents_and_hides_personal_data_from
             question = str((await vendor.llm.nth(0)).question["messages"][-1])
     assert "nine francs" in question
     assert "anna@example.com" not in question
+
+
+def clinic(mcp: FakeMcpServer, *, of: str = "default") -> str:
+    """Return the settings of an MCP server, and of an agent that has its tools."""
+    return f'[agents.{of}]\nmcp = ["clinic"]\n[mcp.clinic]\nurl = "{mcp.url}"\n'
+
+
+async def call_tool(vendor: FakeVendor, user: User, n_before: int) -> str:
+    """Have the LLM call `where`; return what it reads of the result."""
+    vendor.llm.cue(LlmCue(calls=(CallCue("where", ("{}",), f"c_{n_before}"),)), LlmCue(tokens=tokens("There.")))
+    assert await user.prompt("Where?") == "There."
+    return str((await vendor.llm.nth(n_before + 1)).question["messages"][-1]["content"])
+
+
+async def test_mcp_servers_change_for_new_sessions(tmp_path: Path) -> None:
+    """A call that runs keeps its connection, with or without the server in the settings."""
+    text = {"output_modalities": ["text"]}
+    async with FakeVendor() as vendor, FakeMcpServer() as old, FakeMcpServer() as new:
+        old.tools["where"], new.tools["where"] = FakeMcpTool(lambda _: "old"), FakeMcpTool(lambda _: "new")
+        folder = Folder(tmp_path, vendor.base_url)
+        folder.write(more=clinic(old, of="second"))
+        async with (
+            running(folder.read(), read=folder.read) as server,
+            calling(server.base_url, query="agent=second", session=text) as first,
+        ):
+            folder.write(more=clinic(new, of="second"))
+            assert (await reload(server))[0] == 200
+            async with calling(server.base_url, query="agent=second", session=text) as second:
+                assert await call_tool(vendor, second, 0) == "new"
+            assert await call_tool(vendor, first, 2) == "old"
+            folder.write(more="[agents.second]\n")
+            assert (await reload(server))[0] == 200
+            assert await call_tool(vendor, first, 4) == "old"
+            async with calling(server.base_url, query="agent=second", session=text) as third:
+                vendor.llm.cue(LlmCue(tokens=tokens("Fine.")))
+                assert await third.prompt("Where?") == "Fine."
+                assert "tools" not in (await vendor.llm.nth(6)).question
+
+
+async def test_a_connection_that_has_not_changed_stays_and_others_end(tmp_path: Path) -> None:
+    async with FakeVendor() as vendor, FakeMcpServer() as one, FakeMcpServer() as other, open_mcp() as servers:
+        folder = Folder(tmp_path, vendor.base_url)
+
+        async def put_in_force(mcp: FakeMcpServer) -> McpServer:
+            folder.write(more=clinic(mcp, of="second"))
+            settings = folder.read()
+            found = await servers.connected(settings)
+            servers.put_in_force(settings, found)
+            return found["clinic"]
+
+        first = await put_in_force(one)
+        assert await put_in_force(one) is first
+        assert not first.is_away
+        second = await put_in_force(other)
+        await eventually(lambda: _is_over(first))
+        assert not second.is_away
+
+
+async def test_a_refused_reload_ends_the_connections_that_it_has_made(tmp_path: Path) -> None:
+    made: list[McpServer] = []
+    connect = McpServers.connected
+
+    async def connected(self: McpServers, settings: Settings) -> dict[str, McpServer]:
+        found = await connect(self, settings)
+        made.extend(found.values())
+        return found
+
+    async with FakeMcpServer() as mcp, served(tmp_path) as (server, folder):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(McpServers, "connected", connected)
+            folder.write('tts = "fake/tts"', 'tts = "local/hibari"', clinic(mcp, of="second"))
+            assert (await reload(server))[0] == 409
+        (its,) = made
+        await eventually(lambda: _is_over(its))
+
+
+async def _is_over(server: McpServer) -> bool | None:
+    return (server.task is not None and server.task.done()) or None

@@ -20,7 +20,8 @@ import pytest_asyncio
 
 from tests.wiring.test_serve import config_file
 from voicepipe.auth.apikeys import ApiKeys
-from voicepipe.testing.fakes.cues import Hold, LlmCue
+from voicepipe.testing.fakes.cues import CallCue, Hold, LlmCue, tokens
+from voicepipe.testing.fakes.mcp_server import FakeMcpServer, FakeMcpTool
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.reconnecting_user import ReconnectingUser
 from voicepipe.testing.waiting import WAIT_S, eventually
@@ -111,11 +112,11 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[Server]:
+async def serving(folder: Path, more: str = "") -> AsyncIterator[Server]:
     async with FakeVendor() as vendor:
         (folder / "data").mkdir(mode=0o700)
         key = ApiKeys(folder / "data").create("acme", now_s=1, scopes=("realtime", "tokens", "chat", "operate_all"))
-        path = config_file(folder, vendor, limits=LIMITS)
+        path = config_file(folder, vendor, limits=LIMITS + more)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "voicepipe", "serve", "--workers", "2", "--config", str(path)),
             stdout=asyncio.subprocess.PIPE,
@@ -163,11 +164,13 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 
 
 @asynccontextmanager
-async def talking(server: Server, *, key: str = "", resumable: bool = False) -> AsyncIterator[ReconnectingUser]:
+async def talking(
+    server: Server, *, key: str = "", resumable: bool = False, agent: str = "default"
+) -> AsyncIterator[ReconnectingUser]:
     """An open session."""
     headers = {"Authorization": f"Bearer {key or server.key}"}
     async with aiohttp.ClientSession(headers=headers) as http:
-        line = await http.ws_connect(f"{server.url}/v1/realtime", max_msg_size=0)
+        line = await http.ws_connect(f"{server.url}/v1/realtime?agent={agent}", max_msg_size=0)
         user = ReconnectingUser(http, server.url, line)
         await user.until("session.created")
         session: dict[str, Any] = {"type": "realtime", "output_modalities": ["text"]}
@@ -215,6 +218,27 @@ async def test_sessions_are_shared_out_counted_listed_and_limited_together(serve
         assert await status_of(server, server.key) == 503
         assert await status_of(server, server.key) == 503
     await server.until_sessions(0)
+
+
+async def test_each_worker_calls_the_tools_of_mcp_servers(tmp_path: Path) -> None:
+    """Over a connection of its own."""
+    async with FakeMcpServer() as mcp, AsyncExitStack() as stack:
+        mcp.tools["where"] = FakeMcpTool(lambda _: "here")
+        section = f'[mcp.clinic]\nurl = "{mcp.url}"\n[agents.clinic]\nmcp = ["clinic"]\n'
+        server = await stack.enter_async_context(serving(tmp_path, section))
+        for place in range(MOST_SESSIONS):
+            user = await stack.enter_async_context(talking(server, agent="clinic"))
+            call = CallCue("where", ("{}",), f"c_{place}")
+            server.vendor.llm.cue(LlmCue(calls=(call,)), LlmCue(tokens=tokens("There.")))
+            content = [{"type": "input_text", "text": "Where?"}]
+            await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+            await user.send("response.create")
+            await user.until("response.mcp_call.completed")
+            done = await user.until("response.done")
+            assert done["response"]["output"][0]["content"][0]["text"] == "There."
+        assert min(server.connections(0), server.connections(1)) >= 1
+    assert len(mcp.called) == MOST_SESSIONS
+    assert sum(method == "initialize" for method, _, _ in mcp.requests) == 2
 
 
 async def test_a_secret_for_one_session_starts_one(server: Server) -> None:

@@ -59,6 +59,9 @@ class McpServer:
         self.is_away = True
         """There is no connection."""
 
+        self.task: asyncio.Task[None] | None = None
+        """The task of `run`, for `end`."""
+
         self._is_stopping = False
         self._client: Client | None = None
         self._broken = asyncio.Event()
@@ -82,6 +85,12 @@ class McpServer:
     def stop(self) -> None:
         """Connect no more. A task group of `mcp` that fails at the same moment swallows the task's cancellation."""
         self._is_stopping = True
+
+    def end(self) -> None:
+        """End the connection."""
+        self.stop()
+        if self.task is not None:
+            self.task.cancel()
 
     async def _connected(self) -> None:
         """Serve calls until the connection is lost."""

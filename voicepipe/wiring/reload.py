@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Final
 
+from voicepipe.agents.mcp_server import McpServer
 from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.grant import SessionGrant
 from voicepipe.telemetry.log import log_event
+from voicepipe.wiring.mcp import McpServers
 from voicepipe.wiring.prices import Prices, check_quota_prices
 from voicepipe.wiring.sessions import Sessions, config_of
 from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.tools import Tools
 
 RELOADED: Final = frozenset(
-    ("agents", "python_agents", "tools", "budget", "deadlines", "conversation", "pooled", "origins")
+    ("agents", "python_agents", "tools", "mcp", "budget", "deadlines", "conversation", "pooled", "origins")
 )
 """What a reload changes of the settings. Everything else belongs to the process: sockets, stores, providers."""
 
@@ -62,10 +64,12 @@ class Reload:
         stages: Stages,
         sessions: Sessions,
         tools: Tools,
+        mcp: McpServers,
     ) -> None:
         """`read` reads the settings from where they came; it may wait for a disk. None: they came from nowhere."""
         self._in_force, self._read = in_force, read
         self._stages, self._sessions, self._tools = stages, sessions, tools
+        self._mcp = mcp
         self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self) -> tuple[str, ...]:
@@ -79,14 +83,21 @@ class Reload:
                 if self._read is None:
                     raise ConfigError("the settings of this server came from no file that could be read again")
                 settings = await asyncio.to_thread(self._read)
-                self._put_in_force(settings)
+                self._check(settings)
+                servers = await self._mcp.connected(settings)
+                try:
+                    self._put_in_force(settings, servers)
+                except BaseException:
+                    self._mcp.drop(servers)
+                    raise
             except ConfigError as why:
                 log_event("settings_refused", level=logging.WARNING, why=str(why))
                 raise
         log_event("settings_reloaded", agents=", ".join(settings.agents))
         return tuple(settings.agents)
 
-    def _put_in_force(self, settings: Settings) -> None:
+    def _check(self, settings: Settings) -> None:
+        """Raises ConfigError: the settings change what only a restart can change."""
         old = self._in_force.settings
         names = (its.name for its in fields(Settings) if its.name not in RELOADED)
         if changed := [name for name in names if getattr(settings, name) != getattr(old, name)]:
@@ -97,8 +108,13 @@ class Reload:
                     why = "since the documents are indexed there"
                     raise ConfigError(f"agents.{name}.{option}: expected the value of the start, {why}")
         check_quota_prices(settings)
-        stages = self._stages.with_settings(settings, self._tools.of(settings))
+
+    def _put_in_force(self, settings: Settings, servers: Mapping[str, McpServer]) -> None:
+        stages = self._stages.with_settings(settings, self._tools.of(settings), servers)
         if set(stages.engines()) - set(self._stages.engines()):
             raise ConfigError("agents: expected the local models of the start, since another needs a restart")
         self._sessions.use(settings, stages)
+        old = self._in_force.settings
+        retained_s = max(old.session_limit_s(name) for name in old.agents)
+        self._mcp.put_in_force(settings, servers, retained_s=retained_s)
         self._in_force.settings = settings

@@ -157,7 +157,7 @@ async def _open(
         _shared(settings, health) as cluster,
         open_turns(settings) as turns,
         open_tools() as tools,
-        open_mcp(settings) as mcp,
+        open_mcp() as mcp,
         webhooks_of(settings, health) as webhooks,
         session_events_of(webhooks) as session_events,
         tracing(settings) as spans,
@@ -176,14 +176,16 @@ async def _open(
         knowledge_of(settings) as knowledge,
         asyncio.TaskGroup() as group,
     ):
-        stages = Stages(settings, sounds=sounds, tools=tools.of(settings), mcp=mcp)
+        servers = await mcp.connected(settings)
+        mcp.put_in_force(settings, servers)
+        stages = Stages(settings, sounds=sounds, tools=tools.of(settings), mcp=servers)
         outlasting = Outlasting(group)
         sessions = Sessions(settings, stages, sink, journals, recordings, loop, feed, knowledge, outlasting)
         session_events.summarize_with(sessions.summary_of_call)
         session_events.store_summaries(sessions.is_summarized, partial(keep_summary, turns))
         session_events.wait_for_records(sink.when_passed_on)
         in_force = SettingsInForce(settings)
-        reload = Reload(in_force, read, stages=stages, sessions=sessions, tools=tools)
+        reload = Reload(in_force, read, stages=stages, sessions=sessions, tools=tools, mcp=mcp)
         models = LocalModels(stages.engines(), say)
         files = await asyncio.to_thread(_read_files, settings, health)
         chat, audio = Chat(settings, stages), Audio(settings, stages)

@@ -57,9 +57,11 @@ class Stages:
         self._router: Router | None = None
         self._speech_routing = SpeechRouting(settings.router)
 
-    def with_settings(self, settings: Settings, tools: Mapping[str, ServerTool]) -> Stages:
+    def with_settings(
+        self, settings: Settings, tools: Mapping[str, ServerTool], mcp: Mapping[str, McpServer]
+    ) -> Stages:
         """Return the stages of other agents over the same providers, whose settings must be the same."""
-        stages = Stages(settings, sounds=self._sounds, tools=tools, mcp=self._mcp)
+        stages = Stages(settings, sounds=self._sounds, tools=tools, mcp=mcp)
         stages._made, stages._speech_routing = self._made, self._speech_routing
         return stages
 
