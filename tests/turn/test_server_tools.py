@@ -275,3 +275,38 @@ def test_a_late_result_while_the_words_before_the_call_still_play() -> None:
     scenario.passes(10_000)
     assert record(scenario).outcome == "completed"
     assert record(scenario).tools[0].outcome == "returned"
+
+
+def test_an_interrupted_answer_keeps_the_result_of_its_tool() -> None:
+    """The tool was over before: the next answer reads its result, and it runs once."""
+    scenario = new_scenario()
+    calls(scenario)
+    scenario.tool_ends("sunny")
+    scenario.begins_to_answer("It is sunny in Paris today.", 3_000)
+    scenario.sent(3_000)
+    scenario.passes(500)
+    scenario.says("And in Rome?")
+    assert read_by_llm(scenario.started()[-1]) == [("sunny", False)]
+    scenario.answers("There too.")
+    scenario.passes(5_000)
+    assert ran(scenario) == 1
+    assert [outcome for outcome, _ in scenario.outcomes()] == ["interrupted", "completed"]
+    assert scenario.driver.illegal_moves == []
+
+
+def test_a_tool_is_called_after_an_interruption() -> None:
+    """By the answer to the words that interrupted."""
+    scenario = new_scenario()
+    scenario.says()
+    scenario.begins_to_answer("Let me tell you about Paris.", 3_000)
+    scenario.sent(3_000)
+    scenario.passes(500)
+    scenario.says("Just look it up.")
+    calls_now(scenario)
+    scenario.tool_ends("sunny")
+    assert read_by_llm(scenario.started()[-1]) == [("sunny", False)]
+    scenario.answers("It is sunny.")
+    scenario.passes(5_000)
+    assert ran(scenario) == 1
+    assert record(scenario).outcome == "interrupted"
+    assert scenario.driver.illegal_moves == []
