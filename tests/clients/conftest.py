@@ -19,8 +19,6 @@ from voicepipe.testing.fakes.cues import CallCue, LlmCue, tokens
 
 HERE = Path(__file__).parent
 ANSWER = "It is sunny. Take a walk, and then another one, and after that sit down somewhere and look at the river."
-THINKS_MS = 100
-"""Some clients lose a call that comes within a few ms of the user's last word: no model is that quick."""
 
 Result = dict[str, Any]
 Drive = Callable[..., Awaitable[Result]]
@@ -30,8 +28,8 @@ def weather(question: dict[str, Any]) -> LlmCue:
     """A model that calls a function when one is offered, and answers once it has its output."""
     if question.get("tools") and question["messages"][-1]["role"] != "tool":
         call = CallCue("get_weather", ('{"place":', ' "Paris"}'))
-        return LlmCue(tokens=(), calls=(call,), finish="tool_calls", ttft_ms=THINKS_MS)
-    return LlmCue(tokens=tokens(ANSWER), ttft_ms=THINKS_MS)
+        return LlmCue(tokens=(), calls=(call,), finish="tool_calls")
+    return LlmCue(tokens=tokens(ANSWER))
 
 
 @pytest.fixture

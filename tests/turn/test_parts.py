@@ -48,6 +48,12 @@ def test_a_silence_below_zero_is_refused() -> None:
         TurnSettings(silence_ms=-1)
 
 
+def test_a_wait_of_calls_below_zero_is_refused() -> None:
+    """By its name."""
+    with pytest.raises(ConfigError, match=r"^calls_wait_ms: expected 0 ms or more, got -1$"):
+        CoreSettings(calls_wait_ms=-1)
+
+
 def test_zero_flushes_are_refused() -> None:
     """The end of a turn needs a flush, so there is at least one."""
     with pytest.raises(ConfigError, match=r"^max_flushes: expected 1 or more, got 0$"):

@@ -1,16 +1,21 @@
-"""The effects of a turn that ended softly: its function calls and its outcome wait until the end is certain."""
+"""The effects of a turn: its function calls and its outcome wait until a soft end is certain, and calls of the client's
+functions until the client has seen that the user stopped.
+"""
 
 from __future__ import annotations
 
 from voicepipe.turn.context import Due, Timer, TurnContext
-from voicepipe.turn.endpointing.strategy import Decision
 from voicepipe.turn.record import attribution
 from voicepipe.turn.turn import Turn
 
 
-def hold(context: TurnContext, turn: Turn, decision: Decision, now_ms: int) -> None:
-    """Hold the effects as long as the strategy has decided, unless that is over and nothing holds them."""
-    until_ms = turn.marks[attribution.VOICED_LAST] + (decision.effects_ms or 0)
+def hold(context: TurnContext, turn: Turn, effects_ms: int | None, now_ms: int) -> None:
+    """Hold the effects until `effects_ms` after the last word, as the strategy has decided, unless that is over and
+    nothing holds them. Calls of the client's functions wait at least `calls_wait_ms` after the end.
+    """
+    until_ms = turn.marks[attribution.VOICED_LAST] + (effects_ms or 0)
+    if context.settings.reply.tools and attribution.ENDED in turn.marks:
+        until_ms = max(until_ms, turn.marks[attribution.ENDED] + context.core.calls_wait_ms)
     if until_ms > now_ms or turn.question.effects_at_ms is not None:
         _hold(context, turn, until_ms)
 

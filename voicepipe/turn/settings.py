@@ -277,6 +277,11 @@ class CoreSettings:
     """Start the reply during the user's silence, and hold it until the turn is really over."""
 
     speculation: SpeculationLimits = field(default_factory=SpeculationLimits)
+    calls_wait_ms: int = 0
+    """How long calls of the client's functions wait after the end of the user's speech, in ms. Some clients lose a call
+    that comes with the end.
+    """
+
     max_flushes: int = 3
     """How often a turn may ask its transcriber for the text before the turn is over."""
 
@@ -301,3 +306,5 @@ class CoreSettings:
     def __post_init__(self) -> None:
         if self.max_flushes < 1:
             raise ConfigError(f"max_flushes: expected 1 or more, got {self.max_flushes}")
+        if self.calls_wait_ms < 0:
+            raise ConfigError(f"calls_wait_ms: expected 0 ms or more, got {self.calls_wait_ms}")

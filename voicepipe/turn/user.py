@@ -211,16 +211,16 @@ class UserSide:
             utterance.pauses += 1
             utterance.audio_end_ms = utterance.audio_start_ms + self._context.core.deadlines.utterance_ms
             turn.marks[attribution.VOICED_LAST], turn.question.t0_audio_ms = now_ms, None
-            due_ms = now_ms
+            due_ms, effects_ms = now_ms, None
         else:
             decision = self._decision(self._end.silence_ms, self._context.learned.speculation.answer_ms)
             due_ms = turn.marks[attribution.VOICED_LAST] + decision.audible_ms
-            turn.question.reversible_ms = decision.reversible_ms
-            effects.hold(self._context, turn, decision, now_ms)
+            turn.question.reversible_ms, effects_ms = decision.reversible_ms, decision.effects_ms
         turn.marks[attribution.END_DUE] = min(now_ms, due_ms)
         self._move(User.ENDED)
         turn.question.overlong = overlong
         turn.marks[attribution.ENDED] = now_ms
+        effects.hold(self._context, turn, effects_ms, now_ms)
         self._context.notify(a.InputSpeechStopped(utterance.item_id, utterance.audio_end_ms))
         self.commit(turn, utterance, now_ms)
 
@@ -321,7 +321,7 @@ class UserSide:
         """Decide again when function calls may leave: the words came after the answer had begun softly."""
         spoken = language or self._context.settings.language
         self._end.pauses.add_words(utterance.text, spoken, after_question=self._end.pauses.evidence.after_question)
-        effects.hold(self._context, turn, self._decision(self._end.silence_ms, None), now_ms)
+        effects.hold(self._context, turn, self._decision(self._end.silence_ms, None).effects_ms, now_ms)
 
     def text_overdue(self, number: int, now_ms: int) -> None:
         """Use the interim text for now: the final text has taken longer than it usually takes."""
