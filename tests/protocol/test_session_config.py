@@ -15,6 +15,7 @@ from voicepipe.protocol.extensions import Extensions
 from voicepipe.protocol.ga import session_object
 from voicepipe.protocol.json_fields import MAX_ECHOED_CHARS
 from voicepipe.protocol.mcp import MOST_SERVERS, read_mcp
+from voicepipe.protocol.published_fields import not_served
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import AudioFormat, SemanticVad, ServerVad, Transcription
 from voicepipe.testing.strict_events import problems as shape_problems
@@ -119,10 +120,8 @@ def test_agents_language_stands_behind_the_clients(new_config: NewConfig) -> Non
     assert config.merged(audio_input(transcription={"language": "de"})).turn_settings().language == "de"
 
 
-def test_noise_reduction_is_accepted_and_echoed(config: SessionConfig) -> None:
-    merged = config.merged(audio_input(noise_reduction={"type": "near_field"}))
-    assert session_object(merged)["audio"]["input"]["noise_reduction"] == {"type": "near_field"}
-    assert merged.merged(audio_input(noise_reduction=None)).noise_reduction is None
+def test_noise_reduction_is_accepted_and_null(config: SessionConfig) -> None:
+    assert config.merged(audio_input(noise_reduction={"type": "near_field"})) == config
 
 
 @pytest.mark.parametrize("kind", ["audio/pcm", "audio/pcmu", "audio/pcma"])
@@ -235,7 +234,7 @@ def test_model_cannot_change(config: SessionConfig) -> None:
     assert session_object(config.merged({"type": "realtime", "model": "gpt-realtime"}))["model"] == "default"
 
 
-def test_unknown_and_ignored_fields_are_silent(config: SessionConfig) -> None:
+def test_what_is_not_served_is_accepted_and_null(config: SessionConfig) -> None:
     update = {
         "type": "realtime",
         "tracing": "auto",
@@ -246,20 +245,61 @@ def test_unknown_and_ignored_fields_are_silent(config: SessionConfig) -> None:
         "prompt_cache_key": "k",
         "temperature": 0.6,
         "providerData": {"stt": {"x": 1}},
-        "audio": {"output": {"model": "tts"}, "input": {"never_published": 1}},
-        "never_published": {"a": []},
+        "audio": {"output": {"model": "tts"}},
     }
     merged = config.merged(update)
-    assert session_object(merged)["tracing"] == "auto"
+    rendered = session_object(merged)
+    assert [rendered[key] for key in ("tracing", "include", "prompt")] == [None] * 3
     assert merged.reply_settings().temperature == 0.6
     assert shaped(merged) == []
 
 
-def test_tracing_object_is_echoed(config: SessionConfig) -> None:
-    merged = config.merged({"tracing": {"workflow_name": "w", "group_id": "g", "metadata": {"a": 1}}})
-    assert session_object(merged)["tracing"] == {"workflow_name": "w", "group_id": "g"}
-    assert shaped(merged) == []
-    assert session_object(merged.merged({"tracing": None}))["tracing"] is None
+NOT_SERVED: list[tuple[dict[str, Any], list[str]]] = [
+    ({"include": ["item.input_audio_transcription.logprobs"]}, ["session.include"]),
+    ({"reasoning": {"effort": "low"}}, ["session.reasoning"]),
+    ({"parallel_tool_calls": False}, ["session.parallel_tool_calls"]),
+    ({"tracing": {"workflow_name": "w", "metadata": {"a": 1}}}, ["session.tracing"]),
+    ({"prompt": {"id": "pmpt_1", "version": "2"}}, ["session.prompt", "session.prompt.version"]),
+    (audio_input(noise_reduction={"type": "near_field"}), ["session.audio.input.noise_reduction"]),
+    ({"input_audio_noise_reduction": {"type": "far_field"}}, ["session.input_audio_noise_reduction"]),
+    (audio_input(transcription={"keywords": ["Bern"]}), ["session.audio.input.transcription.keywords"]),
+    (audio_input(transcription={"languages": ["de", "fr"]}), ["session.audio.input.transcription.languages"]),
+    (audio_input(transcription={"delay": "low"}), ["session.audio.input.transcription.delay"]),
+    ({"tools": [{"type": "function", "name": "a"}, {"type": "web_search"}]}, ["session.tools[1].type"]),
+]
+
+
+@pytest.mark.parametrize(("update", "fields"), NOT_SERVED, ids=[fields[0] for _, fields in NOT_SERVED])
+def test_a_published_field_that_is_not_served_is_named(
+    config: SessionConfig, update: dict[str, Any], fields: list[str]
+) -> None:
+    """By its path, and the update is accepted."""
+    assert [field for field, _ in not_served(update)] == fields
+    config.merged(update)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"tracing": "auto", "include": None, "reasoning": None, "prompt": None, "parallel_tool_calls": True},
+        {"include": [], "tool_choice": {"type": "function", "name": "n"}, "tools": [{"name": "n"}]},
+        {"prompt": {"id": "p", "variables": {"name": "Ada"}}},
+        audio_input(noise_reduction=None, transcription={"model": "m", "languages": ["de"]}),
+        audio_input(noise_reduction=False, transcription=None),
+    ],
+)
+def test_what_clients_send_by_default_is_not_named(update: dict[str, Any]) -> None:
+    assert list(not_served(update)) == []
+
+
+def test_a_tool_that_is_not_served_leaves_the_others(config: SessionConfig) -> None:
+    tools = [{"type": "web_search"}, {"type": "function", "name": "look"}]
+    merged = config.merged({"type": "realtime", "instructions": "Hi.", "tools": tools})
+    assert (merged.instructions, [tool.name for tool in merged.tools]) == ("Hi.", ["look"])
+
+
+def test_one_language_of_languages_is_the_language(config: SessionConfig) -> None:
+    assert config.merged(audio_input(transcription={"languages": ["de"]})).transcription == Transcription(language="de")
 
 
 def test_opt_in_is_merged_by_name(config: SessionConfig) -> None:
@@ -314,13 +354,8 @@ def test_beta_shaped_update_is_read_by_its_own_shape(config: SessionConfig) -> N
     assert (merged.instructions, merged.voice, merged.speed, merged.max_output_tokens) == ("hi", "verse", 0.5, 10)
     assert (merged.input_format.name, merged.output_format.name) == ("audio/pcmu", "audio/pcma")
     assert merged.transcription == Transcription(model="whisper-1")
-    assert merged.noise_reduction == "far_field"
     assert merged.turn_detection == ServerVad(silence_duration_ms=200)
     assert shaped(merged) == []
-
-
-def test_flat_keys_beside_the_published_shape_are_unknown(config: SessionConfig) -> None:
-    assert config.merged({"type": "realtime", "voice": "verse", "turn_detection": None}) == config
 
 
 # --- what is refused --------------------------------------------------------------------------
@@ -386,7 +421,21 @@ REFUSED = [
     ("session.max_output_tokens", "invalid_value", {"max_output_tokens": 0}),
     ("session.max_output_tokens", "invalid_type", {"max_output_tokens": "many"}),
     ("session.tools", "invalid_type", {"tools": {}}),
-    ("session.tools[0].type", "invalid_value", {"tools": [{"type": "web_search"}]}),
+    ("session.tools[0].type", "invalid_type", {"tools": [{"type": 1}]}),
+    ("session.instruction", "unknown_parameter", {"instruction": "Hi."}),
+    ("session.voice", "unknown_parameter", {"type": "realtime", "voice": "verse"}),
+    ("session.audio.input.noise", "unknown_parameter", audio_input(noise={})),
+    (
+        "session.audio.input.turn_detection.silence_ms",
+        "unknown_parameter",
+        audio_input(turn_detection={"type": "server_vad", "silence_ms": 100}),
+    ),
+    ("session.turn_detection.silence_ms", "unknown_parameter", {"turn_detection": {"silence_ms": 1}, "voice": "v"}),
+    ("session.include[0]", "invalid_value", {"include": ["everything"]}),
+    ("session.parallel_tool_calls", "invalid_type", {"parallel_tool_calls": "yes"}),
+    ("session.reasoning", "invalid_type", {"reasoning": "low"}),
+    ("session.audio.input.transcription.keywords", "invalid_type", audio_input(transcription={"keywords": "Bern"})),
+    ("session.audio.input.transcription.delay", "invalid_value", audio_input(transcription={"delay": "none"})),
     ("session.tools[0].server_url", "missing_required_parameter", {"tools": [{"type": "mcp", "server_label": "s"}]}),
     (
         "session.tools",

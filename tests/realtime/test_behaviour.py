@@ -420,10 +420,14 @@ async def test_idle_timeout_before_the_first_word(server: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["near_field", "far_field", None])
 async def test_noise_reduction(server: Any, kind: str | None) -> None:
-    """Taken and shown."""
+    """Accepted, null, and named if it was requested."""
     requested = kind and {"type": kind}
     async with calling(server.url, session={"audio": {"input": {"noise_reduction": requested}}}) as user:
-        assert user.events[-1]["session"]["audio"]["input"]["noise_reduction"] == requested
+        shown = next(event for event in user.events if event["type"] == "session.updated")
+        assert shown["session"]["audio"]["input"]["noise_reduction"] is None
+        await settled(user)
+        named = [event["error"]["param"] for event in user.events if event["type"] == "error"]
+        assert named == [*(["session.audio.input.noise_reduction"] if kind else []), "item_id"]
 
 
 CODES = {"audio/pcmu": g711.encode_mulaw, "audio/pcma": g711.encode_alaw}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from voicepipe.testing.user import calling
+from voicepipe.testing.user import User, calling
 
 Event = dict[str, Any]
 
@@ -14,6 +14,14 @@ LOOK = {"type": "function", "name": "look", "description": "Look.", "parameters"
 
 MEMBERS = """type object id model output_modalities instructions audio tools tool_choice max_output_tokens tracing
 truncation prompt include expires_at"""
+
+
+async def answered(user: User) -> None:
+    """All that was sent is answered: events are, in order."""
+    n_before = user.kinds().count("session.updated")
+    await user.send("session.update", session={"type": "realtime"})
+    while user.kinds().count("session.updated") == n_before:
+        await user.until("session.updated")
 
 
 async def updated(server: Any, *updates: Event) -> Event:
@@ -58,23 +66,61 @@ async def test_transcription(server: Any, requested: Event | None) -> None:
 
 IGNORED = {
     "tracing": "auto",
-    "include": ["item.input_audio_transcription.logprobs"],
-    "prompt": {"id": "pmpt_1"},
-    "reasoning": {"effort": "low"},
     "parallel_tool_calls": True,
     "prompt_cache_key": "k",
     "temperature": 0.8,
     "providerData": {"stt": {"a": 1}, "tts": None},
     "audio": {"output": {"model": "some-voice-model"}},
-    "surprise": {"deep": [1, 2, {"x": None}]},
 }
 
 
 @pytest.mark.parametrize("key", IGNORED)
 async def test_accept_and_ignore(server: Any, key: str) -> None:
-    """Without an error, which some clients take for the end; nothing unpublished is echoed."""
-    session = await updated(server, {"type": "realtime", key: IGNORED[key]})
-    assert set(session) == set(MEMBERS.split())
+    """What clients send by default: without an error, which some of them take for the end."""
+    async with calling(server.url) as user:
+        await user.send("session.update", session={"type": "realtime", key: IGNORED[key]})
+        session = (await user.until("session.updated"))["session"]
+        assert set(session) == set(MEMBERS.split())
+        await answered(user)
+        assert "error" not in user.kinds()
+
+
+UNSERVED = {
+    "include": ["item.input_audio_transcription.logprobs"],
+    "prompt": {"id": "pmpt_1"},
+    "reasoning": {"effort": "low"},
+    "parallel_tool_calls": False,
+    "model": "another",
+    "tracing": {"workflow_name": "w"},
+    "tools": [LOOK, {"type": "web_search"}],
+}
+
+
+@pytest.mark.parametrize("key", UNSERVED)
+async def test_accept_and_name(fake_server: Any, key: str) -> None:
+    """One error names the field, once in a session, and the rest of the update is in force."""
+    llm = {"agents.another.llm": "fake/llm", "agents.another.stt": "fake/stt", "agents.another.tts": "fake/tts"}
+    async with fake_server(llm) as server, calling(server.url) as user:
+        for instructions in ("One.", "Two."):
+            update = {"type": "realtime", "instructions": instructions, key: UNSERVED[key]}
+            await user.send("session.update", session=update, event_id=instructions)
+            session = (await user.until("session.updated"))["session"]
+            assert session["instructions"] == instructions
+            assert session.get(key) in (None, "default", [session["tools"][0]] if session["tools"] else [])
+        await answered(user)
+        (error,) = [event["error"] for event in user.events if event["type"] == "error"]
+        assert error["param"].startswith(f"session.{key}")
+        assert (error["code"], error["event_id"]) == ("unsupported_parameter", "One.")
+
+
+async def test_fields_that_are_not_published_are_refused(server: Any) -> None:
+    """A misspelt field changes nothing, and neither does the rest of its update."""
+    async with calling(server.url) as user:
+        await user.send("session.update", session={"type": "realtime", "instructions": "Hi.", "instruction": "Hi."})
+        error = (await user.until("error"))["error"]
+        assert (error["code"], error["param"]) == ("unknown_parameter", "session.instruction")
+        await user.send("session.update", session={"type": "realtime"})
+        assert (await user.until("session.updated"))["session"] == user.events[0]["session"]
 
 
 async def test_update_merges(server: Any) -> None:
@@ -82,14 +128,14 @@ async def test_update_merges(server: Any) -> None:
     session = await updated(
         server,
         {
-            "audio": {"output": {"voice": "v"}, "input": {"noise_reduction": {"type": "far_field"}}},
+            "audio": {"output": {"voice": "v"}, "input": {"transcription": {"model": "m"}}},
             "instructions": "A.",
         },
         {"type": "realtime", "audio": {"output": {"speed": 1.2}}},
     )
     assert session["instructions"] == "A."
     assert (session["audio"]["output"]["voice"], session["audio"]["output"]["speed"]) == ("v", 1.2)
-    assert session["audio"]["input"]["noise_reduction"] == {"type": "far_field"}
+    assert session["audio"]["input"]["transcription"] == {"model": "m"}
 
 
 async def test_update_replaces_whole(server: Any) -> None:
@@ -189,9 +235,10 @@ async def test_what_clients_send_first(server: Any, client: str) -> None:
         for update in FIRST[client]:
             await user.send("session.update", session=update)
         for _ in FIRST[client]:
-            await user.until("session.updated")
+            displayed = await user.until("session.updated")
+        assert displayed["session"]["instructions"] == "Be brief."
+        await answered(user)
         assert "error" not in user.kinds()
-        assert user.events[-1]["session"]["instructions"] == "Be brief."
 
 
 async def test_published_update_on_an_older_connection(server: Any) -> None:

@@ -10,7 +10,6 @@ from voicepipe.protocol.dialect import ResponseView
 from voicepipe.protocol.ga import (
     item_object,
     max_tokens,
-    noise_reduction_object,
     tool_object,
     transcription_object,
     turn_detection_object,
@@ -78,7 +77,7 @@ class Beta:
             "input_audio_format": _FORMATS[config.input_format.name],
             "output_audio_format": _FORMATS[config.output_format.name],
             "input_audio_transcription": transcription_object(config.transcription),
-            "input_audio_noise_reduction": noise_reduction_object(config.noise_reduction),
+            "input_audio_noise_reduction": None,
             "turn_detection": _turn_detection(config),
             "tools": [tool_object(tool) for tool in config.tools],
             "tool_choice": config.tool_choice,

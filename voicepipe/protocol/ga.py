@@ -15,7 +15,6 @@ from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import (
     PCM_HZ,
     AudioFormat,
-    NoiseReduction,
     SemanticVad,
     ServerVad,
     Transcription,
@@ -90,7 +89,7 @@ def session_object(config: SessionConfig) -> JsonObject:
     audio_input = {
         "format": format_object(config.input_format),
         "transcription": transcription_object(config.transcription),
-        "noise_reduction": noise_reduction_object(config.noise_reduction),
+        "noise_reduction": None,
         "turn_detection": turn_detection_object(config.turn_detection),
     }
     if config.kind == "transcription":
@@ -104,7 +103,7 @@ def session_object(config: SessionConfig) -> JsonObject:
         "tools": [*map(tool_object, config.tools), *map(mcp_object, config.mcp)],
         "tool_choice": tool_choice_object(config.tool_choice, config.tool_server),
         "max_output_tokens": max_tokens(config.max_output_tokens),
-        "tracing": dict(config.tracing) if isinstance(config.tracing, tuple) else config.tracing,
+        "tracing": None,
         "truncation": truncation_object(config),
         "prompt": prompt_object(config),
     }
@@ -119,7 +118,7 @@ def _named(config: SessionConfig, kind: str, rendered: JsonObject) -> JsonObject
 def prompt_object(config: SessionConfig) -> JsonObject | None:
     """Return the client's prompt with all variables that the client has set; null when it has set none."""
     prompt = config.prompt
-    if prompt is None:
+    if prompt is None or not prompt.variables:
         return None
     now = dict(config.variables)
     return {"id": prompt.id, "variables": {name: now[name] for name, _ in prompt.variables}}
@@ -170,11 +169,6 @@ def transcription_object(transcription: Transcription | None) -> JsonObject | No
         return None
     given = {"model": transcription.model, "language": transcription.language, "prompt": transcription.prompt}
     return {key: value for key, value in given.items() if value is not None}
-
-
-def noise_reduction_object(kind: NoiseReduction | None) -> JsonObject | None:
-    """Return the client's noise reduction; null when it is off."""
-    return None if kind is None else {"type": kind}
 
 
 def turn_detection_object(detection: TurnDetection | None) -> JsonObject | None:

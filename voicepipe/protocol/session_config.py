@@ -17,7 +17,6 @@ from voicepipe.protocol.session_types import (
     DEFAULT_THRESHOLD,
     EAGERNESS_SILENCE_MS,
     AudioFormat,
-    NoiseReduction,
     SemanticVad,
     ServerVad,
     SessionKind,
@@ -66,9 +65,6 @@ class SessionConfig:
     transcription: Transcription | None = None
     """None: the client does not want the user's transcript."""
 
-    noise_reduction: NoiseReduction | None = None
-    """Accepted and shown; it has no effect yet."""
-
     voice: str = DEFAULT_VOICE
     speed: float = 1.0
     tools: tuple[Tool, ...] = ()
@@ -96,9 +92,6 @@ class SessionConfig:
 
     context_tokens: int | None = None
     """The agent's own: tokens that the LLM may read for an answer. None: unknown."""
-
-    tracing: str | tuple[tuple[str, str], ...] | None = None
-    """Accepted and shown; the server traces for the operator, not for clients."""
 
     end_of_turn: str = SOFT
     """The agent's own strategy: for `semantic_vad`, unless it is `silence`, or `soft` and the client is in no hurry; a
@@ -142,12 +135,13 @@ class SessionConfig:
     def merged(self, update: object) -> SessionConfig:
         """Return this session with the `session` of a `session.update` merged in.
 
-        Objects merge by key; `format`, `turn_detection`, `transcription`, `noise_reduction` and `tools` are replaced as
-        a whole. Null turns off; absent or unknown keys change nothing. Both the published and the older, flat shape are
-        read, each by its own keys.
+        Objects merge by key; `format`, `turn_detection`, `transcription` and `tools` are replaced as a whole. Null
+        turns off; absent keys change nothing, and neither does what `published_fields.not_served` names. Both the
+        published and the older, flat shape are read, each by its own keys.
 
         Raises:
-            ProtocolError: a value has the wrong type or is out of range; `field` is its dotted path.
+            ProtocolError: a value has the wrong type or is out of range, or a field is not published; `field` is its
+                dotted path.
         """
         found = with_choice(requested_changes(update))
         if (changed := found.get("extensions")) is not None:

@@ -24,13 +24,13 @@ from voicepipe.protocol.json_fields import (
     wrong_value,
 )
 from voicepipe.protocol.mcp import MOST_SERVERS, McpRequest, ToolChoice, read_mcp
+from voicepipe.protocol.published_fields import is_unserved_tool
 from voicepipe.turn.endpointing.strategies import SILENCE
 from voicepipe.turn.settings import SilenceSetBy, Tool
 from voicepipe.turn.truncation import Truncation
 
 FormatName = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
 Eagerness = Literal["low", "medium", "high", "auto"]
-NoiseReduction = Literal["near_field", "far_field"]
 SessionKind = Literal["realtime", "transcription"]
 
 PCM_HZ: Final = 24_000
@@ -66,7 +66,6 @@ FLAT_FORMATS: Final[dict[str, FormatName]] = {
 }
 """The format names of old clients."""
 
-_NOISES: Final[tuple[NoiseReduction, ...]] = ("near_field", "far_field")
 _ANY_ARGUMENTS: Final = '{"type":"object","properties":{}}'
 _MODES: Final = ("auto", "none", "required")
 
@@ -194,20 +193,22 @@ def read_transcription(value: object, path: str) -> Transcription | None:
     """Read a `transcription` object; a null turns it off."""
     if value is None or value is False:
         return None
-    given = record(value, path)
+    given = dict(record(value, path))
+    delay = given.get("delay")
+    if delay is not None:
+        one_of(delay, f"{path}.delay", ("minimal", "low", "medium", "high", "xhigh"))
+    keywords, languages = (_read_texts(given.get(key), f"{path}.{key}") for key in ("keywords", "languages"))
+    refuse_length(sum(map(len, keywords)), f"{path}.keywords")
+    if given.get("language") is None and len(languages) == 1:
+        given["language"] = languages[0]
     read = {
         key: text(given[key], f"{path}.{key}") for key in ("model", "language", "prompt") if given.get(key) is not None
     }
     return Transcription(**{key: words or None for key, words in read.items()})
 
 
-def read_noise_reduction(value: object, path: str) -> NoiseReduction | None:
-    """Read a `noise_reduction` object; a null turns it off."""
-    if value is None or value is False:
-        return None
-    expected = '"near_field" or "far_field"'
-    kind = required(record(value, path), "type", path, expected)
-    return one_of(kind, f"{path}.type", _NOISES)
+def _read_texts(value: object, path: str) -> list[str]:
+    return [] if value is None else [text(each, f"{path}[{i}]") for i, each in enumerate(listing(value, path))]
 
 
 def read_audible(value: object, path: str) -> bool:
@@ -257,12 +258,13 @@ def read_tools(value: object, path: str) -> tuple[Tool, ...]:
 
 
 def read_session_tools(value: object, path: str) -> tuple[Tool | McpRequest, ...]:
-    """Read the tools of a session: functions of the client, and MCP servers."""
+    """Read the tools of a session: functions of the client, and MCP servers. Tools of other types are left out."""
     tools, servers = list[object](), list[Tool | McpRequest]()
     for position, each in enumerate(() if value is None else listing(value, path)):
-        if isinstance(each, dict) and each.get("type") == "mcp":
+        kind = each.get("type") if isinstance(each, dict) else None
+        if isinstance(each, dict) and kind == "mcp":
             servers.append(read_mcp(each, f"{path}[{position}]"))
-        else:
+        elif not is_unserved_tool(kind):
             tools.append(each)
     labels = [each.label for each in servers if isinstance(each, McpRequest)]
     if len(set(labels)) < len(labels) or len(labels) > MOST_SERVERS:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import Any, Final
 
 from voicepipe.errors import ProtocolError
+from voicepipe.protocol import published_fields
 from voicepipe.protocol.extensions import read_extensions
 from voicepipe.protocol.json_fields import (
     MAX_ECHOED_CHARS,
     JsonObject,
     Reader,
     changes,
+    flag,
+    listing,
     number,
     one_of,
     record,
     refuse_depth,
+    required,
     text,
 )
 from voicepipe.protocol.prompt import read_prompt
@@ -26,7 +30,6 @@ from voicepipe.protocol.session_types import (
     read_flat_format,
     read_format,
     read_max_tokens,
-    read_noise_reduction,
     read_session_tools,
     read_tool_choice,
     read_transcription,
@@ -44,12 +47,19 @@ def requested_changes(update: object) -> dict[str, Any]:
     """Return the fields of the configuration that a client's `session` object sets, by name, with their new values.
 
     Raises:
-        ProtocolError: a value has the wrong type or is out of range; `field` is its dotted path.
+        ProtocolError: a value has the wrong type or is out of range, or no such field is published; `field` is its
+            dotted path.
     """
     session = record(update, "session")
     refuse_depth(session, "session")
-    found = changes(session, _FLAT if is_flat(session) else _NESTED, "session")
-    return {name: value for name, value in found.items() if value is not None or name not in _NEVER_NULL}
+    flat = is_flat(session)
+    published_fields.refuse_unknown(session, published_fields.FLAT if flat else published_fields.NESTED)
+    found = changes(session, _FLAT if flat else _NESTED, "session")
+    return {
+        name: value
+        for name, value in found.items()
+        if name != _CHECKED and (value is not None or name not in _NEVER_NULL)
+    }
 
 
 def is_flat(update: JsonObject) -> bool:
@@ -76,7 +86,7 @@ def published(flat: JsonObject, kind: SessionKind) -> JsonObject:
         raise ProtocolError(why.why, field=(why.field or "").removeprefix("session."), code=why.code) from None
     session: JsonObject = {"type": kind}
     for key, (name, _) in _FLAT.items():
-        if key in flat:
+        if key in flat and name != _CHECKED:
             form = name in ("input_format", "output_format") and flat[key] is not None
             _put(session, _PUBLISHED_KEYS[name], {"type": FLAT_FORMATS[flat[key]]} if form else flat[key])
     return session
@@ -109,21 +119,49 @@ def _read_temperature(value: object, path: str) -> float | None:
     return None if value is None else number(value, path, low=0.0, high=2.0)
 
 
-def _read_tracing(value: object, path: str) -> str | tuple[tuple[str, str], ...] | None:
+def _check_tracing(value: object, path: str) -> None:
     if value is None:
-        return None
+        return
     if not isinstance(value, dict):
-        return one_of(value, path, ("auto",))
-    named = {key: value[key] for key in ("workflow_name", "group_id") if value.get(key) is not None}
-    return tuple((key, text(words, f"{path}.{key}")) for key, words in named.items())
+        one_of(value, path, ("auto",))
+        return
+    for key in ("workflow_name", "group_id"):
+        if value.get(key) is not None:
+            text(value[key], f"{path}.{key}")
 
+
+def _check_include(value: object, path: str) -> None:
+    for position, each in enumerate(() if value is None else listing(value, path)):
+        one_of(each, f"{path}[{position}]", ("item.input_audio_transcription.logprobs",))
+
+
+def _check_flag(value: object, path: str) -> None:
+    if value is not None:
+        flag(value, path)
+
+
+def _check_reasoning(value: object, path: str) -> None:
+    if value is not None:
+        record(value, path)
+
+
+def _check_noise_reduction(value: object, path: str) -> None:
+    if value is None or value is False:
+        return
+    kind = required(record(value, path), "type", path, '"near_field" or "far_field"')
+    one_of(kind, f"{path}.type", ("near_field", "far_field"))
+
+
+_CHECKED: Final = ""
+"""The place of a field that is checked and has no effect."""
 
 _SHARED: Final[dict[str, tuple[str, Reader]]] = {
     "instructions": ("instructions", _read_instructions),
     "tools": ("tools", read_session_tools),
     "tool_choice": ("tool_choice", read_tool_choice),
     "temperature": ("temperature", _read_temperature),
-    "tracing": ("tracing", _read_tracing),
+    "tracing": (_CHECKED, _check_tracing),
+    "include": (_CHECKED, _check_include),
     "prompt": ("prompt", lambda value, path: None if value is None else read_prompt(value, path)),
     "providerData.voicepipe": ("extensions", read_extensions),
 }
@@ -136,7 +174,9 @@ _NESTED: Final[dict[str, tuple[str, Reader]]] = {
     "audio.input.format": ("input_format", read_format),
     "audio.input.turn_detection": ("turn_detection", read_turn_detection),
     "audio.input.transcription": ("transcription", read_transcription),
-    "audio.input.noise_reduction": ("noise_reduction", read_noise_reduction),
+    "audio.input.noise_reduction": (_CHECKED, _check_noise_reduction),
+    "parallel_tool_calls": (_CHECKED, _check_flag),
+    "reasoning": (_CHECKED, _check_reasoning),
     "audio.output.format": ("output_format", read_format),
     "audio.output.voice": ("voice", _read_voice),
     "audio.output.speed": ("speed", _read_speed),
@@ -148,12 +188,12 @@ _FLAT: Final[dict[str, tuple[str, Reader]]] = {
     "input_audio_format": ("input_format", read_flat_format),
     "turn_detection": ("turn_detection", read_turn_detection),
     "input_audio_transcription": ("transcription", read_transcription),
-    "input_audio_noise_reduction": ("noise_reduction", read_noise_reduction),
+    "input_audio_noise_reduction": (_CHECKED, _check_noise_reduction),
     "output_audio_format": ("output_format", read_flat_format),
     "voice": ("voice", _read_voice),
     "speed": ("speed", _read_speed),
 }
-_PUBLISHED_KEYS: Final = {name: dotted for dotted, (name, _) in _NESTED.items()}
+_PUBLISHED_KEYS: Final = {name: dotted for dotted, (name, _) in _NESTED.items() if name != _CHECKED}
 """A field of the configuration -> its place in the published shape."""
 
 _ONLY_NESTED: Final = frozenset({"type", "audio", "output_modalities", "max_output_tokens"})

@@ -145,6 +145,9 @@ class SessionHooks:
     check_reply: Callable[[SessionConfig, ReplySettings], None]
     """Check the session and a reply that its client requests. Raises ProtocolError likewise."""
 
+    is_another_agent: Callable[[str], bool] = lambda model: False
+    """Return whether a model's name is that of an agent other than the session's: an update cannot change it."""
+
     show: Callable[[SessionConfig], SessionConfig]
     """Return the session as its client may see it. Fields that the wire depends on, such as formats, stay as they
     are."""

@@ -45,6 +45,7 @@ from voicepipe.session.shutdown import GOING_AWAY, INTERNAL_ERROR, NORMAL, Endin
 from voicepipe.session.socket import ClientSocket
 from voicepipe.session.summaries import Summaries
 from voicepipe.session.transcription import SessionTranscription
+from voicepipe.session.unserved import UnservedFields
 from voicepipe.telemetry.isolation import IsolatedJournal
 from voicepipe.telemetry.journal.port import NO_JOURNAL
 from voicepipe.telemetry.log import log_crash
@@ -173,6 +174,7 @@ class Session:
 
         self._broken: asyncio.Event = asyncio.Event()
         self._orders_to_end = EndingOrders()
+        self._unserved = UnservedFields(hooks.is_another_agent)
 
     @property
     def is_recorded(self) -> bool:
@@ -423,6 +425,8 @@ class Session:
         if not self._audio_input.in_utterance:
             self._renew_transcription()
         self._put(self._wire.updated(self._hooks.show(after), **self._resumption.offer(after)))
+        for notice in self._unserved.notices(request, after.model):
+            self._put(self._wire.error(notice))
         self.post(e.SettingsChanged(self._config.turn_settings()))
         self._renew_phrases()
         self._follow_mcp(before.mcp)

@@ -246,6 +246,7 @@ class Sessions:
             note_stuck=note_stuck,
             note_strategy_failure=note_strategy_failure,
             check_update=partial(self._check_update, locks=grant.locks),
+            is_another_agent=lambda model: self._settings.agent_named(model) not in (None, grant.agent),
             open_mcp=open_requested,
             check_reply=partial(check_reply, locks=grant.locks),
             show=partial(visible, locks=grant.locks),

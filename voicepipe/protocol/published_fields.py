@@ -1,0 +1,165 @@
+"""The fields of a `session` that are published or that clients are known to send, and those that are not served.
+
+A misspelt field would be a setting that is silently not in force, so it is refused. A published field that this server
+does not serve is accepted: the rest of the update takes effect, and an error names the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from voicepipe.errors import ProtocolError
+from voicepipe.protocol.json_fields import JsonObject
+
+SERVED_TOOLS: Final = ("function", "mcp")
+
+_ECHOED: Final = frozenset({"id", "object", "expires_at", "client_secret"})
+"""What the server sends in a session: clients send back what they got."""
+
+_BY_CLIENTS: Final = frozenset(
+    {"providerData", "prompt_cache_key", "temperature", "include", "tracing", "prompt", "model"}
+)
+"""Fields of either shape; `providerData` and `prompt_cache_key` are those of Inworld's clients."""
+
+_TRANSCRIPTION: Final = frozenset({"model", "language", "prompt", "keywords", "languages", "delay"})
+_DETECTION: Final = frozenset(
+    {
+        "type",
+        "create_response",
+        "interrupt_response",
+        "threshold",
+        "prefix_padding_ms",
+        "silence_duration_ms",
+        "idle_timeout_ms",
+        "eagerness",
+    }
+)
+_OF_BOTH: Final[dict[str, frozenset[str]]] = {
+    "prompt": frozenset({"id", "variables", "version"}),
+    "tracing": frozenset({"workflow_name", "group_id", "metadata"}),
+}
+NESTED: Final[dict[str, frozenset[str]]] = {
+    "": _ECHOED
+    | _BY_CLIENTS
+    | {
+        "type",
+        "audio",
+        "instructions",
+        "max_output_tokens",
+        "output_modalities",
+        "parallel_tool_calls",
+        "reasoning",
+        "tool_choice",
+        "tools",
+        "truncation",
+    },
+    **_OF_BOTH,
+    "reasoning": frozenset({"effort", "summary"}),
+    "truncation": frozenset({"type", "retention_ratio", "token_limits"}),
+    "audio": frozenset({"input", "output"}),
+    "audio.input": frozenset({"format", "noise_reduction", "transcription", "turn_detection"}),
+    "audio.input.format": frozenset({"type", "rate"}),
+    "audio.input.noise_reduction": frozenset({"type"}),
+    "audio.input.transcription": _TRANSCRIPTION,
+    "audio.input.turn_detection": _DETECTION,
+    "audio.output": frozenset({"format", "voice", "speed", "model"}),
+    "audio.output.format": frozenset({"type", "rate"}),
+}
+"""Object of the published shape, by its dotted path -> its fields. `audio.output.model` is Inworld's."""
+
+FLAT: Final[dict[str, frozenset[str]]] = {
+    "": _ECHOED
+    | _BY_CLIENTS
+    | {
+        "instructions",
+        "tools",
+        "tool_choice",
+        "modalities",
+        "max_response_output_tokens",
+        "input_audio_format",
+        "turn_detection",
+        "input_audio_transcription",
+        "input_audio_noise_reduction",
+        "output_audio_format",
+        "voice",
+        "speed",
+    },
+    **_OF_BOTH,
+    "input_audio_noise_reduction": frozenset({"type"}),
+    "input_audio_transcription": _TRANSCRIPTION,
+    "turn_detection": _DETECTION,
+}
+"""The same for the older shape."""
+
+
+def refuse_unknown(session: JsonObject, fields: dict[str, frozenset[str]]) -> None:
+    """Check that a session has no field beyond these.
+
+    Raises:
+        ProtocolError: `unknown_parameter`, with the dotted path of the first such field.
+    """
+    for dotted, known in fields.items():
+        owner = at(session, dotted)
+        for key in owner if isinstance(owner, dict) else ():
+            if key not in known:
+                path = ".".join(filter(None, ("session", dotted, key[:64])))
+                raise ProtocolError(f"{path}: expected a published field", field=path, code="unknown_parameter")
+
+
+def at(session: JsonObject, dotted: str) -> Any:
+    """Return the value at a dotted path, or None where a step of it is missing."""
+    value: Any = session
+    for step in dotted.split(".") if dotted else ():
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def not_served(session: JsonObject) -> Iterator[tuple[str, str]]:
+    """Yield the path of each field of an accepted update that does not take effect, and why.
+
+    What clients send by default is not named: a null, `tracing: "auto"`, `parallel_tool_calls: true`.
+    """
+    for dotted, is_unserved, why in _NOT_SERVED:
+        if is_unserved(at(session, dotted)):
+            yield f"session.{dotted}", why
+    tools = session.get("tools")
+    kinds = [tool.get("type") if isinstance(tool, dict) else None for tool in tools] if isinstance(tools, list) else []
+    unserved = [(place, kind) for place, kind in enumerate(kinds) if is_unserved_tool(kind)]
+    if unserved:
+        names = ", ".join(sorted({repr(kind[:64]) for _, kind in unserved if kind is not None}))
+        yield f"session.tools[{unserved[0][0]}].type", f'only "function" and "mcp" are served, not {names}'
+
+
+def is_unserved_tool(kind: object) -> bool:
+    """Return whether this is the `type` of a tool that the server does not have."""
+    return isinstance(kind, str) and bool(kind) and kind not in SERVED_TOOLS
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value is not False and value != [] and value != {}
+
+
+def _is_own_prompt(prompt: object) -> bool:
+    return isinstance(prompt, dict) and not prompt.get("variables")
+
+
+_NOISE: Final = "noise is not reduced"
+_KEYWORDS: Final = "the transcriber's settings have them"
+_NOT_SERVED: Final[tuple[tuple[str, Callable[[object], bool], str], ...]] = (
+    ("include", _is_given, "log probabilities of a transcript are not served"),
+    ("reasoning", _is_given, "the agent's settings decide it"),
+    ("parallel_tool_calls", lambda value: value is False, "calls may come in parallel"),
+    ("tracing", lambda value: isinstance(value, dict) and bool(value), "the operator's traces take none of it"),
+    ("prompt", _is_own_prompt, "stored prompts are not served; write instructions, or variables of this agent's"),
+    ("prompt.version", _is_given, "stored prompts are not served"),
+    ("audio.input.noise_reduction", _is_given, _NOISE),
+    ("input_audio_noise_reduction", _is_given, _NOISE),
+    ("audio.input.transcription.keywords", _is_given, _KEYWORDS),
+    ("audio.input.transcription.delay", _is_given, _KEYWORDS),
+    (
+        "audio.input.transcription.languages",
+        lambda value: isinstance(value, list) and len(value) > 1,
+        "one language is served; the agent's own is in force",
+    ),
+)

@@ -1,0 +1,36 @@
+"""Name the fields of a client's request that are accepted and have no effect, each once in a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from voicepipe.protocol.inbound import SessionUpdate, Unreadable
+from voicepipe.protocol.published_fields import not_served
+
+NOT_SERVED = "unsupported_parameter"
+"""The code of these errors. The session goes on, and the rest of the request is in force."""
+
+
+class UnservedFields:
+    """The fields that were named so far in one session: clients send the same settings with every update."""
+
+    def __init__(self, is_another_agent: Callable[[str], bool]) -> None:
+        """`is_another_agent` returns whether a model's name is that of an agent other than the session's."""
+        self._is_another_agent = is_another_agent
+        self._named: set[str] = set()  # bounded by the fields that are published
+
+    def notices(self, request: SessionUpdate, model: str) -> Iterator[Unreadable]:
+        """Yield an error for each field of an accepted update that was not named before.
+
+        Args:
+            model: the name of the session's agent, as the client wrote it.
+        """
+        fields = dict(not_served(request.update))
+        requested = request.update.get("model")
+        if isinstance(requested, str) and self._is_another_agent(requested):
+            fields["session.model"] = f"{model!r} goes on with the session"
+        for field, why in fields.items():
+            if (named := field.partition("[")[0]) not in self._named:
+                self._named.add(named)
+                text = f"{field}: accepted, and not in force: {why}. The rest of the update is."
+                yield Unreadable(request.event_id, NOT_SERVED, text, field)
