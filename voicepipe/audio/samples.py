@@ -77,7 +77,8 @@ def first_audible(samples: Samples, threshold_dbfs: float = -50.0) -> int | None
     G.191). When speech is played at 65 dB SPL, the level of conversation, the threshold is at 41 dB SPL, about the
     noise of a quiet room. The "silence" of synthesizers (dither, vocoder hiss) lies below it.
     """
-    least = FULL_SCALE * 10 ** (threshold_dbfs / 20)
+    # Of whole numbers the same are above it. Numpy would convert each sample to compare it with a fraction.
+    least = int(FULL_SCALE * 10 ** (threshold_dbfs / 20))
     # int16's -32768 has no positive counterpart, hence two comparisons and no abs().
     loud = (samples > least) | (samples < -least)
     first = int(loud.argmax()) if len(samples) else 0
