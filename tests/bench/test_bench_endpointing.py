@@ -48,14 +48,14 @@ def trace(*pauses: Pause) -> Trace:
 
 
 class Fixed:
-    """Begins work after 200 ms, and answers after a wait of its own."""
+    """Begins work after 180 ms, or later, and answers after a wait of its own."""
 
-    def __init__(self, wait_ms: int) -> None:
-        self.wait_ms = wait_ms
+    def __init__(self, wait_ms: int, start_ms: int = 180) -> None:
+        self.wait_ms, self.start_ms = wait_ms, start_ms
         self.n_resumed = 0
 
     def decide(self, pause: Pause, step: Step) -> Decision:
-        return Decision(200, self.wait_ms)
+        return Decision(self.start_ms, self.wait_ms)
 
     def resumed(self, pause: Pause) -> None:
         self.n_resumed += 1
@@ -70,15 +70,24 @@ def scored(wait_ms: int, *pauses: Pause, ready_ms: int = 350) -> TurnScore:
 
 def test_the_latency_is_the_wait_or_the_answer_whichever_is_longer() -> None:
     assert scored(400, pause(END_MS)).latency_ms == 400
-    assert scored(300, pause(END_MS), ready_ms=350).latency_ms == 360, "the next frame of 20 ms"
+    assert scored(300, pause(END_MS), ready_ms=350).latency_ms == 350
+    assert scored(390, pause(END_MS), ready_ms=350).latency_ms == 400, "the next frame of 20 ms"
     assert scored(300, pause(END_MS), ready_ms=500).latency_ms == 500
     assert scored(400, pause(END_MS - 50)).latency_ms == 350, "silence before the labelled end counts"
+
+
+def test_work_that_begins_late_is_paid_in_latency() -> None:
+    """170 ms of it, where an answer is ready after 350 ms if its work begins after 180."""
+    late = score(trace(pause(END_MS)), Fixed(400, 320), END_MS, 350)
+    assert (late.begun_ms, late.latency_ms) == (320, 490)
+    silent = score(trace(pause(2_000, 2_480), pause(END_MS)), Fixed(400, 320), END_MS, 350)
+    assert (silent.overlapped, silent.starts_in_vain) == (False, 1), "the user went on before the answer was ready"
 
 
 @pytest.mark.parametrize(
     ("resumed_ms", "overlapped", "broken", "in_vain"),
     [
-        (190, False, False, 0),
+        (170, False, False, 0),
         (390, False, False, 1),
         (410, True, False, 1),
         (1_390, True, False, 1),
@@ -137,7 +146,7 @@ def test_words_and_scores_come_when_they_would() -> None:
 
 
 def test_no_work_begins_before_the_words_are_known() -> None:
-    rule = WaitRule(lambda pause, step: 0.9)
+    rule = WaitRule(lambda pause, step: 0.9, 170)
     assert decided(rule, 120) == Decision(350, 350)
     assert decided(rule, 140) == Decision(rules.START_MS, 350)
     assert decided(rule, 120, pause(2_000, text="")) == Decision(rules.START_MS, 350), "there will be no words"

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tests.measure.endpointing_table import Row, read_table, traces_of
 from voicepipe.bench.endpointing.rules import WaitRule
-from voicepipe.bench.endpointing.score import Summary, TurnScore, score, summary
+from voicepipe.bench.endpointing.score import Summary, TurnScore, score, summary, work_ms
 from voicepipe.bench.endpointing.traces import Pause, Step
 from voicepipe.turn.endpointing import probability
 from voicepipe.turn.endpointing.probability import Weights, log_odds
@@ -117,7 +117,7 @@ def policy(rows: Sequence[Row], probabilities: Sequence[float], ready_ms: int) -
         def of_pause(pause: Pause, step: Step, clip: str = traced.trace.clip) -> float:
             return known[clip, pause.voiced_ms]
 
-        rule = WaitRule(of_pause)
+        rule = WaitRule(of_pause, work_ms(ready_ms))
         scores.setdefault(traced.set, []).append(score(traced.trace, rule, traced.end_ms, ready_ms))
     return {name: summary(its) for name, its in scores.items()}
 

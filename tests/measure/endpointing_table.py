@@ -115,6 +115,7 @@ def _pause(row: Row) -> Pause:
         sentence_end=row.features.sentence_end,
         audio_scores={},
         steps=tuple(Step(at_ms=row.voiced_ms + silence_ms, silence_ms=silence_ms) for silence_ms in silences),
+        resumed_at_ms=None if row.resumed_ms is None else row.voiced_ms + row.resumed_ms,
         onset_ms=None if row.resumed_ms is None else row.voiced_ms + row.resumed_ms,
     )
 

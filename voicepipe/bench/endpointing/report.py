@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from voicepipe.bench.endpointing.score import Rule, Summary, TurnScore, score, summary
+from voicepipe.bench.endpointing.score import Rule, Summary, TurnScore, score, summary, work_ms
 from voicepipe.bench.endpointing.speech_set import CLEAN
 from voicepipe.bench.endpointing.traces import LabelledTrace
 
@@ -29,7 +29,7 @@ class Line:
 
 
 def lines(traces: Sequence[LabelledTrace], rules: Mapping[str, Callable[[int], Callable[[], Rule]]]) -> list[Line]:
-    """Score every rule on every trace. `rules`: name -> what makes, for a `ready_ms`, the rule of a turn."""
+    """Score every rule on every trace. `rules`: name -> what makes the rule of a turn, for work of so many ms."""
     parts = [(name, condition) for condition in CONDITIONS for name in SETS]
     return [
         Line(rule=rule, set=part[0], condition=part[1], summaries=summaries)
@@ -42,7 +42,7 @@ def lines(traces: Sequence[LabelledTrace], rules: Mapping[str, Callable[[int], C
 def _summaries(traces: Sequence[LabelledTrace], made: Callable[[int], Callable[[], Rule]]) -> tuple[Summary, ...]:
     if not traces:
         return ()
-    return tuple(summary(_scores(traces, made(ready_ms), ready_ms)) for ready_ms in READY_MS)
+    return tuple(summary(_scores(traces, made(work_ms(ready_ms)), ready_ms)) for ready_ms in READY_MS)
 
 
 def _scores(traces: Sequence[LabelledTrace], make: Callable[[], Rule], ready_ms: int) -> list[TurnScore]:
@@ -78,7 +78,7 @@ def _part(results: Sequence[Line]) -> Iterator[str]:
             _each(each.summaries, lambda its: f"{its.broken:.1f}") + " %",
             f"{each.summaries[0].missed:.1f} %",
             _pair(each.summaries[0].begun_ms),
-            f"{each.summaries[0].starts_in_vain:.2f}",
+            _each(each.summaries, lambda its: f"{its.starts_in_vain:.2f}"),
         )
         yield f"| {each.rule} | " + " | ".join(cells) + " |"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from voicepipe.bench.endpointing.score import Rule
+from voicepipe.bench.endpointing.score import START_MS, Rule
 from voicepipe.bench.endpointing.traces import Pause, Step
 from voicepipe.errors import ConfigError
 from voicepipe.ports.endpointing import strategy_named, strategy_names
@@ -27,10 +27,6 @@ LONGEST_WAIT_MS: Final = 720
 SURE: Final = 0.8
 DOUBTFUL: Final = 0.3
 """The wait falls from the longest at this probability to the shortest at the other, linearly."""
-
-START_MS: Final = 220
-START_FROM: Final = 0.4
-"""Work begins after this silence where the turn is over with this probability, else with the wait."""
 
 WORDS_MS: Final = 60
 """Time from a pause to its words: a streaming STT's final, 50 ms, as it falls into frames."""
@@ -56,17 +52,15 @@ def wait_ms(probability: float) -> int:
 
 
 class WaitRule:
-    """Waits by the probability of the evidence at each step."""
+    """Waits by the probability of the evidence at each step. Work of `answer_ms` begins as late as the wait allows."""
 
-    def __init__(self, probability: Callable[[Pause, Step], float]) -> None:
-        self._probability = probability
+    def __init__(self, probability: Callable[[Pause, Step], float], answer_ms: int) -> None:
+        self._probability, self._answer_ms = probability, answer_ms
 
     def decide(self, pause: Pause, step: Step) -> Decision:
         """Return the wait, and the start of work."""
-        probability = self._probability(pause, step)
-        audible_ms = wait_ms(probability)
-        decision = Decision(START_MS if probability >= START_FROM else audible_ms, audible_ms)
-        return _with_words(decision, pause, step)
+        audible_ms = wait_ms(self._probability(pause, step))
+        return _with_words(Decision(max(START_MS, audible_ms - self._answer_ms), audible_ms), pause, step)
 
     def resumed(self, pause: Pause) -> None:
         """Do nothing: the rule has no memory."""
@@ -144,7 +138,7 @@ def rule_factory(text: str, silence_ms: int, answer_ms: int) -> Callable[[], Rul
     if name == SMART_TURN:
         return SmartTurnRule
     if name == PROBABILITY:
-        return lambda: WaitRule(lambda pause, step: end_probability(evidence(pause, step)))
+        return lambda: WaitRule(lambda pause, step: end_probability(evidence(pause, step)), answer_ms)
     try:
         silence_ms = int(wait or silence_ms)
     except ValueError:

@@ -1,7 +1,7 @@
 """Score a rule on the trace of a labelled turn: what the user waits for, and how often the rule answers too soon.
 
-`ready` is how long an answer takes from the last word, however soon work on it begins. The answer is audible at
-max(ready, wait).
+`ready` is how long an answer takes from the last word if work on it begins after `START_MS` of silence. One that begins
+later is ready as much later. The answer is audible when it is ready and the wait is over.
 """
 
 from __future__ import annotations
@@ -18,8 +18,16 @@ from voicepipe.turn.endpointing.strategy import Decision
 REVERSIBLE_MS: Final = 1_000
 """A user who goes on within this time of the first audible sample is overlapped; later, the turn is broken."""
 
+START_MS: Final = 180
+"""The silence after which work on an answer usually begins at the soonest: a pause was noticed, and its words came."""
+
 MISSED_MS: Final = 2_000
 """An answer that begins later than this after the user's last word counts as missed."""
+
+
+def work_ms(ready_ms: int) -> int:
+    """Return how long the work on an answer takes, from its start to the first sample."""
+    return ready_ms - START_MS
 
 
 class Rule(Protocol):
@@ -95,8 +103,11 @@ def _answer(pause: Pause, rule: Rule, ready_ms: int) -> _Answer:
         decision = rule.decide(pause, step)
         if begun_at_ms is None and step.silence_ms >= decision.start_ms:
             begun_at_ms = step.at_ms
-        if step.silence_ms >= max(decision.audible_ms, ready_ms):
-            return _Answer(begun_at_ms, step.at_ms)
+        if begun_at_ms is not None and step.silence_ms >= decision.audible_ms:
+            ready_at_ms = begun_at_ms + work_ms(ready_ms)
+            audible_at_ms = max(step.at_ms, ready_at_ms, pause.voiced_ms + ready_ms)
+            is_soon_enough = pause.resumed_at_ms is None or audible_at_ms < pause.resumed_at_ms
+            return _Answer(begun_at_ms, audible_at_ms if is_soon_enough else None)
     return _Answer(begun_at_ms, None)
 
 
