@@ -798,3 +798,42 @@ def test_the_playback_report_moves_the_word_at_which_it_goes_on() -> None:
         got = talk.gets("", talk.ended_ms + 150)
         resumed = next(each for each in got if isinstance(each, c.ContinueReply))
         assert (resumed.from_ms < 300) is not truncates
+
+
+def test_an_answer_is_not_taken_back_once_another_is_requested() -> None:
+    """A sound would open a second response of the conversation beside the requested one, which waits for words."""
+    talk = Talk()
+    scene = talk.scene
+    scene.speaks(100)
+    scene.commits()
+    talk.says(QUESTION, from_ms=scene.driver.now_ms)
+    talk.silent_until(300)
+    talk.answers()
+    talk.silent_until(380)
+    assert talk.agent() is Agent.SPEAKING
+    got = scene.creates()
+    assert "FinalizeReply" in kinds(got)
+    requested = scene.said(a.ResponseStarted)[-1].response_id
+    at_ms = scene.driver.now_ms + 40
+    assert "SuspendReply" not in kinds(talk.at(at_ms, e.SpeechStarted(at_ms - 60, at_ms - 60)))
+    talk.at(at_ms + 100, e.SpeechPaused(at_ms, at_ms))
+    talk.gets("", at_ms + 120)
+    assert talk.agent() is Agent.SPEAKING
+    assert scene.said(a.ResponseStarted)[-1].response_id == requested
+
+
+def test_a_turn_that_waits_is_answered_with_the_one_that_goes_on() -> None:
+    """The words of an overlong turn are late. An answer to it alone would be spoken while the user goes on."""
+    talk = Talk(deadlines=Deadlines(utterance_ms=5_000, transcript_ms=900))
+    scene = talk.scene
+    talk.at(1_000, e.SpeechStarted(940, 940))
+    talk.at(6_100)
+    talk.says(QUESTION, from_ms=6_200, for_ms=200)
+    talk.silent_until(380)
+    talk.answers(whole=False)
+    talk.sends(200)
+    talk.says(None, from_ms=scene.driver.now_ms, for_ms=1_100)
+    assert talk.user() is User.HOLDING
+    assert scene.outcomes() == [("abandoned", "answered with the next turn")]
+    assert len(scene.started()) == 1
+    assert scene.driver.illegal_moves == []

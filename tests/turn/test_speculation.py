@@ -7,6 +7,7 @@ import pytest
 from voicepipe.testing.core_driver import names
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import notifications as a
+from voicepipe.turn.events import ModelRequested
 from voicepipe.turn.record.values import Speculation
 from voicepipe.turn.settings import ReplySettings, SpeculationLimits
 from voicepipe.turn.states import User
@@ -178,6 +179,23 @@ def test_a_session_that_knows_its_answers_begins_as_late_as_it_can() -> None:
     assert "StartReply" not in names(scenario.transcribes())
     assert "StartReply" not in names(scenario.is_silent(240))
     assert "StartReply" in names(scenario.is_silent(260))
+
+
+@pytest.mark.parametrize("provider", ["fake/llm", "other/llm"])
+def test_an_out_of_band_reply_says_nothing_of_the_time_of_an_answer(provider: str) -> None:
+    """A text that a client requests beside the conversation is soon there, and from whichever LLM."""
+    scenario = Scenario(speculate=True)
+    for _ in range(3):
+        answered_turn(scenario)
+    learned = scenario.driver.core.context.learned.speculation
+    before_ms = learned.answer_ms
+    for _ in range(8):
+        scenario.creates(in_conversation=False, audible=False)
+        scenario._post(ModelRequested(*scenario._key(-1), provider))
+        scenario.token()
+        scenario.model_done()
+    assert before_ms == learned.answer_ms
+    assert before_ms is not None
 
 
 def test_a_turn_that_ends_without_an_early_start_is_answered() -> None:

@@ -671,6 +671,29 @@ def test_the_client_cancels_calls_that_wait() -> None:
     assert check_cancelled_calls().ended() == [("cancelled", "client_cancelled")]
 
 
+def check_cancelled_calls_over_a_reply() -> Scenario:
+    """The same while the reply before it is not known to be played, since the client is away: that one stays."""
+
+    def before(scenario: Scenario) -> None:
+        scenario.changes(end_of_turn="soft", silence_ms=2_000)
+        scenario.speaks()
+        scenario.driver.at(scenario.driver.now_ms, e.ConnectionLost())
+        answering_in_text(scenario)
+        scenario.pauses()
+        scenario.transcribes()
+        scenario.is_silent(1_500)
+        scenario.model_done()
+        scenario.voice_done()
+        scenario.model_requested()
+        scenario.call()
+
+    return check_moves(line(), before, lambda s: s.cancels(), Move(Agent.READY, e.CancelRequested, Agent.SPEAKING))
+
+
+def test_a_cancelled_reply_leaves_the_one_before_it_alone() -> None:
+    check_cancelled_calls_over_a_reply()
+
+
 # --- a reply begins -------------------------------------------------------------------------------
 
 
@@ -769,6 +792,7 @@ def all_scenarios() -> list[Scenario]:
         check_clear(),
         *(check_sound(event) for event in SOUNDS),
         check_cancelled_calls(),
+        check_cancelled_calls_over_a_reply(),
         *(check_beginning(event, playing=playing) for event, playing in product(BEGINS, both)),
         postponed_turn(),
         prompt(),

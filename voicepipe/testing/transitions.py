@@ -92,7 +92,7 @@ AGENT_TRANSITIONS: Final[_Rows[Agent]] = _rows(
     # An earlier reply may still be playing while the next one is generated, and goes on when the next one is dropped.
     (Agent.SPEAKING, _FREE, Agent.PREPARING),
     (Agent.PREPARING, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested), Agent.SPEAKING),
-    (Agent.READY, (*_BREAK, *_PUT_AWAY, *_REVISE), Agent.SPEAKING),
+    (Agent.READY, (*_BREAK, *_PUT_AWAY, *_REVISE, e.CancelRequested), Agent.SPEAKING),
 )
 """(state, event) -> states that may follow."""
 

@@ -110,6 +110,11 @@ class AgentSide:
         if self.turn is not None:
             soft_reply.finalize(self._context, self.turn, now_ms)
 
+    def seal(self) -> None:
+        """Make the reply irrevocable: another one was requested, and only one response of the conversation is open."""
+        if self.turn is not None and self.turn.reply.released and self.turn.question.reversible_ms:
+            responses.seal(self._context, self.turn)
+
     def release_effects(self, turn: Turn, now_ms: int) -> None:
         """Release the function calls and the outcome of a turn that ended softly: it is over for good."""
         if turn.outcome is not None:
@@ -127,7 +132,8 @@ class AgentSide:
         turn.mark(attribution.LLM_REQUESTED, now_ms)
         if not turn.words:
             turn.account.providers["llm"] = event.provider
-            self._context.learned.speculation.llm_requested(event.provider)
+            if turn.settings.in_conversation:
+                self._context.learned.speculation.llm_requested(event.provider)
 
     def model_spoke(self, turn: Turn, event: e.ModelTextReceived, now_ms: int) -> None:
         """Add text. An audio reply waits for its audio."""

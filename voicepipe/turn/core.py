@@ -76,7 +76,7 @@ class Core:
         self.agent = AgentSide(self.context)
         self._answers = Answers(self.context, self.user, self.agent)
         self._interruptions = Interruptions(self.context, self.user, self.agent, self._answers)
-        self._soft = SoftStarts(self.context, self.user, self.agent, self._interruptions)
+        self._soft = SoftStarts(self.context, self.user, self.agent, self._interruptions, self._answers)
         self._idle = Idle(self.context, self.user, self.agent, self._answers)
         self._actions = BudgetActions(self.context, self.user, self.agent, self._answers)
         self._watchdog = Watchdog(self.context, self.user, self.agent, self._answers)

@@ -193,6 +193,12 @@ class Answers:
                 self.drop(turn, "answered with the next turn" if turn.question.text else "nothing was said", now_ms)
         self._answer(latest, now_ms)
 
+    def drop_waiting(self, now_ms: int) -> None:
+        """End the turns that wait for their transcript: the user goes on, and the LLM reads them with what comes."""
+        waiting, self._waiting = self._waiting, []
+        for turn in waiting:
+            self.drop(turn, "answered with the next turn", now_ms)
+
     def _drop_unanswered(self, now_ms: int) -> None:
         if self._unanswered is not None:
             self.drop(self._unanswered, "no reply was requested", now_ms)
@@ -242,6 +248,8 @@ class Answers:
         if turn.before is None:  # otherwise t0 is the user's last word
             for mark in (attribution.VOICED_LAST, attribution.ENDED, attribution.REQUESTED):
                 turn.mark(mark, now_ms)
+        if reply.in_conversation:
+            self._agent.seal()
         self._requested.append(turn)
         return turn
 

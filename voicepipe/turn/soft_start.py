@@ -17,6 +17,7 @@ from voicepipe.turn.commands import Duck
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.interruptions import AHEAD_MS, MEMORY_MS, SUSTAINED_MS, Interruptions, Overlap
 from voicepipe.turn.record import attribution
+from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.states import User
 from voicepipe.turn.turn import USERS_MARKS, Turn
 from voicepipe.turn.user import UserSide
@@ -53,8 +54,11 @@ class _Pending:
 class SoftStarts:
     """Take back the end of a turn, or restore it."""
 
-    def __init__(self, context: TurnContext, user: UserSide, agent: AgentSide, interruptions: Interruptions) -> None:
+    def __init__(
+        self, context: TurnContext, user: UserSide, agent: AgentSide, interruptions: Interruptions, answers: Answers
+    ) -> None:
         self._context, self._user, self._agent, self._interruptions = context, user, agent, interruptions
+        self._answers = answers
         self._pending: _Pending | None = None
 
     def _current(self) -> _Pending | None:
@@ -185,6 +189,7 @@ class SoftStarts:
         self._interruptions.echoing = False
         pending.turn.question.n_resumed += 1
         self._user.resumed(pending.pause_ms)
+        self._answers.drop_waiting(now_ms)
         self._agent.revise(pending.turn)
 
     def _restore(self, pending: _Pending, now_ms: int, *, dropped: bool = False) -> None:

@@ -126,7 +126,7 @@ class SpeculationStats:
 
     def output_released(self, turn: Turn, now_ms: int) -> None:
         """Record that the reply may be played: if it was started early, it is kept."""
-        if turn.words:
+        if turn.words or not turn.settings.in_conversation:
             return  # no early start was considered
         ready_ms = turn.marks.get(attribution.FIRST_SOUND if turn.settings.audible else attribution.FIRST_DELTA)
         if ready_ms is not None:
