@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from voicepipe.errors import ProtocolError
@@ -47,9 +47,9 @@ def spoken(item_id: str = "reply") -> Message:
 @pytest.mark.parametrize(
     ("starts_ms", "from_ms", "rest"),
     [
-        ((0, 700, 900), 700, ClauseSound("two three.", 300, (0, 200))),
-        ((0, 700), 700, ClauseSound("two three.", 300, (0,))),
-        ((), 571, ClauseSound("three.", 429)),
+        ((0, 700, 900), 700, ClauseSound("two three.", 300, (0, 200), 700)),
+        ((0, 700), 700, ClauseSound("two three.", 300, (0,), 700)),
+        ((), 571, ClauseSound("three.", 429, earlier_ms=571)),
     ],
     ids=["reported", "reported so far", "not reported"],
 )
@@ -59,6 +59,32 @@ def test_the_rest_begins_with_the_word_that_is_spoken(
     """Where the TTS reports it, or else by proportion of characters."""
     speech = OutputAudio("", (ClauseSound("One two three.", 1_000, starts_ms), ClauseSound("Four.", 500)))
     assert speech.rest(800) == (from_ms, (rest, ClauseSound("Four.", 500)))
+
+
+CLAUSES = st.builds(
+    lambda words, sound_ms, starts_ms: ClauseSound(" ".join(words), sound_ms, tuple(sorted(starts_ms))),
+    st.lists(st.sampled_from(["a", "two", "longer"]), min_size=1, max_size=4),
+    st.integers(1, 2_000),
+    st.lists(st.integers(0, 2_000), max_size=7),
+)
+
+
+@given(clauses=st.lists(CLAUSES, min_size=1, max_size=3), cuts=st.lists(st.integers(0, 2_000), min_size=1, max_size=3))
+@example(clauses=[ClauseSound("It costs 42.", 1_000, (0, 200, 400, 500, 600))], cuts=[950])  # "forty two": more words
+def test_no_word_of_the_rest_begins_before_it(clauses: list[ClauseSound], cuts: list[int]) -> None:
+    """However often a reply is cut, and whatever words the TTS counts."""
+    speech = OutputAudio("", tuple(clauses))
+    for cut_ms in cuts:
+        _, rest = speech.rest(cut_ms)
+        speech = OutputAudio("", rest)
+        assert all(start_ms >= 0 for clause in rest for start_ms in clause.word_starts_ms)
+
+
+def test_words_that_are_reported_after_a_cut_are_in_their_place() -> None:
+    """The TTS counts from the beginning of the clause, also where an answer goes on within it."""
+    _, (rest,) = OutputAudio("", (ClauseSound("One two three.", 800, (0, 700)),)).rest(750)
+    whole = OutputAudio("", (rest.with_sound(200, (900,)),))
+    assert [whole.played_until(ms) for ms in (1, 200, 201)] == ["two", "two", "two three."]
 
 
 # --- items ----------------------------------------------------------------------------------------

@@ -55,6 +55,23 @@ class ClauseSound:
     word_starts_ms: tuple[int, ...] = ()
     """Where its words begin in its audio, as far as that has come; empty if the TTS does not report it."""
 
+    earlier_ms: int = 0
+    """How much of the clause's audio belongs to an earlier message: this is the rest of a clause that was cut."""
+
+    def with_sound(self, duration_ms: int, word_starts_ms: tuple[int, ...] = ()) -> ClauseSound:
+        """Return the clause with more audio. `word_starts_ms` counts from the beginning of all its audio."""
+        starts_ms = tuple(ms - self.earlier_ms for ms in word_starts_ms if ms >= self.earlier_ms)
+        return replace(self, sound_ms=self.sound_ms + duration_ms, word_starts_ms=self.word_starts_ms + starts_ms)
+
+    def after(self, n_chars: int, n_words: int, word_ms: int) -> ClauseSound:
+        """Return the rest of the clause after its first words; the next one begins at `word_ms`.
+
+        A TTS may report more words than the text has. Their starts are kept, since their number shows that they can't
+        be used; those that lie before `word_ms` become 0.
+        """
+        starts_ms = tuple(max(0, ms - word_ms) for ms in self.word_starts_ms[n_words:])
+        return ClauseSound(self.text[n_chars:], self.sound_ms - word_ms, starts_ms, self.earlier_ms + word_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class OutputAudio:
@@ -88,9 +105,7 @@ class OutputAudio:
         for place, clause in enumerate(self.clauses):
             if played_ms < from_ms + clause.sound_ms:
                 word, word_ms = _word_at(clause, played_ms - from_ms)
-                n_begun = len(clause.text[:word].split())
-                starts_ms = tuple(start_ms - word_ms for start_ms in clause.word_starts_ms[n_begun:])
-                first = ClauseSound(clause.text[word:], clause.sound_ms - word_ms, starts_ms)
+                first = clause.after(word, len(clause.text[:word].split()), word_ms)
                 return from_ms + word_ms, (first, *self.clauses[place + 1 :])
             from_ms += clause.sound_ms
         return played_ms, ()

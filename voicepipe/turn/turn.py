@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from voicepipe.turn.conversation import ClauseSound, Message, OutputAudio, OutputText
+from voicepipe.turn.conversation import Message, OutputAudio, OutputText
 from voicepipe.turn.cost import TtsUsage, tokens_of
 from voicepipe.turn.endpointing.completeness import same_words
 from voicepipe.turn.events import TranscriberChanged
@@ -455,6 +455,4 @@ class Turn:
         clauses = self.reply.clauses
         if clauses:
             place = min(max(clause - self.reply.earlier_clauses, 0), len(clauses) - 1)
-            old = clauses[place]
-            starts_ms = old.word_starts_ms + word_starts_ms
-            clauses[place] = ClauseSound(old.text, old.sound_ms + duration_ms, starts_ms)
+            clauses[place] = clauses[place].with_sound(duration_ms, word_starts_ms)
