@@ -37,6 +37,7 @@ from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
 from voicepipe.server.revocations import watch_revocations
 from voicepipe.server.sessions.live_sessions import LiveSessions
+from voicepipe.server.sessions.resume import OtherSessions
 from voicepipe.server.tls import tls_context
 from voicepipe.server.token_issuer import TokenIssuer
 from voicepipe.session.grant import SessionGrant
@@ -254,6 +255,7 @@ def serve(tmp_path: Path) -> Serve:
         webhooks: Sequence[Webhook] = (),
         quotas: Quotas = NO_QUOTAS,
         head_room: HeadRoom | None = None,
+        other_sessions: OtherSessions | None = None,
         **options: Any,
     ) -> AsyncIterator[Server]:
         settings = ServerSettings(**{"port": 0, "data_dir": str(tmp_path), "drain_ms": 0, **options})
@@ -329,6 +331,7 @@ def serve(tmp_path: Path) -> Serve:
             missing=lambda: tuple(missing),
             webhooks=(sender := Webhooks(webhooks, queue)),
             session_events=SessionEvents(sender),
+            other_sessions=other_sessions,
         )
         try:
             async with listening(context) as base, aiohttp.ClientSession() as http, asyncio.TaskGroup() as group:

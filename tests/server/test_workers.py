@@ -120,10 +120,27 @@ async def test_every_worker_that_listens_answers_for_itself(server: Server) -> N
     assert sorted(each[0]["id"] for each in await one.workers.providers()) == [0, 1]
     rooms = sorted(await other.workers.rooms(), key=lambda room: room.sessions)
     assert rooms == [Room(sessions=0, has_head_room=False), Room(sessions=1, has_head_room=True)]
-    assert await one.workers.has_session("s")
+    assert await one.workers.find_session("s") == "held"
     assert [row["started_at"] for row in await one.workers.sessions(None)] == [1, 0]
     await one.workers.delete_session("acme", "s")
     assert server.broker._pending == {}
+
+
+async def test_the_supervisor_says_why_a_session_is_not_found(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its worker does not answer, and later has died; of many such sessions the latest are remembered."""
+    monkeypatch.setattr(broker_module, "LOST_SESSIONS", 2)
+    one, other = server.join(), server.join()
+    one.answers("session", False)
+    other.answers("session", NEVER)
+    for session in "abc":
+        other.workers.opened(session)
+    await eventually(lambda: has_session(other, "c"))
+    monkeypatch.setattr(broker_module, "QUERY_S", 0.0)
+    assert await one.workers.find_session("a") == "hung"
+    assert await one.workers.find_session("x") == "unknown"
+    server.broker.detach(other.seen)
+    assert sorted([await one.workers.find_session(session) for session in "abc"]) == ["lost", "lost", "unknown"]
+    assert await one.workers.find_session("x") == "unknown"
 
 
 async def test_a_worker_that_fails_to_answer_is_left_out(

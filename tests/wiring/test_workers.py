@@ -432,6 +432,8 @@ async def test_only_the_users_of_a_dead_worker_notice_and_their_places_are_free(
             with pytest.raises(ConnectionError):
                 await user.until("never")
         await server.logs("worker_ended", pid=pid)
+        for user in of_first:
+            assert (await user.request_resume("any", None))["error"]["code"] == "session_lost"
         for user in others:
             await take_turn(user)
         for _ in of_first:  # not only after the lease of 30 s

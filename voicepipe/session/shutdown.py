@@ -14,6 +14,9 @@ INTERNAL_ERROR: Final = 1011
 """Close codes of RFC 6455, section 7.4.1: the call is over, the time is over, a limit was reached, our own code
 failed."""
 
+TRY_AGAIN_LATER: Final = 1013
+"""A close code of the registry that RFC 6455, section 11.7 opens: a later connection may succeed."""
+
 NOT_AUTHORISED: Final = 4_001
 """Our own code, from the range that RFC 6455, section 7.4.2 leaves to applications: the credential is no longer
 valid."""

@@ -1,14 +1,15 @@
 """`GET /v1/realtime?resume=...`: a client reconnects to its session on another socket.
 
 Its first event, `voicepipe.resume`, names the session and carries the secret. No other credential is required, since
-the token that the session began with may have expired. All errors get the same answer.
+the token that the session began with may have expired. All errors get the same answer, but one: whoever knows the name
+of a session whose process has died or hangs learns that, since no secret would be of use.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 from aiohttp import web
@@ -21,7 +22,7 @@ from voicepipe.server.sessions.live_sessions import LiveSession, LiveSessions
 from voicepipe.server.sessions.resume_places import Group, ResumePlaces, of_address, of_session
 from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.session.resumption import Password
-from voicepipe.session.shutdown import NOT_AUTHORISED
+from voicepipe.session.shutdown import NOT_AUTHORISED, TRY_AGAIN_LATER
 from voicepipe.session.socket import ClientSocket
 from voicepipe.telemetry.log import log_event
 
@@ -37,10 +38,16 @@ REFUSED: Final = (
 )
 
 
+LOST: Final = "The process that ran this session has died, and the session with it. Open another session."
+
+Found = Literal["held", "lost", "hung", "unknown"]
+"""Another process has the session; had it, and has died; has it, and does not answer; none is known to have it."""
+
+
 class OtherSessions(Protocol):
     """The sessions of other processes that serve the same port."""
 
-    async def has(self, session_id: str) -> bool:
+    async def find(self, session_id: str) -> Found:
         """Return whether another process has this session."""
         ...
 
@@ -99,9 +106,8 @@ async def resume(
     named = request.query["resume"]
     await line.prepare(request)
     socket = AiohttpSocket(line, request.transport)
-    is_here = sessions.find(named) is not None
-    is_known = is_here or (others is not None and await others.has(named))
-    resume_request = None
+    found = await _found(named, sessions, others)
+    resume_request, is_known = None, found == "held"
     if is_known or not named.startswith(SESSION_PREFIX):
         group = of_session(named) if is_known else of_address(peer)
         resume_request = await _first_event(socket, resumptions, group)
@@ -113,10 +119,21 @@ async def resume(
     if is_resumed:
         await socket.close(1000, "")
         return line
+    if resume_request is not None and not is_known:
+        found = await _found(resume_request.session_id, sessions, others)
+    if found == "hung":
+        await socket.close(TRY_AGAIN_LATER, "The process of this session does not answer.")
+        return line
     resumptions.note_refusal(peer)
-    await socket.send(_refusal())
+    await socket.send(_refusal("session_lost", LOST) if found == "lost" else _refusal("resume_refused", REFUSED))
     await socket.close(NOT_AUTHORISED, "This session can't be resumed.")
     return line
+
+
+async def _found(session_id: str, sessions: LiveSessions, others: OtherSessions | None) -> Found:
+    if sessions.find(session_id) is not None:
+        return "held"
+    return "unknown" if others is None else await others.find(session_id)
 
 
 async def _first_event(socket: AiohttpSocket, resumptions: Resumptions, group: Group) -> Resume | None:
@@ -130,7 +147,7 @@ async def _first_event(socket: AiohttpSocket, resumptions: Resumptions, group: G
     return None if first is None else read_resume(first)
 
 
-def _refusal() -> bytes:
-    error = {"type": "invalid_request_error", "code": "resume_refused", "message": REFUSED, "param": None}
+def _refusal(code: str, why: str) -> bytes:
+    error = {"type": "invalid_request_error", "code": code, "message": why, "param": None}
     event_id = f"event_{secrets.token_hex(8)}"
     return msgspec.json.encode({"type": "error", "event_id": event_id, "error": {**error, "event_id": None}})

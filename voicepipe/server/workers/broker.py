@@ -8,12 +8,15 @@ import socket
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.cluster.channel import Channel
 from voicepipe.server.gateway.capacity import PlaceCounts
 from voicepipe.server.workers.messages import (
+    HUNG,
+    LOST,
     ConnectionClosed,
     CountFailure,
     FeedMessage,
@@ -43,6 +46,9 @@ QUERY_S: Final = 1.0
 
 LATE_PINGS: Final = 2
 """A worker that leaves so many pings unanswered gets no connections while another one answers."""
+
+LOST_SESSIONS: Final = 10_000
+"""Sessions of dead workers that are remembered: their clients return within `RESUME_WINDOW_MS`."""
 
 RECENT_MS: Final = 2_000
 """For so long a connection counts as a session that is about to begin."""
@@ -124,6 +130,7 @@ class Broker:
         self.feed_number = 0
         """The latest event of the live feed."""
 
+        self._lost: dict[str, None] = {}  # full: the oldest is dropped
         self._places = dict(places)
         self._number = 0
         self._pending: dict[int, _Pending] = {}  # bounded in time: by QUERY_S
@@ -140,6 +147,9 @@ class Broker:
         """Remove a worker that has ended, and free what it held."""
         worker.channel.close()
         self.workers.remove(worker)
+        self._lost |= dict.fromkeys(worker.sessions)
+        for session in tuple(islice(self._lost, max(0, len(self._lost) - LOST_SESSIONS))):
+            del self._lost[session]
         for number in tuple(worker.places):
             self._free_place(worker, number)
         if worker.metrics:
@@ -254,7 +264,16 @@ class Broker:
         replies = list(pending.replies.values())
         if pending.query.kind == "metrics":
             replies += self._of_supervisor(pending.replies)
+        elif pending.query.kind == "session":
+            replies += self._why_not(pending.query.data.decode(), pending.replies)
         pending.sender.send(QueryResult(pending.query.number, replies))
+
+    def _why_not(self, session: str, replies: dict[ConnectedWorker, bytes]) -> Iterator[bytes]:
+        """Yield why no worker answers for a session that there is, or was: its worker has died, or hangs."""
+        if session in self._lost:
+            yield LOST
+        elif any(session in each.sessions and each not in replies for each in self.workers):
+            yield HUNG
 
     def _of_supervisor(self, replies: dict[ConnectedWorker, bytes]) -> Iterator[bytes]:
         for worker, text in replies.items():

@@ -15,6 +15,11 @@ its providers; `head_room`: whether it has head-room for a session.
 """
 
 
+LOST: Final = b"lost"
+HUNG: Final = b"hung"
+"""The supervisor's answers to `session`: its worker has died; its worker does not answer."""
+
+
 class _Message(msgspec.Struct, tag=True, array_like=True):
     pass
 

@@ -13,8 +13,9 @@ import msgspec
 from voicepipe.clock import monotonic_ms
 from voicepipe.errors import Overload
 from voicepipe.server.sessions.live_sessions import Room
+from voicepipe.server.sessions.resume import Found
 from voicepipe.server.workers.link import WorkerLink
-from voicepipe.server.workers.messages import RelaySession, SessionClosed, SessionOpened
+from voicepipe.server.workers.messages import HUNG, LOST, RelaySession, SessionClosed, SessionOpened
 from voicepipe.telemetry.metrics.merge import merged
 
 STATE_MS: Final = 900
@@ -68,9 +69,12 @@ class Workers:
         found: list[dict[str, Any]] = [row for each in replies for row in msgspec.json.decode(each)]
         return sorted(found, key=lambda row: str(row["started_at"]), reverse=True)
 
-    async def has_session(self, session: str) -> bool:
-        """Return whether any worker has this session."""
-        return b"true" in await self.link.query("session", session.encode(errors="replace"))
+    async def find_session(self, session: str) -> Found:
+        """Return whether a worker has this session, or had it and has died, or has it and does not answer."""
+        replies = await self.link.query("session", session.encode(errors="replace"))
+        if b"true" in replies:
+            return "held"
+        return "lost" if LOST in replies else "hung" if HUNG in replies else "unknown"
 
     def relay(self, session: str) -> socket.socket | None:
         """Return a socket to the worker that has the session, closed by the other side if none has; None: the

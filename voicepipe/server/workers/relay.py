@@ -19,7 +19,7 @@ from voicepipe.errors import Overload
 from voicepipe.protocol.binary import SoundFrame
 from voicepipe.protocol.extensions import Resume
 from voicepipe.server.sessions.live_sessions import LiveSessions
-from voicepipe.server.sessions.resume import FIRST_EVENT_S, Resumptions
+from voicepipe.server.sessions.resume import FIRST_EVENT_S, Found, Resumptions
 from voicepipe.server.sessions.websocket import CLOSE_WAIT_S, AiohttpSocket
 from voicepipe.server.workers.peers import Workers
 from voicepipe.tasks import BackgroundTasks, background_tasks
@@ -185,12 +185,12 @@ class RelayedSessions:
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
 
-    async def has(self, session_id: str) -> bool:
-        """Return whether another worker has this session; False also while the supervisor does not answer."""
+    async def find(self, session_id: str) -> Found:
+        """Return whether another worker has this session; `unknown` also while the supervisor does not answer."""
         try:
-            return await self._workers.has_session(session_id)
+            return await self._workers.find_session(session_id)
         except Overload:
-            return False
+            return "unknown"
 
     async def resume(self, resume_request: Resume, socket: AiohttpSocket) -> bool:
         """Continue the session there on this socket; return when it is done with it. False: refused."""
