@@ -106,6 +106,24 @@ async def test_a_question_in_other_words_is_answered_from_the_documents(fake_ser
     assert 0 <= found[-1]["embedding_ms"] <= found[-1]["took_ms"]
 
 
+@pytest.mark.parametrize("price", [None, 2.0])
+async def test_the_embedded_query_is_in_the_turns_cost(fake_server: Any, folder: Path, price: float | None) -> None:
+    """By its text, at the setting's price; without one the cost is not whole."""
+    prices = {"input_usd_per_million": 0, "output_usd_per_million": 0, "embedding_usd_per_million": price}
+    options = {f"providers.fake.{name}": usd for name, usd in prices.items() if usd is not None}
+    settings = {"agents.default.knowledge": str(folder), **EMBEDS, **options}
+    async with fake_server(settings) as server, calling(server.url, session=WATCHED) as user:
+        record: Event = {"knowledge": {"embedding_ms": None}}
+        while record["knowledge"]["embedding_ms"] is None:  # until the documents are embedded
+            assert record.get("cost", {}).get("embedding_usd", 0) == 0
+            await text_turn(user, "pets " * 800)
+            record = (await user.until("voicepipe.turn.record"))["record"]
+    usd = 0 if price is None else 1_000 * 2 / 1e6
+    assert record["knowledge"]["embedding_usd"] == (None if price is None else pytest.approx(usd))
+    assert record["cost"]["embedding_usd"] == record["cost"]["usd"] == pytest.approx(usd)
+    assert record["cost"]["whole"] is (price is not None)
+
+
 async def test_without_the_vendor_words_alone_are_searched_for(fake_server: Any, folder: Path) -> None:
     """The server starts, and answers from its documents."""
     async with fake_server({"agents.default.knowledge": str(folder), **EMBEDS}) as server:

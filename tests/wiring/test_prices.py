@@ -27,6 +27,11 @@ def test_what_has_no_price_is_named(tmp_path: Path) -> None:
     prices = Prices(settings(tmp_path, text))
     assert prices.unpriced("default") == "providers.openai-realtime.stt_usd_per_minute"
     assert Prices(settings(tmp_path, "")).unpriced("default") is None
+    text = "[agents.default]\nknowledge = 'documents'\nknowledge_embedding = 'openai/text-embedding-3-small'\n"
+    prices = Prices(settings(tmp_path, text))
+    assert prices.unpriced("default") == "providers.openai.embedding_usd_per_million"
+    text += "[providers.openai]\nembedding_usd_per_million = 0.02\n"
+    assert Prices(settings(tmp_path, text)).unpriced("default") is None
 
 
 def test_a_quota_on_spending_needs_all_prices(tmp_path: Path) -> None:

@@ -145,6 +145,9 @@ class ProviderEntry:
     tts_usd_per_million_chars: Annotated[float | None, between(0, 100_000)] = None
     """Price of 1 million characters of TTS. Unset: the vendor's published price, if there is one."""
 
+    embedding_usd_per_million: Annotated[float | None, between(0, 100_000)] = None
+    """Price of 1 million tokens of an embedding model (`knowledge_embedding`). Unset: unknown."""
+
     stt_usd_per_minute: Annotated[float | None, between(0, 1_000)] = None
     """Price of 1 minute of STT. Unset: the vendor's published price, if there is one. Sessions are charged for all
     audio sent to the STT: an STT that receives the whole session receives the silence too."""

@@ -15,6 +15,7 @@ from voicepipe.knowledge.passages import Passage
 from voicepipe.ports.model import ModelRequest, Said, Text
 from voicepipe.session.semantic_search import SemanticIndex
 from voicepipe.telemetry.log import log_crash, log_event
+from voicepipe.turn.cost import MILLION, estimated_tokens
 from voicepipe.turn.record.values import CitedPassage, KnowledgeUse
 
 SEARCH_TIMEOUT_S: Final = 0.1
@@ -29,9 +30,17 @@ HEAD: Final = "Passages from your documents. Use them if they answer; do not men
 class Knowledge:
     """The documents of one session's agent."""
 
-    def __init__(self, index: KnowledgeIndex, semantic: SemanticIndex | None = None) -> None:
-        """`semantic`: the vectors of the same passages; None: they are searched for by their words only."""
-        self._index, self._semantic = index, semantic
+    def __init__(
+        self,
+        index: KnowledgeIndex,
+        semantic: SemanticIndex | None = None,
+        *,
+        usd_per_million_tokens: float | None = None,
+    ) -> None:
+        """`semantic`: the vectors of the same passages; None: they are searched for by their words only.
+        `usd_per_million_tokens`: the price of their model; None: not known.
+        """
+        self._index, self._semantic, self._price = index, semantic, usd_per_million_tokens
 
     async def found_for(self, request: ModelRequest) -> tuple[ModelRequest, KnowledgeUse]:
         """Return the request with the passages that match the user's last message, and which they are.
@@ -40,11 +49,12 @@ class Knowledge:
         """
         began_ms, query = monotonic_ms(), query_of(request)
         passages: tuple[Passage, ...] = ()
-        embedding_ms = None
+        embedding_ms: int | None = None
+        embedding_usd: float | None = 0.0
         try:
             nearest = None
             if self._semantic is not None and (vector := await self._semantic.embed_query(query)) is not None:
-                embedding_ms = monotonic_ms() - began_ms
+                embedding_ms, embedding_usd = monotonic_ms() - began_ms, self._usd_of(query)
                 nearest = partial(self._semantic.nearest, vector)
             async with asyncio.timeout(SEARCH_TIMEOUT_S):
                 passages = await self._index.find(query, nearest)
@@ -54,7 +64,11 @@ class Knowledge:
         except Exception as bug:
             log_crash("knowledge", bug, session=request.session)
         cited = tuple(CitedPassage(each.document, each.number) for each in passages)
-        return with_passages(request, passages), KnowledgeUse(cited, monotonic_ms() - began_ms, embedding_ms)
+        use = KnowledgeUse(cited, monotonic_ms() - began_ms, embedding_ms, embedding_usd)
+        return with_passages(request, passages), use
+
+    def _usd_of(self, query: str) -> float | None:
+        return None if self._price is None else estimated_tokens(len(query)) * self._price / MILLION
 
 
 def query_of(request: ModelRequest) -> str:

@@ -80,8 +80,9 @@ def record_plain(record: TurnRecord, agent: str) -> dict[str, Any]:
                           text: `tokens_before` (all of it), `tokens_after` (sent), `items_dropped`,
                           and `limit_tokens` or null
     `knowledge`           object, the search of the agent's documents: `passages` given to the LLM, a list of
-                          objects (`document`, `passage`: its number there), `took_ms` or null, and
-                          `embedding_ms`, the part of it for the query's vector, or null
+                          objects (`document`, `passage`: its number there), `took_ms` or null,
+                          `embedding_ms`, the part of it for the query's vector, or null, and
+                          `embedding_usd`, what that has cost, or null if its price is unknown
     `speculation`         object, replies started before the turn was over: `starts`, `used`,
                           `refused` (not made: it would not have paid, or a limit was reached),
                           `saved_ms` (how much sooner the used ones were audible),
@@ -89,8 +90,8 @@ def record_plain(record: TurnRecord, agent: str) -> dict[str, Any]:
                           `estimated`: true when some of these are estimated from the text
     `session_speculation` the same of all turns of the session, up to this record
     `cost`                object, in USD: `answer_usd`, `hedge_usd` (calls that were slower or failed),
-                          `speculation_usd`, `tts_usd`, `stt_usd` and their sum `usd`; `whole`: false when
-                          something has no known price; `estimated`: tokens estimated from the text
+                          `speculation_usd`, `tts_usd`, `stt_usd`, `embedding_usd` and their sum `usd`; `whole`: false
+                          when something has no known price; `estimated`: tokens estimated from the text
     `session_cost`        object, of all turns of the session up to this record: `usd`, `hedge_usd`,
                           `speculation_usd`, `summary_usd` (summaries, of no turn), `active_ms` (time spent in turns),
                           `usd_per_active_minute` or null, `cached_share` (of the tokens read) or

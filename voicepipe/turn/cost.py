@@ -134,6 +134,9 @@ class Usage:
     stt_ms: Mapping[str, int]
     """STT -> audio sent to it, in ms."""
 
+    embedding_usd: float | None
+    """The cost of embedded queries; None: the price is unknown."""
+
     active_ms: int
     """How long the turn took, in ms; 0 until its end."""
 
@@ -159,7 +162,7 @@ def turn_cost(usage: Usage, prices: PriceList) -> TurnCost:
         answer_usd = price.cost_usd(answer_tokens.input, answer_tokens.output, *cache)
         speculation_usd = price.cost_usd(wasted.wasted_input_tokens, wasted.wasted_output_tokens)
     played_usd = _tts_usd(usage.tts.played, prices.voices)
-    stt_usd = _stt_usd(usage.stt_ms, prices.transcribers)
+    stt_usd, embedding_usd = _stt_usd(usage.stt_ms, prices.transcribers), usage.embedding_usd or 0.0
     unused_calls = [call.cost_usd for call in usage.attempts if call.outcome != "spoke"]
     unused_usd = _tts_usd(usage.tts.unused, prices.voices)
     hedge_usd = sum(usd or 0.0 for usd in unused_calls) + unused_usd
@@ -168,15 +171,17 @@ def turn_cost(usage: Usage, prices: PriceList) -> TurnCost:
         or not _priced(usage.tts.played, prices.voices)
         or not _priced(usage.tts.unused, prices.voices)
         or not _priced(usage.stt_ms, prices.transcribers)
+        or usage.embedding_usd is None
         or any(usd is None for usd in unused_calls)
     )
     return TurnCost(
-        usd=answer_usd + hedge_usd + speculation_usd + played_usd + stt_usd,
+        usd=answer_usd + hedge_usd + speculation_usd + played_usd + stt_usd + embedding_usd,
         answer_usd=answer_usd,
         hedge_usd=hedge_usd,
         speculation_usd=speculation_usd,
         tts_usd=played_usd,
         stt_usd=stt_usd,
+        embedding_usd=embedding_usd,
         whole=not unknown,
         estimated=usage.estimated,
     )
@@ -193,6 +198,7 @@ def sum_of(costs: Sequence[TurnCost]) -> TurnCost:
         speculation_usd=sum(cost.speculation_usd for cost in costs),
         tts_usd=sum(cost.tts_usd for cost in costs),
         stt_usd=sum(cost.stt_usd for cost in costs),
+        embedding_usd=sum(cost.embedding_usd for cost in costs),
         whole=all(cost.whole for cost in costs),
         estimated=any(cost.estimated for cost in costs),
     )

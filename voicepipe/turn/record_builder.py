@@ -116,6 +116,7 @@ def usage_of(turn: Turn) -> Usage:
         speculation=account.speculation,
         tts=account.tts_usage,
         stt_ms=account.stt_ms,
+        embedding_usd=account.embedding_usd,
         active_ms=account.active_ms,
     )
 

@@ -13,7 +13,9 @@ ACTIONS: Final = {"hedge": "hedge", "replacement": "fallback", "continuation": "
 
 def knowledge_searched(turn: Turn, event: e.KnowledgeSearched, now_ms: int) -> None:
     """Record the passages that the LLM is given."""
-    turn.account.knowledge = event.found
+    account, usd = turn.account, event.found.embedding_usd
+    account.knowledge = event.found
+    account.embedding_usd = None if usd is None or account.embedding_usd is None else account.embedding_usd + usd
 
 
 def model_chosen(turn: Turn, event: e.ModelChosen, now_ms: int) -> None:

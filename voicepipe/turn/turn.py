@@ -208,6 +208,9 @@ class Accounting:
     knowledge: KnowledgeUse = field(default_factory=KnowledgeUse)
     """The passages that the LLM was given for the latest reply."""
 
+    embedding_usd: float | None = 0.0
+    """The cost of the queries embedded so far; None: the price is unknown."""
+
     tts_usage: TtsUsage = field(default_factory=TtsUsage)
     """The text sent to the TTS."""
 

@@ -19,6 +19,7 @@ from voicepipe.registry import Spec
 from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.semantic_search import SemanticIndex
 from voicepipe.tasks import BackgroundTasks, background_tasks
+from voicepipe.wiring.prices import embedding_usd_per_million_of
 
 KIND: Final = "openai"
 """The kind of the providers that have embedding models."""
@@ -51,7 +52,8 @@ async def knowledge_of(settings: Settings) -> AsyncIterator[Mapping[str, Knowled
                 index, semantic = indexes[which], None
                 if embedder is not None:
                     semantic = _semantic_of(settings, its, index, embedder, semantics, tasks)
-                found[name] = Knowledge(index, semantic)
+                price = None if semantic is None else embedding_usd_per_million_of(settings, name)
+                found[name] = Knowledge(index, semantic, usd_per_million_tokens=price)
             yield found
     finally:
         for index in indexes.values():

@@ -37,6 +37,12 @@ def stt_usd_per_minute_of(settings: Settings, spec: Spec) -> float | None:
     return published_usd("stt", spec, entry.base_url) if own is None else own
 
 
+def embedding_usd_per_million_of(settings: Settings, agent: str) -> float | None:
+    """Return the price of 1 million tokens of an agent's embedding model; None: not known."""
+    spec = Spec.parse(settings.agents[agent].knowledge_embedding)
+    return settings.providers[spec.provider].embedding_usd_per_million
+
+
 class Prices:
     """The prices of the LLMs, TTSs and STTs of all agents. Local ones are free."""
 
@@ -62,6 +68,8 @@ class Prices:
         for spec in its.specs("stt"):
             if stt_usd_per_minute_of(settings, spec) is None:
                 return f"providers.{spec.provider}.stt_usd_per_minute"
+        if its.knowledge and its.knowledge_embedding and embedding_usd_per_million_of(settings, agent) is None:
+            return f"providers.{Spec.parse(its.knowledge_embedding).provider}.embedding_usd_per_million"
         return None
 
     def of_agent(self, agent: str) -> PriceList:

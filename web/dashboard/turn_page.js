@@ -203,6 +203,7 @@ function cost({ cost: its, tokens, itl_ms, tokens_per_s }) {
     ["Speculative replies not played", usd(its.speculation_usd)],
     ["Voice", usd(its.tts_usd)],
     ...(its.stt_usd === undefined ? [] : [/** @type {[string, string]} */ (["STT", usd(its.stt_usd)])]),
+    ...(its.embedding_usd ? [/** @type {[string, string]} */ (["Search by meaning", usd(its.embedding_usd)])] : []),
     ["Sum", `${usd(its.usd)}${unknown}`],
     ["Input tokens, share cached", `${tokens.input}, ${share(tokens.cached, tokens.input)}`],
     ["Output tokens", String(tokens.output)],

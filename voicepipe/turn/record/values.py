@@ -125,6 +125,9 @@ class KnowledgeUse:
     embedding_ms: int | None = None
     """The part of it in which the query was embedded; None: it was searched for by its words only."""
 
+    embedding_usd: float | None = 0.0
+    """The cost of that, estimated from the query's text; None: the price is unknown."""
+
 
 MAX_ARGUMENTS_CHARS: Final = 2_000
 """The longest arguments of a function call in a record."""
@@ -222,6 +225,9 @@ class TurnCost:
 
     stt_usd: float = 0.0
     """The STTs whose texts came, for the audio that they were given since the text before."""
+
+    embedding_usd: float = 0.0
+    """The embedding models of the agent's documents, for the queries of all searches, also those in vain."""
 
     whole: bool = True
     """False: a part of it has no known price."""
