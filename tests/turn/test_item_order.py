@@ -9,7 +9,7 @@ import pytest
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import FunctionCall, FunctionOutput, InputText, Item, Message
-from voicepipe.turn.settings import BudgetActionSettings
+from voicepipe.turn.settings import BudgetActionSettings, ReplySettings, ServerTool, Tool
 
 
 def typed(item_id: str, words: str = "And tomorrow?") -> Message:
@@ -114,6 +114,25 @@ def test_what_the_user_said_meanwhile_is_answered_behind_it() -> None:
     scenario.stops()
     scenario.answers()
     assert order(scenario) == order_at_client(scenario) == ["later", "item_s_0001", "item_s_0002"]
+
+
+def test_a_late_result_stands_behind_the_answer_that_has_not_read_it() -> None:
+    """It comes before the first word of that answer; the agent tells it next."""
+    tool = ServerTool(tool=Tool("look_up", "", "{}"), label="agent")
+    scenario = Scenario(reply=ReplySettings(server_tools=(tool,)))
+    scenario.says()
+    scenario.model_requested()
+    scenario.call()
+    scenario.model_done("tool_calls")
+    scenario.voice_done()
+    scenario.says("How are you?")
+    scenario.tool_ends()
+    scenario.answers("Fine.")
+    scenario.passes(5_000)
+    late = read_next(scenario)[-1]
+    assert isinstance(late, FunctionCall)
+    assert (late.output, late.call_id) == ("sunny", "call_0_late")
+    assert order(scenario) == order_at_client(scenario)
 
 
 def test_one_that_is_gone_counts_no_more() -> None:

@@ -394,7 +394,7 @@ class RunningReplies:
         return next((t for t in (*self._ended, *self.all) if t.reply.item_id == item_id), None)
 
     def item_added(self, item_id: str, previous: str | None, *, last: bool) -> None:
-        """Record that the client has added an item, perhaps behind what a reply that is being made has read."""
+        """Record that an item was added, perhaps behind what a reply that is being made has read."""
         for turn in self.of_conversation:
             later, is_made = turn.reply.later_items, turn.reply.response_open or not turn.reply.released
             if is_made and (last or previous in later):
@@ -462,6 +462,12 @@ class TurnContext:
             self.replies.drop_later(item.id)
             self.notify(ItemDeleted(item.id))
         return self.conversation.claim(item, before=before)
+
+    def join_later(self, item: Item) -> str | None:
+        """Put an item last as `join` does; a reply that is being made has not read it, and stands before it."""
+        previous = self.join(item)
+        self.replies.item_added(item.id, previous, last=True)
+        return previous
 
     @property
     def may_interrupt(self) -> bool:

@@ -46,7 +46,9 @@ class Reply:
     """Ids of the output items that the client was notified of."""
 
     later_items: set[str] = field(default_factory=set)
-    """Ids of items that the client has added behind what its request reads. Its output stands before them."""
+    """Ids of items that were added behind what its request reads: by the client, or as a tool's late result. Its output
+    stands before them.
+    """
 
     # --- what the LLM and the TTS have sent ---------------------------------------------------
     text: str = ""

@@ -114,7 +114,7 @@ class ServerTools:
         responses.put(self._context, turn, replace(waiting, approval="given"))
         call = replace(waiting, id=self._context.new_id("item"), approval="", approval_request_id=waiting.id)
         turn.reply.calls = {i: call if old is waiting else old for i, old in turn.reply.calls.items()}
-        self._context.notify(a.ToolApproved(call, self._context.join(call)))
+        self._context.notify(a.ToolApproved(call, self._context.join_later(call)))
         self._run(turn, call, now_ms)
 
     def overtaken(self, now_ms: int) -> None:
@@ -147,8 +147,7 @@ class ServerTools:
         if self._context.conversation.find(call.id) is not None:
             new_id = self._context.new_id("item")
             item = replace(ended, id=new_id, call_id=f"{call.call_id}_late", late=False, approval="")
-            previous = self._context.join(item)
-            self._context.notify(a.ItemAdded(item, previous))
+            self._context.notify(a.ItemAdded(item, self._context.join_later(item)))
             self.unread_ms = now_ms
         if turn.outcome is not None:
             record_builder.keep(self._context, turn, now_ms)
