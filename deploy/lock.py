@@ -39,7 +39,7 @@ def requirements() -> dict[str, list[str]]:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, extras = pyproject["project"], pyproject["project"]["optional-dependencies"]
     base = [*project["dependencies"], *extras["fast"], *extras["crypto"], *pyproject["build-system"]["requires"]]
-    test = [*base, *extras["otel"], *extras["postgres"], *extras["mcp"], *extras["test"]]
+    test = [*base, *extras["otel"], *extras["postgres"], *extras["redis"], *extras["mcp"], *extras["test"]]
     return {"base": base, "local": [*base, *extras["local"], WEIGHTS], "test": test}
 
 

@@ -91,6 +91,11 @@ def has_postgres() -> bool:
     return shutil.which("initdb") is not None or any(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
 
 
+def has_redis() -> bool:
+    """Whether there is a Redis that the tests can start."""
+    return shutil.which("redis-server") is not None
+
+
 def has_nginx() -> bool:
     """Whether there is an nginx that the tests can put in front of a server."""
     return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") is not None
@@ -105,6 +110,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chro
 CHROMIUM = "chromium"
 OPENMP = "libgomp1"
 POSTGRES = "postgresql"
+REDIS = "redis-server"
 NGINX = "nginx-light"
 PROMETHEUS = "prometheus"
 """Contains `promtool`, with which the tests check the alerts."""
@@ -119,13 +125,15 @@ def missing_packages(*, local: bool, tests: bool = False) -> list[str]:
 
     Args:
         local: whether the local models will run.
-        tests: whether to test the talk page, turns in Postgres, the proxy example, and the alerts.
+        tests: whether to test the talk page, turns in Postgres, shared state in Redis, the proxy example, and the
+            alerts.
     """
     needs = (
         (PIP, not has_pip()),
         (OPENMP, local and not has_openmp()),
         (CHROMIUM, tests and not has_browser()),
         (POSTGRES, tests and not has_postgres()),
+        (REDIS, tests and not has_redis()),
         (NGINX, tests and not has_nginx()),
         (PROMETHEUS, tests and not has_promtool()),
     )

@@ -38,6 +38,7 @@ from machine import (
     OPENMP,
     POSTGRES,
     PROMETHEUS,
+    REDIS,
     has_pip,
     install,
     install_line,
@@ -95,6 +96,7 @@ FAILS_WITHOUT = {
     OPENMP: "the tests of the local models will fail: they run them",
     CHROMIUM: "the talk page's tests will fail: they drive a browser",
     POSTGRES: "the tests of turns in Postgres will fail: they start one",
+    REDIS: "the tests of shared state in Redis will fail: they start one",
     NGINX: "the test of the proxy example will fail: it starts one",
     PROMETHEUS: "the tests of the alerts will fail: promtool judges them",
 }

@@ -46,11 +46,21 @@ SLOW_FIXTURES = {
     "voicepipe": "runs the command line in a process of its own",
     "drive": "runs a client in a process of its own",
     "postgres_url": "starts a database",
+    "redis": "starts a server of shared state",
     "installed": "installs a package with pip",
 }
 """Fixture -> why each test with it is slow."""
 
-SLOW_PROGRAMS = ("chromium", "google-chrome", "node", "postgres", "nginx", "prometheus")
+SLOW_PROGRAMS = (
+    "chromium",
+    "google-chrome",
+    "node",
+    "postgres",
+    "nginx",
+    "prometheus",
+    "redis-server",
+    "valkey-server",
+)
 """How the names of programs begin that take a second or so to start, as this Python does, which imports voicepipe."""
 
 

@@ -1,7 +1,8 @@
-"""Both clusters keep every promise of the port."""
+"""All clusters keep every promise of the port."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 
 from voicepipe.cluster.memory import MemoryCluster
 from voicepipe.cluster.port import Cluster
+from voicepipe.cluster.redis import open_redis
 from voicepipe.cluster.sqlite import open_sqlite
 from voicepipe.testing.conformance import cluster as suite
+from voicepipe.testing.redis import RedisServer
 
 
 @asynccontextmanager
@@ -30,3 +33,14 @@ async def test_sqlite_keeps_the_promise(promise: suite.Promise, tmp_path: Path) 
         return open_sqlite(tmp_path, poll_ms=10)
 
     await promise(open_file)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("promise", suite.PROMISES, ids=lambda promise: promise.__name__)
+async def test_redis_keeps_the_promise(promise: suite.Promise, redis: RedisServer) -> None:
+    name = secrets.token_hex(4)
+
+    def open_server() -> AbstractAsyncContextManager[Cluster]:
+        return open_redis(redis.url, name, poll_ms=10)
+
+    await promise(open_server)

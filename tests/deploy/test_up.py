@@ -287,7 +287,7 @@ def test_without_a_browser_a_database_or_a_proxy_the_other_tests_run(
     """A user who may not install them gets the list of tests that will fail, and the remedy; nothing else
     needs them.
     """
-    missing = ("chromium", "postgresql", "nginx-light", "prometheus")
+    missing = ("chromium", "postgresql", "redis-server", "nginx-light", "prometheus")
     monkeypatch.setattr(up, "unfit_for_local_models", lambda: None)
     monkeypatch.setattr(up, "missing_packages", lambda *, local, tests: list(missing) if tests else [])
     monkeypatch.setattr(up, "install", lambda packages: False)

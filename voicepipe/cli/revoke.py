@@ -8,13 +8,13 @@ import sys
 from voicepipe.cli.options import RevokeOptions
 from voicepipe.clock import unix_s
 from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
-from voicepipe.cluster.sqlite import open_sqlite
 from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError
+from voicepipe.wiring.cluster import open_store
 
 
 def run(options: RevokeOptions) -> int:
-    """Revoke one client secret by its id, or all of a subject's; servers of the same data folder apply it within 1 s.
+    """Revoke one client secret by its id, or all of a subject's; servers of the same store apply it within 1 s.
 
     Raises:
         ConfigError: neither or both were named.
@@ -37,5 +37,5 @@ def run(options: RevokeOptions) -> int:
 
 
 async def _revoke(settings: Settings, gone: Revocation, now_s: int) -> None:
-    async with open_sqlite(settings.data_path) as cluster:
+    async with open_store(settings) as cluster:
         await cluster.revoke(gone, now_s=now_s)

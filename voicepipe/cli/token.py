@@ -90,12 +90,12 @@ def _session(options: TokenOptions) -> dict[str, Any]:
 
 
 async def _mint(settings: Settings, project: str, request: SecretRequest) -> Minted:
-    from voicepipe.cluster.sqlite import open_sqlite
+    from voicepipe.wiring.cluster import open_store
     from voicepipe.wiring.reload import SettingsInForce
     from voicepipe.wiring.tokens import key_store, token_issuer
 
     keys = await asyncio.to_thread(key_store, settings)
-    async with open_sqlite(settings.data_path) as cluster:
+    async with open_store(settings) as cluster:
         return await token_issuer(SettingsInForce(settings), cluster, keys).mint(project, request)
 
 

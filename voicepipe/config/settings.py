@@ -76,6 +76,31 @@ class RecordsSettings:
             raise ConfigError("records.url: expected an address that begins with postgresql://, got another one")
 
 
+STORE_SCHEMES: Final = ("redis://", "rediss://", "valkey://", "valkeys://")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """The state that several machines share while they serve the same clients."""
+
+    store: Annotated[str, SECRET] = field(default="", repr=False)
+    """Address of a Redis or Valkey server for the [state that many machines share](nodes.md),
+    `redis://USER:PASSWORD@HOST:6379/0`; `rediss://` with TLS; `valkey://` and `valkeys://` mean the same. Better set in
+    the environment; needs the extra `redis`. Empty: a file below `server.data_dir`, for this machine alone."""
+
+    name: str = "voicepipe"
+    """The cluster's name. Servers of one name share; others may use the same store."""
+
+    node: str = ""
+    """This machine's name in the cluster; `server.max_sessions` holds for each name. Empty: the name of the host."""
+
+    def __post_init__(self) -> None:
+        if self.store and not self.store.startswith(STORE_SCHEMES):
+            raise ConfigError("cluster.store: expected an address that begins with redis://, got another one")
+        if not self.name or set(self.name) & set("{}: \t\r\n"):
+            raise ConfigError(f"cluster.name: expected a name without spaces, colons and braces, got {self.name!r}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
     """The export to other systems."""
@@ -175,6 +200,7 @@ class Settings:
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     deadlines: Deadlines = field(default_factory=Deadlines)
     conversation: ConversationLimits = field(default_factory=ConversationLimits)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     records: RecordsSettings = field(default_factory=RecordsSettings)
     journals: JournalSettings = field(default_factory=JournalSettings)
     recordings: RecordingSettings = field(default_factory=RecordingSettings)

@@ -19,6 +19,7 @@ SECTIONS = (
     "budget",
     "deadlines",
     "conversation",
+    "cluster",
     "records",
     "journals",
     "recordings",

@@ -19,8 +19,6 @@ from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.rate_limit import FailedAttempts
 from voicepipe.clock import unix_s
 from voicepipe.cluster.port import Cluster
-from voicepipe.cluster.resilient import Resilient, ResilientOptions, open_resilient
-from voicepipe.cluster.sqlite import open_sqlite
 from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError, VoicepipeError
 from voicepipe.providers.net import connection_pool, http
@@ -50,6 +48,7 @@ from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.port import StoredTurn, TurnStore
 from voicepipe.wiring.audio import Audio
 from voicepipe.wiring.chat import Chat
+from voicepipe.wiring.cluster import node_of, shared_state
 from voicepipe.wiring.engine import LocalModels
 from voicepipe.wiring.knowledge import knowledge_of
 from voicepipe.wiring.mcp import open_mcp
@@ -154,7 +153,7 @@ async def _open(
         http.lifetime(),
         connection_pool.lifetime(),
         _sounds(settings, health, 1 if workers is None else workers.link.n_workers) as sounds,
-        _shared(settings, health) as cluster,
+        shared_state(settings, health) as cluster,
         open_turns(settings) as turns,
         open_tools() as tools,
         open_mcp() as mcp,
@@ -317,6 +316,7 @@ def _context(
         live_sessions=LiveSessions(
             cluster,
             max_sessions=options.max_sessions,
+            node=node_of(settings),
             head_room=head_room,
             others=others,
         ),
@@ -356,13 +356,6 @@ def _reference_figures(settings: Settings) -> ReferenceFigures:
     specs = {spec for agent in settings.agents for spec in settings.llm_specs(agent)}
     published = {str(spec): settings.facts(spec) for spec in specs}
     return ReferenceFigures(limits=settings.budget, over_allowed=settings.dashboard.over_allowed, published=published)
-
-
-@asynccontextmanager
-async def _shared(settings: Settings, health: StorageHealth) -> AsyncIterator[Resilient]:
-    options = ResilientOptions(unavailable=settings.server.store_unavailable)
-    async with open_sqlite(settings.data_path) as store, open_resilient(store, health, options) as cluster:
-        yield cluster
 
 
 @asynccontextmanager

@@ -155,12 +155,14 @@ class LiveSessions:
         cluster: Cluster,
         *,
         max_sessions: int,
+        node: str = "",
         head_room: HeadRoom | None = None,
         others: OtherProcesses | None = None,
     ) -> None:
-        """`head_room` None: only the number of sessions is limited. `others` None: this process serves alone."""
+        """`node`: the machine's name, of several that share the store. `head_room` None: only the number of sessions is
+        limited. `others` None: this process serves alone."""
         self.max_sessions, self._others = max_sessions, others
-        self.slots = Slots(cluster, max_sessions=max_sessions)
+        self.slots = Slots(cluster, max_sessions=max_sessions, node=node)
         self._head_room = head_room
         self._reserved_ms: deque[int] = deque()
         """When places were reserved that no session has taken yet; the oldest first."""

@@ -1,4 +1,4 @@
-"""Places that all processes of a machine share: the limits of sessions per machine, API key, project and user."""
+"""Places that processes share: the limits of sessions of a machine, an API key, a project and a user."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ class Full(Overload):
 class Slots:
     """The shared places, as one process takes them. `keep` must run while the process holds any place."""
 
-    def __init__(self, cluster: Cluster, *, max_sessions: int) -> None:
+    def __init__(self, cluster: Cluster, *, max_sessions: int, node: str = "") -> None:
+        """`node`: the machine's name, of several that share the store: each has `max_sessions` places."""
         self._cluster, self._max_sessions = cluster, max_sessions
+        self._machine = f"{MACHINE}/{node}" if node else MACHINE
         self.owner = f"process-{secrets.token_hex(8)}"
         """This process, as the shared store knows it."""
 
@@ -107,9 +109,9 @@ class Slots:
         await self._cluster.renew_slots(owner, until_s=now_s, now_s=now_s)
 
     async def _take(self, holder: str, quotas: QuotaUsage, owner: str, lease_s: int) -> None:
-        pools, now_s = {MACHINE: self._max_sessions, **quotas.pools}, unix_s()
+        pools, now_s = {self._machine: self._max_sessions, **quotas.pools}, unix_s()
         full = await self._cluster.take_slots(holder, pools, owner=owner, until_s=now_s + lease_s, now_s=now_s)
-        if full == MACHINE:
+        if full == self._machine:
             raise Full(f"Too many sessions on this server (limit {self._max_sessions}).", retry_after_ms=FULL_WAIT_MS)
         if full is not None:
             raise quotas.full(full)

@@ -1,0 +1,302 @@
+"""A real Redis and a real Valkey: several processes, faults of the server, and what its errors may say."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
+from multiprocessing import get_context
+
+import pytest
+
+from voicepipe.clock import unix_ms
+from voicepipe.cluster.port import Cluster, Tally
+from voicepipe.cluster.redis import open_redis
+from voicepipe.cluster.resilient import ResilientOptions, open_resilient
+from voicepipe.cluster.revocation import RevokedToken
+from voicepipe.errors import ConfigError, StoreUnavailable
+from voicepipe.storage import StorageHealth
+from voicepipe.testing import redis as servers
+from voicepipe.testing.conformance import cluster as suite
+from voicepipe.testing.conformance import cluster_faults as faults
+from voicepipe.testing.conformance.cluster import LATER_S, NOW_S, claims_of
+from voicepipe.testing.redis import PASSWORD, RedisServer
+from voicepipe.testing.waiting import WAIT_S
+
+pytestmark = pytest.mark.slow
+
+
+def sessions_opened(url: str, cluster_name: str, n_tries: int) -> int:
+    """Try to open sessions with one token, in a process of its own; how many it got."""
+
+    async def tries() -> int:
+        async with open_redis(url, cluster_name) as cluster:
+            tallies = [
+                await cluster.count("token/shop/t1/sessions", 1, limit=5, until_s=LATER_S, now_s=NOW_S)
+                for _ in range(n_tries)
+            ]
+            return sum(tally.counted for tally in tallies)
+
+    return asyncio.run(tries())
+
+
+def test_processes_that_race_for_max_sessions_get_as_many_as_it_says(redis: RedisServer) -> None:
+    """Five sessions in all, of sixteen tries in each of two processes."""
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        both = [pool.submit(sessions_opened, redis.url, "race", 16) for _ in range(2)]
+        assert sum(one.result(timeout=60) for one in both) == 5
+
+
+async def test_clusters_of_other_names_share_nothing(redis: RedisServer) -> None:
+    """Two clusters may use one server: revocations, counts, configs and slots are of one of them."""
+    async with open_redis(redis.url, "one") as one, open_redis(redis.url, "other") as other:
+        await one.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S)
+        await one.keep_config("c", b"{}", project="shop", until_s=LATER_S, now_s=NOW_S)
+        await one.revoke(RevokedToken.at(NOW_S, "shop", "t1"), now_s=NOW_S)
+        await one.take_slots("s1", {"m": 1}, owner="p", until_s=LATER_S, now_s=NOW_S)
+        assert await other.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S) == Tally(1, counted=True)
+        assert await other.config("c", project="shop", now_s=NOW_S) is None
+        assert not await other.is_revoked(claims_of(token_id="t1"))
+        assert await other.slots_taken("m", now_s=NOW_S) == 0
+
+
+async def test_every_key_expires(redis: RedisServer) -> None:
+    """Whatever is stored ends by itself: no cluster fills a server with what has expired."""
+    async with open_redis(redis.url, "life") as cluster:
+        await cluster.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S)
+        await cluster.keep_config("c", b"{}", project="shop", until_s=LATER_S, now_s=NOW_S)
+        await cluster.revoke(RevokedToken.at(NOW_S, "shop", "t1"), now_s=NOW_S)
+        await cluster.take_slots("s1", {"m": 1}, owner="p", until_s=LATER_S, now_s=NOW_S)
+        await cluster.renew_slots("p", until_s=LATER_S, now_s=NOW_S)
+        keys = await cluster._calls.command("KEYS", "voicepipe:{life}:*")
+        lives_s = {key.decode(): await cluster._calls.command("TTL", key) for key in keys}
+    assert len(lives_s) >= 8
+    assert all(life_s > 0 for life_s in lives_s.values()), lives_s
+
+
+async def test_a_watch_sees_what_is_revoked_after_the_server_has_lost_its_data(redis: RedisServer) -> None:
+    """The numbers of revocations do not begin again."""
+    async with (
+        open_redis(redis.url, "flush", poll_ms=5) as cluster,
+        asyncio.timeout(WAIT_S),
+        aclosing(cluster.revocations()) as watch,
+    ):
+        for number in range(3):
+            await cluster.revoke(RevokedToken.at(NOW_S, "shop", f"t{number}"), now_s=NOW_S)
+            await anext(watch)
+        await cluster._calls.command("FLUSHALL")
+        await cluster.revoke(RevokedToken.at(NOW_S, "shop", "t9"), now_s=NOW_S)
+        assert (await anext(watch)).covers(claims_of(token_id="t9"))
+
+
+async def test_more_revocations_than_one_read_are_all_seen(redis: RedisServer) -> None:
+    """A process that starts late reads them in several requests."""
+    async with open_redis(redis.url, "many") as cluster:
+        every = [f"t{number}" for number in range(1_100)]
+        await asyncio.gather(*(cluster.revoke(RevokedToken.at(NOW_S, "shop", t), now_s=NOW_S) for t in every))
+        seen = set()
+        async with asyncio.timeout(WAIT_S), aclosing(cluster.revocations()) as watch:
+            async for revocation in watch:
+                assert isinstance(revocation, RevokedToken)
+                seen.add(revocation.token_id)
+                if len(seen) == len(every):
+                    break
+
+
+async def test_a_write_that_hangs_has_its_effect_once(redis: RedisServer) -> None:
+    """The server is stopped while it has the request: the client sends it again, and the server gets both."""
+    async with open_redis(redis.url, "hang", answer_ms=50) as cluster:
+        await cluster.count("n", 1, limit=None, until_s=LATER_S, now_s=NOW_S)
+        redis.freeze()
+        async with asyncio.TaskGroup() as group:
+            write = group.create_task(cluster.count("n", 10, limit=None, until_s=LATER_S, now_s=NOW_S), name="write")
+            done, _ = await asyncio.wait({write}, timeout=0.4)
+            assert not done
+            redis.thaw()
+        assert write.result() == Tally(11, counted=True)
+        assert (await cluster.count("n", 0, limit=None, until_s=LATER_S, now_s=NOW_S)).total == 11
+
+
+async def test_a_write_that_a_killed_server_has_done_is_not_done_again(redis: RedisServer) -> None:
+    """It has synced the write, and the answer was lost: the next server on the same data knows its number."""
+    async with open_redis(redis.url, "killed", answer_ms=100) as cluster:
+        await cluster.count("n", 1, limit=None, until_s=LATER_S, now_s=NOW_S)
+        lost = _LosesAnswers(cluster)
+        async with asyncio.TaskGroup() as group:
+            write = group.create_task(cluster.count("n", 10, limit=None, until_s=LATER_S, now_s=NOW_S), name="write")
+            await lost.one.wait()
+            redis.kill()
+            await asyncio.to_thread(redis.start)
+        assert write.result() == Tally(11, counted=True)
+
+
+class _LosesAnswers:
+    """Lose the answer to the next request, once the server has given it."""
+
+    def __init__(self, cluster: object) -> None:
+        self.one = asyncio.Event()
+        self._pool = cluster._calls._pool  # type: ignore[attr-defined]
+        self._pool.get_connection, self._real = self._get, self._pool.get_connection
+
+    async def _get(self) -> object:
+        connection = await self._real()
+        self._pool.get_connection = self._real
+        read = connection.read_response
+
+        async def lost() -> object:
+            connection.read_response = read
+            await read()
+            self.one.set()
+            raise ConnectionResetError
+
+        connection.read_response = lost
+        return connection
+
+
+async def test_a_read_of_a_server_that_hangs_ends_in_its_time(redis: RedisServer) -> None:
+    """Of many that wait, more than there are connections, each ends; afterwards the server is used as before."""
+    async with open_redis(redis.url, "read", answer_ms=50) as cluster:
+        redis.freeze()
+        try:
+            async with asyncio.timeout(WAIT_S):
+                reads = (cluster.slots_taken("m", now_s=NOW_S) for _ in range(100))
+                answers = await asyncio.gather(*reads, return_exceptions=True)
+        finally:
+            redis.thaw()
+        assert {type(answer) for answer in answers} == {StoreUnavailable}
+        assert {answer.kind for answer in answers if isinstance(answer, StoreUnavailable)} == {"unreachable"}
+        assert await cluster.slots_taken("m", now_s=NOW_S) == 0
+
+
+async def test_a_server_that_is_full_says_so(redis: RedisServer) -> None:
+    """It refuses writes and answers reads."""
+    async with open_redis(redis.url, "full") as cluster:
+        await cluster._calls.command("CONFIG", "SET", "maxmemory", "1", "maxmemory-policy", "noeviction")
+        try:
+            with pytest.raises(StoreUnavailable) as met:
+                await cluster.count("n", 1, limit=None, until_s=LATER_S, now_s=NOW_S)
+            assert met.value.kind == "full"
+            assert await cluster.slots_taken("m", now_s=NOW_S) == 0
+        finally:
+            await cluster._calls.command("CONFIG", "SET", "maxmemory", "0")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://me:{password}@127.0.0.1", "expected an address such as redis://"),
+        ("redis://me:{password}@127.0.0.1:port", "expected an address such as redis://"),
+        ("redis://:{password}@127.0.0.1:1/0", "127.0.0.1:1: "),
+        ("valkey://:wrong-{password}@127.0.0.1:{port}/0", "WRONGPASS|invalid"),
+    ],
+)
+async def test_what_is_wrong_with_the_address_is_said_without_the_password(
+    redis: RedisServer, url: str, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words) as met:
+        async with open_redis(url.format(password=PASSWORD, port=redis.port), "x"):
+            pass
+    assert PASSWORD not in str(met.value)
+    assert "cluster.store" in str(met.value)
+
+
+async def test_the_log_of_a_failure_has_no_password(redis: RedisServer) -> None:
+    """Even where the server repeats what it was sent."""
+    async with open_redis(redis.url, "log") as cluster:
+        with pytest.raises(StoreUnavailable) as met:
+            await cluster._calls.command("NO-SUCH-COMMAND", PASSWORD)
+    assert "***" in met.value.detail
+    assert PASSWORD not in met.value.detail
+
+
+def test_a_server_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that needs an absent server fails; it does not skip."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(servers.RedisError, match="redis-server`"), servers.redis_server("redis"):
+        pass
+
+
+# --- faults ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def frozen(server: RedisServer) -> Iterator[None]:
+    server.freeze()
+    try:
+        yield
+    finally:
+        server.thaw()
+
+
+@contextmanager
+def killed(server: RedisServer) -> Iterator[None]:
+    server.kill()
+    try:
+        yield
+    finally:
+        server.start()
+
+
+FAULTS = {"frozen": frozen, "killed": killed}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("promise", faults.PROMISES, ids=lambda promise: promise.__name__)
+async def test_promise_holds_during_faults(promise: faults.FaultPromise, fault: str, redis: RedisServer) -> None:
+    name = secrets.token_hex(4)
+
+    @asynccontextmanager
+    async def rig() -> AsyncIterator[faults.Rig]:
+        yield faults.Rig(
+            open_store=lambda: open_redis(redis.url, name, poll_ms=10, answer_ms=150),
+            trouble=lambda: FAULTS[fault](redis),
+            can_read=False,
+        )
+
+    def open_rig() -> AbstractAsyncContextManager[faults.Rig]:
+        return rig()
+
+    await promise(open_rig)
+
+
+@pytest.mark.parametrize("promise", suite.PROMISES, ids=lambda promise: promise.__name__)
+async def test_promise_holds_without_faults(promise: suite.Promise, redis: RedisServer) -> None:
+    """Standing before the server changes nothing."""
+    name = secrets.token_hex(4)
+
+    @asynccontextmanager
+    async def open_cluster() -> AsyncIterator[Cluster]:
+        async with open_redis(redis.url, name, poll_ms=10) as store, open_resilient(store, _quiet()) as cluster:
+            yield cluster
+
+    await promise(open_cluster)
+
+
+async def test_a_server_that_comes_and_goes_counts_each_once(redis: RedisServer) -> None:
+    """Counts of one process while its server is stopped, thawed, killed and started again: their sum is right."""
+    async with open_redis(redis.url, "comes", answer_ms=100) as store:
+        options = ResilientOptions(answer_ms=150, first_pause_ms=5, last_pause_ms=20)
+        async with open_resilient(store, _quiet(), options) as cluster:
+            for fault in (frozen, killed, frozen, killed):
+                with fault(redis):
+                    await asyncio.gather(*(_count(cluster) for _ in range(10)))
+                await asyncio.gather(*(_count(cluster) for _ in range(10)))
+        assert (await store.count("n", 0, limit=None, until_s=LATER_S, now_s=NOW_S)).total == 80
+
+
+async def _count(cluster: Cluster) -> None:
+    now_s = unix_ms() // 1_000
+    await cluster.count("n", 1, limit=None, until_s=now_s + 600, now_s=now_s)
+
+
+def _quiet() -> StorageHealth:
+    return StorageHealth(unix_ms)
+
+
+def test_the_server_of_the_tests_leaves_no_folder(redis: RedisServer) -> None:
+    with servers.redis_server(redis.kind) as other:
+        folder = other.folder
+        assert folder.is_dir()
+    assert not folder.exists()

@@ -1,0 +1,167 @@
+"""The cluster of many machines: a Redis or Valkey server that all of them reach."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from voicepipe.auth.claims import Claims
+from voicepipe.cluster.port import Tally, check_config
+from voicepipe.cluster.redis_scripts import (
+    COUNT,
+    GIVE_BACK_SLOTS,
+    KEEP,
+    RENEW_SLOTS,
+    REVOKE,
+    REVOKED_AFTER,
+    TAKE_SLOTS,
+)
+from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
+from voicepipe.errors import ConfigError, StoreUnavailable
+from voicepipe.extras import install_command
+
+if TYPE_CHECKING:
+    from voicepipe.cluster.redis_calls import RedisCalls
+
+ANSWER_MS: Final = 500
+"""A request without answer by then fails. Requests usually take 1 ms and the way there and back."""
+
+WATCHED_AT_ONCE: Final = 500
+"""Revocations that a watch reads in one request."""
+
+
+@asynccontextmanager
+async def open_redis(
+    url: str, name: str, *, poll_ms: int = 1_000, answer_ms: int = ANSWER_MS
+) -> AsyncIterator[RedisCluster]:
+    """Connect to the server that holds the state of the cluster `name`. Leaving the context closes the connections.
+
+    Args:
+        url: `redis://USER:PASSWORD@HOST:PORT/DATABASE`, `rediss://` with TLS; `valkey://` and `valkeys://` are the
+            same.
+        name: the cluster's name: clusters of other names on the same server share nothing with it.
+        poll_ms: how often a watch of revocations checks for new ones.
+        answer_ms: how long a request may take, including its wait for a connection.
+
+    Raises:
+        ConfigError: the package `redis` is missing, the URL is wrong, or the server can't be reached or refuses the
+            connection. The text has no password.
+    """
+    try:
+        from voicepipe.cluster.redis_calls import RedisCalls
+    except ImportError:
+        raise ConfigError(
+            f"cluster.store: Redis needs the package redis, which is not installed: {install_command('redis')}"
+        ) from None
+    calls = RedisCalls(url, f"voicepipe:{{{name}}}:", answer_ms=answer_ms)
+    try:
+        try:
+            await calls.command("PING")
+        except StoreUnavailable as gone:
+            raise ConfigError(f"cluster.store: the server can't be used: {gone.detail}") from None
+        yield RedisCluster(calls, f"voicepipe:{{{name}}}:", poll_ms)
+    finally:
+        await calls.close()
+
+
+class RedisCluster:
+    """The port on one server. Each request is one atomic step there.
+
+    A write whose outcome is unknown is sent again until the server answers, and has its effect once: so it may take as
+    long as the server is away. Reads raise within `answer_ms`.
+    """
+
+    def __init__(self, calls: RedisCalls, prefix: str, poll_ms: int) -> None:
+        self._calls, self._prefix, self._poll_ms = calls, prefix, poll_ms
+
+    async def revoke(self, revocation: Revocation, *, now_s: int) -> bool:
+        await self._calls.repeat(REVOKE, _name(revocation), _encoded(revocation), revocation.until_s, now_s)
+        return True
+
+    async def is_revoked(self, claims: Claims) -> bool:
+        names = (_token(claims.project, claims.token_id), _subject(claims.project, claims.subject))
+        found = await self._calls.command("HMGET", f"{self._prefix}revoked", *names)
+        return any(value is not None and _decoded(value).covers(claims) for value in found)
+
+    async def revocations(self) -> AsyncGenerator[Revocation, None]:
+        seen = "0"
+        while True:
+            found = await self._calls.read(REVOKED_AFTER, seen, WATCHED_AT_ONCE)
+            for number, value in zip(found[::2], found[1::2], strict=True):
+                seen = str(number, "ascii")
+                yield _decoded(value)
+            if len(found) < 2 * WATCHED_AT_ONCE:
+                await asyncio.sleep(self._poll_ms / 1_000)
+
+    async def keep_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
+        check_config(session)
+        head = msgspec.json.encode((project, until_s))
+        await self._calls.repeat(KEEP, f"config:{config_id}", head + b"\n" + session, max(until_s - now_s, 1))
+
+    async def config(self, config_id: str, *, project: str, now_s: int) -> bytes | None:
+        stored: bytes | None = await self._calls.command("GET", f"{self._prefix}config:{config_id}")
+        if stored is None:
+            return None
+        head, _, session = stored.partition(b"\n")
+        its_project, until_s = msgspec.json.decode(head, type=tuple[str, int])
+        return session if its_project == project and until_s > now_s else None
+
+    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
+        if not amount:
+            return await self._counted(name, now_s)
+        text = await self._calls.once(COUNT, name, amount, "" if limit is None else limit, until_s, now_s)
+        total, _, outcome = text.partition(" ")
+        return Tally(int(total), counted=outcome == "counted")
+
+    async def take_slots(
+        self, holder: str, pools: Mapping[str, int], *, owner: str, until_s: int, now_s: int
+    ) -> str | None:
+        each = (part for pool in pools.items() for part in pool)
+        text = await self._calls.once(TAKE_SLOTS, holder, owner, until_s, now_s, *each)
+        outcome, _, full = text.partition(" ")
+        return full if outcome == "full" else None
+
+    async def renew_slots(self, owner: str, *, until_s: int, now_s: int) -> None:
+        await self._calls.repeat(RENEW_SLOTS, owner, until_s, now_s)
+
+    async def give_back_slots(self, holder: str) -> None:
+        await self._calls.repeat(GIVE_BACK_SLOTS, holder)
+
+    async def slots_taken(self, pool: str, *, now_s: int) -> int:
+        return int(await self._calls.command("ZCOUNT", f"{self._prefix}pool:{pool}", f"({now_s}", "+inf"))
+
+    async def _counted(self, name: str, now_s: int) -> Tally:
+        total, until_s = await self._calls.command("HMGET", f"{self._prefix}count:{name}", "total", "until_s")
+        return Tally(int(total) if until_s is not None and int(until_s) > now_s else 0, counted=True)
+
+
+def _token(project: str, token_id: str) -> bytes:
+    return msgspec.json.encode(("token", project, token_id))
+
+
+def _subject(project: str, subject: str) -> bytes:
+    return msgspec.json.encode(("subject", project, subject))
+
+
+def _name(revocation: Revocation) -> bytes:
+    if isinstance(revocation, RevokedToken):
+        return _token(revocation.project, revocation.token_id)
+    return _subject(revocation.project, revocation.subject)
+
+
+def _encoded(revocation: Revocation) -> bytes:
+    if isinstance(revocation, RevokedToken):
+        return msgspec.json.encode(("token", revocation.project, revocation.token_id, 0, revocation.until_s))
+    its = ("subject", revocation.project, revocation.subject, revocation.issued_until_s, revocation.until_s)
+    return msgspec.json.encode(its)
+
+
+def _decoded(value: bytes) -> Revocation:
+    kind, project, name, issued_until_s, until_s = msgspec.json.decode(value, type=tuple[str, str, str, int, int])
+    if kind == "token":
+        return RevokedToken(project, name, until_s)
+    return RevokedSubject(project, name, issued_until_s, until_s)

@@ -1,0 +1,154 @@
+"""The Lua scripts of the cluster in Redis or Valkey: each is one atomic step at the server.
+
+`KEYS[1]` of every script is the prefix of all keys. The prefix holds a hash tag, so that all keys of one cluster are in
+the same slot. Numbers go in and out as text: Lua's own format rounds a large one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ANSWERS_LIFE_S: Final = 86_400
+"""How long the answers of a process's writes are kept after its last one. A write is sent again for that long."""
+
+_ONCE: Final = f"""
+local prefix, answers, number = KEYS[1], KEYS[1] .. 'answers:' .. ARGV[1], ARGV[2]
+for known in string.gmatch(ARGV[3], '%d+') do redis.call('HDEL', answers, known) end
+local before = redis.call('HGET', answers, number)
+if before then return before end
+local function answer(text)
+    redis.call('HSET', answers, number, text)
+    redis.call('EXPIRE', answers, {ANSWERS_LIFE_S})
+    return text
+end
+"""
+"""Head of a script that must have its effect once, however often it is sent: the same number gets the same answer."""
+
+COUNT: Final = f"""{_ONCE}
+local key, amount, limit = prefix .. 'count:' .. ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local until_s, now_s = tonumber(ARGV[7]), tonumber(ARGV[8])
+local stored = redis.call('HMGET', key, 'total', 'until_s')
+local total, had_until_s = tonumber(stored[1] or '0'), tonumber(stored[2] or '0')
+if had_until_s <= now_s then total = 0 end
+local counted = not (amount > 0 and limit and total + amount > limit)
+if counted then total = math.max(total + amount, 0) end
+until_s = math.max(until_s, had_until_s)
+local text = string.format('%.0f', total)
+redis.call('HSET', key, 'total', text, 'until_s', string.format('%.0f', until_s))
+redis.call('EXPIRE', key, math.max(until_s - now_s, 1))
+return answer(text .. (counted and ' counted' or ' refused'))
+"""
+"""ARGV 4 to 8: name, amount, limit (empty: none), until, now. Answers `TOTAL counted` or `TOTAL refused`."""
+
+_SLOTS: Final = """
+local function keep(key, life_s)
+    if redis.call('TTL', key) < life_s then redis.call('EXPIRE', key, life_s) end
+end
+"""
+
+TAKE_SLOTS: Final = f"""{_ONCE}{_SLOTS}
+local holder, owner, until_s, now_s = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
+for i = 8, #ARGV, 2 do
+    local pool = prefix .. 'pool:' .. ARGV[i]
+    redis.call('ZREMRANGEBYSCORE', pool, '-inf', now_s)
+    local taken = redis.call('ZCARD', pool)
+    if redis.call('ZSCORE', pool, holder) then taken = taken - 1 end
+    if taken >= tonumber(ARGV[i + 1]) then return answer('full ' .. ARGV[i]) end
+end
+local life_s = math.max(until_s - now_s, 1)
+local of_holder, of_owner = prefix .. 'holder:' .. holder, prefix .. 'owner:' .. owner
+redis.call('HSET', of_holder, 'owner', owner)
+for i = 8, #ARGV, 2 do
+    local pool = prefix .. 'pool:' .. ARGV[i]
+    redis.call('ZADD', pool, until_s, holder)
+    redis.call('HSET', of_holder, 'pool/' .. ARGV[i], '1')
+    keep(pool, life_s)
+end
+redis.call('SADD', of_owner, holder)
+keep(of_holder, life_s)
+keep(of_owner, life_s)
+return answer('taken')
+"""
+"""ARGV 4 to 7: holder, owner, until, now; then each pool's name and its number of slots."""
+
+RENEW_SLOTS: Final = f"""{_SLOTS}
+local prefix, owner, until_s, now_s = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local of_owner, life_s = prefix .. 'owner:' .. owner, math.max(until_s - now_s, 1)
+for _, holder in ipairs(redis.call('SMEMBERS', of_owner)) do
+    local of_holder, renewed = prefix .. 'holder:' .. holder, false
+    if redis.call('HGET', of_holder, 'owner') == owner then
+        for _, field in ipairs(redis.call('HKEYS', of_holder)) do
+            if string.sub(field, 1, 5) == 'pool/' then
+                local pool = prefix .. 'pool:' .. string.sub(field, 6)
+                local until_before = tonumber(redis.call('ZSCORE', pool, holder) or '0')
+                if until_before > now_s then
+                    redis.call('ZADD', pool, until_s, holder)
+                    keep(pool, life_s)
+                    renewed = true
+                end
+            end
+        end
+    end
+    if renewed then keep(of_holder, life_s) else redis.call('SREM', of_owner, holder) end
+end
+keep(of_owner, life_s)
+return 'renewed'
+"""
+"""ARGV: owner, until, now."""
+
+GIVE_BACK_SLOTS: Final = """
+local prefix, holder = KEYS[1], ARGV[1]
+local of_holder = prefix .. 'holder:' .. holder
+for _, field in ipairs(redis.call('HKEYS', of_holder)) do
+    if string.sub(field, 1, 5) == 'pool/' then
+        redis.call('ZREM', prefix .. 'pool:' .. string.sub(field, 6), holder)
+    end
+end
+local owner = redis.call('HGET', of_holder, 'owner')
+if owner then redis.call('SREM', prefix .. 'owner:' .. owner, holder) end
+redis.call('DEL', of_holder)
+return 'given back'
+"""
+"""ARGV: holder."""
+
+REVOKE: Final = """
+local prefix, name, value, until_s, now_s = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local known, order, ends = prefix .. 'revoked', prefix .. 'revoked:order', prefix .. 'revoked:ends'
+local expired = redis.call('ZRANGEBYSCORE', ends, '-inf', now_s, 'LIMIT', 0, 1000)
+if #expired > 0 then
+    redis.call('HDEL', known, unpack(expired))
+    redis.call('ZREM', order, unpack(expired))
+    redis.call('ZREM', ends, unpack(expired))
+end
+local time = redis.call('TIME')
+local number = time[1] * 1000000 + time[2]
+local newest = redis.call('ZRANGE', order, -1, -1, 'WITHSCORES')
+if newest[2] and tonumber(newest[2]) >= number then number = tonumber(newest[2]) + 1 end
+redis.call('HSET', known, name, value)
+redis.call('ZADD', order, string.format('%.0f', number), name)
+redis.call('ZADD', ends, until_s, name)
+local latest = redis.call('ZRANGE', ends, -1, -1, 'WITHSCORES')
+local life_s = math.max(tonumber(latest[2]) - tonumber(now_s), 1)
+for _, key in ipairs({known, order, ends}) do redis.call('EXPIRE', key, life_s) end
+return 'revoked'
+"""
+"""ARGV: name, value, until, now. The server's time numbers them: a server that has lost its data numbers no new one
+below an old one, so that a watch misses none."""
+
+REVOKED_AFTER: Final = """
+local found = redis.call(
+    'ZRANGEBYSCORE', KEYS[1] .. 'revoked:order', '(' .. ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[2])
+local answer = {}
+for i = 1, #found, 2 do
+    answer[#answer + 1] = string.format('%.0f', tonumber(found[i + 1]))
+    answer[#answer + 1] = redis.call('HGET', KEYS[1] .. 'revoked', found[i])
+end
+return answer
+"""
+"""ARGV: the last number that was seen, and how many to return. Answers numbers and values, in turn."""
+
+KEEP: Final = """
+redis.call('SET', KEYS[1] .. ARGV[1], ARGV[2], 'EX', ARGV[3])
+return 'kept'
+"""
+"""ARGV: key, value, seconds."""
