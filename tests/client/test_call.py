@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +85,13 @@ async def test_a_written_question_gets_a_written_answer(fake_server: Any) -> Non
     assert not server.vendor.tts.received
 
 
-def clinic(free: asyncio.Event | None = None) -> Agent:
-    """An agent that speaks first and has a tool, whose result waits for `free`."""
-    agent = Agent("You are a clinic.", first_speaker="agent", greeting="Hello, how can I help?")
+def clinic(free: asyncio.Event | None = None, called: asyncio.Event | None = None, *, filler: str = "") -> Agent:
+    """An agent that speaks first and has a tool, which sets `called`, and whose result waits for `free`."""
+    agent = Agent("You are a clinic.", first_speaker="agent", greeting="Hello, how can I help?", filler=filler)
 
     async def free_slots() -> list[str]:
+        if called is not None:
+            called.set()
         if free is not None:
             await free.wait()
         return ["9:00"]
@@ -164,6 +167,22 @@ async def test_a_spoken_turn_ends_with_the_answer_to_its_tools_result(fake_serve
             answer = await call.turn(read_sound(question, RATE_HZ))
     assert (answer.agent_text, answer.earlier) == ("At nine.", 0)
     assert answer.latency_ms is not None
+
+
+@pytest.mark.slow
+async def test_a_filler_before_the_call_does_not_end_the_turn(fake_server: Any, question: Path) -> None:
+    """The response that calls says nothing else, and the recording is long over by then."""
+    free, called = asyncio.Event(), asyncio.Event()
+    async with fake_server(agents=[clinic(free, called, filler="One moment, please.")]) as server:
+        late, at_nine = replace(slots(), ttft_ms=3_000), LlmCue(tokens=tokens("At nine."))
+        server.vendor.llm.usual = lambda request: at_nine if request["messages"][-1]["role"] == "tool" else late
+        async with connect(server.url) as call, asyncio.TaskGroup() as group:
+            spoken = group.create_task(call.turn(read_sound(question, RATE_HZ), timeout_ms=20_000))
+            await called.wait()
+            await asyncio.wait({spoken}, timeout=1)  # a client that takes the call for the answer leaves meanwhile
+            free.set()
+            answer = await spoken
+    assert (answer.said_before, answer.agent_text) == ("One moment, please.", "At nine.")
 
 
 async def test_requests_of_a_turn_keep_the_sessions_metadata(fake_server: Any) -> None:

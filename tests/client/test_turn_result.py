@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
 import numpy as np
+import pytest
 
 from voicepipe.client import Answer
 from voicepipe.client import events as e
@@ -132,6 +137,7 @@ def test_timeout_reports_the_progress() -> None:
 
 
 FILLER = f"{e.FILLER}1"
+TEXT_DELTA = "response.output_text.delta"
 
 
 def test_a_filler_is_no_part_of_the_answer_behind_it() -> None:
@@ -231,3 +237,119 @@ def test_an_apology_is_no_answer() -> None:
     assert failed.complete
     assert answer_of(failed).status == "failed"
     assert not collected(*apology, *QUESTION_EVENTS).complete
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One way in which a server runs a turn with function calls."""
+
+    n_rounds: int
+    runs_here: bool
+    """The client runs the functions; else the server does."""
+
+    announced: bool
+    """The agent says something before its first call."""
+
+    filler: Literal["none", "before the call", "while it runs", "before the answer"]
+
+
+TURNS = [
+    Turn(n_rounds, runs_here, announced, filler)
+    for n_rounds in (1, 2)
+    for runs_here in (False, True)
+    for announced in (False, True)
+    for filler in ("none", "before the call", "while it runs", "before the answer")
+]
+
+
+def fills(response_id: str) -> list[dict[str, Any]]:
+    return [{"type": TEXT_DELTA, "response_id": response_id, "item_id": FILLER, "delta": "One moment, please."}]
+
+
+def started(response_id: str) -> dict[str, Any]:
+    response = {"id": response_id, "metadata": {"voicepipe_turn": "turn_1", e.REQUEST: "turn_1"}}
+    return {"type": "response.created", "response": response}
+
+
+def ended(response_id: str, *output: dict[str, Any], status: str = "completed") -> dict[str, Any]:
+    return {"type": "response.done", "response": {"id": response_id, "status": status, "output": list(output)}}
+
+
+def calling(turn: Turn, number: int) -> list[dict[str, Any]]:
+    """The response that calls, in the round `number`, and the result of what the server runs."""
+    response_id, call_id = f"call_{number}", f"c{number}"
+    first = number == 0
+    says = turn.announced and first
+    words = [{"type": TEXT_DELTA, "response_id": response_id, "item_id": "item_0", "delta": "Let me see."}]
+    filler = fills(response_id) if turn.filler == "before the call" and first else []
+    output = [{"type": "message", "id": FILLER}] if filler else []
+    output += [{"type": "message", "id": "item_0"}] if says else []
+    kind = "function_call" if turn.runs_here else "mcp_call"
+    called = {"type": "response.function_call_arguments.done", "response_id": response_id, "call_id": call_id}
+    called |= {"name": "free_slots", "arguments": "{}"}
+    runs = [called] if turn.runs_here else [{"type": "response.mcp_call_arguments.done"}]
+    done = ended(response_id, *output, {"type": kind, "name": "free_slots"})
+    result = [] if turn.runs_here else [{"type": "response.mcp_call.completed"}]
+    aside = [started("aside"), *fills("aside"), ended("aside", {"type": "message", "id": FILLER})]
+    alone = aside if turn.filler == "while it runs" and first else []
+    return [started(response_id), *filler, *(words if says else []), *runs, done, *alone, *result]
+
+
+def wire_of(turn: Turn, *, status: str = "completed") -> list[dict[str, Any]]:
+    """All events of such a turn, to the end of its answer."""
+    filler = fills("answer") if turn.filler == "before the answer" else []
+    words = [{"type": TEXT_DELTA, "response_id": "answer", "item_id": "item_1", "delta": "At nine."}]
+    rounds = [event for number in range(turn.n_rounds) for event in calling(turn, number)]
+    return [
+        *rounds,
+        started("answer"),
+        *filler,
+        *(words if status == "completed" else ()),
+        ended("answer", status=status),
+    ]
+
+
+@pytest.mark.parametrize("turn", TURNS, ids=str)
+def test_a_turn_ends_with_its_answer_wherever_the_filler_stands(turn: Turn) -> None:
+    """In the response that calls, in one of its own, or before the answer; and whoever runs the functions."""
+    collector = TurnCollector(written=True, tools=("free_slots",), request="turn_1")
+    collector.typed(0)
+    for event in wire_of(turn):
+        assert not collector.complete
+        collector.take(e.read(json.dumps(event)), 100)
+    assert collector.complete
+    answer = answer_of(collector)
+    said = ["Let me see."] * turn.announced + ["One moment, please."] * (turn.filler != "none")
+    assert (answer.agent_text, answer.status) == ("At nine.", "completed")
+    assert sorted(answer.said_before.replace(". ", ".|").split("|")) == sorted(said or [""])
+
+
+@pytest.mark.parametrize("turn", TURNS, ids=str)
+def test_an_answer_that_fails_behind_a_filler_is_one_and_says_why(turn: Turn) -> None:
+    collector = TurnCollector(written=True, tools=("free_slots",), request="turn_1")
+    collector.typed(0)
+    *before, done = wire_of(turn, status="failed")
+    done["response"]["status_details"] = {"error": {"message": "llm: no output within 10000 ms"}}
+    for event in (*before, done):
+        assert not collector.complete
+        collector.take(e.read(json.dumps(event)), 100)
+    assert collector.complete
+    assert (answer_of(collector).status, answer_of(collector).why) == ("failed", "llm: no output within 10000 ms")
+
+
+def test_a_failed_answer_of_which_only_the_filler_came_says_why() -> None:
+    filler = (2_800, e.ReplyText("r1", "One moment, please.", FILLER))
+    collector = collected(*QUESTION_EVENTS, SPOKEN[0], filler, (9_000, e.ReplyEnded("r1", "failed", "llm: no output")))
+    assert collector.complete
+    answer = answer_of(collector)
+    assert (answer.said_before, answer.agent_text) == ("One moment, please.", "")
+    assert (answer.status, answer.why) == ("failed", "llm: no output")
+
+
+def test_an_answer_that_fails_after_its_call_says_why() -> None:
+    collector = TurnCollector(written=True, tools=("t",), unasked=True)
+    for event in (e.ReplyStarted("r", "turn"), e.FunctionCalled("r", "c", "t", "{}")):
+        collector.take(event, 0)
+    collector.take(e.ReplyEnded("r", "failed", "llm: broke"), 9)
+    assert collector.complete
+    assert (answer_of(collector).status, answer_of(collector).why) == ("failed", "llm: broke")

@@ -137,3 +137,12 @@ def test_a_filler_is_no_answer_and_stands_apart() -> None:
     its.take(e.ReplyAudio("r", to_pcm(loud(200)), "item_1"), 150)
     assert reply.text == "One moment, please. The capital is Paris."
     assert reply.audible_ms == 320
+
+
+def test_an_answer_that_fails_behind_its_filler_ends_the_turn() -> None:
+    its = typed_with_a_tool()
+    its.take(e.ReplyStarted("r2", "t1"), 200)
+    its.take(e.ReplyText("r2", "One moment.", f"{e.FILLER}1"), 210)
+    assert its.turn_goes_on
+    its.take(e.ReplyEnded("r2", "failed", "llm: no output"), 220)
+    assert not its.turn_goes_on

@@ -82,19 +82,22 @@ class _Reply:
     first_output_ms: int | None = None
     first_filler_ms: int | None = None
     calls: bool = False
-    """Whether it calls functions whose results get another answer."""
+    """Whether it calls functions whose results get another answer. One that fails or is cut gets none."""
+
+    aside: bool = False
+    """Whether it is a filler that is said while functions run, and no more: their results get another answer."""
 
     ended: e.ReplyEnded | None = None
 
     @property
     def only_fills(self) -> bool:
-        """Return whether it is a filler, and nothing else."""
+        """Return whether a filler is all that it says. It may call functions, or fail."""
         return bool(self.words) and all(map(_fills, self.words))
 
     @property
     def answers(self) -> bool:
-        """Return whether it is an answer: it neither calls a function nor is a filler."""
-        return not self.calls and not self.only_fills
+        """Return whether it is an answer, also one that failed: it neither calls a function nor is a filler."""
+        return not self.calls and not self.aside
 
     def text(self, *, filler: bool) -> str:
         """Return the text of its fillers, or of the rest."""
@@ -173,9 +176,10 @@ class TurnCollector:
             case e.FunctionCalled(_, _, name) if name in self._tools:
                 reply.calls = True
             case e.ReplyEnded():
-                reply.ended, reply.calls = event, event.goes_on or reply.calls
-                if not reply.only_fills:
-                    self._awaits_results = reply.calls and event.status == "completed"
+                reply.ended, completed = event, event.status == "completed"
+                reply.calls = completed and (event.goes_on or reply.calls)
+                reply.aside = completed and not reply.calls and reply.only_fills and self._awaits_results
+                self._awaits_results = reply.calls or reply.aside
                 if event.status == "cancelled":  # the user spoke: audio that has not been played is dropped
                     self._plays_until_ms = min(self._plays_until_ms, position_ms)
 

@@ -136,7 +136,8 @@ class Conversation:
 
     def _follow_turn(self, reply: Reply, ended: e.ReplyEnded) -> None:
         """Note whether the turn goes on after this reply. A filler alone changes nothing, nor does another turn."""
-        only_filler = bool(reply.words) and all(item_id.startswith(e.FILLER) for item_id in reply.words)
+        fills = bool(reply.words) and all(item_id.startswith(e.FILLER) for item_id in reply.words)
+        only_filler = fills and ended.status == "completed"  # else it is an answer of which no more came
         if ended.goes_on or (reply.calls and ended.status == "completed"):
             self.turn_goes_on, self._goes_on_turn = True, reply.turn_id
         elif reply.turn_id == self._goes_on_turn and not only_filler:
