@@ -25,6 +25,10 @@ class AuthError(VoicepipeError):
         self.why, self.code, self.status = why, code, status
 
 
+INCORRECT_KEY = "Incorrect API key provided."
+"""How OpenAI's refusal of a key begins: litellm recognizes it by these words, and does not retry."""
+
+
 class UnknownCredential(AuthError):
     """A credential that this server never issued: an unknown key, or a signature by none of its keys.
 

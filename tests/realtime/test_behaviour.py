@@ -423,8 +423,8 @@ async def test_noise_reduction(server: Any, kind: str | None) -> None:
     """Accepted, null, and named if it was requested."""
     requested = kind and {"type": kind}
     async with calling(server.url, session={"audio": {"input": {"noise_reduction": requested}}}) as user:
-        shown = next(event for event in user.events if event["type"] == "session.updated")
-        assert shown["session"]["audio"]["input"]["noise_reduction"] is None
+        displayed = next(event for event in user.events if event["type"] == "session.updated")
+        assert displayed["session"]["audio"]["input"]["noise_reduction"] is None
         await settled(user)
         named = [event["error"]["param"] for event in user.events if event["type"] == "error"]
         assert named == [*(["session.audio.input.noise_reduction"] if kind else []), "item_id"]

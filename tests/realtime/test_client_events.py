@@ -102,6 +102,9 @@ ITEMS = {
 async def test_conversation_item_create(server: Any, item: dict[str, Any]) -> None:
     """Every kind of item is acknowledged under the id that its client gave it."""
     async with calling(server.url) as user:
+        if item["type"] == "function_call_output":
+            await user.send("conversation.item.create", item=ITEMS["function_call"])
+            await user.until("conversation.item.done")
         await user.send("conversation.item.create", item={"id": "mine-7", **item})
         added = await user.until("conversation.item.added")
         done = await user.until("conversation.item.done")
@@ -110,6 +113,14 @@ async def test_conversation_item_create(server: Any, item: dict[str, Any]) -> No
         assert added["item"]["status"] == "completed"
         again = await refused(user, "conversation.item.create", item={"id": "mine-7", **item})
         assert again["code"] == "item_create_duplicate_item_id"
+
+
+async def test_a_result_without_its_call_is_refused(server: Any) -> None:
+    """The published code, so that a client finds its mistake; nothing is added."""
+    async with calling(server.url) as user:
+        error = await refused(user, "conversation.item.create", item=ITEMS["function_call_output"])
+        assert (error["code"], error["param"]) == ("invalid_tool_call_id", "item.call_id")
+        assert user.checker.order == ()
 
 
 async def test_conversation_item_create_in_its_place(server: Any) -> None:

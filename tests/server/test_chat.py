@@ -338,9 +338,33 @@ async def test_a_body_that_is_too_large_is_refused_and_a_large_one_is_not(server
     assert len((await server.vendor.llm.nth(0)).question["messages"][0]["content"][0]["image_url"]["url"]) == len(url)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_vendors_usual_name_is_the_default_agent(fake_server: Any, strict: bool) -> None:
+    """As on the WebSocket, unless set to strict."""
+    async with fake_server({"server.strict_models": strict}) as server, client_of(server) as client:
+        for name in ("gpt-4o-mini", "o3", "claude-sonnet-4-5", "gemini-2.5-flash"):
+            if strict:
+                with pytest.raises(openai.NotFoundError):
+                    await client.chat.completions.create(model=name, messages=MESSAGES)
+            else:
+                answer = await client.chat.completions.create(model=name, messages=MESSAGES)
+                assert answer.choices[0].message.content
+
+
+async def test_strict_of_a_function_reaches_the_provider(server: Any) -> None:
+    strict: Any = {"type": "function", "function": WEATHER["function"] | {"strict": True}}
+    async with client_of(server) as client:
+        await client.chat.completions.create(model="default", messages=MESSAGES, tools=[strict])
+    assert (await server.vendor.llm.nth(0)).question["tools"] == [strict]
+
+
 async def test_an_unknown_model_is_refused(server: Any) -> None:
     async with client_of(server) as client:
-        for more in ({"model": "gpt-4o"}, {"model": "default", "models": ["fake/llm", "fake/other"]}):
+        for more in (
+            {"model": "fake/gpt-4o"},
+            {"model": "gpt-4o", "models": ["other"]},
+            {"model": "default", "models": ["fake/llm", "fake/other"]},
+        ):
             with pytest.raises(openai.NotFoundError) as refused:
                 await client.post("/chat/completions", body={"messages": MESSAGES} | more, cast_to=object)
             assert refused.value.code == "model_not_found"

@@ -62,6 +62,14 @@ async def test_an_agent_that_is_not_there_is_refused(serve: Any) -> None:
         assert (status, error["code"], error["param"]) == (404, "agent_not_found", "agent")
 
 
+async def test_a_call_that_is_not_there_is_refused(serve: Any) -> None:
+    """A sideband connection must not become a session of its own."""
+    async with serve() as server:
+        status, error = await server.refused("/v1/realtime?call_id=rtc_nobody")
+        assert (status, error["code"], error["param"]) == (404, "call_not_found", "call_id")
+        assert server.grants == []
+
+
 async def test_an_unknown_model_is_refused_when_set_to_strict(serve: Any) -> None:
     async with serve(strict_models=True) as server:
         status, error = await server.refused("/v1/realtime?model=gpt-realtime")

@@ -161,10 +161,15 @@ async def test_wrong_requests(server: Any, body: Any, param: str | None, code: s
     assert server.vendor.tts.received == []
 
 
+async def test_a_vendors_usual_name_is_the_default_agent(server: Any) -> None:
+    async with client_of(server) as client:
+        assert await say(client, model="tts-1-hd")
+
+
 async def test_an_unknown_model(server: Any) -> None:
     async with client_of(server) as client:
         with pytest.raises(openai.NotFoundError) as refused:
-            await say(client, model="tts-9")
+            await say(client, model="voice-9")
     assert (refused.value.code, refused.value.param) == ("model_not_found", "model")
 
 

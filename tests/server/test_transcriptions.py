@@ -15,6 +15,8 @@ import numpy as np
 import openai
 import pytest
 import soundfile
+from openai.types.audio import TranscriptionVerbose
+from pydantic import TypeAdapter
 
 from voicepipe.audio.files import wav_bytes
 from voicepipe.audio.samples import silence
@@ -92,6 +94,8 @@ async def test_long_speech_is_transcribed_in_pieces(server: Any) -> None:
     assert [segment.text for segment in answer.segments] == ["One.", "Three."]
     first, last = answer.segments
     assert (first.id, first.start, last.id, last.end) == (0, 0, 1, 61.0)
+    assert TypeAdapter(TranscriptionVerbose).validate_python(answer.model_dump(exclude={"voicepipe"}), strict=True)
+    assert answer.language == "und"
     assert first.end == pytest.approx(20.25, abs=0.3)
     assert sum(len(create_options.samples) for create_options in server.vendor.stt.received) == 61 * RATE_HZ
 

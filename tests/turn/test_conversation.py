@@ -14,6 +14,7 @@ from voicepipe.testing.core_driver import announced, names
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
+from voicepipe.turn.commands import StopReply
 from voicepipe.turn.conversation import (
     ROOT,
     ClauseSound,
@@ -437,6 +438,18 @@ def test_a_reply_that_is_still_coming_is_cut_in_history_alone() -> None:
     scenario.voice_done()
     assert reply_text(scenario) == "One two"
     scenario.passes(5_000)
+    assert scenario.outcomes() == [("interrupted", "client_truncated")]
+
+
+def test_a_truncation_ends_the_reply_that_is_still_made() -> None:
+    """The client wants no more of it, so nobody pays for the rest."""
+    scenario = Scenario(truncation_ends_reply=True)
+    scenario.says()
+    scenario.begins_to_answer("One two three four.", 1_000)
+    got = scenario.truncates("item_s_0002", 300)
+    assert any(isinstance(each, StopReply) for each in got)
+    assert scenario.ended() == [("cancelled", "client_cancelled")]
+    assert reply_text(scenario) == "One two"
     assert scenario.outcomes() == [("interrupted", "client_truncated")]
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from voicepipe.auth.file_cache import FileCache
 from voicepipe.auth.scopes import ALL, KEY_DEFAULT
 from voicepipe.auth.sqlite import change_counter, reading, writing
-from voicepipe.errors import AuthError, ConfigError, UnknownCredential
+from voicepipe.errors import INCORRECT_KEY, AuthError, ConfigError, UnknownCredential
 from voicepipe.storage import StorageHealth
 
 PREFIX: Final = "vp_"
@@ -78,7 +78,7 @@ class KeyTable:
         match = _KEY.fullmatch(text)
         if match is None:
             raise UnknownCredential(
-                f"The API key is malformed: expected {PREFIX}PROJECT_ and {_ID_CHARS + _SECRET_CHARS} "
+                f"{INCORRECT_KEY} It is malformed: expected {PREFIX}PROJECT_ and {_ID_CHARS + _SECRET_CHARS} "
                 "letters and digits. Was it copied whole?"
             )
         id_, secret = match["random"][:_ID_CHARS], match["random"][_ID_CHARS:]
@@ -86,7 +86,7 @@ class KeyTable:
         same = hmac.compare_digest(digest, _digest(secret))
         if key is None or not same:
             raise UnknownCredential(
-                "This server doesn't know the API key. 'voicepipe keys list' shows its keys by their first "
+                f"{INCORRECT_KEY} This server doesn't know it. 'voicepipe keys list' shows its keys by their first "
                 "letters, 'voicepipe keys create' makes a new one."
             )
         if key.revoked_at_s is not None:

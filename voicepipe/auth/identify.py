@@ -10,7 +10,7 @@ from voicepipe.auth.credentials import Presented
 from voicepipe.auth.keys import Keyring
 from voicepipe.auth.scopes import TOKEN_ALLOWED, granted
 from voicepipe.auth.tokens import AUDIENCE, ISSUER, PREFIX, verify
-from voicepipe.errors import AuthError, UnknownCredential
+from voicepipe.errors import INCORRECT_KEY, AuthError, UnknownCredential
 
 Holder = Claims | ApiKey
 """The holder of an accepted credential; both types have `project` and `scopes`."""
@@ -45,8 +45,8 @@ def identify(
     if presented.secret.startswith(KEY_PREFIX):
         return api_keys.find(presented.secret)
     raise UnknownCredential(
-        "Expected an API key (vp_...) or a client secret (ek_...), got another credential. Keys of providers belong "
-        "in the server's settings; 'voicepipe keys create' makes an API key."
+        f"{INCORRECT_KEY} Expected an API key (vp_...) or a client secret (ek_...), got another credential. Keys of "
+        "providers belong in the server's settings; 'voicepipe keys create' makes an API key."
     )
 
 

@@ -128,6 +128,10 @@ def _temperature(written: str | None) -> float | None:
 # --- answers --------------------------------------------------------------------------------------
 
 
+UNDETERMINED: Final = "und"
+"""The language of a transcript whose transcriber names none (ISO 639-2)."""
+
+
 def whole_answer(transcript: Transcript, response_format: AnswerFormat, ours: JsonObject) -> tuple[str, bytes]:
     """Return the answer in one piece: its content type and its body. `ours` is added to the 2 JSON formats."""
     match response_format:
@@ -163,7 +167,7 @@ def _usage(transcript: Transcript) -> JsonObject:
 def _verbose(transcript: Transcript) -> JsonObject:
     return {
         "task": "transcribe",
-        "language": transcript.language or "",
+        "language": transcript.language or UNDETERMINED,
         "duration": round(transcript.duration_s, 3),
         "text": transcript.text,
         "segments": [_segment(n, piece) for n, piece in enumerate(transcript.pieces)],
@@ -171,11 +175,22 @@ def _verbose(transcript: Transcript) -> JsonObject:
     }
 
 
+_INTERNALS: Final[JsonObject] = {
+    "seek": 0,
+    "tokens": [],
+    "temperature": 0.0,
+    "avg_logprob": 0.0,
+    "compression_ratio": 1.0,
+    "no_speech_prob": 0.0,
+}
+
+
 def _segment(n: int, piece: TranscriptPiece) -> JsonObject:
-    """Return a segment. Published fields on one model's internals are null: other transcribers do not report them."""
-    inner = ("seek", "tokens", "temperature", "avg_logprob", "compression_ratio", "no_speech_prob")
+    """Return a segment. The published fields on one model's internals have the values that change nothing: other
+    transcribers do not report them, and clients calculate with them.
+    """
     known = {"id": n, "start": round(piece.start_s, 3), "end": round(piece.end_s, 3), "text": piece.text}
-    return known | dict.fromkeys(inner)
+    return known | _INTERNALS
 
 
 def _srt(pieces: Iterable[TranscriptPiece]) -> str:

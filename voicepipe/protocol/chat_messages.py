@@ -103,6 +103,9 @@ class FunctionDefinition(Struct, frozen=True):
     parameters: Raw = Raw(b"")
     """The JSON Schema of its parameters, as it came."""
 
+    strict: bool | None = None
+    """Whether the arguments must match the schema exactly; the provider's to honour."""
+
 
 class ToolDefinition(Struct, frozen=True):
     """A tool that the LLM may use; only functions are supported."""

@@ -20,7 +20,7 @@ _ECHOED: Final = frozenset({"id", "object", "expires_at", "client_secret"})
 _BY_CLIENTS: Final = frozenset(
     {"providerData", "prompt_cache_key", "temperature", "include", "tracing", "prompt", "model"}
 )
-"""Fields of either shape; `providerData` and `prompt_cache_key` are those of Inworld's clients."""
+"""Fields of either shape; `providerData` and `prompt_cache_key` are those of some clients alone."""
 
 _TRANSCRIPTION: Final = frozenset({"model", "language", "prompt", "keywords", "languages", "delay"})
 _DETECTION: Final = frozenset(
@@ -66,7 +66,7 @@ NESTED: Final[dict[str, frozenset[str]]] = {
     "audio.output": frozenset({"format", "voice", "speed", "model"}),
     "audio.output.format": frozenset({"type", "rate"}),
 }
-"""Object of the published shape, by its dotted path -> its fields. `audio.output.model` is Inworld's."""
+"""Object of the published shape, by its dotted path -> its fields. Some clients alone have `audio.output.model`."""
 
 FLAT: Final[dict[str, frozenset[str]]] = {
     "": _ECHOED

@@ -50,6 +50,9 @@ async def realtime(request: web.Request) -> web.StreamResponse:
         return await _resume(request, context)
     principal = await context.authenticator.admit(request)
     principal.check_scope(REALTIME)
+    if "call_id" in request.query:
+        why = f"There is no call {request.query['call_id'][:64]!r} here."
+        raise NotFound(why, param="call_id", code="call_not_found")
     handshake = context.authenticator.handshake(request)
     check_ready(context)
     grant = await grant_for(principal, handshake, request.query, context)

@@ -53,6 +53,7 @@ from voicepipe.telemetry.record_json import record_plain
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
+from voicepipe.turn.conversation_limits import orphan
 from voicepipe.turn.journal import Opening
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.redaction import redacted_notification, redacted_record
@@ -392,6 +393,8 @@ class Session:
                 pass
             case e.ReplyRequested() as request:
                 self._request_reply(request)
+            case e.ItemCreateRequested(event_id, item) if refusal := orphan(self._core.context.conversation, item):
+                self._put(self._wire.error(inbound.Unreadable.because(refusal, event_id)))
             case event:
                 self.post(event)
 

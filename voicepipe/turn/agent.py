@@ -296,6 +296,8 @@ class AgentSide:
             self._stop(turn)
             self._close(turn, *_how_it_went(turn), now_ms)
             self.fall_silent(now_ms)
+        elif not whole and turn.reply.released and self._context.core.truncation_ends_reply:
+            self.give_up(turn, "interrupted", "client_truncated", now_ms, client_reason="client_cancelled")
 
     def playback_reported(self, event: e.PlaybackReported, now_ms: int) -> None:
         """Apply the client's playback report: it moves the end of a running reply, or the cut of a truncated reply."""

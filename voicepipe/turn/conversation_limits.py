@@ -73,6 +73,16 @@ class ConversationLimits:
             raise _full("response.input", f"expected at most {self.max_chars} characters in all items, got {n_chars}")
 
 
+def orphan(conversation: Conversation, item: Item) -> ProtocolError | None:
+    """Return the refusal of a function's result for which the conversation has no call; None: it is no such result."""
+    if not isinstance(item, FunctionOutput) or any(
+        isinstance(each, FunctionCall) and each.call_id == item.call_id for each in conversation.items
+    ):
+        return None
+    why = f"item.call_id: expected the call_id of a function call of the conversation, got {item.call_id[:64]!r}"
+    return ProtocolError(why, field="item.call_id", code="invalid_tool_call_id")
+
+
 def _full(field: str, why: str) -> ProtocolError:
     return ProtocolError(f"{field}: {why}", field=field, code="conversation_full")
 

@@ -282,6 +282,9 @@ class CoreSettings:
     that comes with the end.
     """
 
+    truncation_ends_reply: bool = False
+    """Whether a client that truncates a reply which is still being made gets, and pays for, no more of it."""
+
     max_flushes: int = 3
     """How often a turn may ask its transcriber for the text before the turn is over."""
 

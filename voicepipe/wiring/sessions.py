@@ -189,6 +189,7 @@ class Sessions:
             speculate=its.speculate,
             speculation=limits,
             calls_wait_ms=CALLS_WAIT_MS,
+            truncation_ends_reply=True,
             conversation=settings.conversation,
             context_tokens=min(
                 (limit for each in settings.reachable(agent) if (limit := settings.context_tokens(each)) is not None),

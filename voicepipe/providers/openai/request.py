@@ -140,6 +140,8 @@ def _tool(address: ProviderAddress, function: Function) -> dict[str, Any]:
     described: dict[str, Any] = {"name": function.name, "description": function.description}
     if function.parameters_json:
         described["parameters"] = parameters(address, function)
+    if function.strict is not None:
+        described["strict"] = function.strict
     return {"type": "function", "function": described}
 
 

@@ -26,6 +26,7 @@ from voicepipe.server.chat_ports import ChatRoute
 from voicepipe.server.context import ServerContext
 from voicepipe.server.errors import NotFound
 from voicepipe.server.gateway.chat_token_policy import check_may_request, held
+from voicepipe.server.gateway.usual_models import route_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def functions(requested: ChatRequest) -> Iterator[Function]:
     """Return the tools that the model may call."""
     for tool in requested.tools or ():
         its = tool.function
-        yield Function(its.name, its.description or "", bytes(its.parameters).decode())
+        yield Function(its.name, its.description or "", bytes(its.parameters).decode(), its.strict)
 
 
 def _texts(content: str | Iterable[TextPart | RefusalPart]) -> tuple[Text, ...]:
@@ -112,7 +113,7 @@ def _session(project: str, requested: ChatRequest) -> str:
 
 
 def _route(name: str, field: str, claims: Claims | None, handshake: Handshake, context: ServerContext) -> ChatRoute:
-    route = context.chat_models.find(name)
+    route = route_of(name, context.chat_models.find, claims, context)
     if route is None:
         why = f"There is no model {name[:64]!r} here. GET /v1/models lists the models."
         raise NotFound(why, param=field, code="model_not_found")

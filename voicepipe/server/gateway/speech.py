@@ -34,6 +34,7 @@ from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.errors import NotFound
 from voicepipe.server.gateway.exchange import Exchange, Settled
 from voicepipe.server.gateway.token_policy import check_may_reach, field_locked, token_session
+from voicepipe.server.gateway.usual_models import route_of
 from voicepipe.server.realtime import check_ready
 from voicepipe.server.streaming import EVENTS, StreamedResponse
 from voicepipe.turn.clauses import MAX_CHARS, ClauseSplitter
@@ -69,7 +70,8 @@ class _Resolved:
 async def _resolve(
     request: web.Request, principal: Principal, requested: SpeechRequest, context: ServerContext
 ) -> _Resolved:
-    route, claims = context.audio_models.speech(requested.model), principal.claims
+    claims = principal.claims
+    route = route_of(requested.model, context.audio_models.speech, claims, context)
     if route is None:
         why = f"There is no synthesizer {requested.model[:64]!r} here. Use an agent, or a model of the settings."
         raise NotFound(why, param="model", code="model_not_found")

@@ -41,6 +41,7 @@ from voicepipe.server.decoding import DECODING, Recording
 from voicepipe.server.errors import NotFound
 from voicepipe.server.gateway.exchange import Exchange, Settled
 from voicepipe.server.gateway.token_policy import check_may_reach, field_locked, token_session
+from voicepipe.server.gateway.usual_models import route_of
 from voicepipe.server.realtime import check_ready
 from voicepipe.server.streaming import EVENTS, StreamedResponse
 from voicepipe.server.upload import read_upload
@@ -87,7 +88,8 @@ class _Resolved:
 async def _resolve(
     request: web.Request, principal: Principal, requested: TranscriptionRequest, context: ServerContext
 ) -> _Resolved:
-    route, claims = context.audio_models.transcription(requested.model), principal.claims
+    claims = principal.claims
+    route = route_of(requested.model, context.audio_models.transcription, claims, context)
     if route is None:
         why = f"There is no transcriber {requested.model[:64]!r} here. Use an agent, or a model of the settings."
         raise NotFound(why, param="model", code="model_not_found")
