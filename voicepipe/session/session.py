@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +26,7 @@ from voicepipe.session.context import Greeting as Greeting
 from voicepipe.session.context import SessionHooks as SessionHooks
 from voicepipe.session.context import SessionStages as SessionStages
 from voicepipe.session.endpoint_scoring import EndpointScoring
+from voicepipe.session.event_queue import EventQueue
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.greeting import GREETING_WAIT_S, Greeter
 from voicepipe.session.live_updates import TurnObserver
@@ -73,25 +73,6 @@ class _ConnectionClosed(Exception):
     """Raised when the client is gone; ends the session's tasks."""
 
 
-class EventQueue:
-    """The events on their way to the core.
-
-    A session's parts hold this queue and not the session, so that no circle of references outlives the session.
-    """
-
-    def __init__(self) -> None:
-        self.waiting: deque[e.Event] = deque()  # bounded: drained before the outermost `post` returns
-        self.drain: Callable[[], None] | None = None
-        """Handles all that wait. None before the session runs, and when it is over: then events are dropped."""
-
-    def post(self, event: e.Event) -> None:
-        """Have an event handled, before this returns or, if an event is being handled, right after that one."""
-        if self.drain is not None:
-            self.waiting.append(event)
-            if len(self.waiting) == 1:
-                self.drain()
-
-
 class Session:
     """One user's session. `run` it once, with the client's socket."""
 
@@ -111,7 +92,7 @@ class Session:
         self._clock = clock.SessionClock()
         self._config = config
         self._wire = EventRenderer(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
-        self._events = EventQueue()
+        self._events = EventQueue(hooks.stalls, self._clock)
         post = self._events.post
         self._greeter = Greeter(greeting, post, is_held=hooks.session_started is not None)
         self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full))
@@ -170,9 +151,6 @@ class Session:
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None
         self._wake: asyncio.TimerHandle | None = None
-        self._n_stalls = 0
-        """Stalls of the event loop that are known to the core, or were before the session."""
-
         self._broken: asyncio.Event = asyncio.Event()
         self._orders_to_end = EndingOrders()
         self._unserved = UnservedFields(hooks.is_another_agent)
@@ -192,8 +170,7 @@ class Session:
         """
         connection = self._resumption.connection(socket)
         self._pace.is_gone = connection.is_gone
-        self._n_stalls = self._hooks.stalls.n_noted
-        self._events.drain = self._handle_events
+        self._events.begin(self._handle_events)
         self._put(self._wire.hello())
         try:
             async with FreeingTaskGroup() as group:
@@ -211,7 +188,7 @@ class Session:
             self._audio_input.detach()
             if self._recorded is not None:
                 self._recorded.end()
-            self._events.drain = None
+            self._events.end()
             if self._journal is not None:
                 self._journal.close()
 
@@ -453,8 +430,7 @@ class Session:
         """Handle all events that wait. An error here is a bug: it is logged, and ends this session only."""
         events = self._events.waiting
         try:
-            if self._hooks.stalls.n_noted != self._n_stalls:
-                self._insert_stalls(events)
+            self._events.note_stalls()
             while events:
                 event, now_ms = events[0], self._clock.now_ms()
                 commands = self._core.handle(event, now_ms)
@@ -575,13 +551,6 @@ class Session:
 
     def _on_full(self) -> None:
         self._resumption.drop(f"the client left more than {UNTAKEN_MAX_BYTES >> 20} MB unread")
-
-    def _insert_stalls(self, events: deque[e.Event]) -> None:
-        """Put the stalls since the latest event before the next one."""
-        stalls = self._hooks.stalls.since(self._n_stalls)
-        self._n_stalls = self._hooks.stalls.n_noted
-        since_ms = self._clock.since_ms
-        events.extendleft(e.EventLoopStalled(since_ms(begin), since_ms(end)) for begin, end in reversed(stalls))
 
     def _wake_at(self, at_ms: int) -> None:
         if self._wake is not None:
