@@ -90,6 +90,17 @@ def test_an_empty_budget_makes_hedges_dearer_and_a_full_one_cheaper() -> None:
     assert empty.weight > HedgeBudget(CAP_USD).weight > much.weight
 
 
+def test_what_is_earned_is_spent_again_soon_after_hedges_are_worth_less() -> None:
+    """What a full ledger earns is lost: a third of the cap, while a slow weight falls."""
+    budget, spent = HedgeBudget(CAP_USD), []
+    for turn in range(3_000):
+        worth = 1.0 if turn < 1_500 else 0.5
+        extra_usd = min(budget.available_usd, worth * CAP_USD * (0.1 / budget.weight) ** 0.5)
+        budget.spent(max(0.0, extra_usd))
+        spent.append(max(0.0, extra_usd))
+    assert np.mean(spent[2_000:]) >= 0.9 * CAP_USD
+
+
 def test_the_weight_stays_within_bounds_without_a_cap_too() -> None:
     budget = HedgeBudget(cap_usd=0.0)
     for _ in range(20_000):

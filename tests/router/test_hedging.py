@@ -46,8 +46,9 @@ def planned(
     weight: float,
     deadline_ms: int = 600,
     stays: tuple[float, ...] = (0.0,),
+    hold_ms: float = 0.0,
 ) -> Planner:
-    planner = Planner(candidates, deadline_ms)
+    planner = Planner(candidates, deadline_ms, hold_ms)
     unit_usd = candidates[0].answer_usd(*TOKENS, warm=False)
     planner.rebuild(latency, 0.0, weight=weight, unit_usd=unit_usd, tokens=TOKENS, stays=np.array(stays))
     return planner
@@ -141,6 +142,36 @@ def test_a_cheaper_answer_pays_for_the_hedge() -> None:
     )
     planner = planned(latency, candidates, 0.3)
     assert planner.hedge(0, 0, 0b101, 0).after_ms < planner.hedge(0, 0, 0b011, 0).after_ms
+
+
+@pytest.mark.parametrize("hold_ms", [0.0, 590.0])
+def test_a_hedge_is_priced_as_turns_pay_for_it(hold_ms: float) -> None:
+    """Against drawn turns: until it is released, a hedge saves nothing of the first one's answer, and writes."""
+    latency, _ = taught(250.0, 300.0)
+    candidates = tuple(Candidate(spec=f"v{i}/m", price=Price(0.1, written)) for i, written in enumerate((4.0, 1.0)))
+    weight, unit_usd = 0.3, candidates[0].answer_usd(*TOKENS, warm=False)
+    hedge = best(planned(latency, candidates, weight, hold_ms=hold_ms))
+    chance = np.random.default_rng(2)
+    first, second = (ms * np.exp(0.5 * chance.standard_normal(200_000)) for ms in (250.0, 300.0))
+    ready = np.where(first > hedge.after_ms, hedge.after_ms + second, np.inf)
+    released = np.maximum(ready, hold_ms)
+    wins = released < first
+    wrote = np.clip(first - ready, 0.0, None) * ~wins * candidates[1].tokens_per_s / 1_000
+    usd = candidates[1].read_usd(TOKENS[0], warm=False) * np.mean(first > hedge.after_ms)
+    usd += np.mean(wins) * (candidates[1].answer_usd(0, TOKENS[1], warm=False))
+    usd -= np.mean(wins) * (candidates[0].answer_usd(0, TOKENS[1], warm=False))
+    usd += candidates[1].answer_usd(0, float(np.mean(wrote)), warm=False) if hold_ms else 0.0
+    spoke = np.minimum(first, released)
+    missed = sum(share * np.mean(spoke > ms) for ms, share in ((600, 1.0), (1_000, 0.5), (2_000, 0.5), (4_000, 2.0)))
+    assert hedge.second == 1
+    assert hedge.loss == pytest.approx(missed + weight * usd / unit_usd, abs=0.01)
+
+
+def test_a_held_hedge_to_a_cheaper_model_comes_later_than_one_that_is_heard_at_once() -> None:
+    latency, _ = taught(250.0, 300.0)
+    candidates = tuple(Candidate(spec=f"v{i}/m", price=Price(0.1, written)) for i, written in enumerate((4.0, 0.4)))
+    at_once, held = (best(planned(latency, candidates, 0.2, hold_ms=hold_ms)) for hold_ms in (0.0, 590.0))
+    assert held.after_ms > at_once.after_ms
 
 
 @pytest.mark.parametrize(("weight", "pays"), [(1e-3, True), (10.0, False)])

@@ -35,13 +35,13 @@ RESERVED_SHARE: Final = 0.1
 FIRST_WEIGHT: Final = 0.1
 LEAST_WEIGHT, MOST_WEIGHT = 1e-4, 50.0
 
-TARGET: Final = 0.75
+TARGET: Final = 0.5
 """Share of the full ledger to keep: a hedge that pays off is to be affordable when it comes."""
 
 GAIN: Final = 2.0
 """Change of the logarithm of the weight from a full ledger to an empty one."""
 
-DRIFT: Final = 0.001
+DRIFT: Final = 0.004
 """Change of the logarithm of the weight in a turn, by how far the ledger is below its target."""
 
 

@@ -53,8 +53,10 @@ class Hedge:
 class Planner:
     """The table of best hedges of one pool. `rebuild` it off the hot path; the rest is looking up."""
 
-    def __init__(self, candidates: tuple[Candidate, ...], deadline_ms: int) -> None:
+    def __init__(self, candidates: tuple[Candidate, ...], deadline_ms: int, hold_ms: float = 0.0) -> None:
+        """`hold_ms`: until then a hedge is only heard if the first one fails."""
         n = len(candidates)
+        self._hold_step = int(hold_ms) // STEP_MS
         self.candidates, self.deadline_ms = candidates, deadline_ms
         self._deadlines = ((deadline_ms, 1.0), *((ms, w) for ms, w in LATER_DEADLINES if ms > deadline_ms))
         self._silent = np.zeros((n, len(GRID_MS)))
@@ -68,6 +70,7 @@ class Planner:
 
         self._read = np.zeros((2, n))
         self._written = np.zeros(n)
+        self._writes = np.zeros(n)
         self._stay = 0.0
         self._known: dict[tuple[int, int, int, int], Hedge] = {}
 
@@ -98,7 +101,7 @@ class Planner:
         steps = np.arange(len(TIMES_MS))
         missed_by_second = np.array([np.where(steps <= d, silent[:, np.maximum(d - steps, 0)], 1.0) for d in at])
         losses = np.einsum("ad,dbt->abt", missed_by_first, missed_by_second)
-        losses += (self._written[None, :] - self._written[:, None])[:, :, None] * self._wins()
+        losses += self._answers_price()
         started = silent[:, None, : len(TIMES_MS)]
         self._alone = missed_by_first.sum(axis=1).tolist()
         warm, cold = (losses + started * read[:, None] for read in self._read[::-1])
@@ -113,15 +116,26 @@ class Planner:
         self._read = weight_per_usd * np.array(reads)
         written = [each.answer_usd(0.0, tokens[1], warm=False) for each in self.candidates]
         self._written = weight_per_usd * np.array(written)
+        writes = [each.answer_usd(0.0, each.tokens_per_s * STEP_MS / 1_000, warm=False) for each in self.candidates]
+        self._writes = weight_per_usd * np.array(writes)
 
-    def _wins(self) -> Curve:
-        """Return how often a hedge is started and answers first, (k, k, n_times)."""
+    def _answers_price(self) -> Curve:
+        """Return what a hedge adds to the price of the answers, (k, k, n_times): below 0 if a cheaper one answers."""
         silent = self._silent
         edges = np.append(ANSWER_STEPS, ANSWER_STEPS[-1] + 5)
         answers = -np.diff(silent[:, edges], axis=1)
-        at = np.minimum(np.arange(len(TIMES_MS))[:, None] + ANSWER_STEPS[None, :] + 2, len(GRID_MS) - 1)
-        wins: Curve = np.einsum("atu,bu->abt", silent[:, at], answers, optimize=True)
-        return wins
+        answered = np.arange(len(TIMES_MS))[:, None] + ANSWER_STEPS[None, :] + 2
+        until = self._hold_step
+        wins_at = np.minimum(np.maximum(answered, until), len(GRID_MS) - 1)
+        wins = np.einsum("atu,bu->abt", silent[:, wins_at], answers, optimize=True)
+        price: Curve = (self._written[None, :] - self._written[:, None])[:, :, None] * wins
+        if until:
+            # While it is held, a hedge writes what nobody hears if the first one speaks.
+            lost = np.maximum(silent[:, :until] - silent[:, until : until + 1], 0.0)
+            left = np.append(np.cumsum(lost[:, ::-1], axis=1)[:, ::-1], np.zeros((len(lost), 1)), axis=1)
+            held = np.einsum("atu,bu->abt", left[:, np.minimum(answered, until)], answers, optimize=True)
+            price += self._writes[None, :, None] * held
+        return price
 
     def _invest(
         self, cold: Curve, warm_losses: Curve, started: Curve, stays: Curve

@@ -347,7 +347,8 @@ class Pool:
         if planner is None:
             if len(self._planners) >= MOST_DEADLINES:
                 self._planners.pop(next(iter(self._planners)))
-            planner = self._planners[deadline_ms] = Planner(self.candidates, deadline_ms)
+            hold_ms = deadline_ms - HOLD_MARGIN_MS if self.options.prefers_first else 0
+            planner = self._planners[deadline_ms] = Planner(self.candidates, deadline_ms, hold_ms)
             self._rebuild(deadline_ms, now_ms)
         elif now_ms - self._built_ms[deadline_ms] > STALE_MS:
             self._rebuild(deadline_ms, now_ms)
