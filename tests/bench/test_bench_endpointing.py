@@ -14,7 +14,7 @@ from voicepipe.bench.endpointing import measure, rules
 from voicepipe.bench.endpointing.picture import svg
 from voicepipe.bench.endpointing.report import READY_MS, lines, table, write_csv
 from voicepipe.bench.endpointing.rules import WaitRule, default_rules, rule_factory, wait_ms
-from voicepipe.bench.endpointing.score import Rule, TurnScore, score, summary
+from voicepipe.bench.endpointing.score import START_MS, Rule, TurnScore, score, summary
 from voicepipe.bench.endpointing.smart_turn import SmartTurn, log_mel
 from voicepipe.bench.endpointing.traces import Models, Pause, Step, Trace, read_traces
 from voicepipe.cli import main
@@ -148,8 +148,8 @@ def test_words_and_scores_come_when_they_would() -> None:
 def test_no_work_begins_before_the_words_are_known() -> None:
     rule = WaitRule(lambda pause, step: 0.9, 170)
     assert decided(rule, 120) == Decision(350, 350)
-    assert decided(rule, 140) == Decision(rules.START_MS, 350)
-    assert decided(rule, 120, pause(2_000, text="")) == Decision(rules.START_MS, 350), "there will be no words"
+    assert decided(rule, 140) == Decision(START_MS, 350)
+    assert decided(rule, 120, pause(2_000, text="")) == Decision(START_MS, 350), "there will be no words"
 
 
 def test_our_probability_is_a_rule() -> None:

@@ -15,6 +15,7 @@ from tests.clients.turn import Turn, run
 def flags(arguments: argparse.ArgumentParser) -> None:
     """Add what this driver knows besides."""
     arguments.add_argument("--tool", action="store_true", help="give the agent a function, which must be called")
+    arguments.add_argument("--vad", choices=["server_vad", "semantic_vad"], default="server_vad")
     arguments.add_argument("--barge-in", type=float, metavar="S", help="speak again so long after the first sound")
 
 
@@ -43,7 +44,7 @@ async def main(turn: Turn, given: argparse.Namespace) -> None:
 
 def settings(given: argparse.Namespace) -> dict[str, Any]:
     """Return the session settings that the agent requests."""
-    detection = {"type": "server_vad", "create_response": True, "interrupt_response": True}
+    detection = {"type": given.vad, "create_response": True, "interrupt_response": True}
     audio_input = {"format": "pcm16", "transcription": {"model": "whisper-1"}, "turn_detection": detection}
     audio = {"input": audio_input, "output": {"format": "pcm16"}}
     return {"model_name": given.model, "output_modalities": ["audio"], "audio": audio}
@@ -55,7 +56,6 @@ class Call:
     def __init__(self, turn: Turn, given: argparse.Namespace, session: Any) -> None:
         self.turn, self.given, self.session = turn, given, session
         self.ready = asyncio.Event()
-        self.audible = asyncio.Event()
         self.history: dict[str, tuple[str, str]] = {}
         """Item -> (role, text)."""
 
@@ -67,9 +67,7 @@ class Call:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.turn.speak(self.session.send_audio))
             if self.given.barge_in:
-                await self.audible.wait()
-                await asyncio.sleep(self.given.barge_in)
-                self.turn.say_again()
+                await self.turn.go_on(self.given.barge_in)
 
     async def listen(self) -> None:
         """Receive every event of the session."""
@@ -78,8 +76,7 @@ class Call:
                 case "raw_model_event":
                     self.take(event.data)
                 case "audio":
-                    self.turn.sound += event.audio.data
-                    self.audible.set()
+                    self.turn.audio_came(event.audio.data)
                 case "audio_interrupted":
                     self.n_interrupted += 1
                 case "history_updated" | "history_added":
@@ -104,9 +101,11 @@ class Call:
         """Whether the session is set up, and whether the answer is over."""
         if event["type"] == "session.updated":
             self.ready.set()
+        elif event["type"] == "input_audio_buffer.speech_started":
+            self.turn.user_began()
         elif event["type"] == "response.done":
             response = event["response"]
-            self.turn.response_ended(completed=response["status"] == "completed")
+            self.turn.response_ended(response["status"])
             if any(item["type"] == "function_call" for item in response["output"]):
                 self.turn.response_began()  # the package runs the function and requests the words
 

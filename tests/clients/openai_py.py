@@ -35,6 +35,7 @@ def flags(arguments: argparse.ArgumentParser) -> None:
     arguments.add_argument("--tool", action="store_true", help="offer a function, answer its call")
     arguments.add_argument("--mint", action="store_true", help="come with a client secret")
     arguments.add_argument("--strict", action="store_true", help="hold every event to the package's own types")
+    arguments.add_argument("--go-on", type=float, metavar="S", help="speak again so long after the first sound")
     arguments.add_argument("--flavour", choices=["ga", "beta", "azure"], default="ga")
 
 
@@ -96,9 +97,12 @@ class Call:
         self.committed = False
 
     async def talk(self) -> None:
-        """Speak, and without turn detection say when that is over."""
+        """Speak, and speak again over the answer if the flags say so; without turn detection say when that is over."""
         await self.ready.wait()
-        await self.turn.speak(self.send)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.turn.speak(self.send))
+            if self.given.go_on is not None:
+                group.create_task(self.turn.go_on(self.given.go_on))
 
     async def send(self, pcm: bytes) -> None:
         """Pass on a piece of the microphone."""
@@ -134,7 +138,9 @@ class Call:
             case "response.created":
                 self.turn.response_began()
             case "response.output_audio.delta":
-                self.turn.sound += base64.b64decode(event.delta)
+                self.turn.audio_came(base64.b64decode(event.delta))
+            case "input_audio_buffer.speech_started":
+                self.turn.user_began()
             case "response.output_audio_transcript.delta":
                 self.turn.said.append(event.delta)
             case "response.done":
@@ -145,7 +151,7 @@ class Call:
     async def answered(self, response: Any) -> None:
         """A response is over: run what it calls, and ask for the words."""
         calls = [item for item in response.output if item.type == "function_call"]
-        self.turn.response_ended(completed=response.status == "completed")
+        self.turn.response_ended(response.status)
         for call in calls:
             self.turn.more["call"] = {"name": call.name, "arguments": json.loads(call.arguments)}
             output = {"type": "function_call_output", "call_id": call.call_id, "output": '{"sky": "sunny"}'}

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from voicepipe.testing.fakes.cues import LlmCue, TtsCue, tokens
+
 pytestmark = pytest.mark.slow
 
 TRANSCRIPT = "what time is it"
@@ -70,3 +72,27 @@ async def test_openai_for_javascript(
     assert (result["transcript"], result["said"]) == (TRANSCRIPT, answer)
     assert result["path"] == "/v1/realtime?model=gpt-realtime"
     assert result.get("minted") == ("ek_" if "--mint" in flags else None)
+
+
+@pytest.mark.parametrize("client", ["openai_py", "agents_py", "openai_js", "openai_js --native"])
+async def test_a_user_who_goes_on_takes_back_an_answer_that_began_softly(
+    fake_server: Any, drive: Any, request: pytest.FixtureRequest, answer: str, client: str
+) -> None:
+    """0.3 s after its first sound. The client drops it and gets one answer, to one message of all that was said; no
+    audio of the first comes once the client was told of the voice.
+    """
+    name, *flags = client.split()
+    command = request.getfixturevalue(name)
+    gap = ("--barge-in", "0.3") if name == "agents_py" else ("--go-on", "0.3")
+    more: dict[str, object] = {"server.tls_dev": True} if name == "openai_js" else {}
+    async with fake_server(more) as server:
+        llm = server.vendor.llm
+        llm.usual = LlmCue(tokens=tokens(answer), ttft_ms=100)
+        certificate = server.folder / "data" / "tls-dev" / "cert.pem"
+        result = await drive(
+            command, server.url, "--vad", "semantic_vad", *gap, *flags, NODE_EXTRA_CA_CERTS=str(certificate)
+        )
+    assert result["statuses"] == ["cancelled", "completed"]
+    assert result["late_ms"] == 0
+    messages = llm.received[-1].question["messages"]
+    assert [each["content"] for each in messages if each["role"] != "system"] == [f"{TRANSCRIPT} {TRANSCRIPT}"]

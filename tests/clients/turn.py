@@ -48,13 +48,20 @@ class Turn:
         self.more: dict[str, Any] = {}
         """Further values that a driver reports."""
 
+        self.statuses: list[str] = []
+        """How each answer ended, in order."""
+
+        self.late_ms = 0
+        """Audio that came between the user's voice over an answer and the end of that answer, in ms."""
+
+        self.audible = asyncio.Event()
         self.spoken = asyncio.Event()
         """All of the recording has been sent."""
 
         self._recording = read_sound(recording, RATE_HZ).tobytes()
         self._to_say = self._recording
         self._answered = False
-        self._running = False
+        self._running = self._stopped = False
         self._stirred = asyncio.Event()
 
     # --- events of the client ---------------------------------------------------------------------
@@ -66,12 +73,23 @@ class Turn:
 
     def response_began(self) -> None:
         """An answer is being made."""
-        self._running, self._answered = True, False
+        self._running, self._stopped, self._answered = True, False, False
 
-    def response_ended(self, *, completed: bool) -> None:
+    def response_ended(self, status: str) -> None:
         """It is over."""
         self._running = False
-        self._answered = completed and len(self.sound) > 0
+        self._answered = status == "completed" and len(self.sound) > 0
+        self.statuses.append(status)
+
+    def audio_came(self, pcm: bytes) -> None:
+        """Audio of the answer came."""
+        self.sound += pcm
+        self.late_ms += self._stopped * len(pcm) // (2 * RATE_HZ // 1_000)
+        self.audible.set()
+
+    def user_began(self) -> None:
+        """The server has heard the user's voice: an application stops playing."""
+        self._stopped = self._running
 
     # --- the user ---------------------------------------------------------------------------
 
@@ -79,6 +97,12 @@ class Turn:
         """Speak the recording once more, over whatever plays."""
         self._to_say, self._answered = self._recording, False
         self.spoken.clear()
+
+    async def go_on(self, after_s: float) -> None:
+        """Speak the recording once more so long after the answer's first audio."""
+        await self.audible.wait()
+        await asyncio.sleep(after_s)
+        self.say_again()
 
     async def speak(self, send: Callable[[bytes], Awaitable[None]]) -> None:
         """Send the recording in real time, then silence, until cancelled."""
@@ -121,7 +145,8 @@ class Turn:
             "error": error,
             "transcript": " ".join(self.transcripts).strip(),
         }
-        return {**summary, "said": said, "sound_ms": sound_ms, "events": dict(self.events), **self.more}
+        sound = {"said": said, "sound_ms": sound_ms, "late_ms": self.late_ms, "statuses": self.statuses}
+        return {**summary, **sound, "events": dict(self.events), **self.more}
 
 
 async def _endless(part: Awaitable[None]) -> None:

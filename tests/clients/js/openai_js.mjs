@@ -1,6 +1,7 @@
 // The openai package for JavaScript. Default: OpenAIRealtimeWS (the ws package, Authorization header).
 // --native: OpenAIRealtimeWebSocket, the class for browsers, with the key in a subprotocol.
 // --mint: come with a client secret.
+// --vad semantic_vad: so that answers begin softly. --go-on S: speak again S seconds after the first sound.
 // Usage: node openai_js.mjs --url https://HOST:PORT/v1 --key KEY --recording 24kHz-mono.wav [--native] [--mint]
 // Prints one line of JSON and exits with 0 when its "ok" is true. The package opens only wss:, so the server needs TLS.
 import fs from 'node:fs';
@@ -18,11 +19,12 @@ const { values: given } = parseArgs({
   options: {
     url: { type: 'string' }, key: { type: 'string', default: 'any' }, recording: { type: 'string' },
     model: { type: 'string', default: 'gpt-realtime' }, within: { type: 'string', default: '45' },
+    vad: { type: 'string', default: 'server_vad' }, 'go-on': { type: 'string' },
     native: { type: 'boolean', default: false }, mint: { type: 'boolean', default: false },
   },
 });
 
-const turn = { events: {}, transcripts: [], said: [], bytes: 0, running: false, answered: false, spoken: false, changedAt: Date.now() };
+const turn = { events: {}, transcripts: [], said: [], bytes: 0, late: 0, statuses: [], stopped: false, running: false, answered: false, spoken: false, changedAt: Date.now() };
 const more = {};
 
 function finish(error) {
@@ -30,7 +32,7 @@ function finish(error) {
   const sound_ms = Math.floor(turn.bytes / 2 / (RATE_HZ / 1_000));
   if (!error && (!said || sound_ms < 200)) error = `expected words and sound, got '${said}' and ${sound_ms} ms`;
   const result = { client: given.native ? 'openai-js-native' : 'openai-js-ws', ok: !error, error: error ? String(error?.stack ?? error) : null,
-    transcript: turn.transcripts.join(' '), said, sound_ms, events: turn.events, ...more };
+    transcript: turn.transcripts.join(' '), said, sound_ms, late_ms: Math.floor(turn.late / 2 / (RATE_HZ / 1_000)), statuses: turn.statuses, events: turn.events, ...more };
   process.stdout.write(`${JSON.stringify(result)}\n`, () => process.exit(error ? 1 : 0));
 }
 
@@ -47,12 +49,14 @@ function speak(send) {
   const pcm = samplesOf(given.recording);
   const began = Date.now();
   let n = 0;
+  let first = 0;
+  turn.sayAgain = () => { first = n; turn.spoken = turn.answered = false; };
   const tick = () => {
     const chunk = Buffer.alloc(CHUNK_BYTES);
-    pcm.subarray(n * CHUNK_BYTES, (n + 1) * CHUNK_BYTES).copy(chunk);
+    pcm.subarray((n - first) * CHUNK_BYTES, (n - first + 1) * CHUNK_BYTES).copy(chunk);
     send(chunk.toString('base64'));
     n += 1;
-    turn.spoken ||= n * CHUNK_BYTES >= pcm.length;
+    turn.spoken ||= (n - first) * CHUNK_BYTES >= pcm.length;
     if (turn.spoken && turn.answered && !turn.running && Date.now() - turn.changedAt > SETTLE_MS) finish(null);
     else setTimeout(tick, Math.max(0, began + n * CHUNK_MS - Date.now()));
   };
@@ -60,11 +64,12 @@ function speak(send) {
 }
 
 async function main() {
+  const detection = given.vad === 'server_vad' ? { type: 'server_vad', silence_duration_ms: SILENCE_MS } : { type: given.vad };
   const pcm = { type: 'audio/pcm', rate: RATE_HZ };
   const session = {
     type: 'realtime', output_modalities: ['audio'], instructions: 'Be brief.',
     audio: {
-      input: { format: pcm, transcription: { model: 'whisper-1' }, turn_detection: { type: 'server_vad', silence_duration_ms: SILENCE_MS } },
+      input: { format: pcm, transcription: { model: 'whisper-1' }, turn_detection: detection },
       output: { format: pcm },
     },
   };
@@ -84,10 +89,16 @@ async function main() {
   line.on('session.created', () => line.send({ type: 'session.update', session }));
   line.once('session.updated', () => speak((audio) => line.send({ type: 'input_audio_buffer.append', audio })));
   line.on('conversation.item.input_audio_transcription.completed', (event) => turn.transcripts.push(event.transcript));
-  line.on('response.created', () => { turn.running = true; });
-  line.on('response.output_audio.delta', (event) => { turn.bytes += Buffer.from(event.delta, 'base64').length; });
+  line.on('response.created', () => { turn.running = true; turn.stopped = false; });
+  line.on('input_audio_buffer.speech_started', () => { turn.stopped = turn.running; });
+  line.on('response.output_audio.delta', (event) => {
+    const n_bytes = Buffer.from(event.delta, 'base64').length;
+    if (turn.bytes === 0 && given['go-on']) setTimeout(() => turn.sayAgain(), Number(given['go-on']) * 1_000);
+    turn.bytes += n_bytes;
+    if (turn.stopped) turn.late += n_bytes;
+  });
   line.on('response.output_audio_transcript.delta', (event) => turn.said.push(event.delta));
-  line.on('response.done', (event) => { turn.running = false; turn.answered = event.response.status === 'completed' && turn.bytes > 0; });
+  line.on('response.done', (event) => { turn.running = false; turn.statuses.push(event.response.status); turn.answered = event.response.status === 'completed' && turn.bytes > 0; });
 }
 
 for (const kind of ['uncaughtException', 'unhandledRejection']) process.on(kind, finish);
