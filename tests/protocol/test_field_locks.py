@@ -67,6 +67,16 @@ def test_a_lock_is_not_passed_by_with_a_single_reply(override: dict[str, Any], f
     assert refused.value.field == field
 
 
+@pytest.mark.parametrize("choice", ["auto", {"type": "mcp", "server_label": "crm"}])
+def test_a_locked_choice_of_tools_is_not_another_servers(choice: Any) -> None:
+    """Both say `required`, but of other tools."""
+    session = SESSION.merged({"tool_choice": "required"})
+    other = SESSION.merged({"tool_choice": choice})
+    with pytest.raises(ProtocolError) as refused:
+        check_reply(session, other.reply_settings(), (Lock("tool_choice"),))
+    assert refused.value.field == "session.tool_choice"
+
+
 def test_a_reply_with_what_is_not_locked_passes() -> None:
     override = replace(SESSION.reply_settings(), audible=False, speed=1.2, metadata=(("a", "b"),), voice=None)
     check_reply(SESSION, override, LOCKS)
