@@ -13,7 +13,7 @@ import { ToolCalls } from "./tools.js";
 /**
  * @typedef {object} Entry an item of the conversation, as text
  * @property {string} id the item's
- * @property {"user" | "agent"} who
+ * @property {"user" | "agent"} role
  * @property {string} text
  * @property {string | null} played of the agent's text that was cut: the part that was played; null: not known yet
  * @property {boolean} cut
@@ -255,8 +255,8 @@ export class Conversation {
     // An answer that was running when the session before broke gets no more audio.
     for (const item of this.speaker.open) this.speaker.finish(item);
     // After a break the server has a new session: the items are added to it, under the same ids.
-    for (const { id, who, text, played } of this.entries.values()) {
-      if (text && !id.startsWith("filler_")) this.line.say(who === "agent" ? "assistant" : "user", played ?? text, id);
+    for (const { id, role, text, played } of this.entries.values()) {
+      if (text && !id.startsWith("filler_")) this.line.say(role === "agent" ? "assistant" : "user", played ?? text, id);
     }
     const [question, results] = [this.delivery.giveUp(), this.tools.giveUp()];
     if (question || results) this.responding = this.line.send({ type: "response.create" });
@@ -298,13 +298,13 @@ export class Conversation {
 
   /**
    * @param {string} id
-   * @param {"user" | "agent"} who
+   * @param {"user" | "agent"} role
    * @returns {Entry}
    */
-  entry(id, who) {
+  entry(id, role) {
     const known = this.entries.get(id);
     if (known) return known;
-    const entry = { id, who, text: "", played: null, cut: false, done: false, failure: "", turn: "" };
+    const entry = { id, role, text: "", played: null, cut: false, done: false, failure: "", turn: "" };
     this.entries.set(id, entry);
     return entry;
   }

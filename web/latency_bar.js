@@ -204,8 +204,8 @@ function unfolded(table, open, rows) {
 
 /** @param {{stage: string, over_ms: number, owner: string, setting: string | null, saves_ms: number}} breach */
 function advice({ stage, over_ms, owner, setting, saves_ms }) {
-  const who = stage === "total" ? "The total" : `“${stageName(stage)}”`;
-  const text = `${who} was ${over_ms} ms over its limit. Owner: ${owner}.`;
+  const what = stage === "total" ? "The total" : `“${stageName(stage)}”`;
+  const text = `${what} was ${over_ms} ms over its limit. Owner: ${owner}.`;
   if (!setting) return make("p", { class: "advice" }, text);
   return make("p", { class: "advice" }, `${text} Up to ${saves_ms} ms sooner with `, make("code", {}, setting), ".");
 }

@@ -18,7 +18,7 @@ export const SCENES = {
 export const STATES = {
   ...SCENES,
   idle: "Ready",
-  asking: "Allow the microphone …",
+  requesting: "Allow the microphone …",
   connecting: "Connecting …",
   reconnecting: "Reconnecting …",
   ended: "The call has ended",

@@ -93,8 +93,8 @@ export class Transcript {
 
   /** @param {Entry} entry */
   added(entry) {
-    const who = make("h2", { class: "who" }, NAMES[entry.who]);
-    const item = make("li", { class: `entry ${entry.who}`, "data-item": entry.id }, who, make("p", { class: "words" }));
+    const role = make("h2", { class: "role" }, NAMES[entry.role]);
+    const item = make("li", { class: `entry ${entry.role}`, "data-item": entry.id }, role, make("p", { class: "words" }));
     this.list.append(item);
     this.items.set(entry.id, item);
     return item;
@@ -131,7 +131,7 @@ function words(entry) {
 
 /** @param {Entry} entry */
 function failure(entry) {
-  return entry.who === "user"
+  return entry.role === "user"
     ? `(what you said could not be understood: ${entry.failure})`
     : `(no answer: ${entry.failure})`;
 }

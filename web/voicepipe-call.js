@@ -95,7 +95,7 @@ input { flex: 1; min-width: 8em; }
 }
 :is([data-state=listening], [data-state=user_speaking], [data-state=speaking]) #state::before { background: var(--accent); }
 :is([data-state=failed], [data-state=no_microphone], [data-state=reconnecting]) #state::before { background: var(--bad); }
-:is([data-state=asking], [data-state=connecting], [data-state=thinking], [data-state=speaking], [data-state=reconnecting]) #state::before { animation: pulse 1.2s ease-in-out infinite alternate; }
+:is([data-state=requesting], [data-state=connecting], [data-state=thinking], [data-state=speaking], [data-state=reconnecting]) #state::before { animation: pulse 1.2s ease-in-out infinite alternate; }
 @keyframes pulse { to { opacity: .25; } }
 #level { order: 2; flex-basis: 100%; height: .25em; overflow: hidden; border-radius: 1em; background: color-mix(in srgb, var(--line) 35%, transparent); }
 :not([data-running]) > .row > #level { display: none; }
@@ -232,13 +232,13 @@ export class VoicepipeCallElement extends HTMLElement {
   }
 
   /** @param {Entry} entry */
-  show({ id, who, text, played, failure }) {
+  show({ id, role, text, played, failure }) {
     const { transcript } = this.parts;
     const known = this.entries.get(id);
     const item = known ?? document.createElement("li");
     if (!known) {
       this.entries.set(id, item);
-      item.part.add("entry", who);
+      item.part.add("entry", role);
       transcript.append(item);
     }
     item.textContent = played ?? (text || failure || "…");

@@ -7,8 +7,8 @@ export type { Extension, ExtensionEvents, Failure, FailureKind, LineState, Minte
 /** The state of the conversation, seen from the user. */
 export type Scene = "listening" | "user_speaking" | "thinking" | "speaking";
 
-/** `asking`: the browser asks the user for the microphone. `reconnecting`: the connection broke, or could not be opened. */
-export type CallState = "idle" | "asking" | "connecting" | Scene | "reconnecting" | "ended" | "failed";
+/** `requesting`: the browser requests the microphone from the user. `reconnecting`: the connection broke, or could not be opened. */
+export type CallState = "idle" | "requesting" | "connecting" | Scene | "reconnecting" | "ended" | "failed";
 
 /**
  * `silent`: it has given no sound at all yet. `gone`: it was disconnected. The last five: it could not be opened, since
@@ -16,7 +16,7 @@ export type CallState = "idle" | "asking" | "connecting" | Scene | "reconnecting
  */
 export type MicrophoneState =
   | "closed"
-  | "asking"
+  | "requesting"
   | "open"
   | "silent"
   | "gone"
@@ -43,7 +43,7 @@ export interface CallChange {
 /** An item of the conversation, as text. Comes again, the same object, whenever it has changed. */
 export interface Entry {
   readonly id: string;
-  readonly who: "user" | "agent";
+  readonly role: "user" | "agent";
   readonly text: string;
   /** Of the agent's text that was cut: the part that was played; null: not known yet. */
   readonly played: string | null;

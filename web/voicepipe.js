@@ -4,7 +4,7 @@
  *
  *     const call = new VoicepipeCall({ server: "https://voice.example", token: "/voice-token" });
  *     call.on("state", ({ state }) => show(state));
- *     call.on("entry", ({ who, text }) => write(who, text));
+ *     call.on("entry", ({ role, text }) => write(role, text));
  *     button.onclick = () => call.start();
  *
  * Types: voicepipe.d.ts.
@@ -27,8 +27,8 @@ export { devices };
 /** @typedef {import("./conversation.js").Scene} Scene */
 /** @typedef {import("./conversation.js").Entry} Entry */
 /** @typedef {import("./tools.js").Tool} Tool */
-/** @typedef {"idle" | "asking" | "connecting" | Scene | "reconnecting" | "ended" | "failed"} CallState */
-/** @typedef {"closed" | "asking" | "open" | "silent" | "gone" | import("./microphone.js").MicrophoneTrouble} MicrophoneState */
+/** @typedef {"idle" | "requesting" | "connecting" | Scene | "reconnecting" | "ended" | "failed"} CallState */
+/** @typedef {"closed" | "requesting" | "open" | "silent" | "gone" | import("./microphone.js").MicrophoneTrouble} MicrophoneState */
 /**
  * @typedef {object} CallChange what a user may want to know of a call; it comes whenever one of these has changed
  * @property {CallState} state
@@ -81,7 +81,7 @@ export class VoicepipeCall extends Listeners {
     this.microphone = null;
     /** Identifies one start of the call; null while no call runs. @type {object | null} */
     this.run = null;
-    /** The state while there is no connection. @type {"idle" | "asking" | "connecting" | "ended" | "failed"} */
+    /** The state while there is no connection. @type {"idle" | "requesting" | "connecting" | "ended" | "failed"} */
     this.phase = "idle";
     this.connected = false;
     /** @type {MicrophoneState} */
@@ -108,7 +108,7 @@ export class VoicepipeCall extends Listeners {
     this.run = run;
     this.connected = this.muted = false;
     this.failure = null;
-    this.set({ phase: this.microphoneRequired ? "asking" : "connecting" });
+    this.set({ phase: this.microphoneRequired ? "requesting" : "connecting" });
     const speaker = await this.openSpeaker();
     if (this.run !== run) return void speaker?.close();
     if (!speaker) return this.finish("failed", failure("no_audio", "", ""));
@@ -274,7 +274,7 @@ export class VoicepipeCall extends Listeners {
     const last = this.microphone;
     this.microphone = null;
     await last?.close();
-    this.set({ microphoneState: "asking" });
+    this.set({ microphoneState: "requesting" });
     const opened = await Microphone.open({
       deviceId: this.microphoneId,
       worklets: this.worklets,

@@ -46,7 +46,7 @@ PAGE: Final = """
   };
   const failure = (kind) => ({ kind, code: "", message: "", passing: true, wait_ms: 0 });
   show({ state: "idle" });
-  show({ state: "asking", microphone: "asking" });
+  show({ state: "requesting", microphone: "requesting" });
   show({ state: "failed", microphone: "refused" });
   show({ state: "connecting" });
   show({ state: "listening" });
@@ -55,8 +55,8 @@ PAGE: Final = """
   show({ state: "reconnecting", connection: "waiting", failure: failure("unreachable") });
   show({ state: "ended" });
   const said = [
-    { id: "a", who: "user", text: "Do you have a table for two tonight?", played: null, failure: "" },
-    { id: "b", who: "agent", text: "We do, at seven or at half past eight.", played: null, failure: "" },
+    { id: "a", role: "user", text: "Do you have a table for two tonight?", played: null, failure: "" },
+    { id: "b", role: "agent", text: "We do, at seven or at half past eight.", played: null, failure: "" },
   ];
   show({ state: "speaking", scene: "speaking" }, { text: "", transcript: "" }, said);
   return document.fonts.ready.then(() => 1);

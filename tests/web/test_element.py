@@ -144,7 +144,7 @@ async def test_a_refused_microphone(embedding: Embedding) -> None:
         await page.press_button("call")
         await page.state("no_microphone")
         assert "Until then you can write" not in await page.help_text("Allow it in the browser")
-        assert set(await page.evaluate("states")) == {"asking", "failed"}
+        assert set(await page.evaluate("states")) == {"requesting", "failed"}
         assert await page.inside("$('retry').textContent") == "Try the microphone again"
         await page.evaluate(SILENT_MICROPHONE)
         await page.press_button("retry")

@@ -37,7 +37,7 @@ const handler = async ({ place }: { place: string }, { signal }: { signal: Abort
 const tool: Tool<{ place: string }> = { name: "weather", handler };
 const call = new VoicepipeCall({ token: async () => "ek_", server: "https://voice.example", tools: [tool] });
 const stop: () => void = call.on("state", (change: CallChange) => change.failure?.kind === "no_audio");
-call.on("entry", ({ who, text }) => who === "agent" && text.length);
+call.on("entry", ({ role, text }) => role === "agent" && text.length);
 call.on("response.done", ({ response }) => response.status === "completed");
 call.on("voicepipe.turn.stage", ({ verdict }) => verdict === "over");
 const sent: boolean = call.say("Hello?");

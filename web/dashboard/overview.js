@@ -73,7 +73,7 @@ const GROUP_NAMES = {
  * @property {(changes: Partial<View>) => void} go
  */
 
-/** @param {OverviewData} shown */
+/** @param {OverviewData} data */
 export function overview(data) {
   const { view, stats, windows, about } = data;
   const now = section("now", view.at_ms === null ? "Now" : "The newest turns", data.now);
@@ -101,7 +101,7 @@ function chartWords() {
   return make("p", { class: "faint" }, words);
 }
 
-/** @param {OverviewData} shown */
+/** @param {OverviewData} data */
 function nothing({ view, windows }) {
   const filtered = Object.keys(view.filters).length > 0;
   const longer = windows["24h"].turns && view.window !== "24h";
@@ -121,7 +121,7 @@ function nothing({ view, windows }) {
 }
 
 /**
- * @param {OverviewData} shown
+ * @param {OverviewData} data
  * @param {number} limit_ms
  * @param {number} allowed
  */
@@ -167,7 +167,7 @@ function tiles({ stats, earlier, windows }, limit_ms, allowed) {
   );
 }
 
-/** @param {OverviewData} shown */
+/** @param {OverviewData} data */
 function slowest({ view, slowest, now_ms }) {
   const all = link(view, { view: "turns", order: "slowest" }, {}, "All of them");
   const list = slowest.length ? turnList(view, slowest, now_ms) : empty("No turn has been measured yet.");
@@ -178,7 +178,7 @@ function slowest({ view, slowest, now_ms }) {
  * Return the stages of the span, and of the earlier one if there is one. "Waited" is what the bar and the chart show;
  * the quantiles are of the stage's own duration, hidden or not.
  *
- * @param {OverviewData} shown
+ * @param {OverviewData} data
  */
 function stageTable({ view, stats, earlier, go }) {
   const buttons = choices("versus", { none: "Only this span", ...VERSUS }, view.versus || "none", (versus) =>
@@ -225,7 +225,7 @@ function pastOf(stats, measured) {
   return [whole(measured ? (critical_ms * count) / measured : 0), whole(p50_ms), whole(p95_ms), share(over, count)];
 }
 
-/** @param {OverviewData} shown */
+/** @param {OverviewData} data */
 function groups({ view, stats, go }) {
   const buttons = choices("by", Object.fromEntries(GROUPS.map((by) => [by, GROUP_NAMES[by]])), view.by, (by) =>
     go({ by }),

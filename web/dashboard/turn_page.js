@@ -142,9 +142,9 @@ function words(turn) {
     said.append(make("del", {}, make("span", { class: "unseen" }, "Not played: "), agent_text.slice(played_text.length)));
   } else said.append(played_text || "No audio was played.");
   return [
-    make("p", { class: "who" }, "User"),
+    make("p", { class: "role" }, "User"),
     make("div", { class: "words user" }, user_text || "(nothing was understood)"),
-    make("p", { class: "who" }, "Agent"),
+    make("p", { class: "role" }, "Agent"),
     said,
     ...(turn.resumed ? [make("p", { class: "faint" }, resumed(turn))] : []),
   ];

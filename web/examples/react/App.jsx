@@ -35,8 +35,8 @@ function Assistant({ server }) {
       </button>
       <p role="status">{change.failure ? `${change.state}: ${change.failure.message}` : change.state}</p>
       <ol>
-        {entries.map(({ id, who, text: said, played }) => (
-          <li key={id} className={who}>
+        {entries.map(({ id, role, text: said, played }) => (
+          <li key={id} className={role}>
             {played ?? said}
           </li>
         ))}
