@@ -20,7 +20,7 @@ PAGES: Final = {path: path.read_text(encoding="utf-8") for path in (README, *sor
 
 DOCS: Final = "\n".join(PAGES.values())
 
-GENERATORS: Final = ("tests.test_docs", "tests.test_security", "tests.realtime.test_rows")
+GENERATORS: Final = ("tests.test_docs", "tests.test_operating", "tests.test_security", "tests.realtime.test_rows")
 """Modules with a `GENERATED`: name of a block -> function that returns its text."""
 
 Generated = Mapping[str, Callable[[], str]]

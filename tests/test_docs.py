@@ -137,6 +137,24 @@ def test_every_built_in_strategy_is_explained() -> None:
         assert named(text) >= set(STRATEGIES)
 
 
+def reasons() -> Iterator[str]:
+    """The reasons that the core itself gives for the end of a turn."""
+    for path in (ROOT / "voicepipe" / "turn").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(ast.Attribute(attr="drop" | "hang_up"), args):
+                    found = (each.value for arg in args for each in ast.walk(arg) if isinstance(each, ast.Constant))
+                    yield from (text for text in found if isinstance(text, str))
+                case ast.Call(ast.Attribute(attr="give_up"), [_, _, ast.Constant(str(text)), *_]):
+                    yield text
+
+
+def test_every_reason_is_documented() -> None:
+    documented = set().union(*(named(row[0]) for row in rows(section("Reasons"))))
+    by_others = {"client_truncated", "the user left"}  # of a reply that was cut, of the session
+    assert documented == {*reasons(), *by_others}
+
+
 def test_every_record_field_is_documented() -> None:
     stored = StoredTurn(record=turn_record(), project="p", agent="default", started_at_ms=0)
     documented = set().union(*(named(row[0]) for row in rows(section("A turn's record"))))

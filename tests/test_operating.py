@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import voicepipe
+from tests import docs
 from tests.docs import section
 from voicepipe.server.gateway.exchange import KINDS
 from voicepipe.telemetry.metrics.catalog import FAMILIES
@@ -20,13 +21,17 @@ def rows(text: str) -> list[tuple[str, ...]]:
     return [tuple(cell.strip() for cell in line.split("|")) for line in lines]
 
 
-def test_every_metric_is_documented() -> None:
-    """With its kind, its labels and what it says."""
-    documented = rows(section("Metrics"))
-    assert documented == [
-        (f"`{each.full_name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels) or "-", each.help)
-        for each in FAMILIES
-    ]
+def metrics() -> str:
+    """The table of the metrics, in the order of the catalog."""
+    lines = []
+    for each in FAMILIES:
+        labels = ", ".join(f"`{label}`" for label in each.labels) or "-"
+        lines.append(f"| `{each.full_name}` | {each.kind} | {labels} | {each.help} |")
+    return "\n".join(["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |", *lines]) + "\n"
+
+
+GENERATED: docs.Generated = {"metrics": metrics}
+"""Compared with the page, and renewed, as all generated blocks (`tests/docs.py`)."""
 
 
 LEVELS = {"info", "warning", "error"}

@@ -1,5 +1,5 @@
-"""Declare every metric of `/metrics`: its name, its kind, its labels, and its meaning. The docs' table repeats it
-by hand; `tests/test_operating.py` compares the two."""
+"""Declare every metric of `/metrics`: its name, its kind, its labels, and its meaning. The table of
+`web/docs/metrics.md` is generated from it."""
 
 from __future__ import annotations
 
