@@ -12,6 +12,7 @@ import numpy as np
 from voicepipe.router.affinity import Affinity, SessionAffinity, warm_specs
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.circuit_breaker import CircuitBreaker
+from voicepipe.router.decision import Decision, PlanOptions, PricedPlan
 from voicepipe.router.hedge_budget import HedgeBudget
 from voicepipe.router.hedging import Planner
 from voicepipe.router.latency_stats import LatencyStats
@@ -90,77 +91,6 @@ class SharedStats:
     def ended(self, attempt: Attempt) -> None:
         """Count a call as ended."""
         self.running[attempt.candidate.spec] -= 1
-
-
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
-    """The options that all plans of a pool have in common."""
-
-    deadline_ms: float
-    attempt_timeout_ms: float
-
-    def plan(
-        self,
-        first: Candidate,
-        *,
-        later: tuple[Later, ...] = (),
-        reserve: Candidates = (),
-        one_at_a_time: bool = False,
-        hold_until_ms: float | None = None,
-        starts_late: bool = True,
-    ) -> Plan:
-        """Return a plan with these options."""
-        return Plan(
-            first=first,
-            later=later,
-            reserve=reserve,
-            one_at_a_time=one_at_a_time,
-            hold_until_ms=hold_until_ms,
-            starts_late=starts_late,
-            deadline_ms=self.deadline_ms,
-            attempt_timeout_ms=self.attempt_timeout_ms,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class PricedPlan:
-    """A plan, and the most that it costs above the first choice alone, if no call fails."""
-
-    plan: Plan
-    read_usd: float
-    """The part of it for input, of a usual turn."""
-
-    written_usd: float
-    invests: bool
-    """Whether it starts a model that has not read the session: its money comes back later in the session."""
-
-    def worst_usd(self, input_share: float) -> float:
-        """Return the most that it costs; the input is that many times the usual one."""
-        return self.read_usd * input_share + self.written_usd
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A plan, and the request that it was made for."""
-
-    plan: Plan
-    warm: frozenset[str]
-    """The models that were assumed to have the session in their cache."""
-
-    is_known: bool
-    """Whether a model has answered in this session before."""
-
-    turn: int = 0
-    """Turns of the session before this one, `LAST_TURN` at most."""
-
-    worst_usd: float = 0.0
-    """Most that the turn costs above the first choice alone, if no call fails."""
-
-    is_first_down: bool = False
-    """Whether the first choice is not asked first since its circuit breaker is open."""
-
-    probe: Candidate | None = None
-    """A model whose circuit breaker is half open: it gets the request too, and its answer is not used."""
 
 
 class Pool:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from voicepipe.errors import StageBroken
 from voicepipe.router.candidate import CACHED_SHARE, Candidate
+from voicepipe.router.decision import Decision
 from voicepipe.router.llm.usage import failover_usd, planned_usd
 from voicepipe.router.policies import RoutingQuery
-from voicepipe.router.pool import Decision, Pool, SharedStats
+from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.router.race import Attempt, Close, Order, Race, Start
 
 

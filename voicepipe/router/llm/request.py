@@ -10,12 +10,13 @@ from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Routed, TextDelta
 from voicepipe.ports.provider_events import ModelConnected, ModelJoined
+from voicepipe.router.decision import Decision
 from voicepipe.router.llm.call import MOST_WAITING, AnswerEvent, LlmCall
 from voicepipe.router.llm.continuation import StallPolicy, TextJoiner, continued, takes_prefill
 from voicepipe.router.llm.probe import Probes
 from voicepipe.router.llm.usage import attempted, cached_share, failover_usd, planned_usd, tokens_of
 from voicepipe.router.policies import PoolChoice, RoutingQuery
-from voicepipe.router.pool import Decision, Pool, SharedStats
+from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.router.race import Attempt
 from voicepipe.router.race_runner import RaceRunner, StreamQueue
 
