@@ -76,8 +76,6 @@ export class Conversation {
     this.written = 0;
     /** @type {Scene} */
     this.scene = "listening";
-    /** The turn detection of the agent. @type {unknown} */
-    this.detection = null;
     this.voice = "";
     this.listen();
   }
@@ -245,11 +243,12 @@ export class Conversation {
   begin(session) {
     this.playback.begin();
     this.speaker.restore();
-    this.detection = session.audio.input.turn_detection ?? this.detection ?? { type: "server_vad" };
     this.userSpeaks = false;
     this.responding = false;
     const output = this.voice ? { output: { voice: this.voice } } : {};
-    const input = { transcription: session.audio.input.transcription ?? {}, turn_detection: this.requestedDetection() };
+    const transcription = session.audio.input.transcription ?? {};
+    // The agent's own turn detection is left alone: what a client sets is exact, and no answer begins softly then.
+    const input = this.holdToTalk ? { transcription, turn_detection: null } : { transcription };
     const tools = this.tools.tools.length ? { tools: this.tools.definitions(session.tools) } : {};
     this.line.update({ audio: { input, ...output }, ...tools });
     // An answer that was running when the session before broke gets no more audio.
@@ -264,11 +263,7 @@ export class Conversation {
 
   /** Turn the server's turn detection on or off. */
   detect() {
-    this.line.update({ audio: { input: { turn_detection: this.requestedDetection() } } });
-  }
-
-  requestedDetection() {
-    return this.holdToTalk ? null : this.detection;
+    this.line.update({ audio: { input: { turn_detection: this.holdToTalk ? null : { type: "semantic_vad" } } } });
   }
 
   /** @param {Record<string, any>} item */

@@ -88,6 +88,7 @@ async def test_a_user_who_goes_on_takes_back_an_answer_that_began_softly(
     async with fake_server(more) as server:
         llm = server.vendor.llm
         llm.usual = LlmCue(tokens=tokens(answer), ttft_ms=100)
+        server.vendor.tts.usual = TtsCue(gap_ms=80)  # the answer is not complete when the user goes on
         certificate = server.folder / "data" / "tls-dev" / "cert.pem"
         result = await drive(
             command, server.url, "--vad", "semantic_vad", *gap, *flags, NODE_EXTRA_CA_CERTS=str(certificate)

@@ -3,7 +3,7 @@
 `python -m tests.measure.soft_start --data FOLDER --kind command --clips 20` says each labelled clip of that kind in
 real time to two agents that differ in `end_of_turn` alone. The providers are fakes: a text 60 ms after each pause, the
 first token 150 ms after the request, the first audio 90 ms after the first clause. For each agent it prints the time
-from the labelled end of speech to the first audible sample at the client: p50, p95, the number of clips, and how many
+from the labelled end of speech to the first audible sample at the client: p50, p90, the number of clips, and how many
 answers were stopped by a later part of the clip.
 
 With `--local` the local models take the place of the fakes: the whole stack that a new installation has.
@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import statistics
 import sys
 import tempfile
 from http import HTTPStatus
@@ -40,6 +39,8 @@ STRATEGIES: Final = ("adaptive", "soft")
 SPOKEN: Final = "response.output_audio.delta"
 ANSWER: Final = "Of course. That will take a few minutes, and I will tell you when it is done."
 QUIET_MS: Final = 3_000
+LOCAL_QUIET_MS: Final = 10_000
+"""How long the user listens for the answer. The local models take seconds on a busy machine."""
 
 
 def settings_of(folder: Path, vendor: FakeVendor, *, local: bool) -> dict[str, object]:
@@ -84,12 +85,14 @@ async def events(user: User, found: dict[str, list[int]], first: asyncio.Event) 
             first.set()
 
 
-async def latency_ms(url: str, agent: str, clip: dict[str, Any], samples: Samples) -> tuple[int | None, bool]:
+async def latency_ms(
+    url: str, agent: str, clip: dict[str, Any], samples: Samples, quiet_ms: int
+) -> tuple[int | None, bool]:
     """Return the turn latency of one clip, and whether its answer was stopped by the rest of it."""
     found: dict[str, list[int]] = {}
     async with calling(url, query=f"agent={agent}") as user:
         reading = asyncio.create_task(events(user, found, asyncio.Event()))
-        began_ms = await say(user, samples, QUIET_MS)
+        began_ms = await say(user, samples, quiet_ms)
         reading.cancel()
     ended_ms = began_ms + clip["speech_end_ms"]
     audible_ms = [at_ms for at_ms in found.get(SPOKEN, []) if at_ms >= ended_ms]
@@ -117,9 +120,20 @@ async def stop_ms(url: str, clip: dict[str, Any], samples: Samples) -> int | Non
 
 
 def row(name: str, values: list[int], more: str = "") -> str:
-    """Return one line of the table."""
-    p95 = sorted(values)[min(len(values) - 1, round(0.95 * len(values)))] if values else 0
-    return f"{name:10}{statistics.median(values) if values else 0:8.0f}{p95:8}{len(values):6}{more}"
+    """Return one line of the table; without values it has none."""
+    if not values:
+        return f"{name:10}{'-':>8}{'-':>8}{0:6}{more}"
+    middle, tail = np.percentile(values, (50, 90))
+    return f"{name:10}{middle:8.0f}{tail:8.0f}{len(values):6}{more}"
+
+
+def ratio(waits: dict[str, list[int]]) -> str:
+    """Return the line with the second strategy's latencies as shares of the first one's."""
+    first, second = (waits[name] for name in STRATEGIES)
+    if not (first and second):
+        return f"{'ratio':10}{'-':>8}{'-':>8}"
+    middle, tail = np.percentile(second, (50, 90)) / np.percentile(first, (50, 90))
+    return f"{'ratio':10}{middle:8.2f}{tail:8.2f}"
 
 
 async def measured(data: Path, clips: list[dict[str, Any]], text: str, *, stop: bool, local: bool) -> list[str]:
@@ -134,16 +148,20 @@ async def measured(data: Path, clips: list[dict[str, Any]], text: str, *, stop: 
             async with running(settings) as server:
                 await ready(server.base_url)
                 sounds = [(clip, read_sound(data / clip["path"], WIRE_HZ)) for clip in clips]
-                lines = [f"{'':10}{'p50':>8}{'p95':>8}{'N':>6}"]
+                lines = [f"{'':10}{'p50':>8}{'p90':>8}{'N':>6}"]
                 if stop:
                     stops = [await stop_ms(server.base_url, *each) for each in sounds]
                     return [*lines, row("stop", [each for each in stops if each is not None])]
-                for strategy in STRATEGIES:
-                    found = [await latency_ms(server.base_url, strategy, *each) for each in sounds]
-                    n_stopped = sum(stopped for _, stopped in found)
-                    waits = [each for each, _ in found if each is not None]
-                    lines.append(row(strategy, waits, f"  {n_stopped} stopped"))
-                return lines
+                found: dict[str, list[tuple[int | None, bool]]] = {name: [] for name in STRATEGIES}
+                for sound in sounds:  # in turn, so that both have the same machine
+                    for name in STRATEGIES:
+                        found[name].append(
+                            await latency_ms(server.base_url, name, *sound, LOCAL_QUIET_MS if local else QUIET_MS)
+                        )
+                waits = {name: [ms for ms, _ in its if ms is not None] for name, its in found.items()}
+                stopped = {name: sum(each for _, each in its) for name, its in found.items()}
+                lines += [row(name, its, f"  {stopped[name]} stopped") for name, its in waits.items()]
+                return [*lines, ratio(waits)]
 
 
 def main() -> None:

@@ -837,3 +837,16 @@ def test_a_turn_that_waits_is_answered_with_the_one_that_goes_on() -> None:
     assert scene.outcomes() == [("abandoned", "answered with the next turn")]
     assert len(scene.started()) == 1
     assert scene.driver.illegal_moves == []
+
+
+def test_a_watched_turn_says_nothing_of_a_voice_that_is_not_judged_yet() -> None:
+    """Its marks are of two pauses then, and the new one lies behind the answer. All comes once the turn goes on."""
+    talk = Talk(watched=True)
+    audible_ms = talk.is_answered_softly()
+    talk.says(None, from_ms=audible_ms + 300, for_ms=200)
+    before = len(talk.scene.said(a.TurnMarked))
+    assert talk.at(talk.ended_ms + 100, e.SilenceGrew(100)) == []
+    talk.gets("In Rome, please.", talk.ended_ms + 120)
+    marked = talk.scene.said(a.TurnMarked)[before:]
+    assert {"voiced_last", "flushed", "transcribed"} <= {each.mark for each in marked}
+    assert {each.revision for each in marked} == {1}

@@ -131,8 +131,8 @@ SOUND = """
 """
 
 
-Part = str | tuple[str, int] | int
-"""A recording of tests/data/clean by its name, its first ms, or a silence in ms."""
+Part = str | tuple[str, int] | tuple[str, int, int] | int
+"""A recording of tests/data/clean by its name, its first ms, its ms from one to another, or a silence in ms."""
 
 
 def sound_of(*parts: Part) -> Sound:
@@ -148,6 +148,8 @@ def _sound(part: Part) -> Sound:
             return read_sound(DATA / "clean" / f"{name}.flac", RATE_HZ)
         case (name, end_ms):
             return _sound(name)[: end_ms * RATE_HZ // 1_000]
+        case (name, begin_ms, end_ms):
+            return _sound((name, end_ms))[begin_ms * RATE_HZ // 1_000 :]
 
 
 QUESTION = "What do I here seek?"

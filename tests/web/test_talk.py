@@ -8,7 +8,7 @@ import pytest
 import soxr
 
 from tests.web.sounds import likeness, played_until, require_in_order
-from voicepipe.testing.fakes.cues import LlmCue, Status
+from voicepipe.testing.fakes.cues import LlmCue, Status, SttCue, TtsCue
 
 pytestmark = pytest.mark.slow
 
@@ -221,3 +221,22 @@ async def test_a_phone_talks_over_tls(talking: Any) -> None:
         assert await page.text(".entry.user .words") == QUESTION
         await page.until("document.querySelector('#scene').dataset.scene === 'listening'")
         require_in_order(talk.answer, await page.played_back())
+
+
+async def test_a_user_who_goes_on_takes_back_an_answer_that_began_softly(talking: Any) -> None:
+    """In its first second: the page stops it and plays one answer, to one message of all that was said."""
+    async with talking() as talk, talk.page(on_cue=True) as page:
+        sound = talk.answer.astype("<i2").tobytes()
+        talk.server.vendor.tts.usual = TtsCue(raw=sound, gap_ms=80)
+        await page.agree()
+        await page.say("ls_2414-128291-0003")
+        await page.until("window.played.some((chunk) => chunk.some((sample) => sample !== 0))")
+        talk.server.vendor.stt.usual = SttCue(text="And in Rome?")
+        await page.say(("ls_2033-164914-0005", 550, 1_500))
+        turn_id = await page.until("document.querySelector('.entry.agent:not(.cut) .latency')?.dataset.turn")
+        record = await talk.record(turn_id)
+        assert await page.evaluate("document.querySelectorAll('.entry.agent.cut').length") == 1
+        assert await page.evaluate("document.querySelectorAll('.entry.agent').length") == 2
+        messages = talk.server.vendor.llm.received[-1].question["messages"][1:]
+    assert [each["content"] for each in messages] == [f"{QUESTION} And in Rome?"]
+    assert (record["resumed"], record["outcome"], record["played_text"]) == (1, "completed", ANSWER)

@@ -47,7 +47,8 @@ class FollowedTurns:
 
     def _news_of(self, each: _Followed, now_ms: int) -> list[a.Notification]:
         marks = tuple(each.turn.marks.items())
-        if marks == each.marks and each.turn.outcome is None:
+        waits = each.turn.reply.suspended  # its marks are of two pauses, until the voice is judged
+        if (marks == each.marks or waits) and each.turn.outcome is None:
             return []
         now = record_builder.record_of(self._context, each.turn, now_ms)
         found = news(each.sent, now)
