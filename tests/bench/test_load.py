@@ -13,11 +13,15 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
+from tests.measure import load_peers
 from tests.measure.wire import config
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples, silence, to_pcm
 from voicepipe.bench.load import servers
+from voicepipe.bench.load import user as user_module
 from voicepipe.bench.load.admission import Admission, Arrivals, admission_lines
 from voicepipe.bench.load.crowd import Cost, Crowd, Load, Target, unlimited_session
 from voicepipe.bench.load.flood import Counts, Flood
@@ -28,7 +32,8 @@ from voicepipe.bench.load.report import carried, compared, problems, profile_lin
 from voicepipe.bench.load.rows import Row, RowFile, row_of
 from voicepipe.bench.load.servers import VARIANTS
 from voicepipe.bench.load.stt_stream import DeepgramStream
-from voicepipe.bench.load.user import FRAME_SAMPLES, LOUD, RATE_HZ, Turn, append_event, sentence, sound_of
+from voicepipe.bench.load.user import FRAME_SAMPLES, LOUD, Turn, sentence, sound_of
+from voicepipe.bench.load.wires import PIPECAT, RATE_HZ, RAW, append_event
 from voicepipe.cli import main
 from voicepipe.errors import ConfigError
 from voicepipe.protocol.inbound import AudioAppended, read
@@ -85,6 +90,19 @@ def test_messages_are_those_of_the_wire() -> None:
     assert sound_of(json.dumps(event)) == sound_of(json.dumps(event, separators=(",", ":"))) == b"\x01\x02"
 
 
+def test_other_servers_get_the_same_audio() -> None:
+    """PCM as it is, or Pipecat's frames with 16 kHz, of which the part that is no audio is passed over."""
+    frames = [voice(20), voice(20)]
+    assert RAW.messages(frames) == [to_pcm(frame) for frame in frames]
+    sent = [PIPECAT.sound(message) for message in PIPECAT.messages(frames * 20) if isinstance(message, bytes)]
+    assert len(b"".join(part for part in sent if part is not None)) == pytest.approx(40 * 640, abs=128)
+    name, audio = b"\x0a\x03abc", b"\x1a\xac\x02" + bytes(range(150)) * 2
+    body = b"\x08\x96\x01" + name + audio + b"\x20\xc0\xbb\x01"
+    assert PIPECAT.sound(b"\x12" + bytes([len(body) & 0x7F | 0x80, len(body) >> 7]) + body) == bytes(range(150)) * 2
+    assert PIPECAT.sound(b"\x0a\x01a") is None
+    assert PIPECAT.sound(b"\x12\x02\x08\x01") is None
+
+
 # --- the providers --------------------------------------------------------------------------------
 
 
@@ -132,6 +150,40 @@ async def test_a_crowd_talks_to_any_server(fake_server: Any, question: Path) -> 
     assert [turn.error for turn in done.turns] == [""] * 4
     assert all(turn.latency_ms is not None and turn.latency_ms > 100 for turn in done.turns)
     assert (done.stray, done.errors) == (0, ())
+
+
+async def test_an_answer_without_events_ends_with_its_audio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that sends nothing but audio: each turn is answered once, and its end is noticed."""
+    monkeypatch.setattr(user_module, "ENDED_MS", 50)
+
+    async def answer(request: web.Request) -> web.WebSocketResponse:
+        line = web.WebSocketResponse()
+        await line.prepare(request)
+        voiced = False
+        async for message in line:
+            if voiced and not any(message.data):
+                await line.send_bytes(TONE)
+            voiced = any(message.data)
+        return line
+
+    app = web.Application()
+    app.add_routes([web.get("/ws", answer)])
+    async with TestServer(app) as server:
+        target = Target(name="it", url=str(server.make_url("/ws")), pid=None, session={}, wire=RAW)
+        done = await Crowd(target, [voice(20), voice(20)], 2, 2).run(100)
+    assert [turn.error for turn in done.turns] == [""] * 4
+    assert {round(turn.sound_ms) for turn in done.turns} == {round(len(TONE) / 2 / RATE_HZ * 1_000)}
+
+
+def test_a_server_without_an_environment_is_skipped_loudly(
+    question: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The user reads which one, and how to make it."""
+    assert load_peers.main(["--environments", str(tmp_path), "--sound", str(question)]) == 2
+    said = capsys.readouterr().err
+    assert f"SKIPPED: pipecat: there is no {tmp_path}/pipecat/bin/python" in said
+    assert "peers/livekit.txt" in said
+    assert all((load_peers.SCRIPTS / f"{peer.project}.txt").exists() for peer in load_peers.PEERS.values())
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:

@@ -27,7 +27,8 @@ from voicepipe.bench.load.providers import ANSWER, Delays
 from voicepipe.bench.load.report import latencies_ms
 from voicepipe.bench.load.rows import RowFile
 from voicepipe.bench.load.servers import OTHERS_CORE
-from voicepipe.bench.load.user import FRAME_MS, PAUSE_MS, RATE_HZ, sentence
+from voicepipe.bench.load.user import FRAME_MS, PAUSE_MS, sentence
+from voicepipe.bench.load.wires import RATE_HZ
 from voicepipe.errors import VoicepipeError
 
 MOST_DEVIATION: Final = 0.10

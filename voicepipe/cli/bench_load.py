@@ -17,7 +17,8 @@ from voicepipe.bench.load.providers import Delays
 from voicepipe.bench.load.report import carried, compared, problems, profile_lines, table, write_csv
 from voicepipe.bench.load.rows import RowFile
 from voicepipe.bench.load.servers import OTHERS_CORE, variant
-from voicepipe.bench.load.user import RATE_HZ, sentence
+from voicepipe.bench.load.user import sentence
+from voicepipe.bench.load.wires import RATE_HZ
 from voicepipe.cli.options import LoadBenchOptions, environment_key
 from voicepipe.errors import ConfigError, VoicepipeError
 

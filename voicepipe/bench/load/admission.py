@@ -28,7 +28,8 @@ from voicepipe.bench.load.flood import Counts
 from voicepipe.bench.load.measure import warm
 from voicepipe.bench.load.report import latencies_ms
 from voicepipe.bench.load.servers import fake_providers, own_server
-from voicepipe.bench.load.user import FRAME_SAMPLES, Turn, User, append_event
+from voicepipe.bench.load.user import FRAME_SAMPLES, Turn, User
+from voicepipe.bench.load.wires import REALTIME
 
 FLOOD: Final = "voicepipe.bench.load.flood"
 
@@ -117,7 +118,7 @@ async def measure_admission(plan: AdmissionPlan, frames: list[Samples], say: Cal
 
 async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples]) -> Arrivals:
     arrivals, done = Arrivals(), asyncio.Event()
-    messages, quiet = [append_event(frame) for frame in frames], append_event(silence(FRAME_SAMPLES))
+    messages, (quiet,) = REALTIME.messages(frames), REALTIME.messages([silence(FRAME_SAMPLES)])
     users: list[User] = []
     n_left = plan.n_users
 
@@ -144,7 +145,7 @@ async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples]) 
             arrivals.n_admitted += 1
             await line.send_str(json.dumps({"type": "session.update", "session": target.session}))
             await until_updated(line)
-            user = User(messages, quiet, plan.turns, note)
+            user = User(messages, quiet, plan.turns, note, REALTIME)
             users.append(user)
             n_left -= 1
             await user.run(line, clock.monotonic_ms(), done)

@@ -15,7 +15,8 @@ import aiohttp
 from voicepipe import clock
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.bench.load.process_cost import Usage, is_readable, read_usage
-from voicepipe.bench.load.user import ANSWER_TIMEOUT_MS, FRAME_MS, FRAME_SAMPLES, PAUSE_MS, Turn, User, append_event
+from voicepipe.bench.load.user import ANSWER_TIMEOUT_MS, FRAME_MS, FRAME_SAMPLES, PAUSE_MS, Turn, User
+from voicepipe.bench.load.wires import REALTIME, Wire
 
 WATCH_MS: Final = 250
 """Interval of the readings of the server's CPU and memory."""
@@ -36,6 +37,8 @@ class Target:
     key: str = "bench"
     session: dict[str, Any]
     """Each user's first settings, in a `session.update`."""
+
+    wire: Wire = REALTIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +133,13 @@ class Crowd:
         self._on_steady = on_steady or _ignore
         self._target, self._n_users = target, n_users
         self._sentence_ms = len(frames) * FRAME_MS
-        messages, quiet = [append_event(frame) for frame in frames], append_event(silence(FRAME_SAMPLES))
+        wire = target.wire
+        messages, (*_, quiet) = wire.messages(frames), wire.messages([silence(FRAME_SAMPLES)] * 2)
         self._turns: list[Turn] = []
         self._watch = Watch(target.pid)
         self._steady = False
         self._done = asyncio.Event()
-        self._users = [User(messages, quiet, n_turns, self._note) for _ in range(n_users)]
+        self._users = [User(messages, quiet, n_turns, self._note, wire) for _ in range(n_users)]
 
     async def run(self, turn_ms: int) -> Load:
         """Connect, talk, disconnect. `turn_ms` is the approximate length of a turn, with its pause.
@@ -217,9 +221,10 @@ async def _called(web: aiohttp.ClientSession, target: Target) -> AsyncIterator[a
     headers = {"Authorization": f"Bearer {target.key}"}
     try:
         async with web.ws_connect(target.url, headers=headers, max_msg_size=0, compress=0) as line:
-            await line.send_str(json.dumps({"type": "session.update", "session": target.session}))
-            async with asyncio.timeout(ANSWER_TIMEOUT_MS / 1_000):
-                await until_updated(line)
+            if target.wire.has_events:
+                await line.send_str(json.dumps({"type": "session.update", "session": target.session}))
+                async with asyncio.timeout(ANSWER_TIMEOUT_MS / 1_000):
+                    await until_updated(line)
             yield line
     except (aiohttp.ClientError, TimeoutError) as why:
         raise ConnectionError(f"{target.name} at {target.url}: {why or 'did not answer'}") from why

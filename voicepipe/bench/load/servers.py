@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from voicepipe.bench.load.crowd import Target
 from voicepipe.bench.load.processes import started, write_settings
-from voicepipe.bench.load.user import RATE_HZ
+from voicepipe.bench.load.wires import RATE_HZ
 from voicepipe.client.address import Address
 from voicepipe.errors import ConfigError
 

@@ -100,5 +100,6 @@ class DeepgramStream:
                 "speech_final": final and not self._finalize_requested,
                 "from_finalize": final and self._finalize_requested,
                 "channel": {"alternatives": [alternative]},
+                "metadata": {"request_id": "bench", "model_info": {"name": "bench"}, "model_uuid": "bench"},
             }
         )

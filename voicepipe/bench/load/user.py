@@ -13,9 +13,9 @@ import numpy as np
 import pybase64
 
 from voicepipe import clock
-from voicepipe.audio.samples import Samples, silence, to_pcm
+from voicepipe.audio.samples import Samples, silence
+from voicepipe.bench.load.wires import RATE_HZ, Wire
 
-RATE_HZ: Final = 24_000
 FRAME_MS: Final = 20
 FRAME_SAMPLES: Final = RATE_HZ * FRAME_MS // 1_000
 
@@ -31,6 +31,9 @@ PAUSE_MS: Final = 400
 
 ANSWER_TIMEOUT_MS: Final = 10_000
 """An answer without audio within this time is missing; the same silence ends an answer without an end event."""
+
+ENDED_MS: Final = 600
+"""Without events, an answer whose audio has been played for this long is complete."""
 
 UNDERRUN_MS: Final = 5
 """Audio that arrives this long after the earlier audio has been played leaves an audible gap."""
@@ -103,9 +106,17 @@ class Turn:
 class User:
     """One connection. The microphone streams all the time, as a browser's does."""
 
-    def __init__(self, frames: list[str], quiet: str, n_turns: int, on_turn: Callable[[Turn], None]) -> None:
+    def __init__(
+        self,
+        frames: list[str | bytes],
+        quiet: str | bytes,
+        n_turns: int,
+        on_turn: Callable[[Turn], None],
+        wire: Wire,
+    ) -> None:
         """`frames` and `quiet` are complete messages, made once for all users. `on_turn` gets each turn when
         it is over."""
+        self._wire = wire
         self._frames, self._quiet, self._left, self._on_turn = frames, quiet, n_turns, on_turn
         self._turn: Turn | None = None
         self._next_at_ms = self._unsaid = 0
@@ -141,13 +152,13 @@ class User:
         while not done.is_set() and not line.closed:
             now_ms = clock.monotonic_ms()
             self.late_ms.append(now_ms - due_ms)
-            await line.send_str(self._frame(now_ms))
+            await _send(line, self._frame(now_ms))
             due_ms += FRAME_MS
             await asyncio.sleep(max(0, due_ms - clock.monotonic_ms()) / 1_000)
         if line.closed and not done.is_set():
             self._end(f"closed by the server: {line.close_code}")
 
-    def _frame(self, now_ms: int) -> str:
+    def _frame(self, now_ms: int) -> str | bytes:
         """Return the microphone's frame for now."""
         if self._turn is not None:
             self._judge(self._turn, now_ms)
@@ -165,10 +176,13 @@ class User:
         if not turn.first_audible_at_ms:
             if now_ms - turn.spoken_at_ms > ANSWER_TIMEOUT_MS:
                 self._end("no answer")
-        elif now_ms > turn.plays_until_ms and turn.over:
+        elif now_ms > turn.plays_until_ms and (turn.over or self._is_long_silent(turn, now_ms)):
             self._end()
         elif now_ms > turn.plays_until_ms + ANSWER_TIMEOUT_MS:
             self._end("the answer has no end")
+
+    def _is_long_silent(self, turn: Turn, now_ms: int) -> bool:
+        return not self._wire.has_events and now_ms > turn.plays_until_ms + ENDED_MS
 
     def _end(self, error: str = "") -> None:
         turn, self._turn = self._turn or Turn(clock.monotonic_ms()), None
@@ -183,6 +197,8 @@ class User:
         async for message in line:
             if message.type is aiohttp.WSMsgType.TEXT:
                 self._take(message.data, clock.monotonic_ms())
+            elif message.type is aiohttp.WSMsgType.BINARY and (sound := self._wire.sound(message.data)) is not None:
+                self._add_audio(sound, clock.monotonic_ms())
 
     def _take(self, text: str, now_ms: int) -> None:
         """Process one of the server's events; a delta of audio is read without parsing all of it."""
@@ -208,9 +224,11 @@ class User:
                 self._turn.error = f"the answer was {status}"
 
 
-def append_event(samples: Samples) -> str:
-    """Return the user's audio as a message."""
-    return f'{{"type":"input_audio_buffer.append","audio":"{pybase64.b64encode_as_string(to_pcm(samples))}"}}'
+async def _send(line: aiohttp.ClientWebSocketResponse, message: str | bytes) -> None:
+    if isinstance(message, str):
+        await line.send_str(message)
+    else:
+        await line.send_bytes(message)
 
 
 def sound_of(text: str) -> bytes:
