@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from voicepipe.ports.transcriber import Samples
-from voicepipe.testing.fakes.cues import Hold, LlmCue
+from voicepipe.testing.fakes.cues import Hold, LlmCue, Status, SttCue, tokens
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.user import User, calling
 
@@ -113,6 +113,89 @@ async def test_conversation_item_create(server: Any, item: dict[str, Any]) -> No
         assert added["item"]["status"] == "completed"
         again = await refused(user, "conversation.item.create", item={"id": "mine-7", **item})
         assert again["code"] == "item_create_duplicate_item_id"
+
+
+def recorded(speech: Samples, **more: object) -> dict[str, Any]:
+    """An item of a whole recording."""
+    part = {"type": "input_audio", "audio": base64.b64encode(speech.tobytes()).decode(), **more}
+    return {"id": "mine", "type": "message", "role": "user", "content": [part]}
+
+
+TRANSCRIBED = {"audio": {"input": {"transcription": {"model": "whisper-1"}}}} | SILENT
+
+
+async def test_a_recording_is_transcribed_and_answered(fake_server: Any, speech: Samples, answer: str) -> None:
+    """Its events are those of a commit; a reply that is requested at once waits for its words, and pays for them."""
+    prices = {"providers.fake.stt_usd_per_minute": 60.0}
+    async with fake_server(prices) as server, calling(server.url, session=TRANSCRIBED) as user:
+        hold = Hold()
+        server.vendor.llm.usual = LlmCue(tokens=tokens(answer))
+        server.vendor.stt.cue(SttCue(text="What time is it?", hold=hold))
+        await user.send("conversation.item.create", item=recorded(speech))
+        added = await user.until("conversation.item.added")
+        assert added["item"]["content"] == [{"type": "input_audio", "transcript": None}]
+        await user.send("response.create")
+        await user.until("response.created")
+        assert server.vendor.llm.received == []
+        hold.release.set()
+        done = await user.until("conversation.item.input_audio_transcription.completed")
+        assert (done["item_id"], done["transcript"]) == ("mine", "What time is it?")
+        assert done["usage"]["seconds"] == pytest.approx(len(speech) / 24_000, abs=0.01)
+        assert (await user.until("response.done"))["response"]["status"] == "completed"
+        await user.send("conversation.item.retrieve", item_id="mine")
+        displayed = (await user.until("conversation.item.retrieved"))["item"]
+    assert displayed["content"] == [{"type": "input_audio", "transcript": "What time is it?"}]
+    assert (await server.vendor.llm.nth(0)).question["messages"][-1] == {"role": "user", "content": "What time is it?"}
+    samples = (await server.vendor.stt.nth(0)).samples
+    assert len(samples) / 16_000 == pytest.approx(len(speech) / 24_000, abs=0.2)
+
+
+async def test_a_recordings_transcript_that_is_lost_says_so(server: Any, speech: Samples) -> None:
+    """As after a commit; the session goes on."""
+    async with calling(server.url, session=TRANSCRIBED) as user:
+        server.vendor.stt.cue(*[SttCue(fault=Status(400))] * 3)
+        await user.send("conversation.item.create", item=recorded(speech))
+        failed = await user.until("conversation.item.input_audio_transcription.failed")
+        assert failed["item_id"] == "mine"
+        await user.send("response.create")
+        assert (await user.until("response.done"))["response"]["status"] == "completed"
+
+
+async def test_a_recording_with_text_keeps_it(server: Any, speech: Samples) -> None:
+    """The words stand where the audio was; audio with a transcript is not heard again."""
+    async with calling(server.url, session=TRANSCRIBED) as user:
+        server.vendor.stt.cue(SttCue(text="noon"))
+        item = recorded(speech)
+        item["content"] += [{"type": "input_text", "text": "Is it?"}, recorded(speech, transcript="no")["content"][0]]
+        await user.send("conversation.item.create", item=item)
+        await user.until("conversation.item.input_audio_transcription.completed")
+        await user.send("conversation.item.retrieve", item_id="mine")
+        parts = (await user.until("conversation.item.retrieved"))["item"]["content"]
+        assert [part.get("transcript", part.get("text")) for part in parts] == ["noon", "Is it?", "no"]
+        assert len(server.vendor.stt.received) == 1
+
+
+async def test_a_recording_that_is_no_base64_is_refused(server: Any) -> None:
+    """By the path of its part; nothing is added."""
+    async with calling(server.url) as user:
+        part = {"type": "input_audio", "audio": "no base64"}
+        error = await refused(user, "conversation.item.create", item=HELLO | {"content": [part]})
+        assert (error["code"], error["param"]) == ("invalid_value", "item.content[0].audio")
+
+
+async def test_more_recordings_than_are_transcribed_at_once_are_refused(server: Any, speech: Samples) -> None:
+    """So that no client keeps a transcriber busy."""
+    async with calling(server.url, session=TRANSCRIBED) as user:
+        hold = Hold()
+        server.vendor.stt.cue(*[SttCue(text="noon", hold=hold)] * 4)
+        for n in range(4):
+            await user.send("conversation.item.create", item=recorded(speech) | {"id": f"mine-{n}"})
+            await user.until("conversation.item.done")
+        error = await refused(user, "conversation.item.create", item=recorded(speech))
+        assert (error["code"], error["param"]) == ("too_many_recordings", "item")
+        hold.release.set()
+        for _ in range(4):
+            await user.until("conversation.item.input_audio_transcription.completed")
 
 
 async def test_a_result_without_its_call_is_refused(server: Any) -> None:

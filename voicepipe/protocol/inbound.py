@@ -17,7 +17,7 @@ import pybase64
 from voicepipe.errors import ProtocolError, validation_place
 from voicepipe.protocol import binary
 from voicepipe.protocol.extensions import Extensions, Playback
-from voicepipe.protocol.items import Find, found_nothing, read_item
+from voicepipe.protocol.items import Find, found_nothing, read_item, recordings
 from voicepipe.protocol.json_fields import JsonObject, displayed, refuse_depth
 from voicepipe.protocol.reply_request import read_reply
 from voicepipe.protocol.session_config import SessionConfig
@@ -55,6 +55,15 @@ class AudioAppended:
     """More of the user's audio, in the session's input format. May end in the middle of a sample."""
 
     audio: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingCreated:
+    """The client adds an item with recordings: they are transcribed."""
+
+    request: ItemCreateRequested
+    audio: bytes
+    """The recordings of the item, end to end, in the session's input format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +113,7 @@ class Unreadable:
 
 ClientEvent = (
     AudioAppended
+    | RecordingCreated
     | InputCommit
     | InputClear
     | SessionUpdate
@@ -275,7 +285,10 @@ def _client_event(event: _Event, config: SessionConfig, find: Find) -> ClientEve
             return InputClear(event.event_id)
         case _ItemCreate():
             refuse_depth(event.item, "item")
-            return ItemCreateRequested(event.event_id, read_item(event.item, "item"), event.previous_item_id or None)
+            item = read_item(event.item, "item")
+            request = ItemCreateRequested(event.event_id, item, event.previous_item_id or None)
+            audio = recordings(event.item, "item")
+            return RecordingCreated(request, audio) if audio else request
         case _ItemTruncate():
             return ItemTruncateRequested(event.event_id, event.item_id, event.content_index, round(event.audio_end_ms))
         case _ItemRetrieve():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import pybase64
+
 from voicepipe.protocol.json_fields import (
     MAX_ECHOED_CHARS,
     MAX_ID_CHARS,
@@ -70,6 +72,26 @@ def read_item(value: object, path: str) -> Item:
         reason = "" if given.get("reason") is None else _text_at(given, "reason", path)
         return ApprovalAnswer(item_id, _text_at(given, "approval_request_id", path), approve, reason, status)
     return FunctionOutput(item_id, _text_at(given, "call_id", path), _text_at(given, "output", path), status)
+
+
+def recordings(item: JsonObject, path: str) -> bytes:
+    """Return the audio in a user's item that `read_item` has accepted, end to end. Audio with a transcript is left out:
+    it is known.
+
+    Raises:
+        ProtocolError: it is no base64.
+    """
+    if item.get("type") != "message" or item.get("role") != "user":
+        return b""
+    found = bytearray()
+    for position, part in enumerate(item["content"]):
+        if part["type"] in _SOUNDS and part.get("audio") and not part.get("transcript"):
+            at = f"{path}.content[{position}].audio"
+            try:
+                found += pybase64.b64decode(part["audio"], validate=True)
+            except ValueError:
+                raise wrong_value(at, "base64 with padding", part["audio"]) from None
+    return bytes(found)
 
 
 def read_context(value: object, path: str, find: Find) -> tuple[Item, ...]:

@@ -277,6 +277,26 @@ class Replies:
         task.add_done_callback(self._remove)
         self._held[key], self._running[key] = output, (reply, task)
 
+    def obey(self, command: c.ReplyCommand) -> None:
+        """Carry out a command to a reply that was started."""
+        match command:
+            case c.OpenGate():
+                self.open(command)
+            case c.ReleaseCalls():
+                self.release_calls(command)
+            case c.SuspendReply():
+                self.suspend(command)
+            case c.ContinueReply():
+                self.go_on(command)
+            case c.FinalizeReply():
+                self.finalize(command)
+            case c.ShortenClause():
+                self.shorten(command)
+            case c.SayFiller():
+                self.fill(command)
+            case c.StopReply():
+                self.stop(command)
+
     def open(self, command: c.OpenGate) -> None:
         """Release a reply's output."""
         output = self._held.pop((command.turn, command.revision), None)

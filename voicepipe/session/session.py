@@ -37,6 +37,7 @@ from voicepipe.session.phrase_preparation import Preparation
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.prompt import PromptBuilder
 from voicepipe.session.recorded_call import RecordedCall
+from voicepipe.session.recorded_items import RecordedItems
 from voicepipe.session.replies import Replies, SentAudio
 from voicepipe.session.resumption import Resumption
 from voicepipe.session.server_tools import SessionTools, session_of
@@ -115,6 +116,7 @@ class Session:
         self._transcription = SessionTranscription(
             stages.transcriber, self._transcription_options(), self._audio_input, post, self._scoring.take
         )
+        self._recorded_items = RecordedItems(stages.transcriber, post)
         self._prompt_builder = PromptBuilder(
             stages.model, stages.llm_model, grant, self._core, self._clock, Redactor(stages.redact_for_llm)
         )
@@ -368,12 +370,20 @@ class Session:
                 self._put(self._wire.error(why))
             case inbound.Nothing():
                 pass
+            case inbound.RecordingCreated() as created:
+                self._create_recording(created)
             case e.ReplyRequested() as request:
                 self._request_reply(request)
             case e.ItemCreateRequested(event_id, item) if refusal := orphan(self._core.context.conversation, item):
                 self._put(self._wire.error(inbound.Unreadable.because(refusal, event_id)))
             case event:
                 self.post(event)
+
+    def _create_recording(self, created: inbound.RecordingCreated) -> None:
+        try:
+            self._recorded_items.create(created, self._config.input_format)
+        except ProtocolError as why:
+            self._put(self._wire.error(inbound.Unreadable.because(why, created.request.event_id)))
 
     def _request_reply(self, request: e.ReplyRequested) -> None:
         ending = self._orders_to_end.ending
@@ -473,30 +483,19 @@ class Session:
             case c.StartReply():
                 if self._group is not None:
                     self._replies.start(command, self._group)
+            case c.TranscribeRecording():
+                if self._group is not None:
+                    self._recorded_items.transcribe(command, self._transcription_options(), self._group)
             case c.SummarizeHistory():
                 if self._group is not None:
                     self._group.create_task(self._summaries.summarize(command), name="summary")
-            case c.OpenGate():
-                self._replies.open(command)
-            case c.ReleaseCalls():
-                self._replies.release_calls(command)
             case c.RunTool():
                 if self._group is not None:
                     self._tools.run(command, self._group)
             case c.CancelTool():
                 self._tools.cancel(command)
-            case c.SuspendReply():
-                self._replies.suspend(command)
-            case c.ContinueReply():
-                self._replies.go_on(command)
-            case c.FinalizeReply():
-                self._replies.finalize(command)
-            case c.ShortenClause():
-                self._replies.shorten(command)
-            case c.SayFiller():
-                self._replies.fill(command)
-            case c.StopReply():
-                self._replies.stop(command)
+            case c.ReplyCommand():
+                self._replies.obey(command)
             case c.WakeAt(at_ms):
                 self._wake_at(at_ms)
             case c.EndSession():

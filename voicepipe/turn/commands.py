@@ -28,6 +28,13 @@ class EndUtterance:
 
 
 @dataclass(frozen=True, slots=True)
+class TranscribeRecording:
+    """Transcribe the recordings of the item that is being created, as this utterance with one pause."""
+
+    utterance: int
+
+
+@dataclass(frozen=True, slots=True)
 class DropUtterance:
     """Drop what was said in this utterance: the next speech starts a new utterance."""
 
@@ -235,6 +242,7 @@ class NoteStrategyFailure:
 Command = (
     BeginUtterance
     | EndUtterance
+    | TranscribeRecording
     | DropUtterance
     | Duck
     | FlushTranscript

@@ -230,6 +230,9 @@ class ItemCreateRequested:
     after: str | None
     """The id of the item to put it after, `root` for the front, None for the end."""
 
+    recording_ms: int = 0
+    """The length of the recordings in it, which are to be transcribed, in ms; 0: there are none."""
+
 
 @dataclass(frozen=True, slots=True)
 class ItemTruncateRequested:

@@ -36,6 +36,8 @@ class ItemRequests:
         else:
             self._context.replies.item_added(item.id, previous, last=event.after is None)
             self._context.notify(a.ItemAdded(item, previous))
+            if event.recording_ms:
+                self._user.utterances.record(item.id, event.recording_ms, now_ms)
             if isinstance(item, FunctionOutput) and (turn := self._context.turns.awaits_tools) is not None:
                 turn.note_result(item.call_id, now_ms)
             elif isinstance(item, ApprovalAnswer):

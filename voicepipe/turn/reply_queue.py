@@ -322,6 +322,9 @@ class Answers:
         if not self._requested or self._user.utterances.pending:
             return
         requested, self._requested = self._requested, []
+        if self._user.utterances.recorded:
+            self._user.utterances.recorded = False
+            self._context.learned.cost_tracker.charge(requested[0].account.stt_ms)
         for turn in requested:
             if turn.question.lost and not turn.question.text:
                 self._agent.fail(turn, "stt", turn.question.lost, now_ms)

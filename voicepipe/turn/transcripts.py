@@ -7,7 +7,7 @@ from dataclasses import replace
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import EndUtterance
 from voicepipe.turn.context import Due, Timer, TurnContext
-from voicepipe.turn.conversation import InputAudio, Message
+from voicepipe.turn.conversation import InputAudio, Message, Part
 from voicepipe.turn.turn import Utterance
 
 
@@ -47,13 +47,27 @@ def write_down(context: TurnContext, utterance: Utterance) -> None:
     """Put the words into the conversation, and send them to the client once they are final."""
     text = utterance.text
     if not utterance.deleted:
-        context.conversation.put(Message(utterance.item_id, "user", (InputAudio(text),)))
+        context.conversation.put(Message(utterance.item_id, "user", _with_text(context, utterance.item_id, text)))
     if utterance.done or utterance.open:
         return
     utterance.done = True
     show(context, utterance, text)
     if _is_sent(context, utterance):
         context.notify(a.TranscriptDone(utterance.item_id, text, utterance.speech_ms))
+
+
+def _with_text(context: TurnContext, item_id: str, text: str) -> tuple[Part, ...]:
+    """Return the parts of an item with the text of its audio. A client's item may have other parts too; what several
+    recordings in it say stands in the first.
+    """
+    item = context.conversation.find(item_id)
+    if not isinstance(item, Message) or len(item.parts) < 2:
+        return (InputAudio(text),)
+    texts = iter((text,))
+    return tuple(
+        InputAudio(next(texts, "")) if isinstance(part, InputAudio) and not part.transcript else part
+        for part in item.parts
+    )
 
 
 def commit_sound(context: TurnContext, utterance: Utterance) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from voicepipe.turn import effects, transcripts
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
-from voicepipe.turn.commands import BeginUtterance, DropUtterance, EndUtterance, FlushTranscript
+from voicepipe.turn.commands import BeginUtterance, DropUtterance, EndUtterance, FlushTranscript, TranscribeRecording
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import InputAudio, Message
 from voicepipe.turn.endpointing.built_in import BUILT_IN
@@ -38,6 +38,9 @@ class Utterances:
     def __init__(self, context: TurnContext) -> None:
         self._context = context
         self._recent: list[Utterance] = []
+        self.recorded = False
+        """A recording was transcribed, for which no turn has paid yet."""
+
         self._stt_took_ms: int | None = None
         """How long connecting to the STT took, in ms; None: the STT has no permanent connection, or none yet."""
 
@@ -48,10 +51,23 @@ class Utterances:
         item_id = self._context.new_id("item")
         number = self._context.counts["utterance"] = self._context.counts.get("utterance", 0) + 1
         utterance = Utterance(number, item_id, audio_start_ms, aside=aside, stt_hidden_ms=self._stt_took_ms)
-        awaited = [u for u in self._recent[: 1 - REMEMBERED_UTTERANCES] if u.committed and u.open]
-        self._recent = [*awaited, *self._recent[1 - REMEMBERED_UTTERANCES :], utterance]
+        self._remember(utterance)
         self._context.issue(BeginUtterance(number))
         return utterance
+
+    def record(self, item_id: str, recording_ms: int, now_ms: int) -> None:
+        """Have the recordings of an item transcribed; replies wait for the text as for that of a commit."""
+        number = self._context.counts["utterance"] = self._context.counts.get("utterance", 0) + 1
+        utterance = Utterance(number, item_id, 0, recording_ms, pauses=1, requested_pause=1, committed=True)
+        self._remember(utterance)
+        self.recorded = True
+        due_ms = now_ms + self._context.core.deadlines.transcript_ms + recording_ms
+        self._context.timers.set(Timer(Due.TRANSCRIPT, number), due_ms)
+        self._context.issue(TranscribeRecording(number))
+
+    def _remember(self, utterance: Utterance) -> None:
+        awaited = [u for u in self._recent[: 1 - REMEMBERED_UTTERANCES] if u.committed and u.open]
+        self._recent = [*awaited, *self._recent[1 - REMEMBERED_UTTERANCES :], utterance]
 
     def drop(self, utterance: Utterance) -> None:
         """Drop an utterance; a late text of it is ignored too."""
