@@ -22,6 +22,7 @@ from tests.docs import DOCS, PAGES, README, ROOT, code, named, rows, section
 from voicepipe.agents import Agent
 from voicepipe.cli import command_line, parser
 from voicepipe.cli.options import TalkOptions
+from voicepipe.cli.scripted_llm import names_a_script
 from voicepipe.config import load, markdown
 from voicepipe.config.settings import STAGES
 from voicepipe.protocol import inbound, outbound
@@ -232,7 +233,9 @@ def test_every_line_for_the_terminal_is_one_that_is_understood(line: str) -> Non
     assert arguments[0] == "voicepipe"
     chosen = command_line.parse(arguments[1:])
     assert chosen is not None
-    settings = load(overrides=chosen.overrides(), environ={"HOME": "/", **environ}, folder=ROOT)
+    served = {"providers.scripted.base_url": "http://127.0.0.1:1/v1"}  # by the command that names a script
+    overrides = chosen.overrides() | (served if names_a_script(getattr(chosen, "llm", None)) else {})
+    settings = load(overrides=overrides, environ={"HOME": "/", **environ}, folder=ROOT)
     for stage in ("stt", "llm", "tts"):
         spec = settings.agents["default"].spec(stage)
         settings.connection(spec, key=stage)

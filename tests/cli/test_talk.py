@@ -16,7 +16,7 @@ from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.cli.talk import print_answer
 from voicepipe.client import events as e
 from voicepipe.client.turn_result import TurnCollector
-from voicepipe.testing.fakes.cues import CallCue, LlmCue, Status, SttCue
+from voicepipe.testing.fakes.cues import CallCue, Hold, LlmCue, Status, SttCue
 from voicepipe.testing.fakes.vendor import FakeVendor
 
 CLINIC = """
@@ -163,9 +163,28 @@ async def test_failed_answer_names_the_provider(fake_server: Any, voicepipe: Any
         server.vendor.llm.usual = LlmCue(fault=Status(500, "out of order"))  # the guess, and the turn itself
         ran = await voicepipe("talk", question, "--url", server.url)
     assert ran.status == 1
+    assert "agent  Sorry, I can't answer that right now. Please ask me again.\n" in ran.out
     assert "the answer failed: " in ran.err
     assert "fake/llm" in ran.err
     assert "Traceback" not in ran.err
+
+
+async def test_an_llm_without_output_is_named_after_the_apology(
+    voicepipe: Any, tmp_path: Path, unused_tcp_port: int
+) -> None:
+    """A typed question to an agent that speaks first and has a filler; its apology's audio is kept."""
+    (tmp_path / "clinic.py").write_text(CLINIC.replace('"Hello."', '"Hello.", filler="One moment, please."'))
+    async with FakeVendor() as vendor:
+        vendor.llm.usual = LlmCue(hold=Hold())
+        models = [f"--{stage}=fake/{stage}" for stage in ("stt", "llm", "tts")]
+        models += ["--set", f"providers.fake.base_url={vendor.base_url}", "--set", f"server.port={unused_tcp_port}"]
+        models += ["--set", "deadlines.first_output_ms=1500", "--out", "answer.wav"]
+        ran = await voicepipe("talk", "clinic.py", "--type", "When are you free?", *models)
+    assert ran.status == 1
+    assert "agent  Sorry, I can't answer that right now. Please ask me again.\n" in ran.out
+    assert "the answer failed: " in ran.err
+    assert "no output within 1500 ms" in ran.err
+    assert first_audible(read_sound(tmp_path / "answer.wav", 24_000)) is not None
 
 
 async def test_key_is_required_and_accepted(fake_server: Any, voicepipe: Any, question: Path) -> None:

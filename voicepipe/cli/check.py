@@ -12,6 +12,7 @@ from typing import Any, Final
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.cli.options import CheckOptions
 from voicepipe.cli.probe import Probe, Reply, probe, probe_llm, probe_stt, probe_tts
+from voicepipe.cli.scripted_llm import scripted_llm
 from voicepipe.config import Row, Settings, effective, load
 from voicepipe.config.settings import STAGES
 from voicepipe.errors import ConfigError, VoicepipeError
@@ -31,10 +32,19 @@ def run(options: CheckOptions) -> int:
     Raises:
         ConfigError: a setting is wrong, or there is no agent of the given name.
     """
+    with scripted_llm(options, _say) as its:
+        return _check(its)
+
+
+def _check(options: CheckOptions) -> int:
+    from voicepipe.wiring.serve import function_warnings
+
     settings = load(options.config, overrides=options.overrides(), agents=options.agents())
     agents = [options.agent] if options.agent else list(settings.agents)
     if options.agent and options.agent not in settings.agents:
         raise ConfigError(f"--agent: expected one of {', '.join(settings.agents)}, got {options.agent!r}")
+    for warning in function_warnings(settings):
+        _say(warning)
     status = asyncio.run(_try_all(settings, agents))
     _say("\nsettings in force:")
     sys.stdout.writelines(f"{line}\n" for line in table(in_force(settings)))

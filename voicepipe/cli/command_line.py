@@ -404,7 +404,9 @@ def _python_file(command: argparse.ArgumentParser) -> None:
 
 def _settings(command: argparse.ArgumentParser) -> None:
     command.add_argument("--stt", metavar="SPEC", help="the STT model, as provider/model")
-    command.add_argument("--llm", metavar="SPEC", help="the language model, as provider/model, or a GGUF file")
+    command.add_argument(
+        "--llm", metavar="SPEC", help="the language model: provider/model, a GGUF file, scripted/FILE.yaml"
+    )
     command.add_argument("--tts", metavar="SPEC", help="the TTS model, as provider/model")
     _config(command)
 

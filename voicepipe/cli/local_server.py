@@ -63,10 +63,13 @@ def usual_url(settings: Settings) -> str:
 async def _own_server(options: TalkOptions, say: Callable[[str], None]) -> AsyncIterator[str]:
     from voicepipe.telemetry.log import logging_to
     from voicepipe.wiring import running
+    from voicepipe.wiring.serve import function_warnings
 
     plain = {"server.tls_dev": "false", "server.tls_cert": "", "server.tls_key": ""}  # traffic stays on this machine
     here = {"server.host": "127.0.0.1", "server.port": "0", **plain}
     settings = load(options.config, overrides=options.overrides() | here, agents=options.agents())
+    for warning in function_warnings(settings):
+        say(warning)
     with logging_to(style="human", level=logging.ERROR):
         async with running(settings, say=say) as server:
             await server.ready.wait()

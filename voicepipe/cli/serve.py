@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from voicepipe.cli.options import ServeOptions
+from voicepipe.cli.scripted_llm import scripted_llm
 from voicepipe.config import load
 from voicepipe.config.settings import Settings
 
@@ -13,6 +14,14 @@ def run(options: ServeOptions) -> int:
     Raises:
         VoicepipeError: the server could not start; the text says why.
     """
+    from voicepipe.wiring.serve import print_line
+
+    with scripted_llm(options, print_line) as its:
+        _serve(its)
+    return 0
+
+
+def _serve(options: ServeOptions) -> None:
     from voicepipe.wiring import workers
     from voicepipe.wiring.serve import print_line
     from voicepipe.wiring.serve import run as serve
@@ -26,4 +35,3 @@ def run(options: ServeOptions) -> int:
         workers.run(settings, n_workers, print_line)
     else:
         serve(settings, read=read)
-    return 0

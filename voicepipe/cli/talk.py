@@ -14,6 +14,7 @@ from voicepipe.audio.samples import Samples, to_pcm
 from voicepipe.cli.live_call import converse
 from voicepipe.cli.local_server import reachable_server
 from voicepipe.cli.options import TalkOptions
+from voicepipe.cli.scripted_llm import names_a_script, scripted_llm
 from voicepipe.cli.sound_device import open_devices
 from voicepipe.cli.turn_chart import TurnChart
 from voicepipe.client import RATE_HZ, Answer, CallFailed, SessionOptions, closed_turn, connect
@@ -33,9 +34,12 @@ def run(options: TalkOptions) -> int:
         CallFailed: no server, no answer, or a refusal.
     """
     out, err = Console(highlight=False), Console(stderr=True, highlight=False)
-    if options.type is None and options.sound is None:
-        return asyncio.run(_converse(options, out, err))
-    return asyncio.run(_talk(options, out, err))
+    if options.url is not None and names_a_script(options.llm):
+        raise ConfigError(f"--url: expected no script, since that server has its own LLM; got {options.llm}")
+    with scripted_llm(options, lambda line: err.print(line, markup=False, soft_wrap=True)) as its:
+        if its.type is None and its.sound is None:
+            return asyncio.run(_converse(its, out, err))
+        return asyncio.run(_talk(its, out, err))
 
 
 async def _converse(options: TalkOptions, out: Console, err: Console) -> int:
@@ -48,6 +52,7 @@ async def _converse(options: TalkOptions, out: Console, err: Console) -> int:
 
     def report(answer: Answer) -> None:
         print_answer(answer, out)
+        _status(answer, err)
         out.print()
 
     with open_devices(microphone=True) as devices:
@@ -143,7 +148,7 @@ def print_answer(answer: Answer, out: Console, *, typed: str = "") -> None:
         out.print(f"you    {typed or answer.user_text or '(nothing understood)'}", markup=False)
     if answer.said_before:
         out.print(f"agent  {answer.said_before}", markup=False)
-    out.print(f"agent  {answer.agent_text or '(nothing said)'}", markup=False)
+    out.print(f"agent  {answer.agent_text or answer.apology or '(nothing said)'}", markup=False)
     if answer.status in ("incomplete", "cancelled"):
         out.print(f"(cut short: {answer.why})", markup=False)
     if answer.earlier:

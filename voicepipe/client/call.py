@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
@@ -37,6 +37,9 @@ ANSWER_TIMEOUT_MS: Final = 30_000
 SETTLE_MS: Final = 400
 """How long the client waits after the user has finished before it takes the answer for the last one. A server needs
 some 100 ms to detect that the user goes on speaking."""
+
+APOLOGY_MS: Final = 2_000
+"""How long the client waits for the apology behind an answer that failed. It begins at once, if there is one."""
 
 
 @asynccontextmanager
@@ -117,8 +120,8 @@ class Call:
     async def turn(self, sound: Samples, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Answer:
         """Send a recording in real time, then silence until the answer is complete.
 
-        A turn in which the agent calls tools ends with the answer to their results. Answers of other turns, such as a
-        greeting, are left out.
+        A turn in which the agent calls tools ends with the answer to their results, and one whose answer failed with
+        the apology, if there is one. Answers of other turns, such as a greeting, are left out.
 
         Args:
             sound: int16, (n_samples,), 24 kHz.
@@ -134,6 +137,7 @@ class Call:
             owned.start(microphone.run(self.send), name="microphone")
             while event := await self._next_within(_wait_ms(collector, microphone, timeout_ms)):
                 collector.take(event, microphone.position_ms())
+            await self._take_apology(collector, microphone.position_ms)
         answer = collector.answer() if collector.complete else None
         if answer is None:
             raise NoAnswer(collector.progress())
@@ -142,8 +146,8 @@ class Call:
     async def text_turn(self, text: str, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Answer:
         """Ask in text. The answer's latency counts from the message, and to its first text in a session without audio.
 
-        A turn in which the agent calls tools ends with the answer to their results. Answers of other turns, such as a
-        greeting, are left out.
+        A turn in which the agent calls tools ends with the answer to their results, and one whose answer failed with
+        the apology, if there is one. Answers of other turns, such as a greeting, are left out.
 
         Raises:
             NoAnswer: no answer came; the error says how far the server got.
@@ -156,10 +160,18 @@ class Call:
         await self._delivery.request(self._metadata)
         while not collector.complete and (event := await self._next_within(timeout_ms)):
             collector.take(event, clock.monotonic_ms() + ahead_ms)
+        await self._take_apology(collector, lambda: clock.monotonic_ms() + ahead_ms)
         answer = collector.answer() if collector.complete else None
         if answer is None:
             raise NoAnswer(collector.progress())
         return answer
+
+    async def _take_apology(self, collector: TurnCollector, position_ms: Callable[[], int]) -> None:
+        """Wait for the apology, if the answer failed and the session has audio: a text answer has none."""
+        if self._session_options.text_only:
+            return
+        while collector.complete and collector.apology_due and (event := await self._next_within(APOLOGY_MS)):
+            collector.take(event, position_ms())
 
     def _new_turn(self) -> TurnCollector:
         """Return the collector of a new turn, whose requests have a name of their own."""

@@ -29,7 +29,7 @@ class Answer:
 
     agent_text: str
     samples: Samples
-    """The audio, int16, (n_samples,), 24 kHz."""
+    """The audio, int16, (n_samples,), 24 kHz; of an answer that failed, with that of the apology for it."""
 
     said_before: str
     """What the agent said in this turn while the answer was awaited: a filler, or words before a function call."""
@@ -37,6 +37,9 @@ class Answer:
     status: e.ReplyStatus
     why: str
     """Why the answer failed or was cut; otherwise empty."""
+
+    apology: str
+    """What the agent said behind an answer that failed."""
 
     t0_ms: int | None
     """Position of the last voiced sample as the server found it, or of the typed message; None: there was neither."""
@@ -131,6 +134,7 @@ class TurnCollector:
         self._lost = ""
         self._complaint = ""
         self._replies: dict[str, _Reply] = {}
+        self._apologies: dict[str, _Reply] = {}
         self._plays_until_ms = 0
 
     def typed(self, position_ms: int) -> None:
@@ -153,12 +157,27 @@ class TurnCollector:
                 self._owed = False
                 self._turns.add(turn_id)
                 self._replies[response_id] = _Reply(turn_id, self._t0_ms)
+            case e.ReplyStarted(response_id, turn_id, apologises=True) if self._failed() is not None:
+                self._apologies = {response_id: _Reply(turn_id, self._t0_ms)}
             case e.ServerError(_, message):
                 self._complaint = message
             case _:
-                reply = self._replies.get(getattr(event, "response_id", ""))
-                if reply is not None:
-                    self._take_reply(reply, event, position_ms)
+                self._take_rest(getattr(event, "response_id", ""), event, position_ms)
+
+    def _take_rest(self, response_id: str, event: e.ServerEvent, position_ms: int) -> None:
+        if response_id in self._replies:
+            self._take_reply(self._replies[response_id], event, position_ms)
+        elif response_id in self._apologies:
+            self._take_apology(self._apologies[response_id], event, position_ms)
+
+    def _take_apology(self, apology: _Reply, event: e.ServerEvent, position_ms: int) -> None:
+        match event:
+            case e.ReplyAudio(_, pcm):
+                self._add_audio(apology, pcm, position_ms, fills=False)
+            case e.ReplyText(_, text, item_id):
+                apology.words.setdefault(item_id, []).append(text)
+            case e.ReplyEnded():
+                apology.ended = event
 
     def _counts(self, started: e.ReplyStarted) -> bool:
         """Return whether a reply belongs to this turn, and is no greeting and no late answer of another turn."""
@@ -189,21 +208,34 @@ class TurnCollector:
         quiet = not self._speaking and not self._owed and not self._awaits_results and bool(self._replies)
         return quiet and all(reply.ended for reply in self._replies.values())
 
+    @property
+    def apology_due(self) -> bool:
+        """Return whether the last answer failed, and no apology for it is complete. There may be none."""
+        return self._failed() is not None and not any(each.ended for each in self._apologies.values())
+
+    def _failed(self) -> _Reply | None:
+        """Return the last answer, if it failed."""
+        ended = [reply for reply in self._replies.values() if reply.ended is not None and reply.answers]
+        return ended[-1] if ended and ended[-1].ended is not None and ended[-1].ended.status == "failed" else None
+
     def answer(self) -> Answer | None:
         """Return the last answer that has ended, or None."""
         ended = [(reply, reply.ended) for reply in self._replies.values() if reply.ended is not None and reply.answers]
         if not ended:
             return None
         last, end = ended[-1]
+        apologies = list(self._apologies.values()) if self._failed() is last else []
+        sound = [piece for reply in (last, *apologies) for piece in reply.sound]
         audible = (ms for reply in self._of_turn(last) for ms in (reply.first_filler_ms, reply.first_output_ms))
         return Answer(
             turn_id=last.turn_id,
             user_text=" ".join(text.strip() for text in self._understood if text.strip()),
             agent_text=last.text(filler=False),
-            samples=np.concatenate(last.sound) if last.sound else silence(0),
+            samples=np.concatenate(sound) if sound else silence(0),
             said_before=" ".join(self._said_before(last)),
             status=end.status,
             why=end.why,
+            apology=" ".join(each.text(filler=False) for each in apologies).strip(),
             t0_ms=last.t0_ms,
             first_output_ms=last.first_output_ms,
             first_sound_ms=min((ms for ms in audible if ms is not None), default=None),

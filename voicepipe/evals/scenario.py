@@ -264,12 +264,28 @@ def read_scenario(path: Path) -> Scenario:
         user=top.user,
         models=top.models,
         tools=tuple(_each(file, top.tools, Tool, ("tools",))),
-        scripted=_scripted(file, top.scripted),
+        scripted=None if top.scripted is None else _scripted(file, top.scripted, ("scripted",)),
         steps=tuple(_each(file, top.steps, Step, ("steps",))),
         expect=top.expect,
     )
     _check(file, scenario)
     return scenario
+
+
+def read_script(path: Path) -> Scripted:
+    """Read the scripted models of a scenario file, or a file that has only that part.
+
+    Raises:
+        ConfigError: the file is neither, or its LLM has no answers; the text says as much as that of `read_scenario`.
+    """
+    file = read_yaml(path)
+    place: Place = ("scripted",) if "scripted" in file.values else ()
+    values = file.values["scripted"] if place else file.values
+    script = _scripted(file, values, place) if isinstance(values, dict) else Scripted()
+    if not script.answers:
+        raise file.wrong((*place, "answers"), "expected at least one answer of the scripted LLM, got none")
+    _check_answers(file, script, place)
+    return script
 
 
 def texts(value: str | list[str]) -> list[str]:
@@ -280,10 +296,7 @@ def texts(value: str | list[str]) -> list[str]:
 T = TypeVar("T")
 
 
-def _scripted(file: YamlFile, values: dict[str, Any] | None) -> Scripted | None:
-    if values is None:
-        return None
-    place = ("scripted",)
+def _scripted(file: YamlFile, values: dict[str, Any], place: Place) -> Scripted:
     raw = values.get("answers") or []
     if not isinstance(raw, list):
         raise file.wrong((*place, "answers"), f"expected a list, got {_brief(raw)}")
@@ -347,14 +360,19 @@ def _check(file: YamlFile, scenario: Scenario) -> None:
         raise file.wrong((), "expected an `expect` in the file or in a step, got none: such a scenario cannot fail")
     for n, step in enumerate(scenario.steps):
         _check_step(file, scenario, step, ("steps", n))
-    for n, answer in enumerate(scenario.scripted.answers if scenario.scripted else ()):
-        _check_pattern(file, answer.pattern, ("scripted", "answers", n, "if"))
-        if not answer.text and not answer.calls:
-            raise file.wrong(("scripted", "answers", n), "expected `text` or `calls`, got neither")
+    if scenario.scripted is not None:
+        _check_answers(file, scenario.scripted, ("scripted",))
     if scenario.expect is not None:
         if scenario.expect.outcome is not None:
             raise file.wrong(("expect", "outcome"), "expected it in a step, got it here")
         _check_expect(file, scenario.expect, ("expect",))
+
+
+def _check_answers(file: YamlFile, script: Scripted, place: Place) -> None:
+    for n, answer in enumerate(script.answers):
+        _check_pattern(file, answer.pattern, (*place, "answers", n, "if"))
+        if not answer.text and not answer.calls:
+            raise file.wrong((*place, "answers", n), "expected `text` or `calls`, got neither")
 
 
 def _check_step(file: YamlFile, scenario: Scenario, step: Step, place: Place) -> None:

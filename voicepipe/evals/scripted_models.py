@@ -37,8 +37,10 @@ UPLOAD_BYTES: Final = 16 << 20
 class ScriptedModels:
     """A vendor for all three stages, whose answers are those of one scenario at a time."""
 
-    def __init__(self) -> None:
-        self.script = Scripted()
+    def __init__(self, script: Scripted | None = None, *, says_what_fits_none: bool = False) -> None:
+        """`says_what_fits_none`: the LLM says so itself where no answer fits; else the request is refused."""
+        self.script = script or Scripted()
+        self._says_what_fits_none = says_what_fits_none
         self.base_url = ""
         self._said: list[Words] = []
         """What the user says, by this machine's monotonic clock."""
@@ -75,8 +77,10 @@ class ScriptedModels:
         query: dict[str, Any] = msgspec.json.decode(await request.read())
         newest = _newest_text(query["messages"])
         answer = next((each for each in self.script.answers if re.search(each.pattern, newest, re.IGNORECASE)), None)
+        message = f"no scripted answer has an `if` that is found in {newest!r}"
+        if answer is None and self._says_what_fits_none:
+            answer = ScriptedAnswer(text=f"{message[0].upper()}{message[1:]}.")
         if answer is None:
-            message = f"no scripted answer has an `if` that is found in {newest!r}"
             return web.json_response({"error": {"message": message, "type": "script"}}, status=400)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)

@@ -193,6 +193,11 @@ def dangers(settings: Settings) -> Iterator[str]:
         )
     if server.tls_dev:
         yield "The certificate is for testing: browsers warn once, and no other machine should trust it."
+    yield from function_warnings(settings)
+
+
+def function_warnings(settings: Settings) -> Iterator[str]:
+    """Yield a warning for each agent with functions that its LLM cannot call."""
     for name, agent in settings.agents.items():
         llms = agent.specs("llm")
         if settings.functions_of(name) and all(settings.providers[llm.provider].kind in LOCAL for llm in llms):
