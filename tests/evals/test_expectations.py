@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from voicepipe.evals.expectations import Seen, SeenCall, unmet
+from voicepipe.evals.expectations import Seen, SeenCall, loops, unmet
 from voicepipe.evals.scenario import Expect
 
 SEEN = Seen(
@@ -70,3 +70,10 @@ def test_an_answer_that_never_comes_meets_no_bound() -> None:
     assert failures(replace(nothing, latencies_ms=()), latency_ms=9_000) != []
     assert failures(nothing, outcome="completed") == ["outcome: expected completed, got no answer"]
     assert failures(nothing, tools=[{"name": "a"}]) == ["tools: expected a(), got no call"]
+
+
+def test_a_rule_that_fits_its_own_functions_result_is_named() -> None:
+    calls = (SeenCall("find", None), *[SeenCall("cancel", None)] * 8)
+    (why,) = loops(calls)
+    assert why.startswith("called cancel 8 times: with a scripted LLM, an `if` fits the result of cancel, too")
+    assert list(loops(calls[:5])) == []

@@ -519,6 +519,27 @@ async def test_calls_that_stand_in_the_question_are_not_made_again(vendor: FakeV
     assert await answer(model, request) == [TextDelta("Done."), Finished("stop")]
 
 
+async def test_an_id_that_a_server_uses_again_is_that_of_another_call(vendor: FakeVendor, settings: Settings) -> None:
+    """A simple server counts from `call_1` in each answer, or gives it to both calls of one. Each gets its own ID,
+    which goes back to that server with the call and with its result.
+    """
+    model = open_model(SPEC, settings())
+    again = call(index=0, id="call_1", function=fn("f", "{}")), call(index=1, id="call_1", function=fn("g", "{}"))
+    messages: tuple[Message, ...] = HI.messages
+    for _ in range(3):
+        vendor.llm.cue(LlmCue(raw=(sse(*again, delta("tool_calls"), "[DONE]"),)))
+        events = await answer(model, ModelRequest(model="m", messages=messages))
+        assert calls_of(events) == {0: ("f", "{}"), 1: ("g", "{}")}
+        for each in events:
+            if isinstance(each, CallDelta) and each.call_id:
+                messages = (*messages, Called(each.call_id, each.name, "{}"), Returned(each.call_id, each.name))
+    await answer(model, ModelRequest(model="m", messages=messages))
+    sent = (await vendor.llm.nth(3)).question["messages"]
+    ids = [each["id"] for message in sent for each in message.get("tool_calls", ())]
+    assert len(set(ids)) == 6
+    assert ids == [message["tool_call_id"] for message in sent if message["role"] == "tool"]
+
+
 @pytest.mark.parametrize(
     ("options", "mark"),
     [

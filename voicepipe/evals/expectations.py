@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from voicepipe.evals.scenario import Expect, ExpectedCall, texts
 from voicepipe.evals.user import has_values
+
+LOOP_CALLS: Final = 5
+"""Calls of one function in a step that failed from which on a loop is the likely reason. A turn has at most 8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,16 @@ def _unmet_calls(expected: Sequence[ExpectedCall], calls: Sequence[SeenCall]) ->
             yield f"tools: expected {_call_text(SeenCall(each.name, each.arguments))}, got {got}"
         else:
             left.remove(found)
+
+
+def loops(calls: Sequence[SeenCall]) -> Iterator[str]:
+    """Yield which functions a step called so often that a rule of its script must fit their results."""
+    for name, n_calls in Counter(call.name for call in calls).items():
+        if n_calls >= LOOP_CALLS:
+            yield (
+                f"called {name} {n_calls} times: with a scripted LLM, an `if` fits the result of {name}, too; "
+                "write the rules for results first"
+            )
 
 
 def _fits(call: SeenCall, expected: ExpectedCall) -> bool:

@@ -12,7 +12,7 @@ from voicepipe.client import RATE_HZ, CallFailed, closed_turn
 from voicepipe.errors import StageError
 from voicepipe.evals.connection import open_connection
 from voicepipe.evals.conversation import Conversation, Reply, agent_audio, joined
-from voicepipe.evals.expectations import Seen, SeenCall, unmet
+from voicepipe.evals.expectations import Seen, SeenCall, loops, unmet
 from voicepipe.evals.persona import NamedModel, Persona, judged
 from voicepipe.evals.scenario import Expect, Part, Scenario, texts
 from voicepipe.evals.speech import UserSpeech, Utterance
@@ -158,6 +158,8 @@ async def _judge(
         failures = [run.problem] if run.problem else []
         failures += _failed(run, replies)
         failures += await _unmet(run.step.expect, seen, "\n".join(dialogue), judge)
+        if failures:
+            failures = [*loops(seen.calls), *failures]
         all_seen.append(seen)
         latencies_ms = tuple(ms for ms in seen.latencies_ms if ms is not None)
         results.append(StepResult(title, seen.text, seen.transcript, latencies_ms, tuple(failures)))

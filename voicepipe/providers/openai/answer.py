@@ -88,10 +88,14 @@ class _OpenCall:
 class AnswerReader:
     """Parses the data of each server-sent event; `take` returns the resulting events of the port."""
 
-    def __init__(self, address: ProviderAddress, known_calls: Collection[str] = ()) -> None:
+    def __init__(
+        self, address: ProviderAddress, known_calls: Collection[str] = (), *, repeats_calls: bool = False
+    ) -> None:
+        """`known_calls`: IDs of the conversation's calls. `repeats_calls`: the vendor sends these again, as Mistral
+        does; of any other vendor such a call is a new one, whose ID a simple server counts from 1 in each answer.
+        """
         self._address = address
-        # IDs of the conversation's own calls: Mistral repeats them in its answer, and they were made already.
-        self._known_calls = known_calls
+        self._known_calls, self._repeats_calls = known_calls, repeats_calls
         self._made: list[ModelEvent] = []
         self._thinking = ThinkingFilter()
         self._calls: list[_OpenCall] = []
@@ -223,10 +227,12 @@ class AnswerReader:
     def _new(self, call: _Call) -> _OpenCall:
         if len(self._calls) >= _MOST_CALLS:
             raise failures.broken(self._address, f"expected at most {_MOST_CALLS} function calls, got more")
-        # Without an ID the call could not be paired with its result.
-        index = sum(not each.old for each in self._calls)
-        opened = _OpenCall(index, call.id or f"call_{secrets.token_hex(12)}", call.id or "")
-        opened.old = opened.vendor_id in self._known_calls
+        index, vendor_id = sum(not each.old for each in self._calls), call.id or ""
+        known = vendor_id in self._known_calls
+        # Without an ID of its own the call could not be paired with its result.
+        taken = not vendor_id or known or any(vendor_id == each.call_id for each in self._calls)
+        call_id = f"call_{secrets.token_hex(12)}" if taken else vendor_id
+        opened = _OpenCall(index, call_id, vendor_id, old=known and self._repeats_calls)
         self._calls.append(opened)
         return opened
 

@@ -56,6 +56,7 @@ class _OpenAiModel:
         options = self._options
         affinity = {options.session_header: request.session} if options.session_header and request.session else {}
         body = request_body(self._address, request, options)
-        reader = AnswerReader(self._address, call_ids(request.messages, options))
+        known, repeats_calls = call_ids(request.messages, options), options.call_ids == "nine"
+        reader = AnswerReader(self._address, known, repeats_calls=repeats_calls)
         async with streamed(self._address, "/chat/completions", body, reader, headers=affinity) as events:
             yield events
