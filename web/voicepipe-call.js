@@ -235,13 +235,20 @@ export class VoicepipeCallElement extends HTMLElement {
   show({ id, role, text, played, failure }) {
     const { transcript } = this.parts;
     const known = this.entries.get(id);
+    if (failure && !text && who === "agent") {
+      // The agent apologises. Why it has to is for the page, in the event.
+      known?.remove();
+      this.entries.delete(id);
+      transcript.hidden = !this.hasAttribute("transcript") || this.entries.size === 0;
+      return;
+    }
     const item = known ?? document.createElement("li");
     if (!known) {
       this.entries.set(id, item);
       item.part.add("entry", role);
       transcript.append(item);
     }
-    item.textContent = played ?? (text || failure || "…");
+    item.textContent = played ?? (text || "…");
     transcript.hidden = !this.hasAttribute("transcript");
     transcript.scrollTop = transcript.scrollHeight;
   }

@@ -15,7 +15,7 @@ import pytest
 
 from tests.web.foreign import HOST, ElementPage, Language, backend, write_site
 from voicepipe.agents import Agent
-from voicepipe.testing.fakes.cues import CallCue, LlmCue
+from voicepipe.testing.fakes.cues import CallCue, LlmCue, Status
 from voicepipe.testing.flaky_proxy import flaky_proxy
 
 pytestmark = pytest.mark.slow
@@ -244,6 +244,21 @@ async def test_the_agent_calls_a_function_of_the_page(embedding: Embedding) -> N
         assert await page.entries("agent") == [ANSWER]
         result = talk.server.vendor.llm.received[-1].question["messages"][-1]
     assert (result["role"], result["content"]) == ("tool", '{"basket":["tea"]}')
+
+
+async def test_an_answer_that_fails_leaves_the_apology(embedding: Embedding) -> None:
+    """The user reads what the agent says; why the answer failed is for the page, in the event."""
+    async with embedding(has_microphone=False) as (talk, page):
+        talk.server.vendor.llm.usual = LlmCue(fault=Status(400, "no such model"))
+        await page.evaluate(f"{HOST}.addEventListener('entry', ({{ detail }}) => (window.why ||= detail.failure)); 0")
+        await page.press_button("call")
+        await page.state("listening")
+        await page.evaluate(f"{HOST}.call.say('Hello?')")
+        last = f"[...{HOST}.shadowRoot.querySelectorAll('li')].at(-1)?.textContent"
+        await page.until(f"{last}?.startsWith('Sorry, ')")
+        assert await page.entries("agent") == ["Sorry, I can't answer that right now. Please ask me again."]
+        assert await page.evaluate("window.why")
+        await page.press_button("call")
 
 
 async def test_a_function_that_the_server_runs_leaves_no_entry(embedding: Embedding) -> None:
