@@ -1,4 +1,4 @@
-"""Short answers on a telephone are heard."""
+"""Short answers on a telephone are detected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.measure import short_answers
-from tests.measure.short_answers import PHONE_HZ, answers, by_phone, is_heard
+from tests.measure.short_answers import PHONE_HZ, answers, by_phone, is_detected
 from voicepipe.audio.samples import silence
 from voicepipe.bench.endpointing.speech_set import CLEAN, SpeechSet
 
@@ -15,18 +15,18 @@ DATA = Path(__file__).parents[1] / "data"
 WORDS = SpeechSet(DATA / "short_answer")
 
 
-def test_one_word_is_heard() -> None:
+def test_one_word_is_detected() -> None:
     """ "Okay", "bye-bye", "mhm", "six", at 8 kHz with mu-law."""
-    found = {id: is_heard(by_phone(WORDS.sound(clip, CLEAN))) for id, clip in WORDS.clips.items()}
+    found = {id: is_detected(by_phone(WORDS.sound(clip, CLEAN))) for id, clip in WORDS.clips.items()}
     assert len(found) == 8
-    assert [id for id, heard in found.items() if not heard] == []
+    assert [id for id, detected in found.items() if not detected] == []
 
 
 def test_silence_is_no_answer() -> None:
     """Nor is the room tone before the word."""
-    assert not is_heard(silence(2 * PHONE_HZ))
+    assert not is_detected(silence(2 * PHONE_HZ))
     tone = by_phone(WORDS.sound(WORDS.clips["ami_trn00_10454"], CLEAN))[: PHONE_HZ // 2]
-    assert not is_heard(tone)
+    assert not is_detected(tone)
 
 
 def test_answers_are_whole_clips_first_words_and_beginnings() -> None:
@@ -43,6 +43,6 @@ def test_the_command_counts_what_is_missed(capsys: pytest.CaptureFixture[str], m
     one = next(answers(WORDS))
     monkeypatch.setattr(short_answers, "answers", lambda speech: iter([one]))
     assert short_answers.main([str(DATA)]) == 0
-    monkeypatch.setattr(short_answers, "is_heard", lambda samples: False)
+    monkeypatch.setattr(short_answers, "is_detected", lambda samples: False)
     assert short_answers.main([str(DATA)]) == 0
     assert capsys.readouterr().out.splitlines() == ["whole: 0 of 1 missed", f"whole: 1 of 1 missed {one.clip}"]

@@ -100,7 +100,7 @@ def edges(samples: Samples) -> Iterator[object]:
         yield from segmenter.push(samples[end - n_frame : end], end * 1_000 // PHONE_HZ)
 
 
-def is_heard(samples: Samples) -> bool:
+def is_detected(samples: Samples) -> bool:
     """Return whether the VAD finds speech."""
     return any(isinstance(edge, SpeechStart) for edge in edges(samples))
 
@@ -112,9 +112,9 @@ def main(arguments: list[str] | None = None) -> int:
     found: dict[str, list[tuple[str, bool]]] = {}
     for folder in parser.parse_args(arguments).folders:
         for answer in answers(SpeechSet(folder)):
-            found.setdefault(answer.kind, []).append((answer.clip, is_heard(answer.samples)))
+            found.setdefault(answer.kind, []).append((answer.clip, is_detected(answer.samples)))
     for kind, results in found.items():
-        missed = [clip for clip, heard in results if not heard]
+        missed = [clip for clip, detected in results if not detected]
         sys.stdout.write(f"{kind}: {len(missed)} of {len(results)} missed {' '.join(missed)}".rstrip() + "\n")
     return 0
 
