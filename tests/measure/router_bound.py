@@ -3,7 +3,9 @@
 Of all plans for a pool (when to start which second and third model), the program finds those with the fewest turns over
 the deadline at a given cost, in the world of `voicepipe simulate router`. They know more than any router: the law of
 each model's times, whether a provider has a bad minute, the load of the hour, and the turn of each session. Money may
-be spent at any time: no ledger, no window of turns. What they save is theirs too.
+be spent at any time: no ledger, no window of turns. What they save is theirs too. `each hour` is the bound of a router
+that holds its cap in every 500 turns, as the ledger does: it cannot save money from an hour of low load for one of high
+load, so each load has the same budget.
 
 A dynamic program over a session's turns (which models have read it, which providers have a bad minute) minimises
 late turns + price x dollars. For each price on a dollar this is a bound on every plan: late turns >= optimum - price x
@@ -183,9 +185,9 @@ class Bound:
         cached = CACHED_SHARE * USUAL_TOKENS[0] if warm else 0.0
         return self._prices[model].cost_usd(USUAL_TOKENS[0], 0.0, cached)
 
-    def optimum(self, late_per_usd: float) -> tuple[float, float]:
+    def optimum(self, late_per_usd: float, loads: Sequence[int]) -> tuple[float, float]:
         """Return the share of late turns and the mean cost of a turn, of the plans that are best at this price."""
-        sums = np.mean([self._session(tables, late_per_usd) for tables in self._tables], axis=0)
+        sums = np.mean([self._session(self._tables[load], late_per_usd) for load in loads], axis=0)
         late, usd = sums / WORLD.turns_per_session
         return float(late), float(usd)
 
@@ -205,14 +207,18 @@ class Bound:
         start: Floats = np.tensordot(self._weights, value[:, 0], 1)
         return start
 
-    def at_cost(self, factor: float) -> tuple[float, float]:
+    def at_cost_each_hour(self, factor: float) -> float:
+        """Return the fewest late turns if the cost of each load is at most this multiple of the first model's."""
+        return float(np.mean([self.at_cost(factor, (load,))[0] for load in range(len(LOADS))]))
+
+    def at_cost(self, factor: float, loads: Sequence[int] = range(len(LOADS))) -> tuple[float, float]:
         """Return the fewest late turns at this multiple of the first model's cost, and the cost that they have."""
         budget_usd = factor * self.single_usd()
         low, high = 1e-1, 1e7
         for _ in range(22):
             middle = float(np.sqrt(low * high))
-            low, high = (middle, high) if self.optimum(middle)[1] > budget_usd else (low, middle)
-        late, usd = self.optimum(high)
+            low, high = (middle, high) if self.optimum(middle, loads)[1] > budget_usd else (low, middle)
+        late, usd = self.optimum(high, loads)
         # Weak duality: below this line is no plan, not even one that mixes plans.
         return late + high * (usd - budget_usd), usd / self.single_usd()
 
@@ -246,9 +252,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         line = [f"{pool.name}, {name}: one model {bound.single_late():.2%}"]
         for cost in options.cost:
             late, spent = bound.at_cost(cost)
-            line.append(
-                f"at cost {cost:.2f} at least {late:.2%}" + (f" (spends {spent:.2f})" if spent < cost - 0.005 else "")
-            )
+            saved = f" (spends {spent:.2f})" if spent < cost - 0.005 else ""
+            line.append(f"at cost {cost:.2f} at least {late:.2%}{saved}, each hour {bound.at_cost_each_hour(cost):.2%}")
         sys.stdout.write("; ".join(line) + "\n")
         sys.stdout.flush()
     return 0

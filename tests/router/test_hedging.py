@@ -167,7 +167,7 @@ def test_a_hedge_is_priced_as_turns_pay_for_it(hold_ms: float) -> None:
     assert hedge.loss == pytest.approx(missed + weight * usd / unit_usd, abs=0.01)
 
 
-def test_a_held_hedge_to_a_cheaper_model_comes_later_than_one_that_is_played_at_once() -> None:
+def test_a_held_hedge_to_a_cheaper_model_starts_later_than_one_that_may_answer_at_once() -> None:
     latency, _ = taught(250.0, 300.0)
     candidates = tuple(Candidate(spec=f"v{i}/m", price=Price(0.1, written)) for i, written in enumerate((4.0, 0.4)))
     at_once, held = (best(planned(latency, candidates, 0.2, hold_ms=hold_ms)) for hold_ms in (0.0, 590.0))

@@ -1,4 +1,4 @@
-"""What a pool decides for one request: the plan, its options and its price."""
+"""The decision of a pool for one request: the plan, its options and its price."""
 
 from __future__ import annotations
 
