@@ -185,7 +185,7 @@ def latencies_ms(records: Iterable[TurnRecord]) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(N_CALLS))
-def test_the_latency_of_soft_is_computed_from_a_journal_of_adaptive(seed: int) -> None:
+def test_the_latency_of_soft_is_predicted_from_a_journal_of_adaptive(seed: int) -> None:
     """Within 30 ms of the same call with `soft` at the median, which is far less than before."""
     sessions = JournalCheck()
     with sessions.watching():
@@ -193,9 +193,9 @@ def test_the_latency_of_soft_is_computed_from_a_journal_of_adaptive(seed: int) -
     known = learn(next(sessions.journals()))
     soft = Call("soft", seed).run()
     would_be = [row.would_be for row in what_if(known, Changes({"end_of_turn": "soft"})).rows if row.would_be]
-    after, computed = latencies_ms(soft), latencies_ms(would_be)
-    assert len(before) == len(after) == len(computed) == len(SAID)
-    assert abs(statistics.median(computed) - statistics.median(after)) <= AGREED_MS
+    after, predicted = latencies_ms(soft), latencies_ms(would_be)
+    assert len(before) == len(after) == len(predicted) == len(SAID)
+    assert abs(statistics.median(predicted) - statistics.median(after)) <= AGREED_MS
     assert statistics.median(before) - statistics.median(after) > 3 * AGREED_MS
     assert sum(record.resumed for record in soft) >= 1, "a user goes on over the answer"
     assert sum(record.resumed for record in would_be) >= 1
