@@ -1,4 +1,4 @@
-"""How a server's clients send and get audio: as Realtime events, or as the servers beside it in the table have it."""
+"""The protocols of the servers that the load bench measures: Realtime events, and those of the servers beside this one."""
 
 from __future__ import annotations
 
