@@ -1,4 +1,4 @@
-"""The protocols of the servers that the load bench measures: Realtime events, and those of the servers beside this one."""
+"""The protocols of the servers that the load bench measures: Realtime events, and those of other servers."""
 
 from __future__ import annotations
 
