@@ -200,6 +200,8 @@ export interface ExtensionEvents {
     readonly secret: string;
     readonly input_received_ms: number;
     readonly window_ms: number;
+    /** Another node goes on with the session: the open response is over, and missed events do not come. */
+    readonly moved: boolean;
   };
 }
 

@@ -13,7 +13,7 @@ import pytest
 from voicepipe.config import load
 from voicepipe.server.listening import LAST_ANSWERS_S
 from voicepipe.server.options import ServerSettings
-from voicepipe.session.session import LAST_WORD_S
+from voicepipe.session.shutdown import LAST_WORD_S
 
 DRAIN_S = ServerSettings().drain_ms / 1_000 + LAST_WORD_S + LAST_ANSWERS_S
 """How long a server may take to stop, with the usual settings."""

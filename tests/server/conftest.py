@@ -43,6 +43,7 @@ from voicepipe.server.token_issuer import TokenIssuer
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.shutdown import Ending
 from voicepipe.session.socket import ClientSocket
+from voicepipe.session.text_state import Keep, TextState
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.telemetry.webhooks.payload import Webhook
 from voicepipe.telemetry.webhooks.queue import WebhookQueue
@@ -141,6 +142,12 @@ class FakeSession:
 
     def forbid_resume(self) -> None:
         """Do nothing: no client of these tests resumes."""
+
+    def share_text(self, keep: Keep) -> None:
+        """Do nothing: the servers of these tests share no store."""
+
+    def restore(self, state: TextState, request: Resume) -> None:
+        """Do nothing likewise."""
 
     def end_now(self, ending: Ending) -> None:
         self.ending = ending

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, Self
+from typing import Final, Literal, Protocol, Self, runtime_checkable
 
 from voicepipe.auth.claims import Claims
 from voicepipe.cluster.revocation import Revocation
@@ -113,6 +113,34 @@ class Cluster(Protocol):
 
     async def slots_taken(self, pool: str, *, now_s: int) -> int:
         """Return how many slots of a pool are taken."""
+        ...
+
+
+@runtime_checkable
+class SessionTexts(Protocol):
+    """The texts of sessions that another node can go on with. Each session has one owner at a time.
+
+    Raises:
+        StoreUnavailable: from any method, when the store can't be reached.
+    """
+
+    async def has_text(self, session_id: str) -> bool:
+        """Return whether there is a text of this session."""
+        ...
+
+    async def keep_text(self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int) -> bool:
+        """Store a session's text in place of the one before; False, and nothing is stored: it has another owner."""
+        ...
+
+    async def take_text(self, session_id: str, *, digest: str, owner: str) -> bytes | None:
+        """Make this process the owner, and return the text: of several that want it with one digest, one gets it.
+
+        None: there is none, or the digest is not that of its latest secret.
+        """
+        ...
+
+    async def drop_text(self, session_id: str, *, owner: str) -> None:
+        """Delete the text of a session that is over, unless it has another owner."""
         ...
 
 

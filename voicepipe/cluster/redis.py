@@ -13,12 +13,15 @@ from voicepipe.auth.claims import Claims
 from voicepipe.cluster.port import Tally, check_config
 from voicepipe.cluster.redis_scripts import (
     COUNT,
+    DROP_TEXT,
     GIVE_BACK_SLOTS,
     KEEP,
+    KEEP_TEXT,
     RENEW_SLOTS,
     REVOKE,
     REVOKED_AFTER,
     TAKE_SLOTS,
+    TAKE_TEXT,
 )
 from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
 from voicepipe.errors import ConfigError, StoreUnavailable
@@ -133,6 +136,20 @@ class RedisCluster:
 
     async def slots_taken(self, pool: str, *, now_s: int) -> int:
         return int(await self._calls.command("ZCOUNT", f"{self._prefix}pool:{pool}", f"({now_s}", "+inf"))
+
+    async def has_text(self, session_id: str) -> bool:
+        return bool(await self._calls.command("EXISTS", f"{self._prefix}text:{session_id}"))
+
+    async def keep_text(self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int) -> bool:
+        answer: bytes = await self._calls.read(KEEP_TEXT, session_id, owner, digest, text, life_s)
+        return answer == b"kept"
+
+    async def take_text(self, session_id: str, *, digest: str, owner: str) -> bytes | None:
+        text: bytes | None = await self._calls.read(TAKE_TEXT, session_id, owner, digest)
+        return text
+
+    async def drop_text(self, session_id: str, *, owner: str) -> None:
+        await self._calls.read(DROP_TEXT, session_id, owner)
 
     async def _counted(self, name: str, now_s: int) -> Tally:
         total, until_s = await self._calls.command("HMGET", f"{self._prefix}count:{name}", "total", "until_s")

@@ -106,8 +106,8 @@ class RedisCalls:
         except _Unknown as unknown:
             raise self._unreachable(unknown.why) from None
 
-    async def read(self, script: str, *arguments: str | int) -> Any:
-        """Return the answer of a script that changes nothing.
+    async def read(self, script: str, *arguments: str | bytes | int) -> Any:
+        """Return the answer of a script that changes nothing, or whose effect the next call replaces.
 
         Raises:
             StoreUnavailable: there was no answer, or an error.

@@ -122,6 +122,12 @@ class Resume(ClientExtension, tag="voicepipe.resume", frozen=True):
     last_event_id: _Id | None = None
     """The latest event that came. None: no event came."""
 
+    received_item_id: _Id | None = None
+    """The item of the last sound that came. Needed only if another node goes on with the session."""
+
+    received_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """How much of this item's audio came, in ms."""
+
 
 _RESUME_DECODER: Final = msgspec.json.Decoder(Resume)
 
@@ -242,6 +248,10 @@ class Resumed(ServerExtension, tag="voicepipe.resumed", frozen=True):
 
     window_ms: int
     """How long the session waits for its client when the connection is lost again, in ms."""
+
+    moved: bool = False
+    """Another node goes on with the session. Events that were missed do not come; the open response is over, and what
+    was not heard of it comes in another one."""
 
 
 ServerEvent = (

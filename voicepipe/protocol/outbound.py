@@ -27,6 +27,7 @@ from voicepipe.protocol.response_state import OpenCall, OpenMessage, OpenRespons
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.turn import notifications as notices
 from voicepipe.turn.conversation import FunctionCall, Item, ItemStatus, Message
+from voicepipe.turn.settings import ReplySettings
 
 ListEvent = Literal["mcp_list_tools.in_progress", "mcp_list_tools.completed", "mcp_list_tools.failed"]
 Frames = list[bytes]
@@ -45,6 +46,7 @@ class EventRenderer:
 
     def __init__(self, config: SessionConfig, *, dialect: Dialect = GA) -> None:
         self.config = config
+        self._is_moved = False
         self.dropped = 0
         """Pieces of output that had no open response or item."""
 
@@ -56,7 +58,7 @@ class EventRenderer:
         self._event_count = self._stream_count = self._resume_count = 0
         # A client may choose the session's id; what would need escaping in JSON is left out.
         tail = re.sub(r"[^A-Za-z0-9_.-]", "", config.session_id.removeprefix("sess_"))
-        self._event_prefix = f"event_{tail}_"
+        self._event_prefix = self._first_prefix = f"event_{tail}_"
         self._conversation_id = f"conv_{tail}"
         self._renderers: dict[type, Callable[[EventRenderer, Any], Frames]] = {
             notices.InputSpeechStarted: EventRenderer._speech_started,
@@ -100,12 +102,13 @@ class EventRenderer:
         session = echo(self._dialect.session(config), config.extensions, **more)
         return self._event("session.updated", session=session)
 
-    def resumed(self, secret: str, *, input_received_ms: int, window_ms: int) -> bytes:
+    def resumed(self, secret: str, *, input_received_ms: int, window_ms: int, moved: bool = False) -> bytes:
         """Return the first event on a connection that replaces another. It has no number: the missed events come after
         it.
         """
         self._resume_count += 1
-        event_id = f"{self._event_prefix}resumed_{self._resume_count}"
+        # Where the session has moved it is the first of the events here, and is counted with them.
+        event_id = self._next_event_id() if moved else f"{self._event_prefix}resumed_{self._resume_count}"
         return _encoded(
             Resumed(
                 event_id=event_id,
@@ -113,11 +116,27 @@ class EventRenderer:
                 secret=secret,
                 input_received_ms=input_received_ms,
                 window_ms=window_ms,
+                moved=moved,
             )
         )
 
+    def go_on(self, generation: int) -> None:
+        """Number the events anew: another process had the session before, as the `generation`th of them."""
+        self._is_moved = True
+        self._event_prefix = f"{self._first_prefix.removesuffix('_')}.{generation}_"
+
+    def ended_elsewhere(self, response_id: str, reply: ReplySettings, turn_id: str) -> Frames:
+        """Return the end of a response that another process began: it is cancelled."""
+        started = notices.ResponseStarted(response_id, reply, turn_id)
+        self._open[response_id] = OpenResponse(started, self._conversation_id, self.config.output_format)
+        return self._response_ended(notices.ResponseEnded(response_id, "cancelled", "client_cancelled"))
+
     def number_of(self, event_id: str | None) -> int | None:
         """Return the number of one of our events by its id: 0 for no id, None when it cannot be one of ours."""
+        before = self._first_prefix.removesuffix("_")
+        is_former = self._is_moved and event_id is not None and event_id.startswith((f"{before}_", f"{before}."))
+        if is_former and event_id is not None and not event_id.startswith(self._event_prefix):
+            return 1  # it is of another node, and the answer to its first resumption is not sent again
         if event_id is None:
             return 0
         number = event_id.removeprefix(self._event_prefix)

@@ -11,7 +11,7 @@ from typing import Protocol
 from aiohttp import web
 
 from voicepipe.auth.key_store import KeyStore
-from voicepipe.cluster.port import Cluster
+from voicepipe.cluster.port import Cluster, SessionTexts
 from voicepipe.router.health import Health
 from voicepipe.server.audio_ports import AudioModels
 from voicepipe.server.authenticate import Authenticator
@@ -155,6 +155,9 @@ class ServerContext:
     resumptions: Resumptions = field(default_factory=Resumptions)
     workers: Workers | None = None
     """All workers of the server; None: this process serves alone."""
+
+    session_texts: SessionTexts | None = None
+    """The texts of sessions that nodes share; None: this machine shares nothing."""
 
     other_sessions: OtherSessions | None = None
     """The sessions of the other workers, to resume them."""

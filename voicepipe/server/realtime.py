@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -18,19 +16,20 @@ from voicepipe.auth.request_credentials import Handshake
 from voicepipe.auth.scopes import REALTIME
 from voicepipe.auth.token_limits import check_token_limits
 from voicepipe.auth.tokens import session_prefix
-from voicepipe.clock import monotonic_ms, unix_ms, unix_s
-from voicepipe.errors import AuthError, Overload, StageError
+from voicepipe.clock import unix_s
+from voicepipe.errors import AuthError, Overload
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.errors import NotFound, refusal
-from voicepipe.server.sessions.live_sessions import LiveSession, RunsOnSocket, iso
+from voicepipe.server.serving import admitted, run_session
+from voicepipe.server.sessions.live_sessions import LiveSession
 from voicepipe.server.sessions.resume import resume
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.websocket import AiohttpSocket, upgrade
+from voicepipe.server.takeover import StoredSessions, drop_text, share_text
 from voicepipe.server.token_issuer import metadata_of
 from voicepipe.server.usage_limits import UsageLimits
 from voicepipe.session.grant import Dialect, SessionGrant
-from voicepipe.telemetry.log import log_crash, log_event, working_for
 
 STARTING_WAIT_MS = 2_000
 """`Retry-After` while models load."""
@@ -61,10 +60,12 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     if not line.can_prepare(request):
         await context.live_sessions.check(live)
         return _upgrade_required()
-    async with _admitted(live, context) as session:
+    async with admitted(live, context) as session:
+        share_text(session, principal, grant, context)
         await line.prepare(request)
         live.socket = socket = AiohttpSocket(line, request.transport)
-        await _run(session, live, socket)
+        await run_session(session, live, socket)
+    await drop_text(grant.session_id, context)
     return line
 
 
@@ -73,64 +74,16 @@ async def _resume(request: web.Request, context: ServerContext) -> web.StreamRes
     line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
     if not line.can_prepare(request):
         return _upgrade_required()
-    return await resume(
-        request, line, context.live_sessions, context.resumptions, handshake.peer, context.other_sessions
-    )
+    others = context.other_sessions
+    if context.session_texts is not None:
+        others = StoredSessions(context, context.session_texts, others)
+    return await resume(request, line, context.live_sessions, context.resumptions, handshake.peer, others)
 
 
 def _upgrade_required() -> web.Response:
     answer = refusal(426, "This is a WebSocket endpoint: connect with ws:// or wss://.", code="upgrade_required")
     answer.headers["Upgrade"] = "websocket"
     return answer
-
-
-@asynccontextmanager
-async def _admitted(live: LiveSession, context: ServerContext) -> AsyncIterator[RunsOnSocket]:
-    """Yield the session. While the block runs it has its places, is listed, and is held to its client secret."""
-    grant, limits = live.grant, live.usage.limits
-    async with context.live_sessions.place(live):
-        session = live.session = _opened(context, live)
-        if limits.claims is not None:
-            # Check again: any later revocation finds the session.
-            await context.authenticator.check_not_revoked(limits.claims)
-        await limits.take_session()
-        began_ms, live.admitted = monotonic_ms(), True
-        context.session_events.started(grant.project, grant.session_id, live.plain)
-        try:
-            with _traced(grant, context), working_for(grant.session_id):
-                yield session
-        finally:
-            live.admitted = False
-            recording = f"/v1/sessions/{grant.session_id}/recording" if session.is_recorded else None
-            ended = {"ended_at": iso(unix_ms()), "lasted_ms": monotonic_ms() - began_ms, "recording": recording}
-            whose = (grant.project, grant.session_id, grant.agent)
-            context.session_events.ended(*whose, lambda: live.plain() | ended, live.usage.settle_later)
-            await live.usage.settle()
-
-
-def _traced(grant: SessionGrant, context: ServerContext) -> AbstractContextManager[None]:
-    return context.tracing.session(grant.session_id, project=grant.project, agent=grant.agent, model=grant.model)
-
-
-async def _run(session: RunsOnSocket, live: LiveSession, socket: AiohttpSocket) -> None:
-    grant = live.grant
-    log_event("session_opened", session=grant.session_id, project=grant.project, agent=grant.agent)
-    began_ms = monotonic_ms()
-    async with asyncio.TaskGroup() as group:
-        usage = group.create_task(live.usage.run(session), name="usage")
-        await _talk(session, socket, grant)
-        usage.cancel()
-    log_event("session_closed", session=grant.session_id, lasted_ms=monotonic_ms() - began_ms)
-
-
-async def _talk(session: RunsOnSocket, socket: AiohttpSocket, grant: SessionGrant) -> None:
-    try:
-        await session.run(socket)
-    except Exception as error:
-        # Not the client's fault, and no other route could answer: the connection is already a WebSocket.
-        log_crash("session", error, session=grant.session_id)
-        await socket.close(1011, "The session failed.")
-    await socket.close(1000, "")
 
 
 async def grant_for(
@@ -246,12 +199,3 @@ def check_ready(context: ServerContext) -> None:
     missing = context.missing()
     if missing:
         raise Overload(f"The server is starting: {'; '.join(missing)}.", retry_after_ms=STARTING_WAIT_MS)
-
-
-def _opened(context: ServerContext, live: LiveSession) -> RunsOnSocket:
-    grant = live.grant
-    try:
-        return context.open_session(grant, live.note, live.usage.charge)
-    except StageError as error:
-        why = "" if grant.veiled else f": {error}"
-        raise Overload(f"A provider of agent {grant.agent!r} can't be used now{why or '.'}") from error

@@ -284,6 +284,15 @@ class AudioInput:
         self._held_at_ms = None
         self._watch()
 
+    def go_on(self, received_ms: int) -> None:
+        """Count the user's audio from there: another process has processed what came before."""
+        self._processed_before_ms = received_ms
+
+    @property
+    def received_ms(self) -> int:
+        """Return how much of the user's audio has come, in ms."""
+        return self._processed_before_ms + self._segmenter.received_ms
+
     def restart(self) -> int:
         """Expect the user's audio from a position on, in ms, and return it: the audio received, in whole
         milliseconds."""

@@ -46,6 +46,9 @@ _LONGEST_WAIT_US: Final = 500_000
 _WAITED_US: Final = 200
 """A message that took this long to come was waited for: the event loop has run meanwhile."""
 
+UPDATE_EVENTS: Final = 4
+"""A `session.update` costs this many events beyond its length: all settings are read and checked again."""
+
 
 class TokenBucket:
     """A limit of `size` at once and `per_s` in the long run."""

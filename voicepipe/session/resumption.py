@@ -48,6 +48,21 @@ class Resumption:
             return {}
         return {"resume_secret": self._password.renew(), "resume_window_ms": RESUME_WINDOW_MS}
 
+    def take_over(self) -> bytes:
+        """Return the first frame to a client whose session another process had, with its next secret."""
+        return self._wire.resumed(
+            self._password.renew(),
+            input_received_ms=self._audio_input.restart(),
+            window_ms=RESUME_WINDOW_MS,
+            moved=True,
+        )
+
+    @property
+    def digest(self) -> str | None:
+        """Return the digest of the present secret; None: the session can't be resumed."""
+        can_resume = self._connection is not None and self._connection.is_resumable
+        return self._password.digest if can_resume else None
+
     async def resume(self, request: Resume, socket: ClientSocket) -> bool:
         """Continue the session on this socket, if its client may. Return when the session no longer uses the socket.
 
@@ -104,6 +119,11 @@ class Password:
         self._digest = _digest(secret)
         return secret
 
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of the secret, in hex."""
+        return self._digest.hex()
+
     def clear(self) -> None:
         """Remove the secret: nothing matches any more."""
         self._digest = _UNSET
@@ -111,6 +131,11 @@ class Password:
     def matches(self, secret: str) -> bool:
         """Return whether this is the secret; takes the same time for every secret of one length."""
         return hmac.compare_digest(self._digest, _digest(secret))
+
+
+def digest_of(secret: str) -> str:
+    """Return the SHA-256 of a secret, in hex."""
+    return _digest(secret).hex()
 
 
 def _digest(secret: str) -> bytes:

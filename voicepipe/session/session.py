@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
@@ -32,7 +31,7 @@ from voicepipe.session.greeting import GREETING_WAIT_S, Greeter
 from voicepipe.session.live_updates import TurnObserver
 from voicepipe.session.mcp import SessionMcp
 from voicepipe.session.outbox import UNTAKEN_MAX_BYTES, Outbox, OutgoingFrame
-from voicepipe.session.pace import Pace
+from voicepipe.session.pace import UPDATE_EVENTS, Pace
 from voicepipe.session.phrase_preparation import Preparation
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.prompt import PromptBuilder
@@ -42,9 +41,10 @@ from voicepipe.session.replies import Replies, SentAudio
 from voicepipe.session.resumption import Resumption
 from voicepipe.session.server_tools import SessionTools, session_of
 from voicepipe.session.session_voice import Voices
-from voicepipe.session.shutdown import GOING_AWAY, INTERNAL_ERROR, NORMAL, Ending, EndingOrders
+from voicepipe.session.shutdown import INTERNAL_ERROR, NORMAL, Ending, EndingOrders, expired, say_goodbye
 from voicepipe.session.socket import ClientSocket
 from voicepipe.session.summaries import Summaries
+from voicepipe.session.text_state import Keep, SessionText, TextState
 from voicepipe.session.transcription import SessionTranscription
 from voicepipe.session.unserved import UnservedFields
 from voicepipe.telemetry.isolation import IsolatedJournal
@@ -60,12 +60,6 @@ from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.redaction import redacted_notification, redacted_record
 from voicepipe.turn.settings import CoreSettings
 from voicepipe.turn.states import Agent, User
-
-UPDATE_EVENTS: Final = 4
-"""A `session.update` costs this many events beyond its length: all settings are read and checked again."""
-
-LAST_WORD_S = 2.0
-"""How long a last event may take to leave before the connection is closed."""
 
 _Report = TypeVar("_Report")
 
@@ -150,6 +144,7 @@ class Session:
         self._own_tools, self._agent = stages.tools, grant.agent
         self._mcp = SessionMcp(hooks.open_mcp, self._wire, held_weakly(self._put), post, held_weakly(self._renew_tools))
         self._resumption = Resumption(self._wire, self._audio_input, post)
+        self._text = SessionText()
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None
         self._wake: asyncio.TimerHandle | None = None
@@ -173,7 +168,7 @@ class Session:
         connection = self._resumption.connection(socket)
         self._pace.is_gone = connection.is_gone
         self._events.begin(self._handle_events)
-        self._put(self._wire.hello())
+        self._put([] if self._text.restored else self._wire.hello())
         try:
             async with FreeingTaskGroup() as group:
                 try:
@@ -199,8 +194,11 @@ class Session:
         if self._recorded is not None:
             self._recorded.start()
         self.post(e.SettingsChanged(self._config.turn_settings()))
+        if self._text.restored is not None:
+            self._go_on(connection)
         self._renew_phrases()
         group.create_task(self._outbox.run(connection), name="outbox")
+        group.create_task(self._text.run(self._snapshot, self._moved_away), name="text")
         group.create_task(self._transcription.run(), name="stt")
         group.create_task(self._scoring.run(), name="scores")
         group.create_task(self._prompt_builder.warm(), name="warm")
@@ -228,9 +226,7 @@ class Session:
     async def _expire(self) -> None:
         length_s = max(0, self.grant.expires_at - clock.unix_s())
         await asyncio.sleep(length_s)
-        length = f"{length_s // 60} minutes" if length_s >= 120 else f"{length_s} seconds"
-        why = f"Your session hit the maximum duration of {length}."
-        self.end_after_turn(Ending("session_expired", why, GOING_AWAY))
+        self.end_after_turn(expired(length_s))
 
     async def _start(self, hook: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
         """Fill in the variables that a hook sets, and then let the agent greet."""
@@ -323,15 +319,10 @@ class Session:
         return self._orders_to_end.ending is None or self._core.user.state in (User.SPEAKING, User.HOLDING)
 
     async def _obey(self, connection: Connection) -> None:
-        await self._say_goodbye(connection, await self._orders_to_end.due())
-
-    async def _say_goodbye(self, connection: Connection, ending: Ending) -> None:
+        ending = await self._orders_to_end.due()
         if ending.close_code != NORMAL:
             self._put(self._wire.error(a.Refused(None, ending.code, ending.why)))
-        with suppress(TimeoutError):  # a client that does not read will see the close
-            async with asyncio.timeout(LAST_WORD_S if connection.is_whole else 0):
-                await self._outbox.drained()
-        await connection.close(ending.close_code, ending.why)
+        await say_goodbye(connection, self._outbox, ending)
 
     def _leave(self) -> None:
         """Close every turn while the tasks still run: some tasks take long to end, and no new one may begin
@@ -342,6 +333,38 @@ class Session:
         self.post(e.UserLeft("the user left"))
         if self._wake is not None:
             self._wake.cancel()
+
+    def share_text(self, keep: Keep) -> None:
+        """Have the session's text written, so that another process can go on with it. Call before `run`."""
+        self._text.keep = keep
+
+    def restore(self, state: TextState, request: Resume) -> None:
+        """Go on with the session of another process, for the client that sent `request`. Call before `run`."""
+        self._config = self._text.restore(state, request, self._config, self._wire)
+        self._wire.config = self._hooks.show(self._config)
+        self._audio_input.configure(self._config)
+        self._audio_input.go_on(state.input_received_ms)
+        self._transcription.change_options(self._transcription_options())
+        if state.items:
+            self._greeter.greeting = None
+
+    def _go_on(self, connection: Connection) -> None:
+        """Take the conversation over, end the open response, and say or generate what the user has not heard."""
+        connection.allow_resume(True)
+        reply = self._core.context.settings.reply
+        self._put([self._resumption.take_over(), *self._text.end_of_response(self._wire, reply)])
+        for event in self._text.events(reply):
+            self.post(event)
+        self._text.note()
+
+    def _snapshot(self) -> tuple[TextState, str] | None:
+        digest = self._resumption.digest
+        return None if digest is None else (self._text.state(self._core, self._audio_input.received_ms), digest)
+
+    def _moved_away(self) -> None:
+        """End the session here: the client has resumed it at another node."""
+        self.forbid_resume()
+        self.end_now(Ending("session_moved", "The session goes on at another node.", NORMAL))
 
     async def resume(self, request: Resume, socket: ClientSocket) -> bool:
         """Continue on this socket in place of the previous socket, if the client may; see `Resumption.resume`."""
@@ -410,6 +433,7 @@ class Session:
         if is_published(request.update):
             self._wire.speak(GA)  # some applications send the older header and the published events
         self._config = after
+        self._text.note_update(request.update)
         self._audio_input.configure(after)
         self._transcription.change_options(self._transcription_options())
         if not self._audio_input.in_utterance:
@@ -452,6 +476,7 @@ class Session:
                     self._turn_observer.follow(now_ms)
                 for command in commands:
                     self._do(command)
+                self._text.follow(event, commands)
                 events.popleft()
             self._note_end_of_turn()
         except Exception as bug:

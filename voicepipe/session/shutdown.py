@@ -7,6 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from voicepipe.session.connection import Connection
+from voicepipe.session.outbox import Outbox
+
 NORMAL: Final = 1000
 GOING_AWAY: Final = 1001
 POLICY_VIOLATION: Final = 1008
@@ -24,6 +27,9 @@ valid."""
 LAST_TURN_MAX_S: Final = 60.0
 """Seconds that the running turn may still take. A reply is seldom longer; without a limit a user could prolong the
 turn for ever."""
+
+LAST_WORD_S: Final = 2.0
+"""How long a last event may take to leave before the connection is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +80,17 @@ class EndingOrders:
                 await self._due.wait()
         assert self.ending is not None
         return self.ending
+
+
+def expired(length_s: int) -> Ending:
+    """Return the end of a session that has lasted as long as it may."""
+    length = f"{length_s // 60} minutes" if length_s >= 120 else f"{length_s} seconds"
+    return Ending("session_expired", f"Your session hit the maximum duration of {length}.", GOING_AWAY)
+
+
+async def say_goodbye(connection: Connection, outbox: Outbox, ending: Ending) -> None:
+    """Send what is queued, within `LAST_WORD_S`, and close the connection."""
+    with suppress(TimeoutError):  # a client that does not read will see the close
+        async with asyncio.timeout(LAST_WORD_S if connection.is_whole else 0):
+            await outbox.drained()
+    await connection.close(ending.close_code, ending.why)

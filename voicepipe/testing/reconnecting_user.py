@@ -60,11 +60,32 @@ class ReconnectingUser(User):
         received_ms: int = resumed["input_received_ms"]
         return received_ms
 
-    async def request_resume(self, secret: str, last_event_id: str | None, *, session_id: str | None = None) -> Event:
+    async def resume_at(self, base_url: str, **position: object) -> Event:
+        """Resume at another node, and return its answer, of any type.
+
+        `position`: `received_item_id` and `received_ms`.
+        """
+        self._base_url = base_url
+        answer = await self.request_resume(self.secret, self.last_event_id, position=position)
+        self.secret = answer.get("secret", self.secret)
+        return answer
+
+    async def request_resume(
+        self,
+        secret: str,
+        last_event_id: str | None,
+        *,
+        session_id: str | None = None,
+        position: dict[str, object] | None = None,
+    ) -> Event:
         """Open a new connection and request the session; return the server's answer, of any type."""
         self.line = await self._http.ws_connect(f"{self._base_url}/v1/realtime?resume=1", max_msg_size=0)
         self.lines.append(self.line)
-        request = {"session_id": session_id or self.session_id, "secret": secret, "last_event_id": last_event_id}
+        request = {
+            "session_id": session_id or self.session_id,
+            "secret": secret,
+            "last_event_id": last_event_id,
+        } | (position or {})
         await self.line.send_str(json.dumps({"type": "voicepipe.resume", **request}))
         async with asyncio.timeout(WAIT_S):
             answer: Event = json.loads(await self.line.receive_str())

@@ -288,6 +288,7 @@ class Core:
             e.CommitRequested: (self._commit_requested, EVERYTHING),
             e.ClearRequested: (self._clear_requested, EVERYTHING),
             e.ReplyRequested: (answers.request, EVERYTHING),
+            e.ConversationRestored: (self._conversation_restored, NOTHING),
             e.GreetingDue: (answers.greet, EVERYTHING),
             e.ToolFinished: (self._server_tools.finished, EVERYTHING),
             e.CancelRequested: (answers.cancel, EVERYTHING),
@@ -312,6 +313,11 @@ class Core:
         self._interruptions.settings_changed(now_ms)
         if dropped is not None:
             self._answers.drop(dropped, "turn detection changed", now_ms)
+
+    def _conversation_restored(self, event: e.ConversationRestored, now_ms: int) -> None:
+        for item in event.items:
+            self.context.conversation.claim(item)
+        self.context.counts.update(event.counts)
 
     def _commit_requested(self, event: e.CommitRequested, now_ms: int) -> None:
         if event.buffered_ms >= MIN_COMMIT_MS:  # otherwise it is refused, and ends nothing

@@ -186,6 +186,15 @@ class ReplyRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class ConversationRestored:
+    """Another process had the session until now: its conversation goes on here. It comes before any turn."""
+
+    items: tuple[Item, ...]
+    counts: tuple[tuple[str, int], ...]
+    """Kind of ID -> the number of the latest one."""
+
+
+@dataclass(frozen=True, slots=True)
 class GreetingDue:
     """The client is there, and the agent speaks first."""
 
@@ -532,6 +541,7 @@ Event = (
     | CommitRequested
     | ClearRequested
     | ReplyRequested
+    | ConversationRestored
     | GreetingDue
     | ToolFinished
     | CancelRequested

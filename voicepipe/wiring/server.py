@@ -205,6 +205,7 @@ async def _open(
             context = _connected(context, workers, feed)
         context = replace(
             context,
+            session_texts=cluster.session_texts,
             feed=feed,
             reload=reload,
             webhooks=webhooks,

@@ -24,6 +24,7 @@ from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.slots import FULL_WAIT_MS, RESERVED_S, Full, Slots, reservation
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.socket import ClientSocket
+from voicepipe.session.text_state import Keep, TextState
 from voicepipe.turn.record.values import TurnRecord
 
 CLOSE_WAIT_MS: Final = 2_000
@@ -43,6 +44,18 @@ class RunsOnSocket(Revocable, Protocol):
     @property
     def is_recorded(self) -> bool:
         """Return whether a recording of its call has begun."""
+        ...
+
+    def share_text(self, keep: Keep) -> None:
+        """Have the session's text written, so that another process can go on with it; before `run`."""
+        ...
+
+    def restore(self, state: TextState, request: Resume) -> None:
+        """Go on with the session of another process; before `run`.
+
+        Raises:
+            ProtocolError, ValueError: the state can't be read.
+        """
         ...
 
     async def run(self, socket: ClientSocket) -> None:
@@ -70,7 +83,9 @@ class _TurnFigures:
 class LiveSession:
     """One session: its user, its start, its connection, its usage, and figures of its closed turns."""
 
-    def __init__(self, grant: SessionGrant, usage: SessionUsage) -> None:
+    def __init__(self, grant: SessionGrant, usage: SessionUsage, *, is_taken_over: bool = False) -> None:
+        """`is_taken_over`: another node began it, and counted it."""
+        self.is_taken_over = is_taken_over
         self.grant, self.usage, self.began_unix_ms = grant, usage, unix_ms()
 
         self.session: RunsOnSocket | None = None
@@ -224,7 +239,8 @@ class LiveSessions:
 
     async def _take_place(self, live: LiveSession, stack: AsyncExitStack) -> None:
         limits = live.usage.limits
-        await limits.check()
+        if not live.is_taken_over:
+            await limits.check()
         reserved = await self.slots.use_reservation(limits.claims)
         if reserved is None:
             self._check_head_room(len(self._sessions) - 1)

@@ -1,0 +1,180 @@
+"""The text of a session, from which another process goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from voicepipe.errors import StoreUnavailable
+from voicepipe.protocol.extensions import Resume
+from voicepipe.protocol.outbound import EventRenderer
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session import text_state
+from voicepipe.session.text_state import (
+    IDS_LEFT_OUT,
+    ItemCodec,
+    OpenReply,
+    SessionText,
+    TextState,
+    continuation,
+    read_items,
+    restored,
+)
+from voicepipe.testing.waiting import WAIT_S
+from voicepipe.turn import events as e
+from voicepipe.turn.conversation import (
+    ClauseSound,
+    FunctionCall,
+    FunctionOutput,
+    InputAudio,
+    InputImage,
+    InputText,
+    Item,
+    Message,
+    OutputAudio,
+    OutputText,
+    ToolList,
+)
+from voicepipe.turn.settings import ReplySettings
+
+SPEECH = OutputAudio(
+    "One two three. Four five six.",
+    (ClauseSound("One two three.", 1_400, (0, 400, 800)), ClauseSound("Four five six.", 1_400, (0, 400, 800))),
+)
+SPOKEN = Message("i2", "assistant", (SPEECH,), "in_progress")
+
+EVERY: list[Item] = [
+    Message("i1", "user", (InputText("hi"), InputImage("data:image/png;base64,AAAA", "low", 26))),
+    SPOKEN,
+    Message("i3", "user", (InputAudio(None), InputAudio("sk-not-redacted-here password=x"))),
+    Message("i4", "assistant", (OutputText("four"),), "incomplete", aside=True),
+    FunctionCall("i5", "call_1", "add", '{"a": 1}', "completed", "server", "password=secret", True, True),
+    FunctionOutput("i6", "call_1", "3"),
+    ToolList("i7", "mcp", "[]"),
+]
+
+
+def state_of(items: list[Item], reply: OpenReply | None = None, **more: Any) -> TextState:
+    """A state as the other process reads it."""
+    state = TextState(items=ItemCodec().encoded(items), counts={"item": 7}, reply=reply, **more)
+    return msgspec.json.decode(msgspec.json.encode(state), type=TextState)
+
+
+def reply(*, generated: bool = True, synthesized: bool = True, response: str = "") -> OpenReply:
+    return OpenReply(item_id="i2", response_id=response, is_generated=generated, is_synthesized=synthesized)
+
+
+def test_every_kind_of_item_comes_over_whole() -> None:
+    """With images and with what looks like a secret: this is no log."""
+    assert list(read_items(state_of(EVERY))) == EVERY
+
+
+def test_an_item_is_encoded_again_only_when_it_has_changed() -> None:
+    codec = ItemCodec()
+    first, second = codec.encoded(EVERY), codec.encoded(EVERY)
+    assert all(before is after for before, after in zip(first, second, strict=True))
+    changed = codec.encoded([EVERY[0], Message("i2", "assistant", (OutputText("new"),))])
+    assert changed[0] is first[0]
+    assert changed[1] is not first[1]
+
+
+def test_ids_are_not_given_twice() -> None:
+    assert restored(state_of(EVERY)).counts == (("item", 7 + IDS_LEFT_OUT),)
+
+
+def test_an_item_of_a_newer_version_is_an_error() -> None:
+    state = TextState(items=(msgspec.Raw(b'{"is":"Hologram"}'),), counts={})
+    with pytest.raises(ValueError, match="this version knows"):
+        read_items(state)
+
+
+@pytest.mark.parametrize(
+    ("received_ms", "heard", "rest"),
+    [
+        (0, "", "One two three. Four five six."),
+        (500, "One two", "three. Four five six."),
+        (1_400, "One two three.", "Four five six."),
+        (1_900, "One two three. Four five", "six."),
+    ],
+)
+def test_heard_and_unheard_words_are_all_words(received_ms: int, heard: str, rest: str) -> None:
+    state = state_of([SPOKEN], reply())
+    found = continuation(state, restored(state).items, received_ms)
+    assert found is not None
+    assert (found.played, found.rest, found.is_whole) == (heard, rest, True)
+
+
+@pytest.mark.parametrize(
+    ("received_ms", "open_reply"),
+    [(2_800, reply()), (None, reply()), (500, None)],
+    ids=["all was heard", "the client does not say", "no reply was open"],
+)
+def test_what_is_heard_is_not_said_again(received_ms: int | None, open_reply: OpenReply | None) -> None:
+    state = state_of([SPOKEN], open_reply)
+    assert continuation(state, restored(state).items, received_ms) is None
+
+
+def test_a_clause_whose_audio_had_not_all_come_is_not_taken_for_heard() -> None:
+    """100 ms of it were known; the user has heard 300 ms, which are its first words and not all of it."""
+    late = OutputAudio("One two three four five six", (ClauseSound("One two three four five six", 100, (0,)),))
+    state = state_of([Message("i2", "assistant", (late,))], reply(synthesized=False))
+    found = continuation(state, restored(state).items, 300)
+    assert found is not None
+    assert (found.played, found.rest) == ("One two", "three four five six")
+
+
+@pytest.mark.parametrize(
+    ("state", "received_ms", "kinds"),
+    [
+        (state_of([SPOKEN], reply()), 500, [e.ItemTruncateRequested, e.GreetingDue]),
+        (state_of([SPOKEN], reply()), 0, [e.ItemDeleteRequested, e.GreetingDue]),
+        (state_of([SPOKEN], reply(generated=False)), 500, [e.ItemTruncateRequested, e.ReplyRequested]),
+        (state_of([SPOKEN], reply(generated=False)), 0, [e.ItemDeleteRequested, e.ReplyRequested]),
+        (state_of(EVERY, is_owed=True), None, [e.ReplyRequested]),
+        (state_of(EVERY), None, []),
+    ],
+)
+def test_how_a_session_goes_on(state: TextState, received_ms: int | None, kinds: list[type]) -> None:
+    text = SessionText()
+    config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="Be brief.", expires_at=0)
+    request = Resume(session_id="s", secret="x", received_item_id="i2", received_ms=received_ms)
+    text.restore(state, request, config, EventRenderer(config))
+    events = text.events(ReplySettings(instructions="Be brief."))
+    assert [type(each) for each in events] == [e.ConversationRestored, *kinds]
+    if isinstance(events[-1], e.ReplyRequested):
+        cut = e.ItemTruncateRequested in kinds
+        assert ("'One two'" in events[-1].reply.instructions) is cut
+        assert events[-1].reply.instructions.startswith("Be brief.")
+
+
+async def test_a_store_that_fails_is_tried_again_and_the_latest_state_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What changed meanwhile is written once; then another process has the session, and nothing is written any more."""
+    monkeypatch.setattr(text_state, "PAUSE_S", 0)
+    monkeypatch.setattr(text_state, "RETRY_S", 0)
+    text, written, moved = SessionText(), list[int](), asyncio.Event()
+
+    async def keep(state: TextState, digest: str) -> bool:
+        written.append(state.counts["n"])
+        if len(written) == 1:
+            raise StoreUnavailable
+        return len(written) < 3
+
+    count = 0
+
+    def snapshot() -> tuple[TextState, str]:
+        nonlocal count
+        count += 1
+        if count == 2:
+            text.note()
+        return TextState(items=(), counts={"n": count}), "digest"
+
+    text.keep = keep
+    for _ in range(5):
+        text.note()
+    async with asyncio.timeout(WAIT_S):
+        await text.run(snapshot, moved.set)
+    assert written == [1, 2, 3]
+    assert moved.is_set()

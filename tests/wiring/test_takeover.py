@@ -1,0 +1,305 @@
+"""Two real server processes that share a Redis: what a client has when its node is killed (kill -9)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.wiring.test_serve import config_file, lines_until
+from voicepipe.cluster.redis import open_redis
+from voicepipe.testing.fakes.cues import Hold, LlmCue
+from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.reconnecting_user import ReconnectingUser
+from voicepipe.testing.redis import RedisServer, redis_server
+from voicepipe.testing.waiting import WAIT_S, eventually
+
+pytestmark = pytest.mark.slow
+
+ANSWER = "The ship leaves at noon, and the last train to the harbour goes an hour before that."
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[RedisServer]:
+    """A server that runs."""
+    with redis_server() as server:
+        yield server
+
+
+@dataclass
+class Node:
+    """A server process."""
+
+    process: asyncio.subprocess.Process
+    url: str
+
+    async def kill(self) -> None:
+        """Kill it as the kernel would (SIGKILL)."""
+        self.process.kill()
+        await self.process.wait()
+
+    async def n_sessions(self) -> int:
+        """Return how many sessions it has."""
+        async with aiohttp.ClientSession() as http, http.get(f"{self.url}/v1/sessions?live=true") as answer:
+            return len((await answer.json())["data"])
+
+
+@dataclass
+class Nodes:
+    """The nodes, their vendor, and the store as a test reads it."""
+
+    one: Node
+    other: Node
+    vendor: FakeVendor
+    store: Any
+
+    async def until_written(self, session_id: str, words: str | re.Pattern[str]) -> dict[str, Any]:
+        """Wait until the store has a text of the session with these words, and return the text."""
+        pattern = re.escape(words) if isinstance(words, str) else words
+
+        async def read() -> dict[str, Any] | None:
+            raw = await self.store._calls.command("HGET", f"{self.store._prefix}text:{session_id}", "text")
+            return json.loads(raw)["text"] if raw and re.search(pattern, raw.decode()) else None
+
+        return await eventually(read)
+
+
+@asynccontextmanager
+async def nodes(folder: Path, redis: RedisServer) -> AsyncIterator[Nodes]:
+    async with AsyncExitStack() as stack:
+        vendor = await stack.enter_async_context(FakeVendor())
+        found = []
+        for name in ("one", "other"):
+            (folder / name).mkdir()
+            found.append(await _started(stack, config_file(folder / name, vendor), redis, folder.name, name))
+        store = await stack.enter_async_context(open_redis(redis.url, folder.name, answer_ms=10_000))
+        one, other = found
+        yield Nodes(one, other, vendor, store)
+
+
+async def _started(stack: AsyncExitStack, path: Path, redis: RedisServer, cluster: str, name: str) -> Node:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("VOICEPIPE_")}
+    env |= {"VOICEPIPE_CLUSTER__STORE": redis.url, "VOICEPIPE_CLUSTER__NAME": cluster}
+    command = (sys.executable, "-m", "voicepipe", "serve", "--config", str(path), "--set", f"cluster.node={name}")
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=env)
+    stack.push_async_callback(_ended, process)
+    said = await lines_until(process, "Ctrl-C")
+    return Node(process, said[0].rpartition(" ")[2])
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+    await process.communicate()
+
+
+@asynccontextmanager
+async def talking(node: Node, *, modality: str = "text", **session: object) -> AsyncIterator[ReconnectingUser]:
+    """Open a session that can be resumed."""
+    async with aiohttp.ClientSession() as http:
+        line = await http.ws_connect(f"{node.url}/v1/realtime", max_msg_size=0)
+        user = ReconnectingUser(http, node.url, line)
+        await user.until("session.created")
+        update = {"type": "realtime", "output_modalities": [modality], **session}
+        update |= {"providerData": {"voicepipe": {"resume": True}}}
+        await user.send("session.update", session=update)
+        await user.until("session.updated")
+        yield user
+        for each in user.lines:
+            await each.close()
+
+
+def read_by_llm(vendor: FakeVendor) -> list[tuple[str, str]]:
+    """Return role and words of what the LLM read last."""
+    return [(each["role"], each["content"]) for each in vendor.llm.received[-1].question["messages"]]
+
+
+async def test_the_whole_conversation_comes_over(tmp_path: Path, redis: RedisServer) -> None:
+    """Its items in their order, the client's settings; and the client goes on."""
+    async with nodes(tmp_path, redis) as its, talking(its.one, instructions="Speak of ships.") as user:
+        for number in (1, 2):
+            its.vendor.llm.cue(LlmCue(tokens=(f"Answer {number}.",)))
+            assert await user.prompt(f"Question {number}?") == f"Answer {number}."
+        await its.until_written(user.session_id, "Answer 2.")
+        await its.one.kill()
+        resumed = await user.resume_at(its.other.url)
+        assert (resumed["type"], resumed["moved"], resumed["session_id"]) == (
+            "voicepipe.resumed",
+            True,
+            user.session_id,
+        )
+        its.vendor.llm.cue(LlmCue(tokens=("Answer 3.",)))
+        assert await user.prompt("Question 3?") == "Answer 3."
+    assert read_by_llm(its.vendor) == [
+        ("system", "Speak of ships."),
+        ("user", "Question 1?"),
+        ("assistant", "Answer 1."),
+        ("user", "Question 2?"),
+        ("assistant", "Answer 2."),
+        ("user", "Question 3?"),
+    ]
+
+
+async def test_a_node_that_is_taken_over_can_be_resumed_from(tmp_path: Path, redis: RedisServer) -> None:
+    """On its own, after the socket broke: with the secret that it gave."""
+    async with nodes(tmp_path, redis) as its, talking(its.one) as user:
+        await user.prompt("Question 1?")
+        await its.until_written(user.session_id, "Question 1?")
+        await its.one.kill()
+        await user.resume_at(its.other.url)
+        await user.prompt("Question 2?")
+        await user.break_connection()
+        await user.resume()
+        await user.prompt("Question 3?")
+    assert [words for role, words in read_by_llm(its.vendor) if role == "user"] == [
+        f"Question {number}?" for number in (1, 2, 3)
+    ]
+
+
+async def test_what_was_not_heard_is_said_again_and_no_more(tmp_path: Path, redis: RedisServer) -> None:
+    """The client names the last sound that it received: heard words and the words of the new response are the answer,
+    each once."""
+    async with nodes(tmp_path, redis) as its, talking(its.one, modality="audio") as user:
+        its.vendor.llm.cue(LlmCue(tokens=tuple(f"{word} " for word in ANSWER.split())))
+        await user.prompt("When does it leave?")
+        item_id = next(e["item"]["id"] for e in user.events if e["type"] == "response.output_item.done")
+        text = await its.until_written(user.session_id, '"is_synthesized":true')
+        assert text["reply"]["item_id"] == item_id
+        await its.one.kill()
+        await user.resume_at(its.other.url, received_item_id=item_id, received_ms=1_000)
+        cut = await user.until("conversation.item.truncated")
+        rest = await user.answer()
+        await user.send("conversation.item.retrieve", item_id=item_id)
+        heard = (await user.until("conversation.item.retrieved"))["item"]["content"][0]["transcript"]
+    assert (cut["item_id"], cut["audio_end_ms"]) == (item_id, 1_000)
+    assert heard
+    assert rest
+    assert f"{heard} {rest}".split() == ANSWER.split()
+    assert len(its.vendor.llm.received) == 1, "the LLM was asked again for words that were known"
+
+
+async def test_a_reply_that_was_heard_to_its_end_is_not_repeated(tmp_path: Path, redis: RedisServer) -> None:
+    async with nodes(tmp_path, redis) as its, talking(its.one, modality="audio") as user:
+        its.vendor.llm.cue(LlmCue(tokens=("It leaves at noon.",)))
+        await user.prompt("When does it leave?")
+        item_id = next(e["item"]["id"] for e in user.events if e["type"] == "response.output_item.done")
+        await its.until_written(user.session_id, '"is_synthesized":true')
+        await its.one.kill()
+        await user.resume_at(its.other.url, received_item_id=item_id, received_ms=60_000)
+        its.vendor.llm.cue(LlmCue(tokens=("Yes.",)))
+        assert await user.prompt("Sure?") == "Yes."
+    assert [words for role, words in read_by_llm(its.vendor) if role == "assistant"] == ["It leaves at noon."]
+
+
+async def test_an_open_llm_call_begins_again(tmp_path: Path, redis: RedisServer) -> None:
+    """The client gets the end of the response that was open, and the whole answer in another one."""
+    hold = Hold(after=2)
+    async with nodes(tmp_path, redis) as its, talking(its.one) as user:
+        its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon."), hold=hold))
+        content = [{"type": "input_text", "text": "When does it leave?"}]
+        await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+        await user.send("response.create")
+        begun = (await user.until("response.created"))["response"]["id"]
+        await its.until_written(user.session_id, begun)
+        await its.one.kill()
+        hold.release.set()
+        its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon.")))
+        await user.resume_at(its.other.url)
+        ended = (await user.until("response.done"))["response"]
+        assert (ended["id"], ended["status"]) == (begun, "cancelled")
+        assert await user.answer() == "It leaves at noon."
+    assert [role for role, _ in read_by_llm(its.vendor)] == ["system", "user"], "half an answer is in the history"
+
+
+async def test_an_llm_call_that_was_heard_in_part_goes_on_behind_the_heard_words(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    """The history has the heard words, and the LLM reads that it shall go on behind them."""
+    words = ANSWER.split()
+    hold = Hold(after=len(words) - 2)
+    async with nodes(tmp_path, redis) as its, talking(its.one, modality="audio") as user:
+        its.vendor.llm.cue(LlmCue(tokens=tuple(f"{word} " for word in words), hold=hold))
+        content = [{"type": "input_text", "text": "When does it leave?"}]
+        await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+        await user.send("response.create")
+        item_id = (await user.until("response.output_item.added"))["item"]["id"]
+        await user.until("response.output_audio.delta")
+        await its.until_written(user.session_id, re.compile(r'"sound_ms":[1-9]'))
+        await its.one.kill()
+        hold.release.set()
+        its.vendor.llm.cue(LlmCue(tokens=("Go on.",)))
+        await user.resume_at(its.other.url, received_item_id=item_id, received_ms=700)
+        await user.until("conversation.item.truncated")
+        await user.until("response.done", lambda event: event["response"]["status"] == "completed")
+    *_, (role, heard) = read_by_llm(its.vendor)
+    assert role == "assistant"
+    assert heard.split() == words[: len(heard.split())]
+    assert 0 < len(heard.split()) < len(words) - 2
+    assert repr(heard) in read_by_llm(its.vendor)[0][1]
+
+
+async def test_a_node_that_is_stopped_leaves_its_sessions_to_others(tmp_path: Path, redis: RedisServer) -> None:
+    """SIGTERM: the session ends there at the end of the drain, and its client goes on at another node."""
+    async with nodes(tmp_path, redis) as its, talking(its.one) as user:
+        await user.prompt("Question 1?")
+        await its.until_written(user.session_id, "Question 1?")
+        its.one.process.terminate()
+        await its.one.process.wait()
+        assert (await user.resume_at(its.other.url))["moved"] is True
+        await user.prompt("Question 2?")
+    assert [words for role, words in read_by_llm(its.vendor) if role == "user"] == ["Question 1?", "Question 2?"]
+
+
+async def test_a_session_is_at_one_node_only(tmp_path: Path, redis: RedisServer) -> None:
+    """A client that resumes at another node although its own lives: that one ends the session there. A secret is good
+    once."""
+    async with nodes(tmp_path, redis) as its, talking(its.one) as user:
+        await user.prompt("Question 1?")
+        await its.until_written(user.session_id, "Question 1?")
+        await user.break_connection()
+        used = user.secret
+        await user.resume_at(its.other.url)
+        await user.prompt("Question 2?")
+
+        async def moved() -> bool | None:
+            return [await its.one.n_sessions(), await its.other.n_sessions()] == [0, 1] or None
+
+        await eventually(moved)
+        again = await user.request_resume(used, None)
+        assert again["error"]["code"] == "resume_refused"
+
+
+async def test_a_wrong_secret_takes_nothing(tmp_path: Path, redis: RedisServer) -> None:
+    """The session stays where it is, and its own client can resume it."""
+    async with nodes(tmp_path, redis) as its, talking(its.one) as user:
+        await user.prompt("Question 1?")
+        await its.until_written(user.session_id, "Question 1?")
+        right, user.secret = user.secret, "wrong"
+        refused = await user.resume_at(its.other.url)
+        assert refused["error"]["code"] == "resume_refused"
+        user.secret = right
+        assert (await user.resume_at(its.one.url)).get("moved") is False
+        async with asyncio.timeout(WAIT_S):
+            await user.prompt("Question 2?")
+
+
+async def test_a_session_that_has_ended_leaves_no_text(tmp_path: Path, redis: RedisServer) -> None:
+    async with nodes(tmp_path, redis) as its:
+        async with talking(its.one) as user:
+            await user.prompt("Question 1?")
+            await its.until_written(user.session_id, "Question 1?")
+
+        async def gone() -> bool | None:
+            return not await its.store.has_text(user.session_id) or None
+
+        await eventually(gone)

@@ -1,0 +1,141 @@
+"""Go on with a session whose node is gone: from its text, for the client that has its resume secret."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from voicepipe.auth.apikeys import ApiKey
+from voicepipe.auth.claims import Claims
+from voicepipe.cluster.port import SessionTexts
+from voicepipe.errors import Overload, VoicepipeError
+from voicepipe.protocol.extensions import Resume
+from voicepipe.server.authenticate import Principal
+from voicepipe.server.context import ServerContext
+from voicepipe.server.serving import admitted, run_session
+from voicepipe.server.sessions.live_sessions import LiveSession, RunsOnSocket
+from voicepipe.server.sessions.resume import Found, OtherSessions
+from voicepipe.server.sessions.session_usage import SessionUsage
+from voicepipe.server.sessions.websocket import AiohttpSocket
+from voicepipe.server.usage_limits import UsageLimits
+from voicepipe.session.grant import SessionGrant
+from voicepipe.session.resumption import digest_of
+from voicepipe.session.text_state import LIFE_S, MAX_BYTES, TextState
+from voicepipe.telemetry.log import log_event
+
+
+class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as the store has it. It holds no secret: of the resume secret only the digest is stored, beside it."""
+
+    grant: dict[str, Any]
+    project: str
+    claims: Claims | None
+    api_key: dict[str, Any] | None
+    text: TextState
+
+    @classmethod
+    def of(cls, principal: Principal, grant: SessionGrant, text: TextState) -> bytes:
+        """Return a session as JSON."""
+        key = principal.holder if isinstance(principal.holder, ApiKey) else None
+        stored = cls(
+            grant=msgspec.to_builtins(grant),
+            project=principal.project,
+            claims=principal.claims,
+            api_key=msgspec.to_builtins(key) if key is not None else None,
+            text=text,
+        )
+        return msgspec.json.encode(stored)
+
+    @property
+    def principal(self) -> Principal:
+        """Return the client that began the session."""
+        key = msgspec.convert(self.api_key, ApiKey) if self.api_key is not None else None
+        return Principal(self.project, self.claims if self.claims is not None else key)
+
+
+def share_text(session: RunsOnSocket, principal: Principal, grant: SessionGrant, context: ServerContext) -> None:
+    """Have a session's text written to the store, if nodes share one."""
+    if context.session_texts is not None:
+        owner = context.live_sessions.slots.owner
+        session.share_text(partial(_keep, context.session_texts, owner, principal, grant))
+
+
+async def _keep(
+    texts: SessionTexts, owner: str, principal: Principal, grant: SessionGrant, text: TextState, digest: str
+) -> bool:
+    stored = StoredSession.of(principal, grant, text)
+    if len(stored) > MAX_BYTES:
+        log_event("session_text_too_long", level=logging.WARNING, session=grant.session_id, n_bytes=len(stored))
+        return True
+    return await texts.keep_text(grant.session_id, stored, digest=digest, owner=owner, life_s=LIFE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSessions:
+    """The sessions of other nodes, and of the other processes of this one."""
+
+    context: ServerContext
+    texts: SessionTexts
+    others: OtherSessions | None
+
+    async def find(self, session_id: str) -> Found:
+        """Return whether another process has this session; also `held` where the store has its text."""
+        found: Found = "unknown" if self.others is None else await self.others.find(session_id)
+        if found in ("held", "hung"):
+            return found
+        try:
+            return "held" if await self.texts.has_text(session_id) else found
+        except Overload:
+            return found
+
+    async def resume(self, resume_request: Resume, socket: AiohttpSocket) -> bool:
+        """Continue the session in its process, or here from its text; return when it is done with the socket. False:
+        refused."""
+        if self.others is not None and await self.others.resume(resume_request, socket):
+            return True
+        owner, digest = self.context.live_sessions.slots.owner, digest_of(resume_request.secret)
+        try:
+            found = await self.texts.take_text(resume_request.session_id, digest=digest, owner=owner)
+        except Overload:
+            return False
+        if found is None:
+            return False
+        try:
+            await self._go_on(msgspec.json.decode(found, type=StoredSession), resume_request, socket)
+        except (VoicepipeError, ValueError) as why:
+            log_event("session_not_taken_over", level=logging.WARNING, why=type(why).__name__)
+            return False
+        return True
+
+    async def _go_on(self, stored: StoredSession, resume_request: Resume, socket: AiohttpSocket) -> None:
+        """Run the session here to its end.
+
+        Raises:
+            VoicepipeError: this node has no place for it, or its secret was revoked.
+            ValueError: a newer voicepipe wrote it.
+        """
+        context, principal = self.context, stored.principal
+        grant = msgspec.convert(stored.grant, SessionGrant)
+        limits = UsageLimits(principal, context.quotas, context.cluster)
+        live = LiveSession(grant, SessionUsage(limits), is_taken_over=True)
+        async with admitted(live, context) as session:
+            share_text(session, principal, grant, context)
+            session.restore(stored.text, resume_request)
+            live.socket = socket
+            log_event("session_taken_over", session=grant.session_id)
+            await run_session(session, live, socket)
+        await drop_text(grant.session_id, context)
+
+
+async def drop_text(session_id: str, context: ServerContext) -> None:
+    """Delete the text of a session that is over, unless the server stops: then its client goes on at another node."""
+    if context.session_texts is None or context.live_sessions.closing:
+        return
+    try:
+        await context.session_texts.drop_text(session_id, owner=context.live_sessions.slots.owner)
+    except Overload:
+        return  # it expires
