@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from voicepipe.testing.fakes.cues import LlmCue, tokens
+from voicepipe.testing.fakes.cues import LlmCue, TtsCue, tokens
 
 pytestmark = pytest.mark.slow
 

@@ -9,6 +9,7 @@ from typing import Final
 from voicepipe.protocol.prompt import filled
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.context import Greeting
+from voicepipe.session.recorded_call import RecordedCall
 from voicepipe.turn import events as e
 
 GREETING_WAIT_S: Final = 1.0
@@ -18,33 +19,49 @@ GREETING_WAIT_S: Final = 1.0
 class Greeter:
     """Has the agent speak first, once. The hook at the beginning of a session may set variables of what it says."""
 
-    def __init__(self, greeting: Greeting | None, post: Callable[[e.Event], None], *, is_held: bool) -> None:
+    def __init__(
+        self,
+        greeting: Greeting | None,
+        recorded: RecordedCall | None,
+        post: Callable[[e.Event], None],
+        *,
+        is_held: bool,
+    ) -> None:
         """`greeting` None: the user speaks first. `is_held`: the hook has not returned."""
         self.greeting = greeting
         """What the agent has yet to say."""
 
+        self._recorded = recorded
         self._post, self._is_held, self._is_due = post, is_held, False
+
+    @property
+    def awaits_user(self) -> bool:
+        """Return whether first words wait for the client's settings or audio."""
+        return self.greeting is not None or (self._recorded is not None and self._recorded.awaits_announcement)
 
     def release(self) -> bool:
         """Wait for the hook no more; return whether the first words are due."""
         self._is_held = False
         return self._is_due
 
-    def is_free(self) -> bool:
-        """Record that the first words are due; return whether the hook has returned."""
-        self._is_due = True
-        return not self._is_held
-
     def greet(self, config: SessionConfig) -> None:
-        """Have the agent greet, unless it has."""
+        """Have the agent speak first, unless it has, or as soon as the hook returns."""
+        self._is_due = True
+        if self._is_held:
+            return
+        if self._recorded is not None and self._recorded.awaits_announcement:
+            self._recorded.announce()
+            return
         greeting, self.greeting = self.greeting, None
         if greeting is not None and config.kind == "realtime":
             text = filled(greeting.text, dict(config.variables))
             self._post(e.GreetingDue(text, greeting.interruptible, greeting.at_any_time))
 
-    def announce(self, words: str, config: SessionConfig) -> None:
-        """Have the agent say that the call is recorded, whatever was said before."""
-        self._post(e.GreetingDue(filled(words, dict(config.variables)), interruptible=False, at_any_time=True))
+    def announce(self, config: SessionConfig) -> None:
+        """Have the agent say that the call is recorded, whatever was said before, if that is due."""
+        if self._recorded is not None and (words := self._recorded.words_due()):
+            words = filled(words, dict(config.variables))
+            self._post(e.GreetingDue(words, interruptible=False, at_any_time=True))
 
     def announced(self, turn: int) -> None:
         """Record the turn of the announcement: the greeting follows it only where that was the first turn."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from voicepipe.clock import SessionClock
@@ -41,11 +40,12 @@ class RecordedCall:
         self._is_due = self._is_due or not self._is_requested
         self._is_requested = True
 
-    def say_when_due(self, say: Callable[[str], None]) -> None:
-        """Say the announcement now, if it is due."""
-        if self._is_due and self.awaits_announcement:
-            self._is_due = False
-            say(self.announcement)
+    def words_due(self) -> str:
+        """Return the announcement if it is to be said now, once; otherwise nothing."""
+        if not (self._is_due and self.awaits_announcement):
+            return ""
+        self._is_due = False
+        return self.announcement
 
     def note_turn(self, record: TurnRecord) -> bool:
         """Begin the recording if this turn has announced it; return whether it has. Otherwise it may be due again."""

@@ -11,7 +11,6 @@ from voicepipe import clock
 from voicepipe.errors import ProtocolError
 from voicepipe.freeing import FreeingTaskGroup, held_weakly
 from voicepipe.pii.redact import Redactor
-from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.protocol import inbound
 from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.extensions import Resume
@@ -25,7 +24,6 @@ from voicepipe.session.context import Greeting as Greeting
 from voicepipe.session.context import SessionHooks as SessionHooks
 from voicepipe.session.context import SessionStages as SessionStages
 from voicepipe.session.endpoint_scoring import EndpointScoring
-from voicepipe.session.event_queue import EventQueue
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.greeting import GREETING_WAIT_S, Greeter
 from voicepipe.session.live_updates import TurnObserver
@@ -55,6 +53,7 @@ from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation_limits import orphan
+from voicepipe.turn.core import EventQueue
 from voicepipe.turn.journal import Opening
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.redaction import redacted_notification, redacted_record
@@ -87,9 +86,8 @@ class Session:
         self._clock = clock.SessionClock()
         self._config = config
         self._wire = EventRenderer(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
-        self._events = EventQueue(hooks.stalls, self._clock)
+        self._events = EventQueue()
         post = self._events.post
-        self._greeter = Greeter(greeting, post, is_held=hooks.session_started is not None)
         self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full))
         self._pace = Pace()
         believes_short = stages.transcriber.capabilities.short_words
@@ -100,6 +98,7 @@ class Session:
         self._recorded: RecordedCall | None = None
         if hooks.recording is not None:
             self._recorded = RecordedCall(hooks.recording, self._clock, speaks=config.kind == "realtime")
+        self._greeter = Greeter(greeting, self._recorded, post, is_held=hooks.session_started is not None)
         recorder = None if self._recorded is None else self._recorded.recorder
         self._audio_input = AudioInput(
             config, stages.transcriber.capabilities, self._clock, post, self._journal, recorder
@@ -108,7 +107,7 @@ class Session:
             stages.endpoint_scorer, grant.session_id, post, stt_detects=stages.transcriber.capabilities.turn_events
         )
         self._transcription = SessionTranscription(
-            stages.transcriber, self._transcription_options(), self._audio_input, post, self._scoring.take
+            stages.transcriber, stages.stt_model, config, self._audio_input, post, self._scoring.take
         )
         self._recorded_items = RecordedItems(stages.transcriber, post)
         self._prompt_builder = PromptBuilder(
@@ -148,6 +147,9 @@ class Session:
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None
         self._wake: asyncio.TimerHandle | None = None
+        self._n_stalls = 0
+        """Stalls of the event loop that are known to the core, or were before the session."""
+
         self._broken: asyncio.Event = asyncio.Event()
         self._orders_to_end = EndingOrders()
         self._unserved = UnservedFields(hooks.is_another_agent)
@@ -167,7 +169,8 @@ class Session:
         """
         connection = self._resumption.connection(socket)
         self._pace.is_gone = connection.is_gone
-        self._events.begin(self._handle_events)
+        self._n_stalls = self._hooks.stalls.n_noted
+        self._events.drain = self._handle_events
         self._put([] if self._text.restored else self._wire.hello())
         try:
             async with FreeingTaskGroup() as group:
@@ -185,7 +188,7 @@ class Session:
             self._audio_input.detach()
             if self._recorded is not None:
                 self._recorded.end()
-            self._events.end()
+            self._events.drain = None
             if self._journal is not None:
                 self._journal.close()
 
@@ -210,7 +213,7 @@ class Session:
         if self._hooks.session_started is not None:
             group.create_task(self._start(self._hooks.session_started), name="start")
         self._follow_mcp(())
-        if self._greeter.greeting is not None or (self._recorded is not None and self._recorded.awaits_announcement):
+        if self._greeter.awaits_user:
             group.create_task(self._greet_in_time(), name="greeting")
 
     async def _receive(self, connection: Connection) -> None:
@@ -244,16 +247,8 @@ class Session:
 
     def _greet(self) -> None:
         """Have the agent speak first, once."""
-        if not self._greeter.is_free():
-            return
-        if self._recorded is not None and self._recorded.awaits_announcement:
-            self._recorded.announce()
-            self._note_end_of_turn()
-            return
         self._greeter.greet(self._config)
-
-    def _announce_recording(self, words: str) -> None:
-        self._greeter.announce(words, self._config)
+        self._note_end_of_turn()
 
     async def _guard(self, connection: Connection) -> None:
         """Close the connection when our own code failed: a session in an unknown state must not continue."""
@@ -310,8 +305,8 @@ class Session:
         silent = core.user.state is User.QUIET and core.agent.state is Agent.IDLE
         if silent and not core.context.replies.n_asides:
             self._orders_to_end.turn_over()
-            if self._recorded is not None and self._orders_to_end.ending is None:
-                self._recorded.say_when_due(self._announce_recording)
+            if self._orders_to_end.ending is None:
+                self._greeter.announce(self._config)
 
     def _takes_sound(self) -> bool:
         """Return whether the user's audio is processed: not if the session is about to end, except in
@@ -344,7 +339,7 @@ class Session:
         self._wire.config = self._hooks.show(self._config)
         self._audio_input.configure(self._config)
         self._audio_input.go_on(state.input_received_ms)
-        self._transcription.change_options(self._transcription_options())
+        self._transcription.configure(self._config)
         if state.items:
             self._greeter.greeting = None
 
@@ -435,7 +430,7 @@ class Session:
         self._config = after
         self._text.note_update(request.update)
         self._audio_input.configure(after)
-        self._transcription.change_options(self._transcription_options())
+        self._transcription.configure(after)
         if not self._audio_input.in_utterance:
             self._renew_transcription()
         self._put(self._wire.updated(self._hooks.show(after), **self._resumption.offer(after)))
@@ -464,7 +459,8 @@ class Session:
         """Handle all events that wait. An error here is a bug: it is logged, and ends this session only."""
         events = self._events.waiting
         try:
-            self._events.note_stalls()
+            if self._hooks.stalls.n_noted != self._n_stalls:
+                self._insert_stalls()
             while events:
                 event, now_ms = events[0], self._clock.now_ms()
                 commands = self._core.handle(event, now_ms)
@@ -476,7 +472,8 @@ class Session:
                     self._turn_observer.follow(now_ms)
                 for command in commands:
                     self._do(command)
-                self._text.follow(event, commands)
+                if self._text.keep is not None:
+                    self._text.follow(event, commands)
                 events.popleft()
             self._note_end_of_turn()
         except Exception as bug:
@@ -510,7 +507,7 @@ class Session:
                     self._replies.start(command, self._group)
             case c.TranscribeRecording():
                 if self._group is not None:
-                    self._recorded_items.transcribe(command, self._transcription_options(), self._group)
+                    self._recorded_items.transcribe(command, self._transcription.options, self._group)
             case c.SummarizeHistory():
                 if self._group is not None:
                     self._group.create_task(self._summaries.summarize(command), name="summary")
@@ -576,6 +573,13 @@ class Session:
     def _on_full(self) -> None:
         self._resumption.drop(f"the client left more than {UNTAKEN_MAX_BYTES >> 20} MB unread")
 
+    def _insert_stalls(self) -> None:
+        """Put the stalls since the latest event before the next one."""
+        stalls = self._hooks.stalls.since(self._n_stalls)
+        self._n_stalls = self._hooks.stalls.n_noted
+        since_ms = self._clock.since_ms
+        self._events.put_first(e.EventLoopStalled(since_ms(begin), since_ms(end)) for begin, end in stalls)
+
     def _wake_at(self, at_ms: int) -> None:
         if self._wake is not None:
             self._wake.cancel()
@@ -583,14 +587,6 @@ class Session:
         self._wake = asyncio.get_running_loop().call_later(delay_s, self.post, e.TimePassed())
 
     # --- the audio input ----------------------------------------------------------------------
-
-    def _transcription_options(self) -> TranscriptionOptions:
-        requested = self._config.transcription
-        return TranscriptionOptions(
-            model=self._stages.stt_model,
-            language=self._config.turn_settings().language,
-            prompt=requested.prompt if requested else None,
-        )
 
     def _renew_transcription(self) -> None:
         """Apply the client's transcription settings, if no transcript is pending."""

@@ -9,6 +9,7 @@ from voicepipe.errors import Overload, StageError
 from voicepipe.freeing import FreeingTaskGroup
 from voicepipe.ports.provider_events import ProviderChanged, TranscriberConnected
 from voicepipe.ports.transcriber import EndOfTurn, Final, Interim, Transcriber, TranscriptionOptions
+from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
@@ -24,21 +25,29 @@ class SessionTranscription:
     def __init__(
         self,
         transcriber: Transcriber,
-        change_options: TranscriptionOptions,
+        stt_model: str,
+        config: SessionConfig,
         audio_input: AudioInput,
         post: Callable[[e.Event], None],
         on_end_of_turn: Callable[[EndOfTurn], None],
     ) -> None:
         self._transcriber, self._audio_input, self._post = transcriber, audio_input, post
         self._on_end_of_turn = on_end_of_turn
-        self._options = self._open_as = change_options
+        self._stt_model = stt_model
+        self.configure(config)
+        self._open_as = self.options
         self._changed = asyncio.Event()
         self._provider = transcriber.name
         """The provider whose transcripts arrive: of several, the latest."""
 
-    def change_options(self, options: TranscriptionOptions) -> None:
+    def configure(self, config: SessionConfig) -> None:
         """Use these settings from the next utterance on; `renew` must be called before the utterance begins."""
-        self._options = options
+        requested = config.transcription
+        self.options = TranscriptionOptions(
+            model=self._stt_model,
+            language=config.turn_settings().language,
+            prompt=requested.prompt if requested else None,
+        )
 
     def renew(self) -> None:
         """Close a stream that does not match the settings. Call it when no utterance is open and no transcript is
@@ -46,8 +55,8 @@ class SessionTranscription:
 
         Audio that the listener receives from here on waits for the next stream.
         """
-        if self._options != self._open_as:
-            self._open_as = self._options
+        if self.options != self._open_as:
+            self._open_as = self.options
             self._audio_input.detach()
             self._changed.set()
 

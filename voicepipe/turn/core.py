@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,6 +53,29 @@ BUDGET: Final = After(budget=True)
 _Handler = tuple[Callable[[Any, int], None], After]
 _ReplyHandler = tuple[Callable[[Turn, Any, int], None], After]
 _TimerHandler = Callable[[Timer, int], None]
+
+
+class EventQueue:
+    """The events on their way to the core.
+
+    A session's parts hold this queue and not the session, so that no circle of references outlives the session.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: deque[e.Event] = deque()  # bounded: drained before the outermost `post` returns
+        self.drain: Callable[[], None] | None = None
+        """Handles all that wait. None before the session runs, and when it is over: then events are dropped."""
+
+    def post(self, event: e.Event) -> None:
+        """Have an event handled, before this returns or, if an event is being handled, right after that one."""
+        if self.drain is not None:
+            self.waiting.append(event)
+            if len(self.waiting) == 1:
+                self.drain()
+
+    def put_first(self, events: Iterable[e.Event]) -> None:
+        """Put these before the event that is handled next, in their order."""
+        self.waiting.extendleft(reversed(tuple(events)))
 
 
 class Core:
