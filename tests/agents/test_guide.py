@@ -10,13 +10,15 @@ import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.docs import ROOT, code, section
-from voicepipe.agents import load_file
+from voicepipe.agents import Agent, load_file
+from voicepipe.testing.agent_call import calling_agent, calls
 from voicepipe.testing.waiting import WAIT_S
 
 PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p pytest_asyncio.plugin"}
@@ -40,15 +42,25 @@ sys.meta_path.insert(0, Absent())
 @pytest.fixture
 def blocks() -> list[str]:
     """The Python of the guide: the agent, and its test."""
-    text = section("Agents in Python")
-    return code(r"python clinic\.py", text) + code("python test", text)
+    return code(r"python clinic\.py") + code("python test", section("Agents in Python"))
 
 
 def test_the_agent_has_three_tools(blocks: list[str], tmp_path: Path) -> None:
     (tmp_path / "clinic.py").write_text(blocks[0])
     (agent,) = load_file(tmp_path / "clinic.py")
-    assert [*agent.tools] == ["free_times", "book", "appointments"]
-    assert agent.settings["tools"] == ["end_call"]
+    assert [*agent.tools] == ["find_slots", "book", "cancel"]
+
+
+async def test_the_hooks_of_the_guide_know_the_user() -> None:
+    """The greeting has the name that the token says."""
+    (text,) = code("python hooks")
+    names: dict[str, Any] = {}
+    exec(text, names)
+    agent: Agent = names["agent"]
+    async with calling_agent(agent, calls("appointments"), "None.") as call:
+        assert await call.greeting() == "Hello, there."
+        assert await call.says("Have I an appointment?") == "None."
+        assert call.results == ["[]"]
 
 
 def distributions(*names: str) -> set[str]:

@@ -73,17 +73,6 @@ def test_the_worked_scenario_passes_as_the_page_has_it(own_folder: Path, capsys:
     assert status == 0, out
 
 
-@pytest.mark.slow
-def test_the_clinics_scenario_passes_as_the_page_has_it(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the agent of the other page, whose tools the server runs."""
-    (scenario,), (agent,) = code("yaml clinic"), code(r"python clinic\.py")
-    (own_folder / "slots.yaml").write_text(scenario)
-    (own_folder / "clinic.py").write_text(agent)
-    status = main(["eval", "slots.yaml", "clinic.py"])
-    out = capsys.readouterr().out
-    assert status == 0, out
-
-
 CLINIC = """
 import asyncio
 from voicepipe.agents import Agent

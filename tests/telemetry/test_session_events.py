@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from tests.docs import PAGES, ROOT, named, rows
 from voicepipe.tasks import background_tasks
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.telemetry.transcript import MOST_TURNS
@@ -148,3 +150,19 @@ def test_the_end_waits_for_records_that_are_still_redacted() -> None:
     waiting[0]()
     (sent,) = events(webhooks)
     assert [each["id"] for each in sent.data["transcript"]] == ["turn_1"]
+
+
+def test_the_page_has_each_field_once() -> None:
+    """Of a function call, and of a turn of the transcript."""
+    webhooks = sender("tool.called", "session.ended")
+    sessions = SessionEvents(webhooks)
+    sessions.on_record(turn(tools=(DONE,)))
+    end(sessions)
+    called, ended = (event.data for event in events(webhooks))
+    page = PAGES[ROOT / "web/docs/webhooks.md"]
+    table = [row for row in rows(page) if row[0].startswith("`")]
+    assert [row[0] for row in table] == [f"`{kind}`" for kind in get_args(WebhookKind)]
+    (of_calls,) = (row[2] for row in table if row[0] == "`tool.called`")
+    assert called.keys() - {"object"} <= named(of_calls)
+    (of_turns,) = re.findall(r"^- `transcript` has .*?(?=^- )", page, re.DOTALL | re.MULTILINE)
+    assert ended["transcript"][0].keys() <= named(of_turns)

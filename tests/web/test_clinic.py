@@ -38,7 +38,7 @@ def commands() -> list[str]:
     return [line for line in lines if not re.search(r"--llm (?!scripted)|^(mkdir|export) ", line)]
 
 
-class Desk:
+class Clinic:
     """The folder of the guide, with its commands against ports that are free."""
 
     def __init__(self, folder: Path, server: int, site: int) -> None:
@@ -102,29 +102,29 @@ async def ready(server: asyncio.subprocess.Process) -> str:
     return "".join(lines)
 
 
-async def test_the_desk_of_the_guide(tmp_path: Path, unused_tcp_port_factory: Callable[[], int]) -> None:
+async def test_the_clinic_of_the_guide(tmp_path: Path, unused_tcp_port_factory: Callable[[], int]) -> None:
     """Its eval passes, its server answers with the tool's result by text and by voice, its keys lock, and its page has
     an answer with a function call.
     """
-    desk = Desk(tmp_path, unused_tcp_port_factory(), unused_tcp_port_factory())
+    clinic = Clinic(tmp_path, unused_tcp_port_factory(), unused_tcp_port_factory())
     judge, serve, speak, write, play, backend_key, own_key, cancel, backend = commands()
-    assert "1 of 1" in await desk.run(judge)
-    async with desk.running(serve) as server:
+    assert "1 of 1" in await clinic.run(judge)
+    async with clinic.running(serve) as server:
         greeting = await ready(server)
         assert "NOTE: answers come from the script slots.yaml" in greeting
         assert "calls find_slots, book, cancel" in greeting
-        await desk.run(speak)
-        assert len(read_sound(tmp_path / "ask.wav", 24_000)) > 24_000
-        assert f"agent  {FREE}\n" in await desk.run(write)
-        assert f"agent  {FREE}\n" in await desk.run(play)
-        key = (await desk.run(backend_key)).strip()
-        mine = (await desk.run(own_key)).strip()
-        locked = await desk.start(write)
+        await clinic.run(speak)
+        assert len(read_sound(tmp_path / "question.wav", 24_000)) > 24_000
+        assert f"agent  {FREE}\n" in await clinic.run(write)
+        assert f"agent  {FREE}\n" in await clinic.run(play)
+        key = (await clinic.run(backend_key)).strip()
+        mine = (await clinic.run(own_key)).strip()
+        locked = await clinic.start(write)
         _, why = await locked.communicate()
         assert b"Expected a credential" in why
-        assert "agent  I am sorry, that is not possible.\n" in await desk.run(cancel, key=mine)
-        async with desk.running(backend, key=key), chromium(tmp_path, has_microphone=False) as browser:
-            await called(browser, f"http://127.0.0.1:{desk.ports['3000']}")
+        assert "agent  I am sorry, that is not possible.\n" in await clinic.run(cancel, key=mine)
+        async with clinic.running(backend, key=key), chromium(tmp_path, has_microphone=False) as browser:
+            await called(browser, f"http://127.0.0.1:{clinic.ports['3000']}")
 
 
 async def called(browser: Browser, origin: str) -> None:
