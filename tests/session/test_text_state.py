@@ -92,7 +92,7 @@ def test_an_item_of_a_newer_version_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("received_ms", "heard", "rest"),
+    ("received_ms", "played", "rest"),
     [
         (0, "", "One two three. Four five six."),
         (500, "One two", "three. Four five six."),
@@ -100,25 +100,25 @@ def test_an_item_of_a_newer_version_is_an_error() -> None:
         (1_900, "One two three. Four five", "six."),
     ],
 )
-def test_heard_and_unheard_words_are_all_words(received_ms: int, heard: str, rest: str) -> None:
+def test_played_and_unplayed_words_are_all_words(received_ms: int, played: str, rest: str) -> None:
     state = state_of([SPOKEN], reply())
     found = continuation(state, restored(state).items, received_ms)
     assert found is not None
-    assert (found.played, found.rest, found.is_whole) == (heard, rest, True)
+    assert (found.played, found.rest, found.is_whole) == (played, rest, True)
 
 
 @pytest.mark.parametrize(
     ("received_ms", "open_reply"),
     [(2_800, reply()), (None, reply()), (500, None)],
-    ids=["all was heard", "the client does not say", "no reply was open"],
+    ids=["all was played", "the client does not say", "no reply was open"],
 )
-def test_what_is_heard_is_not_said_again(received_ms: int | None, open_reply: OpenReply | None) -> None:
+def test_what_is_played_is_not_said_again(received_ms: int | None, open_reply: OpenReply | None) -> None:
     state = state_of([SPOKEN], open_reply)
     assert continuation(state, restored(state).items, received_ms) is None
 
 
-def test_a_clause_whose_audio_had_not_all_come_is_not_taken_for_heard() -> None:
-    """100 ms of it were known; the user has heard 300 ms, which are its first words and not all of it."""
+def test_a_clause_whose_audio_had_not_all_come_is_not_taken_for_played() -> None:
+    """100 ms of it were known; the user has played 300 ms, which are its first words and not all of it."""
     late = OutputAudio("One two three four five six", (ClauseSound("One two three four five six", 100, (0,)),))
     state = state_of([Message("i2", "assistant", (late,))], reply(synthesized=False))
     found = continuation(state, restored(state).items, 300)

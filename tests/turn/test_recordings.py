@@ -23,7 +23,7 @@ def adds(scenario: Scenario, *more: InputText, item_id: str = "mine") -> int:
     return ordered.utterance
 
 
-def hears(scenario: Scenario, utterance: int, words: str = "What time is it?") -> None:
+def transcribes(scenario: Scenario, utterance: int, words: str = "What time is it?") -> None:
     """The recording is transcribed."""
     scenario._post(e.TranscriptFinished(utterance, 1, words, provider="fake/stt", audio_ms=MINUTE_MS))
 
@@ -34,7 +34,7 @@ def test_a_reply_waits_for_the_words() -> None:
     utterance = adds(scenario, InputText("Well?"))
     scenario.creates()
     assert scenario.started() == []
-    hears(scenario, utterance)
+    transcribes(scenario, utterance)
     (started,) = scenario.started()
     assert started.items[0].parts == (InputAudio("What time is it?"), InputText("Well?"))  # type: ignore[union-attr]
     (done,) = scenario.said(a.TranscriptDone)
@@ -44,7 +44,7 @@ def test_a_reply_waits_for_the_words() -> None:
 def test_the_reply_pays_for_the_words() -> None:
     """At the transcriber's price, once."""
     scenario = Scenario(prices=PriceList(transcribers={"fake/stt": 0.6}))
-    hears(scenario, adds(scenario))
+    transcribes(scenario, adds(scenario))
     for _ in range(2):
         scenario.creates()
         scenario.answers()
@@ -68,14 +68,14 @@ def test_an_item_that_was_deleted_stays_deleted() -> None:
     scenario = Scenario()
     utterance = adds(scenario)
     scenario.deletes_item("mine")
-    hears(scenario, utterance)
+    transcribes(scenario, utterance)
     assert scenario.said(a.TranscriptDone) == []
     assert len(scenario.driver.core.context.conversation) == 0
 
 
-def test_finished_recordings_are_forgotten() -> None:
+def test_finished_recordings_are_deleted() -> None:
     """Many of them do not grow the session."""
     scenario = Scenario()
     for n in range(3 * REMEMBERED_UTTERANCES):
-        hears(scenario, adds(scenario, item_id=f"mine-{n}"))
+        transcribes(scenario, adds(scenario, item_id=f"mine-{n}"))
     assert len(scenario.driver.core.user.utterances._recent) <= REMEMBERED_UTTERANCES

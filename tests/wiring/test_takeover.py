@@ -166,8 +166,8 @@ async def test_a_node_that_is_taken_over_can_be_resumed_from(tmp_path: Path, red
     ]
 
 
-async def test_what_was_not_heard_is_said_again_and_no_more(tmp_path: Path, redis: RedisServer) -> None:
-    """The client names the last sound that it received: heard words and the words of the new response are the answer,
+async def test_what_was_not_played_is_said_again_and_no_more(tmp_path: Path, redis: RedisServer) -> None:
+    """The client names the last sound that it received: played words and the words of the new response are the answer,
     each once."""
     async with nodes(tmp_path, redis) as its, talking(its.one, modality="audio") as user:
         its.vendor.llm.cue(LlmCue(tokens=tuple(f"{word} " for word in ANSWER.split())))
@@ -180,15 +180,15 @@ async def test_what_was_not_heard_is_said_again_and_no_more(tmp_path: Path, redi
         cut = await user.until("conversation.item.truncated")
         rest = await user.answer()
         await user.send("conversation.item.retrieve", item_id=item_id)
-        heard = (await user.until("conversation.item.retrieved"))["item"]["content"][0]["transcript"]
+        played = (await user.until("conversation.item.retrieved"))["item"]["content"][0]["transcript"]
     assert (cut["item_id"], cut["audio_end_ms"]) == (item_id, 1_000)
-    assert heard
+    assert played
     assert rest
-    assert f"{heard} {rest}".split() == ANSWER.split()
+    assert f"{played} {rest}".split() == ANSWER.split()
     assert len(its.vendor.llm.received) == 1, "the LLM was asked again for words that were known"
 
 
-async def test_a_reply_that_was_heard_to_its_end_is_not_repeated(tmp_path: Path, redis: RedisServer) -> None:
+async def test_a_reply_that_was_played_to_its_end_is_not_repeated(tmp_path: Path, redis: RedisServer) -> None:
     async with nodes(tmp_path, redis) as its, talking(its.one, modality="audio") as user:
         its.vendor.llm.cue(LlmCue(tokens=("It leaves at noon.",)))
         await user.prompt("When does it leave?")
@@ -221,10 +221,10 @@ async def test_an_open_llm_call_begins_again(tmp_path: Path, redis: RedisServer)
     assert [role for role, _ in read_by_llm(its.vendor)] == ["system", "user"], "half an answer is in the history"
 
 
-async def test_an_llm_call_that_was_heard_in_part_goes_on_behind_the_heard_words(
+async def test_an_llm_call_that_was_played_in_part_goes_on_behind_the_played_words(
     tmp_path: Path, redis: RedisServer
 ) -> None:
-    """The history has the heard words, and the LLM reads that it shall go on behind them."""
+    """The history has the played words, and the LLM reads that it shall go on behind them."""
     words = ANSWER.split()
     hold = Hold(after=len(words) - 2)
     async with nodes(tmp_path, redis) as its, talking(its.one, modality="audio") as user:
@@ -241,11 +241,11 @@ async def test_an_llm_call_that_was_heard_in_part_goes_on_behind_the_heard_words
         await user.resume_at(its.other.url, received_item_id=item_id, received_ms=700)
         await user.until("conversation.item.truncated")
         await user.until("response.done", lambda event: event["response"]["status"] == "completed")
-    *_, (role, heard) = read_by_llm(its.vendor)
+    *_, (role, played) = read_by_llm(its.vendor)
     assert role == "assistant"
-    assert heard.split() == words[: len(heard.split())]
-    assert 0 < len(heard.split()) < len(words) - 2
-    assert repr(heard) in read_by_llm(its.vendor)[0][1]
+    assert played.split() == words[: len(played.split())]
+    assert 0 < len(played.split()) < len(words) - 2
+    assert repr(played) in read_by_llm(its.vendor)[0][1]
 
 
 async def test_a_node_that_is_stopped_leaves_its_sessions_to_others(tmp_path: Path, redis: RedisServer) -> None:
