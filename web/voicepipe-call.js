@@ -235,7 +235,7 @@ export class VoicepipeCallElement extends HTMLElement {
   show({ id, role, text, played, failure }) {
     const { transcript } = this.parts;
     const known = this.entries.get(id);
-    if (failure && !text && who === "agent") {
+    if (failure && !text && role === "agent") {
       // The agent apologises. Why it has to is for the page, in the event.
       known?.remove();
       this.entries.delete(id);

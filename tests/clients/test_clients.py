@@ -78,12 +78,12 @@ async def test_openai_for_javascript(
 async def test_a_user_who_goes_on_takes_back_an_answer_that_began_softly(
     fake_server: Any, drive: Any, request: pytest.FixtureRequest, answer: str, client: str
 ) -> None:
-    """0.3 s after its first sound. The client drops it and gets one answer, to one message of all that was said; no
+    """0.1 s after its first sound. The client drops it and gets one answer, to one message of all that was said; no
     audio of the first comes once the client was told of the voice.
     """
     name, *flags = client.split()
     command = request.getfixturevalue(name)
-    gap = ("--barge-in", "0.3") if name == "agents_py" else ("--go-on", "0.3")
+    gap = ("--barge-in", "0.1") if name == "agents_py" else ("--go-on", "0.1")
     more: dict[str, object] = {"server.tls_dev": True} if name == "openai_js" else {}
     async with fake_server(more) as server:
         llm = server.vendor.llm

@@ -36,7 +36,8 @@ def events_of(user: User, kind: str) -> list[Event]:
 async def settled(user: User) -> None:
     """Wait until all that was sent before has been worked through."""
     await user.send("conversation.item.retrieve", item_id="nobody")
-    await user.until("error")
+    while (await user.until("error"))["error"]["param"] != "item_id":
+        pass
 
 
 async def messages_of(server: Any, n: int) -> list[Event]:

@@ -54,6 +54,7 @@ class Hands:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1_000.0
         monkeypatch.setattr(clock, "loop_s", lambda: self.now_s)
+        monkeypatch.setattr(clock, "loop_clock", lambda: lambda: self.now_s)
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ async def test_others_have_their_turn_between_pongs_that_fail() -> None:
 async def test_frames_postpone_the_ping_a_few_times_between_two_pings(monkeypatch: Any) -> None:
     """Not each of 50 a second; but the first one after a ping counts as its pong."""
     now_s = 100.0
-    monkeypatch.setattr(websocket, "loop_s", lambda: now_s)
+    monkeypatch.setattr(websocket, "loop_clock", lambda: lambda: now_s)
     line, loop = upgrade(ping_ms=20_000, subprotocol=None), asyncio.get_running_loop()
     line._loop = loop  # as `prepare` does
     n_postponed = 0

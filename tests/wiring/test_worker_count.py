@@ -21,7 +21,7 @@ def loaded(folder: Path, **more: object) -> Settings:
 
 @pytest.mark.parametrize(
     ("max_sessions", "cores", "expected"),
-    [(1, 8, 1), (100, 8, 1), (149, 8, 1), (152, 8, 2), (400, 8, 4), (300, 2, 2), (2_000, 8, 8), (300, 1, 1)],
+    [(1, 8, 1), (100, 8, 1), (149, 8, 1), (165, 8, 2), (400, 8, 4), (300, 2, 2), (2_000, 8, 8), (300, 1, 1)],
 )
 def test_one_for_about_100_sessions_up_to_one_a_core(
     max_sessions: int, cores: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

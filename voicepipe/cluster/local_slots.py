@@ -28,7 +28,7 @@ class LocalSlots:
 
     def __init__(self) -> None:
         self._held: dict[str, HeldSlots] = {}  # bounded: as many as the process has sessions
-        self._given_back: dict[str, None] = {}  # bounded by MOST_GIVEN_BACK
+        self._given_back: dict[str, str] = {}  # session -> owner; bounded by MOST_GIVEN_BACK
 
     def full_pool(self, holder: str, pools: Mapping[str, int], now_s: int) -> str | None:
         """Return the first pool that this process's other sessions fill by themselves; None: all have free slots."""
@@ -50,11 +50,11 @@ class LocalSlots:
             if slots.owner == owner:
                 self._held[holder] = replace(slots, until_s=until_s, lease_s=until_s - now_s)
 
-    def give_back(self, holder: str) -> None:
+    def give_back(self, holder: str, owner: str) -> None:
         """Free the slots of an ended session; the store must still be informed."""
         self._held.pop(holder, None)
         if len(self._given_back) < MOST_GIVEN_BACK:
-            self._given_back[holder] = None
+            self._given_back[holder] = owner
 
     def drop(self, holder: str) -> None:
         """Drop the session's entry; the store is already informed."""
@@ -74,9 +74,9 @@ class LocalSlots:
         """Return all held slots, by session."""
         return tuple(self._held.items())
 
-    def given_back(self) -> tuple[str, ...]:
-        """Return the ended sessions that must still be reported to the store."""
-        return tuple(self._given_back)
+    def given_back(self) -> tuple[tuple[str, str], ...]:
+        """Return the ended sessions that must still be reported to the store, each with its owner."""
+        return tuple(self._given_back.items())
 
     @property
     def n_owed(self) -> int:

@@ -72,6 +72,7 @@ class MemoryCluster:
         for pool, limit in pools.items():
             if sum(p == pool and h != holder for p, h in self._slots) >= limit:
                 return pool
+        self._slots = {key: slot for key, slot in self._slots.items() if key[1] != holder or slot.owner == owner}
         self._slots |= {(pool, holder): _Slot(owner, until_s) for pool in pools}
         return None
 
@@ -80,8 +81,8 @@ class MemoryCluster:
         mine = {key: slot for key, slot in self._slots.items() if slot.owner == owner}
         self._slots |= {key: replace(slot, until_s=until_s) for key, slot in mine.items()}
 
-    async def give_back_slots(self, holder: str) -> None:
-        self._slots = {key: slot for key, slot in self._slots.items() if key[1] != holder}
+    async def give_back_slots(self, holder: str, *, owner: str) -> None:
+        self._slots = {key: slot for key, slot in self._slots.items() if key[1] != holder or slot.owner != owner}
 
     async def slots_taken(self, pool: str, *, now_s: int) -> int:
         return sum(p == pool and slot.until_s > now_s for (p, _), slot in self._slots.items())

@@ -99,7 +99,8 @@ class Cluster(Protocol):
                 are free again: so a crashed process keeps no slots.
 
         Returns:
-            None when all were taken (again, if the holder had them), or the name of a pool that was full.
+            None when all were taken (again, if the holder had them; from another owner, if that one had them), or the
+            name of a pool that was full.
         """
         ...
 
@@ -107,8 +108,8 @@ class Cluster(Protocol):
         """Extend all slots of a process. Slots that have expired meanwhile stay free."""
         ...
 
-    async def give_back_slots(self, holder: str) -> None:
-        """Free the slots of one session. Repeating it has no effect."""
+    async def give_back_slots(self, holder: str, *, owner: str) -> None:
+        """Free the slots of one session, unless another owner has taken them since. Repeating it has no effect."""
         ...
 
     async def slots_taken(self, pool: str, *, now_s: int) -> int:

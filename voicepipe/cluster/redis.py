@@ -63,7 +63,7 @@ async def open_redis(
     calls = RedisCalls(url, f"voicepipe:{{{name}}}:", answer_ms=answer_ms)
     try:
         try:
-            await calls.command("PING")
+            await calls.connect()
         except StoreUnavailable as gone:
             raise ConfigError(f"cluster.store: the server can't be used: {gone.detail}") from None
         yield RedisCluster(calls, f"voicepipe:{{{name}}}:", poll_ms)
@@ -131,8 +131,8 @@ class RedisCluster:
     async def renew_slots(self, owner: str, *, until_s: int, now_s: int) -> None:
         await self._calls.repeat(RENEW_SLOTS, owner, until_s, now_s)
 
-    async def give_back_slots(self, holder: str) -> None:
-        await self._calls.repeat(GIVE_BACK_SLOTS, holder)
+    async def give_back_slots(self, holder: str, *, owner: str) -> None:
+        await self._calls.repeat(GIVE_BACK_SLOTS, holder, owner)
 
     async def slots_taken(self, pool: str, *, now_s: int) -> int:
         return int(await self._calls.command("ZCOUNT", f"{self._prefix}pool:{pool}", f"({now_s}", "+inf"))

@@ -22,6 +22,9 @@ CONNECTIONS: Final = 16
 """Connections of one process. A request takes under 1 ms at the server, so more would wait there."""
 
 FIRST_PAUSE_MS: Final = 100
+START_MS: Final = 5_000
+"""Limit of the first request: a server that starts may have to wait for its machine."""
+
 LAST_PAUSE_MS: Final = 2_000
 """Longest pause before a write whose outcome is unknown is sent again; the pause is doubled each time up to this."""
 
@@ -81,7 +84,7 @@ class RedisCalls:
             # Each request has one timeout, around all of its steps. The library's own is a `wait_for`, which swallows a
             # cancellation in Python 3.11.
             "socket_timeout": None,
-            "socket_connect_timeout": answer_ms / 1_000,
+            "socket_connect_timeout": START_MS / 1_000,
             "retry": Retry(NoBackoff(), 0),  # the library would count twice
             "client_name": "voicepipe",
             "driver_info": None,
@@ -94,6 +97,17 @@ class RedisCalls:
     async def close(self) -> None:
         """Close the connections."""
         await self._pool.disconnect()
+
+    async def connect(self) -> None:
+        """Make the first connection, within `START_MS`.
+
+        Raises:
+            StoreUnavailable: the server can't be reached, or refuses the connection.
+        """
+        try:
+            await self._attempt(("PING",), within_ms=START_MS)
+        except _Unknown as unknown:
+            raise self._unreachable(unknown.why) from None
 
     async def command(self, *parts: str | bytes | int) -> Any:
         """Return the server's answer to a command that changes nothing, or whose effect may be repeated.
@@ -170,10 +184,10 @@ class RedisCalls:
         except exceptions.NoScriptError:  # the first time, and after a restart of the server
             return await self._attempt(("EVAL", script, *tail))
 
-    async def _attempt(self, parts: Sequence[str | bytes | int]) -> Any:
-        is_sent = False
+    async def _attempt(self, parts: Sequence[str | bytes | int], *, within_ms: int | None = None) -> Any:
+        is_sent, within_ms = False, within_ms or self._answer_ms
         try:
-            async with asyncio.timeout(self._answer_ms / 1_000):
+            async with asyncio.timeout(within_ms / 1_000):
                 connection = await self._pool.get_connection()
                 try:
                     is_sent = True
@@ -188,7 +202,7 @@ class RedisCalls:
             kind = _KINDS.get(_code(refused), "unknown")
             raise StoreUnavailable(kind, f"{self.address}: {self._said(refused)}") from None
         except (exceptions.RedisError, OSError) as failed:
-            why = f"no answer within {self._answer_ms} ms" if isinstance(failed, TimeoutError) else self._said(failed)
+            why = f"no answer within {within_ms} ms" if isinstance(failed, TimeoutError) else self._said(failed)
             if is_sent:
                 raise _Unknown(why) from None
             raise self._unreachable(why) from None

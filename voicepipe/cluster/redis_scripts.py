@@ -57,6 +57,16 @@ for i = 8, #ARGV, 2 do
 end
 local life_s = math.max(until_s - now_s, 1)
 local of_holder, of_owner = prefix .. 'holder:' .. holder, prefix .. 'owner:' .. owner
+local had = redis.call('HGET', of_holder, 'owner')
+if had and had ~= owner then
+    for _, field in ipairs(redis.call('HKEYS', of_holder)) do
+        if string.sub(field, 1, 5) == 'pool/' then
+            redis.call('ZREM', prefix .. 'pool:' .. string.sub(field, 6), holder)
+        end
+    end
+    redis.call('SREM', prefix .. 'owner:' .. had, holder)
+    redis.call('DEL', of_holder)
+end
 redis.call('HSET', of_holder, 'owner', owner)
 for i = 8, #ARGV, 2 do
     local pool = prefix .. 'pool:' .. ARGV[i]
@@ -97,19 +107,19 @@ return 'renewed'
 """ARGV: owner, until, now."""
 
 GIVE_BACK_SLOTS: Final = """
-local prefix, holder = KEYS[1], ARGV[1]
+local prefix, holder, owner = KEYS[1], ARGV[1], ARGV[2]
 local of_holder = prefix .. 'holder:' .. holder
+redis.call('SREM', prefix .. 'owner:' .. owner, holder)
+if redis.call('HGET', of_holder, 'owner') ~= owner then return 'not held' end
 for _, field in ipairs(redis.call('HKEYS', of_holder)) do
     if string.sub(field, 1, 5) == 'pool/' then
         redis.call('ZREM', prefix .. 'pool:' .. string.sub(field, 6), holder)
     end
 end
-local owner = redis.call('HGET', of_holder, 'owner')
-if owner then redis.call('SREM', prefix .. 'owner:' .. owner, holder) end
 redis.call('DEL', of_holder)
 return 'given back'
 """
-"""ARGV: holder."""
+"""ARGV: holder, owner."""
 
 REVOKE: Final = """
 local prefix, name, value, until_s, now_s = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4]

@@ -196,22 +196,22 @@ class Resilient:
         """As in the port; while the store is away, only this process's slots count."""
         request = self._store.take_slots(holder, pools, owner=owner, until_s=until_s, now_s=now_s)
         try:
-            full = await self._calls.request(self._calls.writes, request, lambda _: self._taken_late(holder))
+            full = await self._calls.request(self._calls.writes, request, lambda _: self._taken_late(holder, owner))
         except StoreUnavailable:
             full = self._slots.full_pool(holder, pools, now_s)
             self._owe()
         except asyncio.CancelledError:  # the store may still have taken them
-            self._slots.give_back(holder)
+            self._slots.give_back(holder, owner)
             self._owe()
             raise
         if full is None:
             self._slots.take(holder, HeldSlots(tuple(pools), owner, until_s, until_s - now_s))
         return full
 
-    def _taken_late(self, holder: str) -> None:
+    def _taken_late(self, holder: str, owner: str) -> None:
         """Handle slots that the store took after all, for a session that may have been refused meanwhile."""
         if not self._slots.holds(holder):
-            self._slots.give_back(holder)
+            self._slots.give_back(holder, owner)
             self._owe()
 
     async def renew_slots(self, owner: str, *, until_s: int, now_s: int) -> None:
@@ -222,13 +222,12 @@ class Resilient:
         except StoreUnavailable:
             self._owe()
 
-    async def give_back_slots(self, holder: str) -> None:
+    async def give_back_slots(self, holder: str, *, owner: str) -> None:
         """As in the port."""
-        self._slots.give_back(holder)
+        self._slots.give_back(holder, owner)
+        request = self._store.give_back_slots(holder, owner=owner)
         try:
-            await self._calls.request(
-                self._calls.writes, self._store.give_back_slots(holder), partial(self._drop_slots, holder)
-            )
+            await self._calls.request(self._calls.writes, request, partial(self._drop_slots, holder))
         except StoreUnavailable:
             self._owe()
         else:
@@ -324,8 +323,9 @@ class Resilient:
         await self._calls.finish(store.count(PROBE, 1, limit=None, until_s=now_s + 60, now_s=now_s))
         for holder, held in self._slots.held():
             await self._write_slots(holder, held)
-        for holder in self._slots.given_back():
-            await self._calls.finish(store.give_back_slots(holder), partial(self._drop_slots, holder))
+        for holder, owner in self._slots.given_back():
+            request = store.give_back_slots(holder, owner=owner)
+            await self._calls.finish(request, partial(self._drop_slots, holder))
         # Counts come last, and without a pause after the last one: from then on the store is used again.
         while self._counts.n_owed or self._configs.n_owed or self._unwritten:
             await self._write_one(unix_s())
@@ -338,7 +338,7 @@ class Resilient:
             await self._calls.finish(
                 self._store.take_slots(holder, room, owner=held.owner, until_s=until_s, now_s=now_s)
             )
-            self._taken_late(holder)  # if its session has ended meanwhile
+            self._taken_late(holder, held.owner)  # if its session has ended meanwhile
 
     async def _write_one(self, now_s: int) -> None:
         for revocation in tuple(self._unwritten)[:1]:

@@ -149,6 +149,7 @@ class Tables:
                 ).fetchone()
                 if taken >= limit:
                     return pool
+            connection.execute("DELETE FROM slots WHERE holder = ? AND owner <> ?", (holder, owner))
             connection.executemany(
                 "INSERT OR REPLACE INTO slots (pool, holder, owner, until_s) VALUES (?, ?, ?, ?)",
                 [(pool, holder, owner, until_s) for pool in pools],
@@ -160,9 +161,9 @@ class Tables:
             connection.execute("DELETE FROM slots WHERE until_s <= ?", (now_s,))
             connection.execute("UPDATE slots SET until_s = ? WHERE owner = ?", (until_s, owner))
 
-    def give_back_slots(self, holder: str) -> None:
+    def give_back_slots(self, holder: str, owner: str) -> None:
         with self._transaction() as connection:
-            connection.execute("DELETE FROM slots WHERE holder = ?", (holder,))
+            connection.execute("DELETE FROM slots WHERE holder = ? AND owner = ?", (holder, owner))
 
     def slots_taken(self, pool: str, now_s: int) -> int:
         with self._transaction("BEGIN") as connection:

@@ -35,7 +35,7 @@ RESERVED_SHARE: Final = 0.1
 FIRST_WEIGHT: Final = 0.1
 LEAST_WEIGHT, MOST_WEIGHT = 1e-4, 50.0
 
-TARGET: Final = 0.5
+TARGET: Final = 0.75
 """Share of the full ledger to keep: a hedge that pays off is to be affordable when it comes."""
 
 GAIN: Final = 2.0

@@ -228,8 +228,24 @@ async def slots_given_back_are_free(open_cluster: OpenCluster) -> None:
         for holder in ("s1", "s2"):
             await cluster.take_slots(holder, pools, owner="p", until_s=LATER_S, now_s=NOW_S)
         for _ in range(2):
-            await cluster.give_back_slots("s1")
+            await cluster.give_back_slots("s1", owner="p")
         assert [await cluster.slots_taken(pool, now_s=NOW_S) for pool in pools] == [1, 1]
+
+
+async def slots_that_another_process_took_are_its_own(open_cluster: OpenCluster) -> None:
+    """A session that goes on at another node: the first one frees nothing of the second, in pools of both and of one
+    alone."""
+    async with open_cluster() as cluster:
+        for node in ("a", "b"):
+            pools = {f"machine/{node}": 1, "project": 1}
+            assert await cluster.take_slots("s1", pools, owner=node, until_s=LATER_S, now_s=NOW_S) is None
+        pools_of_both = ("machine/a", "machine/b", "project")
+        await cluster.give_back_slots("s1", owner="a")
+        assert [await cluster.slots_taken(pool, now_s=NOW_S) for pool in pools_of_both] == [0, 1, 1]
+        await cluster.renew_slots("a", until_s=NOW_S, now_s=NOW_S)
+        assert [await cluster.slots_taken(pool, now_s=NOW_S) for pool in pools_of_both] == [0, 1, 1]
+        await cluster.give_back_slots("s1", owner="b")
+        assert [await cluster.slots_taken(pool, now_s=NOW_S) for pool in pools_of_both] == [0, 0, 0]
 
 
 async def slots_of_a_dead_process_are_free_after_their_time(open_cluster: OpenCluster) -> None:
@@ -272,6 +288,7 @@ PROMISES: Final[tuple[Promise, ...]] = (
     of_many_at_once_as_many_get_slots_as_there_are,
     a_holder_that_has_its_slots_keeps_them,
     slots_given_back_are_free,
+    slots_that_another_process_took_are_its_own,
     slots_of_a_dead_process_are_free_after_their_time,
     a_slot_that_ran_out_is_not_renewed,
 )
