@@ -75,7 +75,8 @@ def logging_to(stream: TextIO | None = None, *, style: Style = "auto", level: in
 def log_event(event: str, /, *, level: int = logging.INFO, session: str = "", turn: str = "", **fields: Value) -> None:
     """Log one notable event: `event` in the past tense (`session_opened`), and plain values.
 
-    In the work for a session (`working_for`) its id need not be given.
+    `log_catalog` declares each event with its levels, its fields and its meaning. In the work for a session
+    (`working_for`) its id need not be given.
 
     `fields` must not contain transcripts. A field whose name means a secret is hidden.
     """
