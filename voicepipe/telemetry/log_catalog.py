@@ -192,7 +192,7 @@ LOG_EVENTS: Final = (
     LogEvent(
         "transcription_closed",
         ("info",),
-        ("id", "project", "model", "route", "outcome", "lasted_ms", "first_ms", "heard_ms", "cost_usd"),
+        ("id", "project", "model", "route", "outcome", "lasted_ms", "first_ms", "audio_ms", "cost_usd"),
         "a transcription over REST has ended",
     ),
     LogEvent(
