@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +51,11 @@ def rows(text: str) -> list[list[str]]:
     """Return the cells of all tables' lines below their heads."""
     lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line] for line in lines if "---" not in line[0]]
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return a table as Markdown."""
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, ["---"] * len(head), *lines))
 
 
 def code(kind: str, text: str = DOCS) -> list[str]:

@@ -53,7 +53,7 @@ ONE_VENDOR_ELSEWHERE = {
     ("providers.net.failures", "gemini"): "errors of all vendors are read in one place",
     ("providers.net.failures", "google"): "errors of all vendors are read in one place",
     ("providers.net.grpc_errors", "google"): "google.rpc.Code is gRPC's list of codes",
-    ("server.app", "inworld"): "a path of the Realtime API at another server",
+    ("server.endpoints", "inworld"): "a path of the Realtime API at another server",
     ("testing.chromium", "google"): "google-chrome is a browser",
 }
 """(module, a vendor's name) -> why it may stand outside the vendor's package and fake."""

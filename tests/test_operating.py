@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import voicepipe
 from tests import docs
+from voicepipe.server.app import build_app
+from voicepipe.server.context import ServerContext
+from voicepipe.server.endpoints import ENDPOINTS
 from voicepipe.server.gateway.exchange import KINDS
 from voicepipe.telemetry.log_catalog import LOG_EVENTS
 from voicepipe.telemetry.metrics.catalog import FAMILIES
@@ -17,23 +21,31 @@ from voicepipe.telemetry.metrics.catalog import FAMILIES
 
 def metrics() -> str:
     """The table of the metrics, in the order of the catalog."""
-    lines = []
-    for each in FAMILIES:
-        labels = ", ".join(f"`{label}`" for label in each.labels) or "-"
-        lines.append(f"| `{each.full_name}` | {each.kind} | {labels} | {each.help} |")
-    return "\n".join(["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |", *lines]) + "\n"
+    head = ("metric", "kind", "labels", "meaning")
+    return docs.table(head, ((f"`{each.full_name}`", each.kind, _codes(each.labels), each.help) for each in FAMILIES))
 
 
 def log_events() -> str:
     """The table of the log events, in the order of the catalog."""
-    lines = []
-    for each in LOG_EVENTS:
-        fields = ", ".join(f"`{field}`" for field in each.fields) or "-"
-        lines.append(f"| `{each.name}` | {', '.join(each.levels)} | {fields} | {each.meaning} |")
-    return "\n".join(["| event | level | fields | what happened |", "| --- | --- | --- | --- |", *lines]) + "\n"
+    head = ("event", "level", "fields", "what happened")
+    rows = ((f"`{each.name}`", ", ".join(each.levels), _codes(each.fields), each.meaning) for each in LOG_EVENTS)
+    return docs.table(head, rows)
 
 
-GENERATED: docs.Generated = {"metrics": metrics, "log events": log_events}
+def endpoints() -> str:
+    """The table of the endpoints, in the order of their registration."""
+    rows = []
+    for each in ENDPOINTS:
+        paths = ", ".join(f"`{path}`" for path in (f"{each.method} {each.documented_path}", *each.other_paths))
+        rows.append((paths, f"`{each.scope}`" if each.scope else "-", each.meaning))
+    return docs.table(("endpoint", "scope", "what it is"), rows)
+
+
+def _codes(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "-"
+
+
+GENERATED: docs.Generated = {"metrics": metrics, "log events": log_events, "endpoints": endpoints}
 """Compared with the page, and renewed, as all generated blocks (`tests/docs.py`)."""
 
 
@@ -95,3 +107,19 @@ def test_every_field_of_the_catalog_is_logged() -> None:
     assert sets.keys() - open_ended
     for event in sets.keys() - open_ended:
         assert set(CATALOG[event].fields) == sets[event], event
+
+
+def test_every_further_field_of_the_catalog_is_in_the_source() -> None:
+    """The fields that a call takes from elsewhere: at least their names are somewhere."""
+    sources = (path for path in Path(voicepipe.__file__).parent.rglob("*.py") if path.name != "log_catalog.py")
+    known = {name for path in sources for name in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    assert {field for each in LOG_EVENTS for field in each.fields} <= known
+
+
+def test_every_route_is_that_of_an_endpoint() -> None:
+    app = build_app(cast(ServerContext, object()))
+    routes = {
+        (route.method, route.resource.canonical.rstrip("/") or "/") for route in app.router.routes() if route.resource
+    }
+    declared = {(each.method, path) for each in ENDPOINTS for path in (each.documented_path, *each.other_paths)}
+    assert {route for route in routes if route[0] != "HEAD"} == declared
