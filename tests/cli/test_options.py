@@ -175,3 +175,38 @@ def test_too_many_files_are_refused(written: list[str], why: str, capsys: pytest
         read(*written)
     assert ended.value.code == 2
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "default"),
+    [
+        (("serve",), "--port PORT", "(8080)"),
+        (("check",), "--tts SPEC", "(local/hibari)"),
+        (("simulate", "capacity"), "--users N", "(100 1000 10000 100000)"),
+        (("bench", "compare"), "--p95-ms MS", "(50)"),
+        (("keys", "create"), "--project NAME", "(default)"),
+    ],
+)
+def test_the_help_prints_the_default_of_an_option(
+    command: tuple[str, ...],
+    option: str,
+    default: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit, match="0"):
+        read(*command, "--help")
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.strip().startswith(option + "  "))
+    assert line.endswith(default)
+
+
+def test_an_option_without_a_default_shows_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit, match="0"):
+        read("talk", "--help")
+    help_text = capsys.readouterr().out
+    assert "None" not in help_text
+    assert "False" not in help_text

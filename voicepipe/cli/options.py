@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 KEY_VARIABLE: Final = "VOICEPIPE_KEY"
 """The variable from which `talk` reads its key: command line arguments are visible to every user of the machine."""
 
-_SHORTHANDS: Final = {
+SHORTHANDS: Final = {
     "host": "server.host",
     "port": "server.port",
     "workers": "server.workers",
@@ -52,7 +52,7 @@ class Options:
             if not (key and equals):
                 raise ConfigError(f"--set: expected KEY=VALUE, for example server.port=9000, got {pair!r}")
             written[key.strip()] = value
-        shorthands = ((key, getattr(self, name, None)) for name, key in _SHORTHANDS.items())
+        shorthands = ((key, getattr(self, name, None)) for name, key in SHORTHANDS.items())
         return written | {key: _written(key, value) for key, value in shorthands if value is not None}
 
 
@@ -252,7 +252,7 @@ class SimulateOptions(Options):
     action: str
     pool: tuple[str, ...] = ()
     policy: tuple[str, ...] = ()
-    turns: int | None = None
+    turns: int = 20_000
     seed: int = 7
     latencies: Path | None = None
     slower: float = 1.0
@@ -263,7 +263,7 @@ class SimulateOptions(Options):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityOptions(Options):
     action: str
-    users: tuple[int, ...] = ()
+    users: tuple[int, ...] = (100, 1_000, 10_000, 100_000)
     call_s: float = 180.0
     speech_ms: int = 2_500
     answer_ms: int = 4_900

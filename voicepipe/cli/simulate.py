@@ -160,10 +160,9 @@ def _scenes(options: SimulateOptions, settings: Settings) -> Iterator[Scene]:
 
 
 def _turns(options: SimulateOptions) -> int:
-    n_turns = 20_000 if options.turns is None else options.turns
-    if not 100 <= n_turns <= 1_000_000:
-        raise ConfigError(f"--turns: expected 100 to 1000000, got {n_turns}")
-    return n_turns
+    if not 100 <= options.turns <= 1_000_000:
+        raise ConfigError(f"--turns: expected 100 to 1000000, got {options.turns}")
+    return options.turns
 
 
 def _world(options: SimulateOptions, candidates: Candidates, medians_ms: Sequence[float], drawn: WorldOptions) -> World:

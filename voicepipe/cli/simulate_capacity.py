@@ -16,8 +16,6 @@ from voicepipe.cli.options import CapacityOptions
 from voicepipe.errors import ConfigError
 from voicepipe.server.head_room import HeadRoom
 
-USERS: Final = (100, 1_000, 10_000, 100_000)
-
 BALANCES: Final[dict[str, Balance]] = {"random": "random", "least": "least"}
 
 RANGES: Final = {
@@ -64,7 +62,7 @@ def run(options: CapacityOptions) -> int:
     )
     curve = CoreCurve(talk, Costs() if options.costs is None else read_costs(options.costs))
     lines = []
-    for users in options.users or USERS:
+    for users in options.users:
         load = loops_needed(
             Calls(users=users, call_s=options.call_s, lost_nodes=options.lost_nodes),
             curve,
