@@ -20,6 +20,7 @@ from voicepipe.turn.responses import Playback
 from voicepipe.turn.settings import BudgetLimits, CoreSettings, Deadlines, TurnSettings
 from voicepipe.turn.states import (
     Agent,
+    Gate,
     OverlapState,
     SpeechEnd,
     User,
@@ -145,3 +146,9 @@ def test_the_drawing_for_people_has_every_arrow_of_the_table() -> None:
     assert set(re.findall(r"^ +(\w+): ", drawing, re.MULTILINE)) == {each.value for each in SpeechEnd}
     names = set(re.findall(r"\w+", drawing.partition("state overlap")[2]))
     assert {each.value for each in OverlapState} <= names
+
+
+def test_the_page_has_every_sub_state_in_order() -> None:
+    """Each in a row of the table beside the drawing, with its meaning."""
+    rows = re.findall(r"^\|.*\| `(\w+)` \| \w", docs.section("The states"), re.MULTILINE)
+    assert rows == [each.value for each in Gate]

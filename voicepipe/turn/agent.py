@@ -19,7 +19,7 @@ from voicepipe.turn.model_input import input_tokens_of
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import FailedStage, Outcome, TokenCount
 from voicepipe.turn.responses import Playback
-from voicepipe.turn.states import Agent
+from voicepipe.turn.states import Agent, Gate
 from voicepipe.turn.turn import Turn
 
 
@@ -74,13 +74,13 @@ class AgentSide:
 
     def open_gate(self, turn: Turn, now_ms: int) -> None:
         """Release the held output."""
-        if turn.reply.suspended:
+        if turn.reply.gate is Gate.SUSPENDED:
             self._move(Agent.SPEAKING)
             soft_reply.go_on(self._context, turn, now_ms, current=turn is self.turn)
             self._go_on(turn, now_ms)
             return
         responses.start_response(self._context, turn)
-        turn.reply.released = self._context.transitions.changed = True
+        turn.reply.gate, self._context.transitions.changed = Gate.OPEN, True
         turn.mark(attribution.GATE_OPENED, now_ms)
         self._context.learned.speculation.output_released(turn, now_ms)
         self._context.timers.output_came(turn.number)
@@ -112,14 +112,14 @@ class AgentSide:
 
     def seal(self) -> None:
         """Make the reply irrevocable: another one was requested, and only one response of the conversation is open."""
-        if self.turn is not None and self.turn.reply.released and self.turn.question.reversible_ms:
+        if self.turn is not None and self.turn.reply.gate is Gate.OPEN and self.turn.question.reversible_ms:
             responses.seal(self._context, self.turn)
 
     def release_effects(self, turn: Turn, now_ms: int) -> None:
         """Release the function calls and the outcome of a turn that ended softly: it is over for good."""
         if turn.outcome is not None:
             record_builder.keep(self._context, turn, now_ms)
-        elif turn.reply.released:
+        elif turn.reply.gate is Gate.OPEN:
             self._context.transitions.changed = True
             responses.start_items(self._context, turn)
             self._context.issue(ReleaseCalls(turn.number, turn.reply.revision))
@@ -240,7 +240,7 @@ class AgentSide:
         self._stop(turn)
         responses.end_response(self._context, turn, "cancelled", client_reason)
         self._close(turn, outcome, reason, now_ms)
-        if turn.reply.released or turn.filler.words:
+        if turn.reply.gate is Gate.OPEN or turn.filler.words:
             self.fall_silent(now_ms)
 
     def cancel(self, response_id: str | None, now_ms: int) -> bool:
@@ -249,7 +249,7 @@ class AgentSide:
         target = next(iter(sorted(found, key=lambda t: t is not self.turn)), None)  # the conversation's own reply first
         if target is None:
             return False
-        outcome: Outcome = "interrupted" if target.reply.released else "abandoned"
+        outcome: Outcome = "interrupted" if target.reply.gate is Gate.OPEN else "abandoned"
         self.give_up(target, outcome, "client_cancelled", now_ms, client_reason="client_cancelled")
         return True
 
@@ -260,7 +260,7 @@ class AgentSide:
             self._stop(turn)
             responses.end_response(self._context, turn, "cancelled", "turn_detected")
             self._context.learned.reply_ended(turn)
-            if turn.reply.suspended:
+            if turn.reply.gate is Gate.SUSPENDED:
                 soft_reply.take_back(self._context, turn)
             self._stand_down()
         turn.revise()
@@ -280,7 +280,7 @@ class AgentSide:
         if self.state in (Agent.SPEAKING, Agent.DUCKED):
             self._move(Agent.INTERRUPTED)
         for turn in self.replies.of_conversation:
-            outcome: Outcome = "interrupted" if turn.reply.released else "abandoned"
+            outcome: Outcome = "interrupted" if turn.reply.gate is Gate.OPEN else "abandoned"
             self.give_up(turn, outcome, "turn_detected", now_ms, client_reason="turn_detected")
 
     def truncated(self, turn: Turn, cut_ms: int, now_ms: int) -> None:
@@ -292,11 +292,11 @@ class AgentSide:
                 _how_it_went(turn) if turn.outcome == "completed" else (turn.outcome, turn.reason)
             )
             record_builder.keep(self._context, turn, now_ms)
-        elif not whole and turn.reply.released and not turn.reply.response_open:
+        elif not whole and turn.reply.gate is Gate.OPEN and not turn.reply.response_open:
             self._stop(turn)
             self._close(turn, *_how_it_went(turn), now_ms)
             self.fall_silent(now_ms)
-        elif not whole and turn.reply.released and self._context.core.truncation_ends_reply:
+        elif not whole and turn.reply.gate is Gate.OPEN and self._context.core.truncation_ends_reply:
             self.give_up(turn, "interrupted", "client_truncated", now_ms, client_reason="client_cancelled")
 
     def playback_reported(self, event: e.PlaybackReported, now_ms: int) -> None:
@@ -306,7 +306,7 @@ class AgentSide:
             return
         played_ms = responses.believed_ms(turn, event.played_ms)
         is_news = responses.note_audible(turn, played_ms, event.input_ms, now_ms)
-        if turn.reply.suspended:
+        if turn.reply.gate is Gate.SUSPENDED:
             if not turn.audio.cut_reported:
                 responses.recut(self._context, turn, played_ms)
             return
@@ -337,7 +337,7 @@ class AgentSide:
         """End every running turn: the session is over."""
         for turn in self.replies.all:
             # A response that was sent to its end is abandoned by no one, though it may not have been played yet.
-            complete = turn.reply.released and not turn.reply.response_open
+            complete = turn.reply.gate is Gate.OPEN and not turn.reply.response_open
             outcome: Outcome = "completed" if complete else "abandoned"
             self.give_up(turn, outcome, why, now_ms, client_reason="client_cancelled")
 
@@ -350,7 +350,7 @@ class AgentSide:
 
     def _step(self, turn: Turn, now_ms: int, *, ready: bool) -> None:
         """Advance the reply by one step."""
-        if turn.reply.released:
+        if turn.reply.gate is Gate.OPEN:
             if len(turn.reply.started_items) <= len(turn.reply.calls):  # the message, or a call, has not begun
                 responses.start_items(self._context, turn)
             self._go_on(turn, now_ms)
@@ -404,7 +404,7 @@ class AgentSide:
             record_builder.keep(self._context, turn, now_ms)
 
     def _await_playback(self, turn: Turn, now_ms: int) -> None:
-        if turn.reply.response_open or not turn.reply.released:
+        if turn.reply.response_open or turn.reply.gate is not Gate.OPEN:
             return
         if not turn.all_sent:
             self._context.timers.await_progress(turn.number, now_ms)

@@ -19,7 +19,7 @@ from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.record import attribution
 from voicepipe.turn.reply import FILLER
 from voicepipe.turn.reply_queue import Answers
-from voicepipe.turn.states import User
+from voicepipe.turn.states import Gate, User
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
 
@@ -130,7 +130,7 @@ class BudgetActions:
     def _may_fill(self, turn: Turn) -> bool:
         """Return whether the user waits in silence for this turn's answer: the turn is over, and nothing has come."""
         phrase = self._context.core.budget_actions.filler
-        waits = turn.reply.response_open and not turn.reply.released and turn.settings.in_conversation
+        waits = turn.reply.response_open and turn.reply.gate is not Gate.OPEN and turn.settings.in_conversation
         empty = (
             attribution.LLM_REQUESTED in turn.marks
             and attribution.FIRST_SOUND not in turn.marks

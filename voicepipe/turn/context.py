@@ -19,7 +19,7 @@ from voicepipe.turn.record.attribution import MOST, Stall, noted
 from voicepipe.turn.record.values import Cause
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
 from voicepipe.turn.speculation import SpeculationStats
-from voicepipe.turn.states import Move, State
+from voicepipe.turn.states import Gate, Move, State
 from voicepipe.turn.turn import Turn
 
 # --- timers: every state that can last has one, so that nothing waits forever -----------------
@@ -348,7 +348,7 @@ class RunningReplies:
     @property
     def busy(self) -> bool:
         """Return whether a reply of the conversation is being generated; one that only plays does not count."""
-        return self.turn is not None and (self.turn.reply.response_open or not self.turn.reply.released)
+        return self.turn is not None and (self.turn.reply.response_open or self.turn.reply.gate is not Gate.OPEN)
 
     @property
     def n_asides(self) -> int:
@@ -363,10 +363,8 @@ class RunningReplies:
     @property
     def playing(self) -> Turn | None:
         """Return the turn of the conversation whose audio plays or may play any moment, or None."""
-        audible = (
-            t for t in (*self.tails, self.turn) if t and t.reply.released and t.settings.audible and t.audio.arrived_ms
-        )
-        return next(audible, None)
+        released = (t for t in (*self.tails, self.turn) if t and t.reply.gate is Gate.OPEN)
+        return next((t for t in released if t.settings.audible and t.audio.arrived_ms), None)
 
     def words_between(self, from_ms: int, to_ms: int, now_ms: int) -> str:
         """Return what the agent said between two instants of the session, or will have said by the later instant."""
@@ -396,7 +394,7 @@ class RunningReplies:
     def item_added(self, item_id: str, previous: str | None, *, last: bool) -> None:
         """Record that an item was added, perhaps behind what a reply that is being made has read."""
         for turn in self.of_conversation:
-            later, is_made = turn.reply.later_items, turn.reply.response_open or not turn.reply.released
+            later, is_made = turn.reply.later_items, turn.reply.response_open or turn.reply.gate is not Gate.OPEN
             if is_made and (last or previous in later):
                 later.add(item_id)
 

@@ -26,7 +26,7 @@ from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.server_tools import ServerTools
 from voicepipe.turn.settings import CoreSettings, TurnSettings
 from voicepipe.turn.soft_start import SoftStarts
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import Agent, Gate, User
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
 from voicepipe.turn.watchdog import Watchdog
@@ -208,7 +208,8 @@ class Core:
         turn = self.agent.turn
         if turn is not None and self.agent.state is Agent.READY and self._may_open(turn):
             self.agent.open_gate(turn, now_ms)
-        if self.user.state is User.ENDED and (t := self.user.turn) is not None and (t.reply.released or t.outcome):
+        answered = self.user.turn if self.user.state is User.ENDED else None
+        if answered is not None and (answered.reply.gate is Gate.OPEN or answered.outcome):
             self.user.leave()
 
     def _may_open(self, turn: Turn) -> bool:
@@ -216,7 +217,7 @@ class Core:
 
         A suspended reply waits for the verdict on the user's voice, also where an interruption had ended its turn.
         """
-        if turn.reply.suspended:
+        if turn.reply.gate is Gate.SUSPENDED:
             return False
         over = self.user.state is User.ENDED and self.user.turn is turn
         held = turn.question.effects_at_ms is not None and not turn.reply.text.strip()  # only calls, so far
@@ -261,7 +262,7 @@ class Core:
     def _is_suspended(self) -> bool:
         """Return whether the user's voice has stopped an answer that began softly, and may have no words."""
         turn = self.user.turn
-        return turn is not None and turn.reply.suspended
+        return turn is not None and turn.reply.gate is Gate.SUSPENDED
 
     def _speech_went_on(self, event: e.SpeechWentOn, now_ms: int) -> None:
         (self._soft if self._is_suspended else self._interruptions).speech_went_on(event, now_ms)
@@ -399,7 +400,7 @@ class Core:
         turn, fills = self.context.replies.find(event.turn, event.revision), isinstance(event, e.FillerSent)
         if turn is None and fills:
             turn = self.context.replies.filled(event.turn, self.context.turns.awaits_tools)
-        over = turn is not None and turn.reply.released and not turn.reply.response_open
+        over = turn is not None and turn.reply.gate is Gate.OPEN and not turn.reply.response_open
         if turn is None or (over and not (fills or isinstance(event, e.OutputSent))):
             self.ignored += 1
             return NOTHING

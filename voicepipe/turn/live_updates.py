@@ -10,6 +10,7 @@ from voicepipe.turn import record_builder
 from voicepipe.turn.commands import KeepRecord, Notify
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.record.values import TurnRecord
+from voicepipe.turn.states import Gate
 from voicepipe.turn.turn import Turn
 
 
@@ -47,7 +48,7 @@ class FollowedTurns:
 
     def _news_of(self, each: _Followed, now_ms: int) -> list[a.Notification]:
         marks = tuple(each.turn.marks.items())
-        waits = each.turn.reply.suspended  # its marks are of two pauses, until the voice is judged
+        waits = each.turn.reply.gate is Gate.SUSPENDED  # its marks are of two pauses, until the voice is judged
         if (marks == each.marks or waits) and each.turn.outcome is None:
             return []
         now = record_builder.record_of(self._context, each.turn, now_ms)

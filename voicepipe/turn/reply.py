@@ -7,6 +7,7 @@ from typing import Final
 
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, text_after
 from voicepipe.turn.record.values import ModelAttempt, TokenCount
+from voicepipe.turn.states import Gate
 
 FILLER: Final = "filler"
 """The action of a filler."""
@@ -26,12 +27,7 @@ class Reply:
     guess: bool = False
     """The reply was started before the turn was over, and it is not known yet whether it will be played."""
 
-    released: bool = False
-    """The gate has opened."""
-
-    suspended: bool = False
-    """The user's voice has stopped it softly: the gate is closed again until it is known whether the voice has words.
-    """
+    gate: Gate = Gate.HELD
 
     # --- the response -------------------------------------------------------------------------
     response_id: str = ""
@@ -103,8 +99,7 @@ class Reply:
         return replace(
             self,
             revision=self.revision + 1,
-            released=True,
-            suspended=False,
+            gate=Gate.OPEN,
             response_id="",
             item_id=item_id,
             item_status="in_progress",

@@ -11,7 +11,7 @@ from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import FunctionOutput, InputAudio, Item, Message
 from voicepipe.turn.record import attribution
 from voicepipe.turn.settings import ReplySettings
-from voicepipe.turn.states import User
+from voicepipe.turn.states import Gate, User
 from voicepipe.turn.truncation import CONTEXT_FULL
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
@@ -78,7 +78,7 @@ class Answers:
     def _answer_user(self, now_ms: int) -> None:
         turn = self._user.turn
         self.words_known = turn is not None and turn.question.transcribed
-        if turn is None or not self.words_known or turn.reply.suspended:
+        if turn is None or not self.words_known or turn.reply.gate is Gate.SUSPENDED:
             return
         if self._user.state is User.ENDED and turn.outcome is None:
             self._answer(turn, now_ms)
@@ -262,7 +262,7 @@ class Answers:
         unheard = [
             turn
             for turn in (*self._requested, self._agent.turn)
-            if turn and turn.cause in ("apology", "greeting") and not turn.reply.released
+            if turn and turn.cause in ("apology", "greeting") and turn.reply.gate is not Gate.OPEN
         ]
         self._requested = [turn for turn in self._requested if turn not in unheard]
         for turn in unheard:

@@ -13,6 +13,7 @@ from voicepipe.turn.commands import FinalizeReply
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, Message, OutputAudio
 from voicepipe.turn.record import attribution
+from voicepipe.turn.states import Gate
 from voicepipe.turn.turn import Turn
 
 _CUT_BY = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -92,7 +93,7 @@ def seal(context: TurnContext, turn: Turn) -> None:
     """Make a reply irrevocable."""
     turn.question.reversible_ms = 0
     context.timers.clear(Timer(Due.REVERSIBLE))
-    if turn.reply.released:
+    if turn.reply.gate is Gate.OPEN:
         context.issue(FinalizeReply(turn.number, turn.reply.revision))
 
 
@@ -217,7 +218,7 @@ def mark_audible(turn: Turn, starts_ms: int, duration_ms: int, now_ms: int) -> N
 def cut(context: TurnContext, turn: Turn, at_ms: int) -> None:
     """Cut a reply at this position of its audio, unless it is cut already or was played to its end."""
     whole = turn.reply.voice_done and at_ms >= turn.audio.arrived_ms
-    if turn.settings.audible and turn.reply.released and turn.audio.cut_ms is None and not whole:
+    if turn.settings.audible and turn.reply.gate is Gate.OPEN and turn.audio.cut_ms is None and not whole:
         turn.audio.cut_ms = at_ms
         write_down(context, turn)
 

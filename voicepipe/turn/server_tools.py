@@ -20,7 +20,7 @@ from voicepipe.turn.conversation import ApprovalAnswer, FunctionCall
 from voicepipe.turn.record.values import ToolResult
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.settings import ReplySettings
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import Agent, Gate, User
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
 
@@ -187,7 +187,7 @@ class ServerTools:
     def _answer_late(self, since_ms: int, now_ms: int) -> bool:
         """Answer a late result once both sides are silent, unless a reply has read it meanwhile."""
         reading = self._agent.turn
-        if reading is not None and reading.reply.released and reading.reply.began_ms >= since_ms:
+        if reading is not None and reading.reply.gate is Gate.OPEN and reading.reply.began_ms >= since_ms:
             self.unread_ms = None
             return False
         silent = self._user.state is User.QUIET and self._agent.state is Agent.IDLE

@@ -8,6 +8,7 @@ from voicepipe.turn import responses
 from voicepipe.turn.commands import ContinueReply, SuspendReply
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import Message
+from voicepipe.turn.states import Gate
 from voicepipe.turn.turn import Turn
 
 
@@ -29,7 +30,7 @@ def may_take_back(turn: Turn, now_ms: int) -> bool:
     soon = turn.audible_played_ms(now_ms) < turn.question.reversible_ms
     played = turn.audio.played_ms(now_ms) >= turn.audio.arrived_ms  # as `responses.cut` counts
     over = turn.all_sent and played and turn.question.effects_at_ms is None
-    return turn.reply.released and not turn.calls_left and soon and not over
+    return turn.reply.gate is Gate.OPEN and not turn.calls_left and soon and not over
 
 
 def suspend(context: TurnContext, turn: Turn, now_ms: int) -> None:
@@ -42,7 +43,7 @@ def suspend(context: TurnContext, turn: Turn, now_ms: int) -> None:
     context.timers.await_nothing(turn.number)
     context.timers.clear(Timer(Due.REVERSIBLE))
     responses.suspend_response(context, turn)
-    turn.reply.suspended, turn.reply.released = True, False
+    turn.reply.gate = Gate.SUSPENDED
     turn.audio.plays_until_ms = min(turn.audio.plays_until_ms, now_ms)
 
 
@@ -52,7 +53,7 @@ def go_on(context: TurnContext, turn: Turn, now_ms: int, *, current: bool) -> No
     If nothing is left of it, it is over by the clock: words of the user end no reply that goes on.
     """
     if turn.audio.cut_ms is None:  # it was played to its end
-        turn.reply.suspended, turn.reply.released = False, True
+        turn.reply.gate = Gate.OPEN
         return
     revision = turn.reply.revision
     played, from_ms = turn.continue_reply(context.new_id("item"))
@@ -68,7 +69,7 @@ def go_on(context: TurnContext, turn: Turn, now_ms: int, *, current: bool) -> No
 
 def finalize(context: TurnContext, turn: Turn, now_ms: int) -> None:
     """Make a reply irrevocable, once the user has heard enough of it."""
-    if not turn.reply.released or not turn.question.reversible_ms:
+    if turn.reply.gate is not Gate.OPEN or not turn.question.reversible_ms:
         return
     left_ms = turn.question.reversible_ms - turn.audible_played_ms(now_ms)
     if left_ms > 0:

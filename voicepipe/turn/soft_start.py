@@ -18,7 +18,7 @@ from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.interruptions import AHEAD_MS, MEMORY_MS, SUSTAINED_MS, Interruptions, Overlap
 from voicepipe.turn.record import attribution
 from voicepipe.turn.reply_queue import Answers
-from voicepipe.turn.states import User
+from voicepipe.turn.states import Gate, User
 from voicepipe.turn.turn import USERS_MARKS, Turn
 from voicepipe.turn.user import UserSide
 
@@ -63,7 +63,7 @@ class SoftStarts:
 
     def _current(self) -> _Pending | None:
         pending = self._pending
-        if pending is not None and not (self._agent.turn is pending.turn and pending.turn.reply.suspended):
+        if pending is not None and not (self._agent.turn is pending.turn and pending.turn.reply.gate is Gate.SUSPENDED):
             self._clear()  # the reply has failed, or the client has dropped it
         return self._pending
 

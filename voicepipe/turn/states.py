@@ -54,6 +54,19 @@ class Agent(Enum):
     """The user interrupted; the reply is being cancelled."""
 
 
+class Gate(Enum):
+    """The release gate of a reply."""
+
+    HELD = "held"
+    """Nothing of the reply leaves: its turn is not over, or it is not ready."""
+
+    OPEN = "open"
+    """It leaves as it comes; function calls of a reversible reply wait."""
+
+    SUSPENDED = "suspended"
+    """The user's voice has stopped a reversible reply: nothing leaves until it is known whether the voice has words."""
+
+
 class OverlapState(Enum):
     """The evidence on speech over the agent's, until it is an interruption or is dropped."""
 

@@ -25,6 +25,7 @@ from voicepipe.turn.record.values import (
 )
 from voicepipe.turn.reply import Filler, Reply
 from voicepipe.turn.settings import ReplySettings
+from voicepipe.turn.states import Gate
 
 USERS_MARKS: Final = (
     attribution.VOICED_LAST,
@@ -305,7 +306,7 @@ class Turn:
         """Return whether the reply is complete and was sent to the client."""
         delivered = self.settings.audible or not self.reply.text.strip() or attribution.FIRST_SENT in self.marks
         sent = self.audio.sent_ms >= self.audio.arrived_ms
-        return self.reply.released and not self.reply.response_open and sent and delivered
+        return self.reply.gate is Gate.OPEN and not self.reply.response_open and sent and delivered
 
     def mark(self, name: str, now_ms: int) -> None:
         """Stamp a mark, once."""
