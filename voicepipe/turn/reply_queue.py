@@ -11,7 +11,7 @@ from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import FunctionOutput, InputAudio, Item, Message
 from voicepipe.turn.record import attribution
 from voicepipe.turn.settings import ReplySettings
-from voicepipe.turn.states import Gate, User
+from voicepipe.turn.states import Gate, Place, User
 from voicepipe.turn.truncation import CONTEXT_FULL
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
@@ -25,14 +25,8 @@ class Answers:
 
     def __init__(self, context: TurnContext, user: UserSide, agent: AgentSide) -> None:
         self._context, self._user, self._agent = context, user, agent
-        self._requested: list[Turn] = []
-        """Replies that were requested and wait for the user's transcript."""
-
-        self._waiting: list[Turn] = []
-        """Turns that are over, and wait for their transcript or for a reply that may not be interrupted."""
-
-        self._unanswered: Turn | None = None
-        """The latest turn that is over and has no request for a reply; `response.create` answers it."""
+        self._queue: list[Turn] = []
+        """Every turn that has a place in the queue."""
 
         self.words_known = False
         """The words of all that the user has said in the running turn were known at the latest look."""
@@ -40,13 +34,30 @@ class Answers:
     @property
     def n_pending(self) -> tuple[int, int]:
         """Return how many replies wait to be started; the numbers change whenever a reply starts."""
-        return len(self._requested), len(self._waiting)
+        return len(self._at(Place.REQUESTED)), len(self._at(Place.WAITING))
 
     def settle(self, now_ms: int) -> None:
         """Start the replies that may start."""
         self._answer_user(now_ms)
         self._start_requested(now_ms)
         self._start_waiting(now_ms)
+
+    # --- places -------------------------------------------------------------------------------
+
+    def _at(self, place: Place) -> list[Turn]:
+        """Return the turns at this place, in the order in which they came to it."""
+        return [turn for turn in self._queue if turn.place is place]
+
+    def _put(self, turn: Turn, place: Place) -> None:
+        """Give the turn this place, behind those that stand there, and no other."""
+        self._remove(turn)
+        turn.place = place
+        self._queue.append(turn)
+
+    def _remove(self, *turns: Turn) -> None:
+        for turn in turns:
+            turn.place = None
+        self._queue = [turn for turn in self._queue if turn.place is not None]
 
     # --- user turns ---------------------------------------------------------------------------
 
@@ -56,13 +67,13 @@ class Answers:
         if self._agent.turn is not turn or not turn.current:
             if self._agent.turn is turn:
                 self._agent.revise(turn)
-            self._waiting.append(turn)
+            self._put(turn, Place.WAITING)
         self._user.leave()
 
     def leave_open(self, turn: Turn, now_ms: int) -> None:
         """Mark the turn as over, to be answered only if the client requests it."""
         self._drop_unanswered(now_ms)
-        self._unanswered = turn
+        self._put(turn, Place.UNANSWERED)
         if turn.question.n_resumed:  # the answer that was taken back may have a record
             record_builder.keep(self._context, turn, now_ms)
 
@@ -92,7 +103,7 @@ class Answers:
             self._drop_guess()
         elif not (self._agent.turn is turn and turn.current):
             self._drop_guess()
-            free = not (self._requested or self._waiting or self._context.replies.busy)
+            free = not (any(self.n_pending) or self._context.replies.busy)
             if free and self._user.may_begin(self._context.learned.speculation.answer_ms):
                 self._bet(turn, now_ms)
 
@@ -179,14 +190,14 @@ class Answers:
     def _taken_by_another(self, turn: Turn | None = None) -> bool:
         """Return whether another reply of the conversation is coming: no two are generated at a time."""
         busy = self._context.replies.busy and self._agent.turn is not turn
-        return busy or any(requested.settings.in_conversation for requested in self._requested)
+        return busy or any(requested.settings.in_conversation for requested in self._at(Place.REQUESTED))
 
     def _start_waiting(self, now_ms: int) -> None:
         """Answer the waiting turns. Of several turns the latest is answered: its LLM request includes the others."""
-        known = [turn for turn in self._waiting if turn.question.transcribed]
+        known = [turn for turn in self._at(Place.WAITING) if turn.question.transcribed]
         if not known or self._taken_by_another():
             return
-        self._waiting = [turn for turn in self._waiting if turn not in known]
+        self._remove(*known)
         latest = ([turn for turn in known if turn.question.text] or known)[-1]
         for turn in known:
             if turn is not latest:
@@ -195,14 +206,15 @@ class Answers:
 
     def drop_waiting(self, now_ms: int) -> None:
         """End the turns that wait for their transcript: the user goes on, and the LLM reads them with what comes."""
-        waiting, self._waiting = self._waiting, []
+        waiting = self._at(Place.WAITING)
+        self._remove(*waiting)
         for turn in waiting:
             self.drop(turn, "answered with the next turn", now_ms)
 
     def _drop_unanswered(self, now_ms: int) -> None:
-        if self._unanswered is not None:
-            self.drop(self._unanswered, "no reply was requested", now_ms)
-            self._unanswered = None
+        for turn in self._at(Place.UNANSWERED):
+            self._remove(turn)
+            self.drop(turn, "no reply was requested", now_ms)
 
     # --- client requests ----------------------------------------------------------------------
 
@@ -235,7 +247,8 @@ class Answers:
 
         What is due at any time is only left out while somebody speaks or is about to.
         """
-        taken = self._user.state is not User.QUIET or self._waiting or self._agent.turn or self._taken_by_another()
+        waits = self._user.state is not User.QUIET or self._at(Place.WAITING)
+        taken = waits or self._agent.turn or self._taken_by_another()
         has_begun = self._context.counts.get("turn") or len(self._context.conversation)
         if taken or (has_begun and not event.at_any_time):
             return
@@ -250,7 +263,7 @@ class Answers:
                 turn.mark(mark, now_ms)
         if reply.in_conversation:
             self._agent.seal()
-        self._requested.append(turn)
+        self._put(turn, Place.REQUESTED)
         return turn
 
     def _give_way(self, now_ms: int) -> None:
@@ -261,10 +274,10 @@ class Answers:
             guess.guess_failed = True
         unheard = [
             turn
-            for turn in (*self._requested, self._agent.turn)
+            for turn in (*self._at(Place.REQUESTED), self._agent.turn)
             if turn and turn.cause in ("apology", "greeting") and turn.reply.gate is not Gate.OPEN
         ]
-        self._requested = [turn for turn in self._requested if turn not in unheard]
+        self._remove(*unheard)
         for turn in unheard:
             self.drop(turn, "overtaken", now_ms)
 
@@ -275,7 +288,7 @@ class Answers:
 
     def _in_the_way(self) -> tuple[str, str] | None:
         expected = self._user.state is User.ENDED and self._context.settings.create_response
-        if not (expected or self._waiting or self._taken_by_another()):
+        if not (expected or self._at(Place.WAITING) or self._taken_by_another()):
             return None
         return (
             "conversation_already_has_active_response",
@@ -283,7 +296,7 @@ class Answers:
         )
 
     def _one_too_many(self, reply: ReplySettings) -> tuple[str, str] | None:
-        requested = [turn.settings for turn in self._requested if not turn.settings.in_conversation]
+        requested = [turn.settings for turn in self._at(Place.REQUESTED) if not turn.settings.in_conversation]
         running = [*self._context.replies.asides, *requested]
         if len(running) >= MOST_ASIDES:
             return "too_many_active_responses", f"expected at most {MOST_ASIDES} out-of-band responses at a time"
@@ -302,10 +315,9 @@ class Answers:
         """Return the turn that the client's request belongs to: the one that is not answered yet, the one whose tools
         have returned, or a new one.
         """
-        unanswered, newest = self._unanswered, self._context.conversation.newest
-        if unanswered is not None and event.reply.in_conversation:
-            self._unanswered = None
-            return unanswered
+        unanswered, newest = self._at(Place.UNANSWERED), self._context.conversation.newest
+        if unanswered and event.reply.in_conversation:
+            return unanswered[0]
         if not event.reply.in_conversation:
             return self._context.new_turn("create")
         turns, returned = self._context.turns, isinstance(newest, FunctionOutput)
@@ -319,9 +331,10 @@ class Answers:
         return turn
 
     def _start_requested(self, now_ms: int) -> None:
-        if not self._requested or self._user.utterances.pending:
+        requested = self._at(Place.REQUESTED)
+        if not requested or self._user.utterances.pending:
             return
-        requested, self._requested = self._requested, []
+        self._remove(*requested)
         if self._user.utterances.recorded:
             self._user.utterances.recorded = False
             self._context.learned.cost_tracker.charge(requested[0].account.stt_ms)
@@ -337,11 +350,10 @@ class Answers:
         """Cancel a response for the client: one that runs, or one that waits for the transcript."""
         if self._agent.cancel(event.response_id, now_ms):
             return
-        requested = next(
-            (turn for turn in self._requested if event.response_id in (None, turn.reply.response_id)), None
-        )
+        queued, named_id = self._at(Place.REQUESTED), event.response_id
+        requested = next((turn for turn in queued if named_id in (None, turn.reply.response_id)), None)
         if requested is not None:
-            self._requested.remove(requested)
+            self._remove(requested)
             self.drop(requested, "client_cancelled", now_ms)
             return
         named = "" if event.response_id is None else f" with id {event.response_id!r}"
@@ -352,17 +364,17 @@ class Answers:
     def interrupt(self, now_ms: int) -> None:
         """Stop the conversation's replies and start none: the user speaks."""
         self._agent.interrupt(now_ms)
-        remaining = [turn for turn in self._requested if not turn.settings.in_conversation]
-        overtaken = [turn for turn in (*self._requested, *self._waiting) if turn not in remaining]
-        self._requested, self._waiting = remaining, []
+        requested = [turn for turn in self._at(Place.REQUESTED) if turn.settings.in_conversation]
+        overtaken = [*requested, *self._at(Place.WAITING)]
+        self._remove(*overtaken)
         for turn in overtaken:
             self.drop(turn, "turn_detected", now_ms, client_reason="turn_detected")
 
     def hang_up(self, why: str, now_ms: int) -> None:
         """End every turn: the session is over."""
         self._agent.hang_up(why, now_ms)
-        left = (*self._requested, *self._waiting, self._unanswered, self._user.stand_down())
-        self._requested, self._waiting, self._unanswered = [], [], None
-        for turn in left:
+        queued = [turn for place in (Place.REQUESTED, Place.WAITING, Place.UNANSWERED) for turn in self._at(place)]
+        self._remove(*queued)
+        for turn in (*queued, self._user.stand_down()):
             if turn is not None and turn.outcome is None:
                 self.drop(turn, why, now_ms)

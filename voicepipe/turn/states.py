@@ -1,4 +1,4 @@
-"""The states of a turn: two machines and a gate, whose handlers are in `core`, and the moves between states.
+"""The states of a turn: two machines and a gate, whose handlers are in `core`, their sub-states, and the moves.
 
 Which event may cause which move is in a table of the tests, `voicepipe.testing.transitions`.
 """
@@ -65,6 +65,19 @@ class Gate(Enum):
 
     SUSPENDED = "suspended"
     """The user's voice has stopped a reversible reply: nothing leaves until it is known whether the voice has words."""
+
+
+class Place(Enum):
+    """The place of a turn in the queue of replies, until its reply starts or it is dropped."""
+
+    UNANSWERED = "unanswered"
+    """It is over, and no reply was requested; `response.create` answers it. Only the latest such turn stands here."""
+
+    REQUESTED = "requested"
+    """Its reply starts when all that the user has said is transcribed."""
+
+    WAITING = "waiting"
+    """It is over; its reply starts when its transcript is known and no other reply is being made."""
 
 
 class OverlapState(Enum):

@@ -25,7 +25,7 @@ from voicepipe.turn.record.values import (
 )
 from voicepipe.turn.reply import Filler, Reply
 from voicepipe.turn.settings import ReplySettings
-from voicepipe.turn.states import Gate
+from voicepipe.turn.states import Gate, Place
 
 USERS_MARKS: Final = (
     attribution.VOICED_LAST,
@@ -120,6 +120,7 @@ class Question:
 
     settled: bool = False
     """The user cannot revise it any more: it has another cause than the user's speech, or the user may not interrupt.
+    This is no place in the queue: it stays so while the reply is made and played.
     """
 
     typed: str = ""
@@ -277,7 +278,12 @@ class Turn:
     """
 
     guess_failed: bool = False
-    """A speculative reply failed or was in the way: the LLM request is repeated at the turn's end."""
+    """A speculative reply failed or was in the way: the LLM request is repeated at the turn's end. This is no
+    place in the queue: the turn is not over.
+    """
+
+    place: Place | None = None
+    """Where it stands in the queue of replies; None: nowhere, since the user or the agent has it, or it has ended."""
 
     outcome: Outcome | None = None
     reason: str = ""
