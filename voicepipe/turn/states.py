@@ -61,7 +61,7 @@ class Gate(Enum):
     """Nothing of the reply leaves: its turn is not over, or it is not ready."""
 
     OPEN = "open"
-    """It leaves as it comes; function calls of a reversible reply wait."""
+    """It leaves as it comes; function calls wait until the end of the turn is certain."""
 
     SUSPENDED = "suspended"
     """The user's voice has stopped a reversible reply: nothing leaves until it is known whether the voice has words."""
@@ -78,6 +78,22 @@ class Place(Enum):
 
     WAITING = "waiting"
     """It is over; its reply starts when its transcript is known and no other reply is being made."""
+
+
+class Transcript(Enum):
+    """The transcript of an utterance, as of the user's latest pause in it."""
+
+    PENDING = "pending"
+    """The text is still to come."""
+
+    PROVISIONAL = "provisional"
+    """The final text is late: the interim text counts until it comes, or is lost."""
+
+    FINAL = "final"
+    """The text is known, and may be empty; before the first pause there is none to know."""
+
+    LOST = "lost"
+    """No text is awaited any more: the STT has failed, or sent none in time."""
 
 
 class OverlapState(Enum):

@@ -8,6 +8,7 @@ from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import EndUtterance
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import InputAudio, Message, Part
+from voicepipe.turn.states import Transcript
 from voicepipe.turn.turn import Utterance
 
 
@@ -29,7 +30,7 @@ def await_text(context: TurnContext, utterance: Utterance, t0_ms: int, now_ms: i
 
 def text_came(context: TurnContext, utterance: Utterance, provider: str, now_ms: int) -> None:
     """Record that the transcriber has answered its latest flush."""
-    utterance.provisional = False
+    utterance.text_is_interim = False
     if context.timers.clear(Timer(Due.FINAL_TEXT, utterance.number)):
         context.learned.finals.note(provider, now_ms - utterance.awaited_from_ms)
 
@@ -39,7 +40,7 @@ def use_interim(utterance: Utterance) -> bool:
     if utterance.known or not utterance.interim.strip():
         return False
     utterance.answered_pause, utterance.text = utterance.pauses, utterance.interim.strip()
-    utterance.provisional = True
+    utterance.text_is_interim = True
     return True
 
 
@@ -96,14 +97,14 @@ def show(context: TurnContext, utterance: Utterance, text: str) -> None:
 def lose(context: TurnContext, utterance: Utterance, why: str) -> None:
     """Stop waiting for text: the interim text becomes final; without any the transcript is lost."""
     context.timers.clear(Timer(Due.FINAL_TEXT, utterance.number))
-    if utterance.provisional:
-        utterance.provisional = False
+    if utterance.text_is_interim:
+        utterance.text_is_interim = False
     else:
         utterance.failed = why
     if not utterance.committed:
         return
     context.timers.clear(Timer(Due.TRANSCRIPT, utterance.number))
-    if not utterance.failed:
+    if utterance.transcript is not Transcript.LOST:
         write_down(context, utterance)
         return
     utterance.done = True

@@ -25,7 +25,7 @@ from voicepipe.turn.record.values import (
 )
 from voicepipe.turn.reply import Filler, Reply
 from voicepipe.turn.settings import ReplySettings
-from voicepipe.turn.states import Gate, Place
+from voicepipe.turn.states import Gate, Place, Transcript
 
 USERS_MARKS: Final = (
     attribution.VOICED_LAST,
@@ -57,12 +57,12 @@ class Utterance:
     awaited_from_ms: int = 0
     """When the wait for that text began: with the last voiced sample, as a rule."""
 
-    provisional: bool = False
-    """`text` is the interim text from when the transcriber's time for the final text was up; the final text may still
-    come.
+    text: str = ""
+    text_is_interim: bool = False
+    """`text` is the interim text from when the transcriber's time for the final text was up. This is no state of the
+    transcript: it says where `text` is from, also while the text of a later pause is pending.
     """
 
-    text: str = ""
     interim: str = ""
     sent_text: str = ""
     """The text of it already sent to the client."""
@@ -78,6 +78,8 @@ class Utterance:
     """The client has deleted its item: nothing more is written there or sent about it."""
 
     failed: str = ""
+    """Why its transcript is lost; empty: it is not."""
+
     stt_hidden_ms: int | None = None
     """How much of connecting to the STT was over when it began, in ms."""
 
@@ -88,9 +90,18 @@ class Utterance:
     """The turn that it belongs to, once it has one."""
 
     @property
+    def transcript(self) -> Transcript:
+        """Return the state of its transcript. It follows from what has come, so that it cannot contradict it."""
+        if self.failed:
+            return Transcript.LOST
+        if self.answered_pause < self.pauses:
+            return Transcript.PENDING
+        return Transcript.PROVISIONAL if self.text_is_interim else Transcript.FINAL
+
+    @property
     def known(self) -> bool:
         """Return whether the text of all that was said in it is known, or known to be lost."""
-        return bool(self.failed) or self.answered_pause >= self.pauses
+        return self.transcript is not Transcript.PENDING
 
     @property
     def in_progress(self) -> bool:
@@ -100,7 +111,7 @@ class Utterance:
     @property
     def open(self) -> bool:
         """Return whether a final text may still come."""
-        return self.provisional or not self.known
+        return self.transcript in (Transcript.PENDING, Transcript.PROVISIONAL)
 
     @property
     def speech_ms(self) -> int:

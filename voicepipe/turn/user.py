@@ -14,7 +14,7 @@ from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.endpointing.strategies import TRANSCRIBER_SILENCE_MS, EndOfTurn, SupervisedStrategy
 from voicepipe.turn.endpointing.strategy import Decision, Strategies
 from voicepipe.turn.record import attribution
-from voicepipe.turn.states import SpeechEnd, User
+from voicepipe.turn.states import SpeechEnd, Transcript, User
 from voicepipe.turn.turn import Turn, Utterance
 
 DOUBT_MS = 300
@@ -456,7 +456,7 @@ class UserSide:
         self._context.notify(a.ItemAdded(item, previous))
         if not self.manual:
             self.utterance = None
-        if utterance.failed:
+        if utterance.transcript is Transcript.LOST:
             transcripts.lose(self._context, utterance, utterance.failed)
         elif utterance.known:
             transcripts.write_down(self._context, utterance)
