@@ -217,7 +217,8 @@ async def test_backchannel_does_not_stop_the_agent(talking: Any) -> None:
         await page.until("document.querySelector('#scene').dataset.scene === 'speaking'")
         talk.server.vendor.stt.usual = SttCue(text="Yeah, okay.")
         # In the answer's first second any voice stops it.
-        await page.until("window.played.flatMap((chunk) => [...chunk]).filter((sample) => sample !== 0).length > 36_000")
+        audible = "window.played.flatMap((chunk) => [...chunk]).filter((sample) => sample !== 0)"
+        await page.until(f"{audible}.length > 36_000")
         await page.say(("ls_2033-164914-0005", 900))
         await page.until(MEASURED)
         await page.until(LISTENING)
