@@ -12,7 +12,7 @@ from voicepipe.turn.commands import Notify
 from voicepipe.turn.core import Core
 from voicepipe.turn.endpointing.stt_timing import SttTiming
 from voicepipe.turn.settings import TurnSettings
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import Agent, Transcript, User
 from voicepipe.turn.user import REMEMBERED_UTTERANCES
 
 
@@ -178,3 +178,21 @@ def test_many_short_utterances_are_all_notified() -> None:
         post(e.TimePassed())
     done = [what.item_id for what in notices if isinstance(what, a.TranscriptDone)]
     assert len(set(done)) == len(done) == 2 * REMEMBERED_UTTERANCES - 1
+
+
+def test_the_stt_fails_after_an_interim_text_was_used_and_the_user_went_on() -> None:
+    """The words after the pause are lost: nothing waits for them, and those before it are answered."""
+    scenario = Scenario(speculate=True)
+    transcribed_quickly(scenario)
+    half_transcribed(scenario, silent=False)
+    scenario.is_silent(200)
+    scenario.passes(250)
+    utterance = scenario.driver.core.user.turn.question.utterances[-1]  # type: ignore[union-attr]
+    assert utterance.transcript is Transcript.PROVISIONAL
+    scenario.speaks()
+    scenario.commits()
+    scenario.creates()
+    assert utterance.transcript is Transcript.PENDING
+    scenario.stt_fails()
+    assert utterance.transcript is Transcript.LOST
+    assert [reply.turn for reply in scenario.started()][-2:] == [4, 4], "answered by what is known"

@@ -97,10 +97,9 @@ def show(context: TurnContext, utterance: Utterance, text: str) -> None:
 def lose(context: TurnContext, utterance: Utterance, why: str) -> None:
     """Stop waiting for text: the interim text becomes final; without any the transcript is lost."""
     context.timers.clear(Timer(Due.FINAL_TEXT, utterance.number))
-    if utterance.text_is_interim:
-        utterance.text_is_interim = False
-    else:
+    if utterance.transcript is not Transcript.PROVISIONAL:  # also if only an earlier pause's text is known
         utterance.failed = why
+    utterance.text_is_interim = False
     if not utterance.committed:
         return
     context.timers.clear(Timer(Due.TRANSCRIPT, utterance.number))
