@@ -8,12 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from voicepipe.errors import ConfigError, StageBroken
-from voicepipe.ports.synthesizer import Synthesizer, Voice, audio_of
+from voicepipe.ports.synthesizer import Spoken, Synthesizer, Voice, audio_of
 from voicepipe.providers.local import prerequisites
 from voicepipe.providers.local.process import LocalEngine, start_engine
 from voicepipe.providers.local.tts import open_synthesizer
@@ -45,6 +46,14 @@ async def samples_said(synthesizer: Synthesizer, text: str = "Hello there.") -> 
         speech.say(text)
         speech.finish()
         return sum([spoken.samples.size async for spoken in audio_of(speech)])
+
+
+async def failure_of(sound: AsyncIterator[Spoken]) -> StageBroken:
+    """Read until the synthesis breaks."""
+    with pytest.raises(StageBroken) as broken:
+        async for _ in sound:
+            pass
+    return broken.value
 
 
 async def said_something(synthesizer: Synthesizer) -> bool:
@@ -114,16 +123,15 @@ async def test_a_killed_engine_breaks_the_turn_and_comes_back(socket_path: Path)
     synthesizer = synthesizer_at(socket_path)
     async with asyncio.timeout(BOUND_S), start_engine(socket_path, stages=TTS, linger_ms=50) as engine:
         killed = engine.pid
-        async with synthesizer.open(Voice(model="hibari")) as speech:
-            for _ in range(100):
-                speech.say("This goes on and on and on, for as long as anybody listens.")
-            sound = audio_of(speech)
-            await anext(sound)
+        assert await said_something(synthesizer)
+        os.kill(killed, signal.SIGSTOP)  # so that it is killed before the sentence is over
+        async with synthesizer.open(Voice(model="hibari")) as speech, asyncio.TaskGroup() as group:
+            speech.say("This goes on and on and on, for as long as anybody listens.")
+            reading = group.create_task(failure_of(audio_of(speech)), name="reading")
+            while speech._speaking is None:  # type: ignore[attr-defined]  # noqa: ASYNC110 no event says so
+                await asyncio.sleep(0)
             os.kill(killed, signal.SIGKILL)
-            with pytest.raises(StageBroken) as broken:
-                async for _ in sound:
-                    pass
-        assert broken.value.retryable
+        assert reading.result().retryable
         while not await said_something(synthesizer):
             pass
         assert engine.restarts == 1

@@ -188,11 +188,11 @@ def test_the_stt_fails_after_an_interim_text_was_used_and_the_user_went_on() -> 
     scenario.is_silent(200)
     scenario.passes(250)
     utterance = scenario.driver.core.user.turn.question.utterances[-1]  # type: ignore[union-attr]
-    assert utterance.transcript is Transcript.PROVISIONAL
+    states = [utterance.transcript]
     scenario.speaks()
     scenario.commits()
     scenario.creates()
-    assert utterance.transcript is Transcript.PENDING
+    states.append(utterance.transcript)
     scenario.stt_fails()
-    assert utterance.transcript is Transcript.LOST
+    assert [*states, utterance.transcript] == [Transcript.PROVISIONAL, Transcript.PENDING, Transcript.LOST]
     assert [reply.turn for reply in scenario.started()][-2:] == [4, 4], "answered by what is known"
