@@ -104,6 +104,14 @@ class Server:
 
         await eventually(probe)
 
+    async def until_workers(self, n: int) -> None:
+        """Wait until so many workers take connections: before that the others get all."""
+
+        async def probe() -> bool | None:
+            return await self.metric("workers") == n or None
+
+        await eventually(probe)
+
     def connections(self, worker: int) -> int:
         """The number of connections to the port that a worker has."""
         port = int(self.url.rpartition(":")[2])
@@ -226,6 +234,7 @@ async def test_each_worker_calls_the_tools_of_mcp_servers(tmp_path: Path) -> Non
         mcp.tools["where"] = FakeMcpTool(lambda _: "here")
         section = f'[mcp.clinic]\nurl = "{mcp.url}"\n[agents.clinic]\nmcp = ["clinic"]\n'
         server = await stack.enter_async_context(serving(tmp_path, section))
+        await server.until_workers(2)
         for place in range(MOST_SESSIONS):
             user = await stack.enter_async_context(talking(server, agent="clinic"))
             call = CallCue("where", ("{}",), f"c_{place}")
