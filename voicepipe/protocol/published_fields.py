@@ -6,21 +6,13 @@ does not serve is accepted: the rest of the update takes effect, and an error na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.json_fields import JsonObject
 
 SERVED_TOOLS: Final = ("function", "mcp")
-
-_ECHOED: Final = frozenset({"id", "object", "expires_at", "client_secret"})
-"""What the server sends in a session: clients send back what they got."""
-
-_BY_CLIENTS: Final = frozenset(
-    {"providerData", "prompt_cache_key", "temperature", "include", "tracing", "prompt", "model"}
-)
-"""Fields of either shape; `providerData` and `prompt_cache_key` are those of some clients alone."""
 
 _TRANSCRIPTION: Final = frozenset({"model", "language", "prompt", "keywords", "languages", "delay"})
 _DETECTION: Final = frozenset(
@@ -35,62 +27,36 @@ _DETECTION: Final = frozenset(
         "eagerness",
     }
 )
-_OF_BOTH: Final[dict[str, frozenset[str]]] = {
+_INNER: Final[dict[str, frozenset[str]]] = {
     "prompt": frozenset({"id", "variables", "version"}),
     "tracing": frozenset({"workflow_name", "group_id", "metadata"}),
-}
-NESTED: Final[dict[str, frozenset[str]]] = {
-    "": _ECHOED
-    | _BY_CLIENTS
-    | {
-        "type",
-        "audio",
-        "instructions",
-        "max_output_tokens",
-        "output_modalities",
-        "parallel_tool_calls",
-        "reasoning",
-        "tool_choice",
-        "tools",
-        "truncation",
-    },
-    **_OF_BOTH,
     "reasoning": frozenset({"effort", "summary"}),
     "truncation": frozenset({"type", "retention_ratio", "token_limits"}),
-    "audio": frozenset({"input", "output"}),
-    "audio.input": frozenset({"format", "noise_reduction", "transcription", "turn_detection"}),
     "audio.input.format": frozenset({"type", "rate"}),
     "audio.input.noise_reduction": frozenset({"type"}),
     "audio.input.transcription": _TRANSCRIPTION,
     "audio.input.turn_detection": _DETECTION,
-    "audio.output": frozenset({"format", "voice", "speed", "model"}),
     "audio.output.format": frozenset({"type", "rate"}),
-}
-"""Object of the published shape, by its dotted path -> its fields. Some clients alone have `audio.output.model`."""
-
-FLAT: Final[dict[str, frozenset[str]]] = {
-    "": _ECHOED
-    | _BY_CLIENTS
-    | {
-        "instructions",
-        "tools",
-        "tool_choice",
-        "modalities",
-        "max_response_output_tokens",
-        "input_audio_format",
-        "turn_detection",
-        "input_audio_transcription",
-        "input_audio_noise_reduction",
-        "output_audio_format",
-        "voice",
-        "speed",
-    },
-    **_OF_BOTH,
     "input_audio_noise_reduction": frozenset({"type"}),
     "input_audio_transcription": _TRANSCRIPTION,
     "turn_detection": _DETECTION,
 }
-"""The same for the older shape."""
+"""Object that one reader takes whole, by its dotted path -> its fields."""
+
+_FREE: Final = "providerData"
+"""The object of a client's own provider: its other fields are not ours to refuse."""
+
+
+def by_object(paths: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return the fields of each object of a session, by the object's dotted path, from the paths that have a reader."""
+    found: dict[str, set[str]] = {}
+    for path in paths:
+        if path in _INNER:
+            found[path] = set(_INNER[path])
+        steps = path.split(".")
+        for depth, key in enumerate(steps):
+            found.setdefault(".".join(steps[:depth]), set()).add(key)
+    return {dotted: frozenset(fields) for dotted, fields in found.items() if dotted != _FREE}
 
 
 def refuse_unknown(session: JsonObject, fields: dict[str, frozenset[str]]) -> None:

@@ -53,7 +53,7 @@ def requested_changes(update: object) -> dict[str, Any]:
     session = record(update, "session")
     refuse_depth(session, "session")
     flat = is_flat(session)
-    published_fields.refuse_unknown(session, published_fields.FLAT if flat else published_fields.NESTED)
+    published_fields.refuse_unknown(session, _FLAT_FIELDS if flat else _NESTED_FIELDS)
     found = changes(session, _FLAT if flat else _NESTED, "session")
     return {
         name: value
@@ -152,6 +152,10 @@ def _check_noise_reduction(value: object, path: str) -> None:
     one_of(kind, f"{path}.type", ("near_field", "far_field"))
 
 
+def _ignore(value: object, path: str) -> None:
+    """Take any value: what the server sent and gets back, or what only some clients know."""
+
+
 _CHECKED: Final = ""
 """The place of a field that is checked and has no effect."""
 
@@ -164,6 +168,7 @@ _SHARED: Final[dict[str, tuple[str, Reader]]] = {
     "include": (_CHECKED, _check_include),
     "prompt": ("prompt", lambda value, path: None if value is None else read_prompt(value, path)),
     "providerData.voicepipe": ("extensions", read_extensions),
+    **dict.fromkeys(("id", "object", "expires_at", "client_secret", "model", "prompt_cache_key"), (_CHECKED, _ignore)),
 }
 _NESTED: Final[dict[str, tuple[str, Reader]]] = {
     **_SHARED,
@@ -180,6 +185,7 @@ _NESTED: Final[dict[str, tuple[str, Reader]]] = {
     "audio.output.format": ("output_format", read_format),
     "audio.output.voice": ("voice", _read_voice),
     "audio.output.speed": ("speed", _read_speed),
+    "audio.output.model": (_CHECKED, _ignore),
 }
 _FLAT: Final[dict[str, tuple[str, Reader]]] = {
     **_SHARED,
@@ -193,6 +199,8 @@ _FLAT: Final[dict[str, tuple[str, Reader]]] = {
     "voice": ("voice", _read_voice),
     "speed": ("speed", _read_speed),
 }
+_NESTED_FIELDS: Final = published_fields.by_object(_NESTED)
+_FLAT_FIELDS: Final = published_fields.by_object(_FLAT)
 _PUBLISHED_KEYS: Final = {name: dotted for dotted, (name, _) in _NESTED.items() if name != _CHECKED}
 """A field of the configuration -> its place in the published shape."""
 
