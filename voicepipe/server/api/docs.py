@@ -25,6 +25,13 @@ EXCERPT_CHARS: Final = 160
 _REPOSITORY_LINK: Final = re.compile(r"\.\./\.\./[A-Z_]+(\.md)?")
 """Links to files that only a clone has; the server shows their text without the link."""
 
+_DIAGRAM: Final = re.compile(r"mermaid (\w+)")
+_DRAWING: Final = (
+    '<figure><div class="wide" tabindex="0" role="region" aria-label="Diagram"><img src="/web/diagrams/{name}.svg" '
+    'alt="State diagram; the text below it says the same" /></div>'
+    "<details><summary>The diagram as text</summary>"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
@@ -92,7 +99,7 @@ def render(name: str, text: str) -> Page:
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = markdown.parse(re.sub(r"^<!--.*?-->\n", "", text, flags=re.MULTILINE))
     sections = tuple(_sections(name, tokens))
-    body = markdown.renderer.render([*_linked(tokens)], markdown.options, {})
+    body = markdown.renderer.render([*_drawn(_linked(tokens))], markdown.options, {})
     # Wide blocks scroll by themselves, also from the keyboard.
     body = body.replace("<pre>", '<pre tabindex="0">')
     body = body.replace("<table>", '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>')
@@ -140,6 +147,18 @@ def _linked(tokens: Sequence[Token]) -> Iterator[Token]:
             elif child.type == "image":
                 child.attrSet("src", str(child.attrGet("src") or "").replace("../", "/web/", 1))
         yield token
+
+
+def _drawn(tokens: Iterator[Token]) -> Iterator[Token]:
+    """Put the drawing in front of each diagram's text, which stays for those who read it."""
+    for token in tokens:
+        diagram = _DIAGRAM.fullmatch(token.info) if token.type == "fence" else None
+        if diagram is None:
+            yield token
+            continue
+        yield Token("html_block", "", 0, content=_DRAWING.format(name=diagram[1]))
+        yield token
+        yield Token("html_block", "", 0, content="</details></figure>")
 
 
 def _address(link: str) -> str:
