@@ -21,6 +21,7 @@ const NAMES = {
   tts_ttfb: "TTS first byte",
   tool: "Tool",
   overhead: "Server",
+  earlier_audio: "Earlier audio",
   playback: "Playback",
 };
 

@@ -40,6 +40,12 @@ const HELD = [
   ["playback", "first_sent", "first_audible"],
 ];
 
+/** The end of a spoken answer whose audio waits for other audio of the agent: a filler, a greeting. */
+const BEHIND = [
+  ["earlier_audio", "first_sent", "earlier_audio_ended"],
+  ["playback", "earlier_audio_ended", "first_audible"],
+];
+
 /** The running turns of one session. */
 export class LiveTurns {
   constructor() {
@@ -137,7 +143,8 @@ function path({ marks }) {
   const held = !written && marks.gate_opened > marks.first_sound;
   const legs = written ? WRITTEN : held ? HELD : SPOKEN;
   const due = "start_due" in marks && !held ? "start_due" : "end_due";
-  if (!(due in marks)) return legs;
-  const [[stage, began, end], ...rest] = legs;
+  const behind = "earlier_audio_ended" in marks ? [...legs.slice(0, -1), ...BEHIND] : legs;
+  if (!(due in marks)) return behind;
+  const [[stage, began, end], ...rest] = behind;
   return [["silence", began, due], [stage, due, end], ...rest];
 }

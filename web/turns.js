@@ -28,6 +28,7 @@ const ENDS = /** @type {Record<string, string>} */ ({
   first_clause: "first_clause",
   tts_ttfb: "first_sound",
   overhead: "first_sent",
+  earlier_audio: "earlier_audio_ended",
   playback: "first_audible",
 });
 

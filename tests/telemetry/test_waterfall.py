@@ -62,6 +62,17 @@ def test_stages_lie_where_their_marks_are() -> None:
     assert turn.end_ms == turn.total_ms == 983
 
 
+def test_audio_before_the_answer_has_a_row() -> None:
+    """A filler that still played is no playback of the client's."""
+    turn = waterfall(turn_record((*MARKS[:-1], ("earlier_audio_ended", 6_300), ("first_audible", 6_320))))
+    assert [(row.stage, row.span) for row in turn.rows][-2:] == [
+        ("earlier_audio", Span(933, 1_300)),
+        ("playback", Span(1_300, 1_320)),
+    ]
+    assert sum(wait.span.duration_ms for wait in turn.waits) == turn.total_ms == 1_320
+    assert "earlier_audio " in drawn(turn_record((*MARKS[:-1], ("earlier_audio_ended", 6_300), MARKS[-1])))
+
+
 def test_a_held_loop_lies_in_pieces() -> None:
     """What it delayed is waited for before it and behind it; the server's row reaches over all of its own."""
     held = turn_record(tuple(with_stalls(dict(MARKS), [(5_600, 5_755)]).items()))

@@ -31,11 +31,15 @@ HELD = (
 )
 """Of a turn whose reply was ready before it was over: the user waited for the gate, and the model ran hidden."""
 
+BEHIND = (*MARKS[:-1], ("earlier_audio_ended", 6_300), ("first_audible", 6_320))
+"""Of a turn whose answer waited for a filler to be played."""
+
 TEXT = ("voiced_last", "llm_requested", "first_delta", "first_sent")
 
 RECORDS = {
     "spoken": turn_record(),
     "held": turn_record(HELD),
+    "behind a filler": turn_record(BEHIND),
     "over": turn_record(limits=BudgetLimits(total_ms=500, llm_ttft_ms=100)),
     "text": turn_record(tuple(mark for mark in MARKS if mark[0] in TEXT), audible=False),
     "cut short": turn_record(MARKS[:6]),

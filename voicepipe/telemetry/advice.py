@@ -10,6 +10,8 @@ _SETTINGS: Final = {
     "tts": "agents.NAME.tts",
     "instructions": "agents.NAME.instructions",
     "agent_silence": "agents.NAME.silence_ms",
+    "filler": "agents.NAME.filler",
+    "greeting": "agents.NAME.greeting",
     "client_silence": "turn_detection.silence_duration_ms",
     "client_eagerness": "turn_detection.eagerness",
     "client_commit": "turn_detection.type",

@@ -25,6 +25,7 @@ _ENDS: Final = {
     "first_clause": attribution.FIRST_CLAUSE,
     "tts_ttfb": attribution.FIRST_SOUND,
     "overhead": attribution.FIRST_SENT,
+    "earlier_audio": attribution.EARLIER_AUDIO_ENDED,
     "playback": attribution.FIRST_AUDIBLE,
 }
 """The mark that ends each stage (design, the table of the budget). A stage began `duration_ms` before it, or with the

@@ -202,7 +202,11 @@ class AgentSide:
         if not turn.settings.audible:
             turn.mark(attribution.FIRST_SENT, now_ms)
         if event.duration_ms:
+            if turn.audio.starts_ms is None:
+                turn.audio.behind = responses.earlier_audio(turn, self.replies.all, self._playback.ends_ms, now_ms)
             starts_ms = self._playback.send(event.duration_ms, now_ms)
+            if turn.audio.starts_ms is None:
+                turn.audio.starts_ms = starts_ms
             turn.audio.sent_ms += event.duration_ms
             turn.audio.plays_until_ms = self._playback.ends_ms
             turn.audio.latest_ms = self._playback.prompt_ends_ms + self._context.core.deadlines.progress_ms

@@ -53,7 +53,8 @@ class UsualTimes:
         """Record the marks of an answer that was played."""
         for stage, start, end in LEGS:
             if start in marks and end in marks:
-                self._seen[stage].append(max(0, marks[end] - marks[start]))
+                from_ms = marks.get(attribution.EARLIER_AUDIO_ENDED, 0) if stage == attribution.PLAYBACK else 0
+                self._seen[stage].append(max(0, marks[end] - max(marks[start], from_ms)))
         n = 1
         while (called := f"{attribution.TOOL_CALLED}{n}") in marks:
             self._seen[attribution.TOOL].append(marks[f"{attribution.TOOL_RETURNED}{n}"] - marks[called])

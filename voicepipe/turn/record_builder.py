@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from voicepipe.turn.commands import KeepRecord, NoteOverrun
 from voicepipe.turn.context import TurnContext
@@ -13,6 +14,13 @@ from voicepipe.turn.record.attribution import stalled_ms, with_stalls
 from voicepipe.turn.record.values import LatencySource, Outcome, TokenCount, TurnRecord
 from voicepipe.turn.route import ACTIONS
 from voicepipe.turn.turn import Turn
+
+_EARLIER_AUDIO_SET_BY: Final[Mapping[str, str]] = {
+    "filler": "filler",
+    "greeting": "greeting",
+    "announcement": "instructions",
+}
+"""What set the length of the audio that played before the answer."""
 
 
 def keep(context: TurnContext, turn: Turn, now_ms: int) -> None:
@@ -49,6 +57,7 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         _owners(turn, marks),
         audible=turn.settings.audible,
         silence_set_by=context.settings.silence_set_by,
+        earlier_audio_set_by=_EARLIER_AUDIO_SET_BY.get(turn.audio.behind or "answer", ""),
     )
     between_ms = itl_ms(turn)
     replies = turn.replies
@@ -175,9 +184,19 @@ def _owners(turn: Turn, marks: Mapping[str, int]) -> dict[str, str]:
         "llm_ttft": llm,
         "first_clause": llm,
         "tts_ttfb": tts,
+        "earlier_audio": _earlier_audio_owner(turn, llm),
         "playback": player,
         "tool": _tool_owner(turn),
     }
+
+
+def _earlier_audio_owner(turn: Turn, llm: str) -> str:
+    """Return the owner of what played before the answer: another answer was left to play by the client, which did not
+    stop it and asked again.
+    """
+    if turn.audio.behind == "announcement":
+        return llm
+    return "client" if turn.audio.behind == "answer" else "settings"
 
 
 def _tool_owner(turn: Turn) -> str:

@@ -13,6 +13,7 @@ from voicepipe.turn.commands import FinalizeReply
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, Message, OutputAudio
 from voicepipe.turn.record import attribution
+from voicepipe.turn.record.values import EarlierAudio
 from voicepipe.turn.states import Gate
 from voicepipe.turn.turn import Turn
 
@@ -187,7 +188,10 @@ def note_audible(turn: Turn, played_ms: int, input_ms: int, now_ms: int) -> bool
     first_audible_ms = now_ms - since_ms
     if turn.question.t0_audio_ms is not None:
         first_audible_ms = turn.marks[attribution.VOICED_LAST] + input_ms - since_ms - turn.question.t0_audio_ms
-    turn.marks[attribution.FIRST_AUDIBLE] = min(max(first_audible_ms, sent_ms), now_ms)
+    first_audible_ms = min(max(first_audible_ms, sent_ms), now_ms)
+    turn.marks[attribution.FIRST_AUDIBLE] = first_audible_ms
+    if turn.marks.get(attribution.EARLIER_AUDIO_ENDED, 0) > first_audible_ms:
+        turn.marks[attribution.EARLIER_AUDIO_ENDED] = first_audible_ms  # the client had dropped some of it
     turn.audio.reported = True
     return True
 
@@ -206,12 +210,29 @@ def move_end(turn: Turn, played_ms: int, running: Iterable[Turn], now_ms: int) -
         each.audio.plays_until_ms += later_ms
 
 
+def earlier_audio(turn: Turn, replies: Iterable[Turn], ends_ms: int, now_ms: int) -> EarlierAudio | None:
+    """Return what plays until `ends_ms`, before a reply whose first audio is sent now; None: nothing plays."""
+    if ends_ms <= now_ms:
+        return None
+    playing = [each for each in replies if each is not turn and each.audio.sent_ms]
+    last = max(playing, key=lambda each: each.audio.plays_until_ms, default=None)
+    if last is None or last.audio.plays_until_ms < ends_ms:
+        return "filler"
+    if last in turn.replies:
+        return "announcement"
+    if last.cause == "greeting":
+        return "greeting"
+    return "phrase" if last.words else "answer"
+
+
 def mark_audible(turn: Turn, starts_ms: int, duration_ms: int, now_ms: int) -> None:
     """Stamp when the first audible sample was sent, and when it plays if the client plays at once."""
     audible_ms = turn.audio.audible_at_ms
     if audible_ms is None or attribution.FIRST_AUDIBLE in turn.marks or turn.audio.sent_ms <= audible_ms:
         return
     turn.mark(attribution.FIRST_SENT, now_ms)
+    if turn.audio.starts_ms is not None and turn.audio.starts_ms > now_ms:
+        turn.mark(attribution.EARLIER_AUDIO_ENDED, turn.audio.starts_ms)
     turn.mark(attribution.FIRST_AUDIBLE, starts_ms + max(0, audible_ms - (turn.audio.sent_ms - duration_ms)))
 
 

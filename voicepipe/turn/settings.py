@@ -155,8 +155,15 @@ class BudgetLimits:
     tts_ttfb_ms: int = 150
     """From the first clause to the TTS's first audible sample."""
 
+    earlier_audio_ms: int = 200
+    """From the first audio written to the socket to the end of what still plays before it, such as a filler or the
+    greeting. A longer wait counts as over only where the total is over.
+    """
+
     playback_ms: int = 50
-    """From the first audio written to the socket to the first audible sample at the client."""
+    """From the first audio written to the socket, or the end of what still plays then, to the first audible sample at
+    the client.
+    """
 
     tool_ms: int = 500
     """From a function call sent to the client to the client's request for the reply with its result."""

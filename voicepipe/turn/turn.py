@@ -15,6 +15,7 @@ from voicepipe.turn.record.values import (
     MAX_ARGUMENTS_CHARS,
     Cause,
     ContextUse,
+    EarlierAudio,
     FailedStage,
     KnowledgeUse,
     Outcome,
@@ -183,6 +184,12 @@ class ReplyAudio:
     plays_until_ms: int = 0
     latest_ms: int = 0
     """Latest session time of its playback: no report moves its end beyond this."""
+
+    starts_ms: int | None = None
+    """When its first piece begins to play, as far as the core knew when it was sent; None: nothing was sent."""
+
+    behind: EarlierAudio | None = None
+    """What played until then; None: nothing."""
 
     reported: bool = False
     """The client has reported when its first audio was played."""

@@ -14,7 +14,17 @@ import { whole } from "./figures.js";
 const Plot = /** @type {any} */ (uPlot);
 
 const HEIGHT_PX = 220;
-const STAGES = ["silence", "endpoint", "llm_ttft", "tool", "first_clause", "tts_ttfb", "overhead", "playback"];
+const STAGES = [
+  "silence",
+  "endpoint",
+  "llm_ttft",
+  "tool",
+  "first_clause",
+  "tts_ttfb",
+  "overhead",
+  "earlier_audio",
+  "playback",
+];
 
 /** The share of a step's width that its bar takes. */
 const BAR = 0.72;

@@ -11,7 +11,17 @@ import { whole } from "./figures.js";
 /** @typedef {Record<string, any>} StageStats */
 
 /** The stages in the order of a turn; others come after. */
-const ORDER = ["silence", "endpoint", "llm_ttft", "tool", "first_clause", "tts_ttfb", "overhead", "playback"];
+const ORDER = [
+  "silence",
+  "endpoint",
+  "llm_ttft",
+  "tool",
+  "first_clause",
+  "tts_ttfb",
+  "overhead",
+  "earlier_audio",
+  "playback",
+];
 
 /** A narrower part of the bar has no figure in it. */
 const ROOM = 0.06;

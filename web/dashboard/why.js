@@ -23,6 +23,7 @@ const DID = {
   tts_ttfb: (owner, ms) => `the TTS${owner && ` ${owner}`} took ${ms} ms to its first audio`,
   tool: (_, ms) => `the tool took ${ms} ms`,
   overhead: (_, ms) => `the server itself took ${ms} ms`,
+  earlier_audio: (_, ms) => `the answer waited ${ms} ms for other audio of the agent to be played`,
   playback: (_, ms) => `playback took ${ms} ms`,
 };
 
@@ -42,6 +43,7 @@ export const MARKS = /** @type {Record<string, string>} */ ({
   first_sound: "TTS first byte",
   gate_opened: "Release gate opened",
   first_sent: "First audio sent",
+  earlier_audio_ended: "Audio before the answer played",
   first_audible: "First audible sample at the client",
   last_delta: "LLM last token",
   call_written_: "Function call written, held back, round",

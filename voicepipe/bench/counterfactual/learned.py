@@ -259,6 +259,7 @@ def _learn_playback(learned: Learned) -> None:
             and record.latency_source == "reported"
             and {attribution.FIRST_SENT, attribution.FIRST_AUDIBLE} <= marks.keys()
         ):
-            reply.played_after_ms = marks[attribution.FIRST_AUDIBLE] - marks[attribution.FIRST_SENT]
+            sent_ms = marks.get(attribution.EARLIER_AUDIO_ENDED, marks[attribution.FIRST_SENT])
+            reply.played_after_ms = marks[attribution.FIRST_AUDIBLE] - sent_ms
             delays_ms.append(reply.played_after_ms)
     learned.played_after_ms = median_low(delays_ms) if delays_ms else None

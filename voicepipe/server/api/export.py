@@ -22,7 +22,10 @@ from voicepipe.server.streaming import StreamedResponse
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.store.port import StoredTurn, TurnPage, TurnQuery, TurnStore, turn_plain
 
-STAGES: Final = ("silence", "endpoint", "llm_ttft", "first_clause", "tts_ttfb", "playback", "overhead", "tool")
+STAGES: Final = (
+    *("silence", "endpoint", "llm_ttft", "first_clause", "tts_ttfb", "playback", "overhead", "tool"),
+    "earlier_audio",
+)
 
 PLAIN: Final = (
     "id",

@@ -20,7 +20,10 @@ from voicepipe.telemetry.rollups.stats import (
     TokenSum,
 )
 
-ORDER = ("silence", "endpoint", "llm_ttft", "tool", "first_clause", "tts_ttfb", "overhead", "playback")
+ORDER = (
+    *("silence", "endpoint", "llm_ttft", "tool", "first_clause", "tts_ttfb"),
+    *("overhead", "earlier_audio", "playback"),
+)
 """Stages, as they follow one another in a turn; others come after them."""
 
 

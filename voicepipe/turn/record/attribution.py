@@ -17,6 +17,7 @@ from typing import Final
 
 from voicepipe.turn.record.marks import CALL_WRITTEN as CALL_WRITTEN
 from voicepipe.turn.record.marks import CONNECTED as CONNECTED
+from voicepipe.turn.record.marks import EARLIER_AUDIO_ENDED as EARLIER_AUDIO_ENDED
 from voicepipe.turn.record.marks import END_DUE as END_DUE
 from voicepipe.turn.record.marks import ENDED as ENDED
 from voicepipe.turn.record.marks import FILLER_AUDIBLE as FILLER_AUDIBLE
@@ -52,6 +53,7 @@ _Leg = tuple[str, str, str]
 
 SILENCE: Final = "silence"
 ENDPOINT: Final = "endpoint"
+EARLIER_AUDIO: Final = "earlier_audio"
 PLAYBACK: Final = "playback"
 TOOL: Final = "tool"
 TOTAL: Final = "total"
@@ -82,6 +84,15 @@ _HELD: Final[Mapping[bool, tuple[_Leg, ...]]] = {True: _HELD_PATH, False: _HELD_
 _NOT_HELD: Final[Mapping[bool, tuple[_Leg, ...]]] = {True: _SPEECH_PATH, False: _TEXT_PATH}
 """The path by whether the reply is audible."""
 
+_BEHIND_PATH = (
+    (EARLIER_AUDIO, FIRST_SENT, EARLIER_AUDIO_ENDED),
+    (PLAYBACK, EARLIER_AUDIO_ENDED, FIRST_AUDIBLE),
+)
+"""The end of the path where the answer's audio had to wait for other audio to be played."""
+
+_CHOSEN: Final = (SILENCE, EARLIER_AUDIO)
+"""Stages whose length was chosen. They count as over only in a turn whose total is over."""
+
 _PARTS = (("stt_final", FLUSHED, TRANSCRIBED), ("gate_wait", VOICED_LAST, ENDED), ("connect", LLM_REQUESTED, CONNECTED))
 
 AFTERMATH_MS: Final = 20
@@ -103,13 +114,16 @@ Stall = tuple[int, int]
 
 _BEGAN, _ENDED = "stall_began_", "stall_ended_"
 
+_AT_THE_CLIENT: Final = (EARLIER_AUDIO, PLAYBACK)
+"""The stages behind the socket's write: they follow the server's own."""
+
 _WAITING: Final[Mapping[str, tuple[str, ...]]] = {
     "llm_ttft": (CONNECTED, FIRST_DELTA),
     "first_clause": (FIRST_CLAUSE,),
     "tts_ttfb": (FIRST_SOUND,),
 }
 """The marks that a stage waits for; those of `endpoint` depend on what came last. `overhead` is ours anyway, and
-`playback` is the client's clock.
+`earlier_audio` and `playback` are the client's clock.
 """
 
 
@@ -137,6 +151,7 @@ def judge(
     *,
     audible: bool,
     silence_set_by: str = "client_silence",
+    earlier_audio_set_by: str = "",
 ) -> Judgement:
     """Judge a turn.
 
@@ -146,6 +161,7 @@ def judge(
         owners: stage -> the component that could make it shorter.
         audible: False for a text-only reply, which ends at its first text.
         silence_set_by: what set the silence that ends a turn.
+        earlier_audio_set_by: what set the audio that played before the answer; empty: no setting.
 
     The contributions lie end to end on the critical path. Their sum and `unattributed_ms` make
     `total_ms`; a turn that did not reach its end has no total and no contributions.
@@ -157,7 +173,8 @@ def judge(
     stages = _stages(marks, spans, critical, limits, owners, total_ms, audible=audible)
     unattributed_ms = 0 if total_ms is None else total_ms - sum(c.duration_ms for c in critical)
     parts = tuple((name, ms) for name, a, b in _PARTS if (ms := _span(marks, a, b)) is not None)
-    breach = _breach(marks, stages, total_ms, limits, silence_set_by, audible=audible)
+    set_by = {SILENCE: silence_set_by, EARLIER_AUDIO: earlier_audio_set_by}
+    breach = _breach(marks, stages, total_ms, limits, set_by, audible=audible)
     return Judgement(total_ms, stages, parts, critical, unattributed_ms, breach)
 
 
@@ -169,6 +186,8 @@ def _critical_path(marks: Mapping[str, int], *, audible: bool, held: bool) -> tu
     if f"{TOOL_CALLED}1" in marks:
         end, rounds = first_requested(marks), _tool_legs(marks)
         rest = (*rounds, *rest)
+    if EARLIER_AUDIO_ENDED in marks:
+        rest = (*rest[:-1], *_BEHIND_PATH)
     begin = ((ENDPOINT, t0, end),) if due is None else ((SILENCE, t0, due), (ENDPOINT, due, end))
     return (*begin, *rest)
 
@@ -254,7 +273,7 @@ def _stages(
 
     def judged(stage: str, duration_ms: int, waited_ms: int) -> StageSpan:
         span = _stage_span(stage, duration_ms, waited_ms, limits, owners)
-        in_time = stage == SILENCE and (total_ms is None or total_ms <= limits.total_ms)
+        in_time = stage in _CHOSEN and (total_ms is None or total_ms <= limits.total_ms)
         over = not in_time and _excess_ms(marks, span, total_ms, audible=audible) > 0
         return replace(span, verdict="over") if over else span
 
@@ -272,7 +291,7 @@ def _stages(
     if lost or overhead:
         own_ms = _covered_ms(marks, [*lost, *_contributions(marks, overhead)])
         waited_ms = sum(part.duration_ms for part in critical if part.stage == OVERHEAD)
-        at = 1 + max((i for i, span in enumerate(found) if span.stage != "playback"), default=-1)
+        at = 1 + max((i for i, span in enumerate(found) if span.stage not in _AT_THE_CLIENT), default=-1)
         found.insert(at, judged(OVERHEAD, own_ms, waited_ms))
     return tuple(found)
 
@@ -325,7 +344,7 @@ def _breach(
     stages: tuple[StageSpan, ...],
     total_ms: int | None,
     limits: BudgetLimits,
-    silence_set_by: str,
+    set_by: Mapping[str, str],
     *,
     audible: bool,
 ) -> Breach | None:
@@ -344,7 +363,7 @@ def _breach(
         stage, over_ms = TOTAL, total_ms - limits.total_ms
     else:
         return None
-    depends_on, saves_ms = _depends_on(worst, silence_set_by), 0
+    depends_on, saves_ms = _depends_on(worst, set_by), 0
     if total_ms is not None and depends_on:
         saves_ms = saved_ms(marks, worst.stage, min(over_ms, worst.critical_ms), audible=audible)
         depends_on = depends_on if saves_ms > 0 else ""
@@ -360,7 +379,7 @@ def saved_ms(marks: Mapping[str, int], stage: str, less_ms: int, *, audible: boo
     held = waited_for_the_gate(marks, audible=audible)
     if stage == SILENCE:
         return max(0, min(less_ms, _spare_silence_ms(marks, audible=audible, held=held)))
-    if held or stage == PLAYBACK:
+    if held or stage in _AT_THE_CLIENT:
         return less_ms
     sent_ms = marks.get(FIRST_SENT, 0)
     return max(0, min(less_ms, sent_ms - marks.get(ENDED, sent_ms - less_ms)))
@@ -388,12 +407,12 @@ def _excess_ms(marks: Mapping[str, int], span: StageSpan, total_ms: int | None, 
     return excess_ms
 
 
-def _depends_on(span: StageSpan, silence_set_by: str) -> str:
+def _depends_on(span: StageSpan, set_by: Mapping[str, str]) -> str:
     if span.owner == "client":
         return _OF_CLIENT.get(span.stage, "")
     if span.owner == "server":
         return ""
-    return silence_set_by if span.stage == SILENCE else DEPENDS_ON.get(span.stage, "")
+    return set_by[span.stage] if span.stage in set_by else DEPENDS_ON.get(span.stage, "")
 
 
 def limit_of(limits: BudgetLimits, stage: str) -> int:

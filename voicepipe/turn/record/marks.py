@@ -32,6 +32,11 @@ GATE_OPENED = "gate_opened"
 FIRST_SENT = "first_sent"
 FIRST_AUDIBLE = "first_audible"
 
+EARLIER_AUDIO_ENDED = "earlier_audio_ended"
+"""What was sent before the answer's audio has been played: the filler, a greeting, another answer. Stamped only where
+it still played when the answer's first audio was sent.
+"""
+
 FILLER_SENT = "filler_sent"
 FILLER_AUDIBLE = "filler_audible"
 """Beside the path to the answer, which the filler does not end."""

@@ -12,6 +12,11 @@ LatencySource = Literal["reported", "estimated", "none"]
 FailedStage = Literal["stt", "llm", "tts", "client", "reply"]
 
 
+EarlierAudio = Literal["filler", "announcement", "greeting", "phrase", "answer"]
+"""What still played when an answer's first audio was sent: `announcement`, words before a function call; `phrase`, an
+apology or words about the user's silence.
+"""
+
 ToolResult = Literal["returned", "failed", "timed_out", "cancelled"]
 """How a call that the server runs ended."""
 
