@@ -30,11 +30,11 @@ def ignore(line: str) -> None:
 
 @pytest.mark.slow
 async def test_the_late_one_is_named(question: Path) -> None:
-    """The model, the client, and the server itself, which is stopped with the answer in its socket."""
+    """The LLM, the client, and the server itself, which is stopped with the answer in its socket."""
     injected_delays = [
         injected("first word comes {ms} ms late"),
         injected("the client keeps"),
-        injected("held for {ms} ms while the model"),
+        injected("held for {ms} ms while the LLM"),
     ]
     findings = await run(read_sound(question, RATE_HZ), injected_delays, delay_ms=DELAY_MS, rounds=1, say=ignore)
     assert [(each.injected.stage, each.n_wrong) for each in findings] == [
@@ -61,7 +61,7 @@ def test_the_table_says_who_is_wrong() -> None:
     right = Finding(INJECTED_DELAYS[4], "tts_ttfb", "bench/tts", "agents.default.tts", 402, 433, 0, 3)
     rows = list(report([right, Finding(INJECTED_DELAYS[5], "", "", "", 0, 400, 2, 3)], 400))
     assert rows[2:] == [
-        "| the voice's first sound comes 400 ms late | 433 ms | 402 ms | `tts_ttfb` | bench/tts | `agents.default.tts` "
+        "| the TTS's first sound comes 400 ms late | 433 ms | 402 ms | `tts_ttfb` | bench/tts | `agents.default.tts` "
         "| right, 3 of 3 |",
         "| the client keeps sound for 400 ms before it plays it | 400 ms | 0 ms | nothing | - | - | **2 wrong of 3** |",
         "",

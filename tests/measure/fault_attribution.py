@@ -66,14 +66,14 @@ class InjectedDelay:
 
 
 STOPPED: Final[dict[StageName, str]] = {
-    "stt": "the server is held for {ms} ms while the ear's text comes",
-    "llm": "the server is held for {ms} ms while the model's first word comes",
-    "tts": "the server is held for {ms} ms while the voice's first sound comes",
+    "stt": "the server is held for {ms} ms while the STT's text comes",
+    "llm": "the server is held for {ms} ms while the LLM's first word comes",
+    "tts": "the server is held for {ms} ms while the TTS's first sound comes",
 }
 
 INJECTED_DELAYS: Final = (
     InjectedDelay(
-        what="the ear's text comes {ms} ms late",
+        what="the STT's text comes {ms} ms late",
         stage="endpoint",
         owner="bench/stt",
         setting="agents.default.stt",
@@ -87,14 +87,14 @@ INJECTED_DELAYS: Final = (
         agent="patient",
     ),
     InjectedDelay(
-        what="the model's first word comes {ms} ms late",
+        what="the LLM's first word comes {ms} ms late",
         stage="llm_ttft",
         owner="bench/llm",
         setting="agents.default.llm",
         vendor="llm_ms",
     ),
     InjectedDelay(
-        what="the model takes {ms} ms to write its first sentence",
+        what="the LLM takes {ms} ms to write its first sentence",
         stage="first_clause",
         owner="bench/llm",
         setting="agents.plain.instructions",
@@ -103,7 +103,7 @@ INJECTED_DELAYS: Final = (
         agent="plain",
     ),
     InjectedDelay(
-        what="the voice's first sound comes {ms} ms late",
+        what="the TTS's first sound comes {ms} ms late",
         stage="tts_ttfb",
         owner="bench/tts",
         setting="agents.default.tts",
@@ -117,7 +117,7 @@ INJECTED_DELAYS: Final = (
         buffer=True,
     ),
     InjectedDelay(
-        what="the model that stands in for one that fails is {ms} ms late",
+        what="the LLM that stands in for one that fails is {ms} ms late",
         stage="llm_ttft",
         owner="bench/llm",
         setting="agents.second_llm.llm",
@@ -125,7 +125,7 @@ INJECTED_DELAYS: Final = (
         agent="second_llm",
     ),
     InjectedDelay(
-        what="the voice that stands in for one that fails is {ms} ms late",
+        what="the TTS that stands in for one that fails is {ms} ms late",
         stage="tts_ttfb",
         owner="bench/tts",
         setting="agents.second_tts.tts",
@@ -140,7 +140,7 @@ INJECTED_DELAYS: Final = (
         calls=True,
     ),
     InjectedDelay(
-        what="the model is {ms} ms late behind a tool",
+        what="the LLM is {ms} ms late behind a tool",
         stage="llm_ttft",
         owner="bench/llm",
         setting="agents.default.llm",
@@ -250,7 +250,11 @@ async def run(
             usual = [await injector.record(None) for _ in range(rounds)]
             findings = []
             for injected in injected_delays:
-                findings.append(judge(injected, [await injector.record(injected) for _ in range(rounds)], usual))
+                records = [await injector.record(injected) for _ in range(rounds)]
+                findings.append(judge(injected, records, usual))
+                for record in records:
+                    if named(injected, record) != expected(injected):
+                        say(f"wrong: {named(injected, record)} in {record.id}, with {dict(record.marks)}")
                 say(f"{len(findings)} of {len(injected_delays)} planted")
             return findings
 
@@ -276,15 +280,22 @@ def _server(folder: Path, base_url: str, delay_ms: int) -> list[str]:
     return ["voicepipe", "serve", *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))]
 
 
+def named(injected: InjectedDelay, record: TurnRecord) -> tuple[str, str, str]:
+    """Return (stage, owner, setting) as the record has them; empty texts: it names none."""
+    breach = record.breach
+    return (breach.stage, breach.owner, setting_for(breach.depends_on, injected.agent)) if breach else ("", "", "")
+
+
+def expected(injected: InjectedDelay) -> tuple[str, str, str]:
+    """Return what a record of this delay is to name."""
+    return injected.stage, injected.owner, injected.setting
+
+
 def judge(injected: InjectedDelay, records: Sequence[TurnRecord], usual: Sequence[TurnRecord]) -> Finding:
     """Compare these records with those without the delay."""
-    named = [
-        (r.breach.stage, r.breach.owner, setting_for(r.breach.depends_on, injected.agent)) if r.breach else ("", "", "")
-        for r in records
-    ]
-    right = (injected.stage, injected.owner, injected.setting)
-    n_wrong = sum(each != right for each in named)
-    breach = statistics.mode(named)
+    found = [named(injected, record) for record in records]
+    n_wrong = sum(each != expected(injected) for each in found)
+    breach = statistics.mode(found)
     later_ms = _median_ms(records, breach[0]) - _median_ms(usual, breach[0])
     total_later_ms = _median_ms(records, "total") - _median_ms(usual, "total")
     return Finding(injected, *breach, later_ms, total_later_ms, n_wrong, len(records))

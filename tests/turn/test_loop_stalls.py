@@ -96,6 +96,21 @@ def test_the_first_breach_is_the_servers() -> None:
     assert record.breach == Breach("overhead", 210 + 3 - 20, "server", "")
 
 
+def test_a_stall_lasts_through_the_one_that_works_it_off() -> None:
+    """The loop was blocked again by what had piled up: the answer read after that came during the first stall."""
+    late = 1_090
+    marks = tuple((name, ms + late * (ms >= AT["first_sound"])) for name, ms in MARKS)
+    first, second = (5_850, 6_900), (6_920, 7_015)
+    assert second[1] - first[1] > AFTERMATH_MS + (first[1] - first[0]) / 16
+    record = held(first, second, marks=marks)
+    assert stages(record)["tts_ttfb"].duration_ms == 30 + 20 + 5
+    assert record.breach is not None
+    assert (record.breach.stage, record.breach.owner) == ("overhead", "server")
+    assert problems(record) == []
+    apart = held(first, (7_000, 7_015), marks=marks)
+    assert stages(apart)["tts_ttfb"].duration_ms == 110 + late - 15
+
+
 @pytest.mark.parametrize(
     "stall",
     [

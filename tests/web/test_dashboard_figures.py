@@ -22,7 +22,7 @@ from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.testing.chromium import Browser, Page, chromium
 from voicepipe.testing.records import MARKS, turn_record
-from voicepipe.turn.record.values import Breach
+from voicepipe.turn.record.values import Breach, ToolCall
 from voicepipe.wiring import running
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
@@ -54,13 +54,23 @@ UNSEEN: Final = """
   .map((each) => each.id || each.className)
 """
 
+TOOLS = (
+    ToolCall(name="find_table", ran_by="server", took_ms=312, outcome="returned"),
+    ToolCall(name="show_map", took_ms=None, outcome="unanswered"),
+    ToolCall(name="book", ran_by="server", took_ms=8_000, outcome="timed_out"),
+)
+"""The function calls of one turn: each side's, and one without a result."""
+
 
 def planted(now_ms: int) -> Iterator[StoredTurn]:
     """Late turns of three causes among others, five minutes ago; and timely ones, a day before."""
     ages = [5 * MINUTE_MS] * N_TIMELY + [DAY_MS + 5 * MINUTE_MS] * N_EARLIER
     for n, age_ms in enumerate(ages):
         words = "Is there lunch tomorrow?" if n == 3 else "What time is it?"
-        record = turn_record(id=f"turn_timely_{n}", session="sess_timely", breach=None, user_text=words)
+        tools = TOOLS if n == 1 else ()
+        record = turn_record(
+            id=f"turn_timely_{n}", session="sess_timely", breach=None, user_text=words, tools=tools, pool="fast"
+        )
         yield stored(record, now_ms - age_ms + n)
     for n, stage, owner, mark in CAUSES:
         at = dict(MARKS)[mark]
@@ -74,7 +84,7 @@ def planted(now_ms: int) -> Iterator[StoredTurn]:
 
 
 def stored(record: Any, started_at_ms: int) -> StoredTurn:
-    return StoredTurn(record, "default", "default", started_at_ms, language="en")
+    return StoredTurn(record, "default", "default", started_at_ms, language="en", route=record.pool)
 
 
 @dataclass(frozen=True)
@@ -279,6 +289,25 @@ async def test_turns_are_found_by_their_words(planted_server: Planted) -> None:
         await another.until(listed)
         assert await another.evaluate("document.querySelector('#words').value") == "LUNCH tomorrow"
         assert await another.evaluate("document.querySelectorAll('.turns li').length") == 1
+
+
+async def test_a_turns_page_names_its_tools_and_its_pool(planted_server: Planted) -> None:
+    """Each call with the side that ran it, how it ended and how long it took; a turn without calls has no such line."""
+    terms = "[...document.querySelectorAll('#facts dt')]"
+    facts = f"Object.fromEntries({terms}.map((term) => [term.textContent, term.nextSibling.textContent]))"
+    address = f"{planted_server.url}/dashboard?turn="
+    async with planted_server.browser.page(f"{address}turn_timely_1") as page:
+        await page.until("document.querySelector('#facts') !== null")
+        found = await page.evaluate(facts)
+        assert found["Tools"] == (
+            "find_table (server): returned after 312 ms, show_map (client): unanswered, "
+            "book (server): timed out after 8000 ms"
+        )
+        assert found["Pool"] == "fast"
+        assert page.complaints == []
+    async with planted_server.browser.page(f"{address}turn_timely_2") as page:
+        await page.until("document.querySelector('#facts') !== null")
+        assert "Tools" not in await page.evaluate(facts)
 
 
 async def test_a_sessions_audio_is_played_where_it_is_stored(planted_server: Planted) -> None:

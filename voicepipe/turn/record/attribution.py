@@ -453,9 +453,13 @@ def cuts(marks: Mapping[str, int], stage: str, start: str, end: str) -> list[tup
     Where a stall extends beyond an end of the span, the span's own mark is used.
     """
     found = []
-    for began, ended in _pairs(marks):
+    pairs = _pairs(marks)
+    worked_off = _worked_off_ms((marks[began], marks[ended]) for began, ended in pairs)
+    for began, ended in pairs:
         stall = (marks[began], marks[ended])
-        if _delayed(marks, stage, stall) and min(stall[1], marks[end]) > max(stall[0], marks[start]):
+        if _delayed(marks, stage, stall[0], worked_off[stall]) and min(stall[1], marks[end]) > max(
+            stall[0], marks[start]
+        ):
             first = began if stall[0] > marks[start] else start
             found.append((first, ended if stall[1] < marks[end] else end))
     return found
@@ -469,7 +473,11 @@ def stalled_ms(marks: Mapping[str, int], from_ms: int, until_ms: int) -> int:
 
 def _longest(marks: Mapping[str, int], stalls: Iterable[Stall]) -> list[Stall]:
     """Return the longest stalls that delayed the turn, in time order."""
-    delaying = [stall for stall in stalls if any(_delayed(marks, stage, stall) for stage in (ENDPOINT, *_WAITING))]
+    delaying = [
+        stall
+        for stall, until_ms in _worked_off_ms(stalls).items()
+        if any(_delayed(marks, stage, stall[0], until_ms) for stage in (ENDPOINT, *_WAITING))
+    ]
     return sorted(sorted(delaying, key=lambda stall: stall[0] - stall[1])[:MOST])
 
 
@@ -478,11 +486,24 @@ def _pairs(marks: Mapping[str, int]) -> list[tuple[str, str]]:
     return [(_BEGAN + i, _ENDED + i) for i in names if _BEGAN + i in marks]
 
 
-def _delayed(marks: Mapping[str, int], stage: str, stall: Stall) -> bool:
-    """Return whether an event that the stage waited for came during the stall, or was handled right after it."""
-    worked_off_ms = stall[1] + AFTERMATH_MS + round(AFTERMATH_SHARE * (stall[1] - stall[0]))
+def _worked_off_ms(stalls: Iterable[Stall]) -> dict[Stall, int]:
+    """Return until when the work that piled up during each stall is done, in session ms. Where that work blocks the
+    loop again, it is a stall of its own: the first one's work is not done before the second one's.
+    """
+    worked_off, following_ms, following_done_ms = dict[Stall, int](), None, 0
+    for stall in sorted(stalls, reverse=True):
+        done_ms = stall[1] + AFTERMATH_MS + round(AFTERMATH_SHARE * (stall[1] - stall[0]))
+        if following_ms is not None and following_ms <= done_ms:
+            done_ms = max(done_ms, following_done_ms)
+        worked_off[stall] = done_ms
+        following_ms, following_done_ms = stall[0], done_ms
+    return worked_off
+
+
+def _delayed(marks: Mapping[str, int], stage: str, from_ms: int, worked_off_ms: int) -> bool:
+    """Return whether an event that the stage waited for came during a stall, or was handled right after it."""
     awaited = _WAITING.get(stage) or (_awaited_at_the_end(marks) if stage == "endpoint" else ())
-    return any(mark in marks and stall[0] < marks[mark] <= worked_off_ms for mark in awaited)
+    return any(mark in marks and from_ms < marks[mark] <= worked_off_ms for mark in awaited)
 
 
 def _awaited_at_the_end(marks: Mapping[str, int]) -> tuple[str, ...]:
