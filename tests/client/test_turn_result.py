@@ -185,7 +185,40 @@ def test_answers_of_other_turns_are_left_out() -> None:
     late = ((3_000, e.ReplyStarted("r9", "turn_9")), (3_010, e.ReplyText("r9", "By the way.")))
     collector = collected(*greeting, *QUESTION_EVENTS, *SPOKEN, DONE, *late)
     assert collector.complete
-    assert (answer_of(collector).agent_text, answer_of(collector).earlier) == ("It is noon.", 0)
+    answer = answer_of(collector)
+    assert (answer.agent_text, answer.earlier, answer.unasked) == ("It is noon.", 0, "Hello. By the way.")
+
+
+def test_an_answer_plays_behind_the_greeting() -> None:
+    """So its latency here is that of the record. The user's voice drops the rest of the greeting."""
+    greeting = ((2_500, e.ReplyStarted("r0", "turn_0")), (2_550, e.ReplyAudio("r0", pcm(loud_ms=3_000))))
+    typed = TurnCollector(request="turn_1")
+    typed.typed(2_500)
+    for position_ms, event in (
+        *greeting,
+        (2_560, e.ReplyEnded("r0", "completed", "")),
+        (2_800, e.ReplyStarted("r1", "turn_1", request="turn_1")),
+        *SPOKEN[1:],
+        DONE,
+    ):
+        typed.take(event, position_ms)
+    assert answer_of(typed).latency_ms == 2_550 + 3_000 + 30 - 2_500
+    early = tuple((position_ms - 2_400, event) for position_ms, event in greeting)
+    assert answer_of(collected(*early, *QUESTION_EVENTS, *SPOKEN, DONE)).latency_ms == 930
+
+
+def test_the_called_functions_are_named() -> None:
+    """Those of the replies before the answer too."""
+    calls = (e.Called("free_times", "{}", by_server=True),)
+    collector = collected(
+        *QUESTION_EVENTS,
+        SPOKEN[0],
+        (2_900, e.ReplyEnded("r1", "completed", "", goes_on=True, calls=calls)),
+        (3_000, e.ReplyStarted("r2", "turn_1")),
+        (3_100, e.ReplyText("r2", "At nine.")),
+        (3_200, e.ReplyEnded("r2", "completed", "", calls=(e.Called("show_map", '{"x": 1}', by_server=False),))),
+    )
+    assert [call.name for call in answer_of(collector).calls] == ["free_times", "show_map"]
 
 
 def test_an_unrequested_answer_counts_on_request() -> None:

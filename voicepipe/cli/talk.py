@@ -143,11 +143,18 @@ async def _record(url: str, answer: Answer, key: str | None, err: Console) -> Tu
 
 
 def print_answer(answer: Answer, out: Console, *, typed: str = "") -> None:
-    """Print both sides' text and the latency, as measured here. An answer to no question is a greeting."""
+    """Print both sides' text, the called functions, and the latency as measured here. An answer to no question is a
+    greeting.
+    """
+    if answer.unasked:
+        out.print(f"agent  {answer.unasked}", markup=False)
     if answer.t0_ms is not None:
         out.print(f"you    {typed or answer.user_text or '(nothing understood)'}", markup=False)
     if answer.said_before:
         out.print(f"agent  {answer.said_before}", markup=False)
+    for call in answer.calls:
+        by = "the server's" if call.by_server else "the client's"
+        out.print(f"calls  {call.name}({call.arguments}), {by}", markup=False, soft_wrap=True)
     out.print(f"agent  {answer.agent_text or answer.apology or '(nothing said)'}", markup=False)
     if answer.status in ("incomplete", "cancelled"):
         out.print(f"(cut short: {answer.why})", markup=False)

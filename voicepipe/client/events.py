@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
@@ -154,6 +154,18 @@ class FunctionCalled:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """A function call of an answer that has ended."""
+
+    name: str
+    arguments: str
+    """JSON as text."""
+
+    by_server: bool
+    """The server runs the function, its own or one of an MCP server."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyEnded:
     """The answer is complete, or failed. `why` is empty unless it failed or was cut."""
 
@@ -162,6 +174,9 @@ class ReplyEnded:
     why: str
     goes_on: bool = False
     """The turn goes on: another answer follows by itself, with the results of functions that the server runs."""
+
+    calls: tuple[Called, ...] = ()
+    """The functions that it called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +292,7 @@ def _read_reply(kind: str, event: dict[str, Any]) -> ServerEvent:
             response = event["response"]
             why, output = _why(response.get("status_details") or {}), response.get("output") or ()
             goes_on = response["status"] == "completed" and _goes_on(output)
-            return ReplyEnded(response["id"], response["status"], why, goes_on)
+            return ReplyEnded(response["id"], response["status"], why, goes_on, tuple(_calls(output)))
         case _:
             return OtherEvent(kind)
 
@@ -292,6 +307,12 @@ def _goes_on(output: Iterable[dict[str, Any]]) -> bool:
     calls = {item["name"] for item in output if item["type"] == "mcp_call"}
     says = any(item["type"] == "message" and not item["id"].startswith(FILLER) for item in output)
     return bool(calls) and not (says and END_CALL in calls)
+
+
+def _calls(output: Iterable[dict[str, Any]]) -> Iterator[Called]:
+    for item in output:
+        if item["type"] in ("function_call", "mcp_call", "mcp_approval_request"):
+            yield Called(item["name"], item.get("arguments") or "", item["type"] != "function_call")
 
 
 def _why(details: dict[str, Any]) -> str:

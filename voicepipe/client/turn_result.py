@@ -34,6 +34,12 @@ class Answer:
     said_before: str
     """What the agent said in this turn while the answer was awaited: a filler, or words before a function call."""
 
+    unasked: str
+    """What the agent said meanwhile that is no part of this turn: a greeting, or the late answer of another turn."""
+
+    calls: tuple[e.Called, ...]
+    """The functions that it called in this turn, in order."""
+
     status: e.ReplyStatus
     why: str
     """Why the answer failed or was cut; otherwise empty."""
@@ -135,6 +141,9 @@ class TurnCollector:
         self._complaint = ""
         self._replies: dict[str, _Reply] = {}
         self._apologies: dict[str, _Reply] = {}
+        self._others: dict[str, _Reply] = {}
+        """The replies of other turns."""
+
         self._plays_until_ms = 0
 
     def typed(self, position_ms: int) -> None:
@@ -146,6 +155,7 @@ class TurnCollector:
         match event:
             case e.SpeechStarted():
                 self._speaking = True
+                self._flush(event, position_ms)
             case e.SpeechStopped(audio_end_ms):
                 self._speaking, self._owed, self._t0_ms = False, True, audio_end_ms
             case e.TranscriptionCompleted(text):
@@ -159,6 +169,8 @@ class TurnCollector:
                 self._replies[response_id] = _Reply(turn_id, self._t0_ms)
             case e.ReplyStarted(response_id, turn_id, apologises=True) if self._failed() is not None:
                 self._apologies = {response_id: _Reply(turn_id, self._t0_ms)}
+            case e.ReplyStarted(response_id, turn_id):
+                self._others[response_id] = _Reply(turn_id, None)
             case e.ServerError(_, message):
                 self._complaint = message
             case _:
@@ -167,17 +179,19 @@ class TurnCollector:
     def _take_rest(self, response_id: str, event: e.ServerEvent, position_ms: int) -> None:
         if response_id in self._replies:
             self._take_reply(self._replies[response_id], event, position_ms)
-        elif response_id in self._apologies:
-            self._take_apology(self._apologies[response_id], event, position_ms)
+        elif aside := self._apologies.get(response_id) or self._others.get(response_id):
+            self._take_aside(aside, event, position_ms)
 
-    def _take_apology(self, apology: _Reply, event: e.ServerEvent, position_ms: int) -> None:
+    def _take_aside(self, aside: _Reply, event: e.ServerEvent, position_ms: int) -> None:
+        """Apply an event of an apology, or of another turn: the answer's audio plays behind theirs."""
         match event:
             case e.ReplyAudio(_, pcm):
-                self._add_audio(apology, pcm, position_ms, fills=False)
+                self._add_audio(aside, pcm, position_ms, fills=False)
             case e.ReplyText(_, text, item_id):
-                apology.words.setdefault(item_id, []).append(text)
+                aside.words.setdefault(item_id, []).append(text)
             case e.ReplyEnded():
-                apology.ended = event
+                aside.ended = event
+                self._flush(event, position_ms)
 
     def _counts(self, started: e.ReplyStarted) -> bool:
         """Return whether a reply belongs to this turn, and is no greeting and no late answer of another turn."""
@@ -199,8 +213,12 @@ class TurnCollector:
                 reply.calls = completed and (event.goes_on or reply.calls)
                 reply.aside = completed and not reply.calls and reply.only_fills and self._awaits_results
                 self._awaits_results = reply.calls or reply.aside
-                if event.status == "cancelled":  # the user spoke: audio that has not been played is dropped
-                    self._plays_until_ms = min(self._plays_until_ms, position_ms)
+                self._flush(event, position_ms)
+
+    def _flush(self, event: e.SpeechStarted | e.ReplyEnded, position_ms: int) -> None:
+        """Drop the audio that has not been played, as the loudspeaker does, where the user spoke."""
+        if isinstance(event, e.SpeechStarted) or event.status == "cancelled":
+            self._plays_until_ms = min(self._plays_until_ms, position_ms)
 
     @property
     def complete(self) -> bool:
@@ -233,6 +251,8 @@ class TurnCollector:
             agent_text=last.text(filler=False),
             samples=np.concatenate(sound) if sound else silence(0),
             said_before=" ".join(self._said_before(last)),
+            unasked=" ".join(text for each in self._others.values() if (text := each.text(filler=False).strip())),
+            calls=tuple(call for each in self._of_turn(last) if each.ended is not None for call in each.ended.calls),
             status=end.status,
             why=end.why,
             apology=" ".join(each.text(filler=False) for each in apologies).strip(),
