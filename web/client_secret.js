@@ -10,8 +10,14 @@ import { failure, refusalOf, unreachable } from "./failures.js";
 /** @typedef {string | {value: string, expires_at?: number}} Given a secret as a page has it */
 /** @typedef {string | URL | (() => Promise<Given | Minted>)} TokenSource */
 
-/** The code of a failure to reach the address that mints, which need not be at the voicepipe server. */
+/** The codes of failures to get a secret from the address that mints, which need not be at the voicepipe server. */
 const TOKEN_UNREACHABLE = "token_unreachable";
+const TOKEN_REFUSED = "token_refused";
+const TOKEN_UNREADABLE = "token_unreadable";
+const TOKEN_INVALID = "token_invalid";
+
+/** What a proxy answers for a server that is away, and a backend for a voicepipe server that is away: it may pass. */
+const GATEWAY_STATUSES = [502, 504];
 
 /**
  * Return the function that gets a secret before each new session.
@@ -30,13 +36,38 @@ export function secretFrom(source) {
  * @returns {Promise<{minted: Minted, body: Record<string, any>}>} `body` is the answer; empty when it failed
  */
 export async function mint(address) {
+  /** @type {Response} */
+  let answer;
   try {
-    const answer = await fetch(address, { method: "POST", cache: "no-store" });
-    if (!answer.ok) return { minted: { ok: false, failure: await tokenRefusal(answer) }, body: {} };
+    answer = await fetch(address, { method: "POST", cache: "no-store" });
+  } catch {
+    return { minted: { ok: false, failure: await whyUnread(address) }, body: {} };
+  }
+  if (!answer.ok) return { minted: { ok: false, failure: await tokenRefusal(answer) }, body: {} };
+  try {
     const body = await answer.json();
     return { minted: { ok: true, secret: secretOf(body) }, body };
   } catch {
-    return { minted: { ok: false, failure: unreachable("", TOKEN_UNREACHABLE) }, body: {} };
+    return { minted: { ok: false, failure: failure("refused", TOKEN_INVALID, "") }, body: {} };
+  }
+}
+
+/**
+ * Return why no answer came: a browser reports the same when an address is away, and when it answers a page of another
+ * origin without `Access-Control-Allow-Origin`. A request whose answer no page can read tells the two apart.
+ *
+ * @param {string | URL} address
+ * @returns {Promise<import("./failures.js").Failure>}
+ */
+async function whyUnread(address) {
+  const away = unreachable("", TOKEN_UNREACHABLE);
+  const { location } = globalThis;
+  if (!location || new URL(address, location.href).origin === location.origin) return away;
+  try {
+    await fetch(address, { mode: "no-cors", cache: "no-store" });
+    return failure("refused", TOKEN_UNREADABLE, location.origin);
+  } catch {
+    return away;
   }
 }
 
@@ -46,7 +77,10 @@ export async function mint(address) {
  */
 async function tokenRefusal(answer) {
   const why = await refusalOf(answer);
-  return why.code ? why : { ...why, code: "token_refused", message: `HTTP ${answer.status}` };
+  const named = why.code ? why : { ...why, code: TOKEN_REFUSED, message: `HTTP ${answer.status}` };
+  if (named.kind !== "broken") return named;
+  const kind = GATEWAY_STATUSES.includes(answer.status) ? "unreachable" : "refused";
+  return failure(kind, named.code, named.message, named.wait_ms);
 }
 
 /**
@@ -64,6 +98,7 @@ async function given(source) {
 
 /** @param {Given} found */
 function secretOf(found) {
-  const { value, expires_at = Infinity } = typeof found === "string" ? { value: found } : found;
+  const { value, expires_at = Infinity } = typeof found === "object" ? found : { value: found };
+  if (typeof value !== "string" || !value) throw new Error("expected a client secret, or an object with it as `value`");
   return { value, expires_at };
 }

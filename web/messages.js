@@ -68,6 +68,7 @@ export const TOO_SHORT = "That was too short. Hold the button, or the space bar,
 export function ofFailure({ kind, code, message }) {
   switch (kind) {
     case "unreachable":
+      if (code === "token_refused") return `${noSecret(message)} Retrying automatically.`;
       if (code === "token_unreachable") return "This page's own server can't be reached. Retrying automatically.";
       return "The server can't be reached. Retrying automatically.";
     case "full":
@@ -89,12 +90,20 @@ export function ofFailure({ kind, code, message }) {
   }
 }
 
+/** @param {string} why */
+function noSecret(why) {
+  return `This page got no client secret from its own server (${why}).`;
+}
+
 /**
  * @param {string} code
  * @param {string} message
  */
 function refused(code, message) {
-  if (code === "token_refused") return `This page got no client secret from its own server (${message}).`;
+  if (code === "token_refused") return noSecret(message);
+  if (code === "token_invalid") return noSecret("its answer has none");
+  if (code === "token_unreadable") return noSecret(`it lets pages of ${message} read nothing: Access-Control-Allow-Origin is missing`);
+  if (code === "token_failed") return noSecret(message || "the page's own function failed");
   if (["forwarded", "host_not_allowed", "not_loopback"].includes(code)) {
     return (
       "This page makes its own client secret only on the machine that the server runs on. Put one (ek_…) that your " +

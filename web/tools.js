@@ -15,10 +15,10 @@ import { QuestionDelivery } from "./question_delivery.js";
  * @property {Record<string, any>} [parameters] a JSON Schema of its arguments
  * @property {(args: any, call: {callId: string, signal: AbortSignal}) => unknown} handler returns the result, or a promise of it
  */
-/** @typedef {{callId: string, name: string, args: string, output: string, failed: boolean}} ToolResult */
+/** @typedef {{callId: string, name: string, args: string, output: string, failed: boolean, ranBy: "page" | "server"}} ToolResult */
 /** @typedef {{running: number, complete: boolean, items: Record<string, any>[]}} Calls the function calls of one response */
 
-/** Runs the functions that responses call. Emits `tool` with a `ToolResult`, and `busy` when `busy` may have changed. */
+/** Runs the functions that responses call. Emits `tool` with a `ToolResult`, also of a call that the server ran, and `busy` when `busy` may have changed. */
 export class ToolCalls extends Listeners {
   /**
    * @param {import("./realtime.js").Realtime} line
@@ -40,6 +40,7 @@ export class ToolCalls extends Listeners {
       if (calls) calls.complete = true;
       this.submit(response.id);
     });
+    line.on("conversation.item.done", ({ item }) => this.ended(item));
     line.on("conversation.item.added", ({ item }) => {
       if (item.type === "function_call_output") this.received.add(item.id);
     });
@@ -76,6 +77,11 @@ export class ToolCalls extends Listeners {
     return this.delivery.giveUp() || waited;
   }
 
+  /** @param {Record<string, any>} item */
+  ended(item) {
+    if (item.type === "mcp_call") this.emit("tool", serverResult(item));
+  }
+
   /** @param {{response_id: string, call_id: string, name: string, arguments: string}} event */
   called({ response_id, call_id, name, arguments: args }) {
     const tool = this.tools.find((each) => each.name === name);
@@ -109,7 +115,7 @@ export class ToolCalls extends Listeners {
       failed = true;
       output = JSON.stringify({ error: error instanceof Error ? error.message : String(error) });
     }
-    if (!signal.aborted) this.emit("tool", { callId, name: tool.name, args, output, failed });
+    if (!signal.aborted) this.emit("tool", { callId, name: tool.name, args, output, failed, ranBy: "page" });
     return output;
   }
 
@@ -131,4 +137,12 @@ export class ToolCalls extends Listeners {
     this.delivery.submit(/** @type {any} */ (items.at(-1)).id, put);
     this.emit("busy", null);
   }
+}
+
+/**
+ * @param {Record<string, any>} item an `mcp_call` that has ended
+ * @returns {ToolResult}
+ */
+function serverResult({ id, name, arguments: args, output, error }) {
+  return { callId: id, name, args, output: output ?? error?.message ?? "", failed: Boolean(error), ranBy: "server" };
 }

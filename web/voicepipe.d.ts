@@ -77,8 +77,10 @@ export interface ToolResult {
   readonly name: string;
   /** JSON, as the LLM wrote it. */
   readonly args: string;
+  /** Empty for a call that the server ran: a page with a client secret does not learn its result. */
   readonly output: string;
   readonly failed: boolean;
+  readonly ranBy: "page" | "server";
 }
 
 /** The call's own events. */

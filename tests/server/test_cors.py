@@ -46,3 +46,25 @@ async def test_a_question_that_makes_no_sense_is_not_echoed(serve: Any) -> None:
             assert "Access-Control-Allow-Headers" not in answer.headers
         async with server.http.options(f"{server.base}/v1/turns") as answer:
             assert answer.status == 405
+
+
+async def test_any_page_may_read_why_its_websocket_was_refused(serve: Any) -> None:
+    """A browser hides the reason; the page requests it again over HTTP, with its secret in a header."""
+    page = {"Origin": "https://other.example"}
+    preflight = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "authorization"}
+    async with serve() as server:
+        headers = page | server.new_key()
+        for path in ("/v1/realtime", "/v1/realtime/", "/openai/v1/realtime"):
+            url = f"{server.base}{path}"
+            async with server.http.options(url, headers=page | preflight) as answer:
+                assert answer.status == 204
+                assert answer.headers["Access-Control-Allow-Origin"] == page["Origin"]
+            async with server.http.get(url, headers=headers | {"Authorization": "Bearer vp_wrong"}) as answer:
+                assert answer.status == 401
+                assert answer.headers["Access-Control-Allow-Origin"] == page["Origin"]
+            async with server.http.get(f"{url}?agent=nobody", headers=headers) as answer:
+                assert answer.status == 404
+                assert "There is no agent" in (await answer.json())["error"]["message"]
+        posted = page | preflight | {"Access-Control-Request-Method": "POST"}
+        async with server.http.options(f"{server.base}/v1/realtime", headers=posted) as answer:
+            assert answer.status == 403

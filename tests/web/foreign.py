@@ -84,12 +84,14 @@ def write_site(
 
 
 @asynccontextmanager
-async def backend(folder: Path, server: Any, port: int, language: Language = "node") -> AsyncIterator[Site]:
-    """Run an example's backend in `folder`, as it stands, with a key of the server."""
-    key = await asyncio.to_thread(ApiKeys(server.folder / "data").create, "default", now_s=unix_s())
+async def backend(
+    folder: Path, server: Any, port: int, language: Language = "node", key: str = ""
+) -> AsyncIterator[Site]:
+    """Run an example's backend in `folder`, as it stands, with a key of the server, or with `key`."""
+    made = await asyncio.to_thread(ApiKeys(server.folder / "data").create, "default", now_s=unix_s())
     program, name = (NODE, "backend.mjs") if language == "node" else (sys.executable, "backend.py")
     (folder / name).write_text((EXAMPLES / name).read_text(encoding="utf-8"))
-    variables = {"VOICEPIPE_URL": server.url, "VOICEPIPE_KEY": key.text, "PORT": str(port)}
+    variables = {"VOICEPIPE_URL": server.url, "VOICEPIPE_KEY": key or made.text, "PORT": str(port)}
     process = await asyncio.create_subprocess_exec(
         *(str(program), name), cwd=folder, env=os.environ | variables, stderr=asyncio.subprocess.DEVNULL
     )

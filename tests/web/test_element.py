@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import re
@@ -15,6 +16,8 @@ import pytest
 
 from tests.web.foreign import HOST, ElementPage, Language, backend, write_site
 from voicepipe.agents import Agent
+from voicepipe.auth.apikeys import ApiKeys
+from voicepipe.clock import unix_s
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, Status
 from voicepipe.testing.flaky_proxy import flaky_proxy
 
@@ -79,6 +82,7 @@ def embedding(talking: Any, tmp_path: Path, unused_tcp_port_factory: Callable[[]
     async def opened(
         *,
         language: Language = "node",
+        key: str = "",
         text: bool = True,
         complaints: tuple[str, ...] = (),
         before: str = "",
@@ -89,7 +93,7 @@ def embedding(talking: Any, tmp_path: Path, unused_tcp_port_factory: Callable[[]
         settings = {"server.allowed_origins": [f"http://127.0.0.1:{port}"]} | how.pop("settings", {})
         async with talking(settings=settings, **how) as talk:
             write_site(tmp_path / "site", talk.server.url, text=text)
-            async with backend(tmp_path / "site", talk.server, port, language) as site:
+            async with backend(tmp_path / "site", talk.server, port, language, key) as site:
                 how_displayed = {"kind": NetworkPage, "before": before, **(displayed or {})}
                 async with talk.browser.page(site.origin, **how_displayed) as page:
                     await page.until(f"{HOST}.dataset.state === 'idle'")
@@ -180,6 +184,48 @@ async def test_a_secret_that_cannot_be_had(embedding: Embedding, unused_tcp_port
         await page.help_text("The client secret")
 
 
+@pytest.mark.parametrize("language", ["python", "node"])
+async def test_a_backend_with_a_wrong_key(embedding: Embedding, language: Language) -> None:
+    """The call fails with what the server told the backend, and is not tried again."""
+    async with embedding(has_microphone=False, language=language, key="vp_wrong", complaints=REFUSED) as (_, page):
+        await page.press_button("call")
+        await page.state("failed")
+        await page.help_text("API key")
+        assert "reconnecting" not in await page.evaluate("states")
+
+
+async def test_a_page_that_the_secret_does_not_allow(embedding: Embedding) -> None:
+    """The server lists no page of other servers; the element learns all the same why it is refused."""
+    unlisted = {"server.allowed_origins": []}
+    async with embedding(has_microphone=False, settings=unlisted, complaints=REFUSED) as (talk, page):
+        key = await asyncio.to_thread(ApiKeys(talk.server.folder / "data").create, "default", now_s=unix_s())
+        headers, limits = {"Authorization": f"Bearer {key.text}"}, {"origins": ["https://shop.example"]}
+        address = f"{talk.server.url}/v1/realtime/client_secrets"
+        async with (
+            aiohttp.ClientSession(headers=headers) as http,
+            http.post(address, json={"voicepipe": {"limits": limits}}) as minted,
+        ):
+            secret = (await minted.json())["value"]
+        await page.evaluate(f"{HOST}.token = async () => '{secret}'")
+        await page.press_button("call")
+        await page.state("failed")
+        await page.help_text("https://shop.example")
+        assert "reconnecting" not in await page.evaluate("states")
+
+
+async def test_an_address_for_secrets_that_the_page_may_not_read(embedding: Embedding) -> None:
+    """It is on another origin and answers without CORS; a browser reports that as it does a server that is away."""
+    known = (*REFUSED, "CORS policy", "ERR_FAILED")
+    async with embedding(has_microphone=False, settings={"server.allowed_origins": []}, complaints=known) as (
+        talk,
+        page,
+    ):
+        await page.evaluate(f"{HOST}.setAttribute('token-url', '{talk.server.url}/v1/realtime/client_secrets')")
+        await page.press_button("call")
+        await page.state("failed")
+        await page.help_text("Access-Control-Allow-Origin is missing")
+
+
 async def test_a_broken_connection_is_resumed(embedding: Embedding, tmp_path: Path) -> None:
     """The element shows that it reconnects, and goes on in the same session; the answer comes whole."""
     async with (
@@ -262,7 +308,7 @@ async def test_an_answer_that_fails_leaves_the_apology(embedding: Embedding) -> 
 
 
 async def test_a_function_that_the_server_runs_leaves_no_entry(embedding: Embedding) -> None:
-    """The response that holds only the call has no words; the answer comes with the next one."""
+    """The response that holds only the call has no words; the answer comes with the next one. The page gets the event."""
     agent = Agent("You book.")
 
     @agent.tool
@@ -271,11 +317,14 @@ async def test_a_function_that_the_server_runs_leaves_no_entry(embedding: Embedd
 
     async with embedding(has_microphone=False, agents=[agent]) as (talk, page):
         talk.server.vendor.llm.cue(LlmCue(calls=(CallCue("book", ("{}",)),), finish="tool_calls", tokens=()))
+        await page.evaluate(f"{HOST}.addEventListener('tool', ({{ detail }}) => (window.tool = detail)); 0")
         await page.press_button("call")
         await page.state("listening")
         await page.evaluate(f"{HOST}.call.say('Nine, please.')")
         await page.until(f"[...{HOST}.shadowRoot.querySelectorAll('li')].at(-1)?.textContent === '{ANSWER}'")
         assert await page.entries("agent") == [ANSWER]
+        tool = await page.evaluate("window.tool")
+    assert (tool["name"], tool["args"], tool["failed"], tool["ranBy"]) == ("book", "{}", False, "server")
 
 
 async def test_an_answer_is_interrupted_by_escape(embedding: Embedding) -> None:

@@ -200,3 +200,22 @@ async def test_question_is_resent_until_its_response_starts() -> None:
     none = [words, request, "--", probe, "=="]
     behind_another = [words, request, request, "==", "--"]
     assert result["types"] == [*whole, *half, *none, *behind_another]
+
+
+async def test_why_there_is_no_secret() -> None:
+    """What an address and a function of the page answer: a value, or the reason, and whether to try again."""
+    result = await played("ws://127.0.0.1:1/v1/realtime", "ek_1", "tokens")
+    expected = "expected a client secret, or an object with it as `value`"
+    assert result["tools"] == [
+        "ek_1",
+        ["refused", "invalid_key", "?", False, 0],
+        ["refused", "token_refused", "HTTP 500", False, 0],
+        ["unreachable", "token_refused", "HTTP 502", True, 0],
+        ["full", "token_refused", "HTTP 503", True, 2000],
+        ["refused", "token_invalid", "", False, 0],
+        ["refused", "token_invalid", "", False, 0],
+        ["unreachable", "token_unreachable", "", True, 0],
+        ["refused", "token_failed", expected, False, 0],
+        ["refused", "token_failed", "signed out", False, 0],
+        "ek_2",
+    ]

@@ -7,6 +7,7 @@ const [web, address, value, scene] = process.argv.slice(2);
 const { Realtime } = await import(pathToFileURL(`${web}/realtime.js`));
 const { Conversation, EXTENSIONS } = await import(pathToFileURL(`${web}/conversation.js`));
 const { ToolCalls } = await import(pathToFileURL(`${web}/tools.js`));
+const { secretFrom } = await import(pathToFileURL(`${web}/client_secret.js`));
 const { QuestionDelivery } = await import(pathToFileURL(`${web}/question_delivery.js`));
 
 const result = { states: [], errors: [], types: [], has: [], samples: 0, stray: 0, loudspeaker: [], scenes: [], tools: [] };
@@ -141,6 +142,26 @@ const SCENES = {
     const busy = () =>
       say({ type: "error", error: { event_id: delivery.requestId, code: "conversation_already_has_active_response" } });
     submit(), say({ type: "conversation.item.added", item }), busy(), say({ type: "response.done" }), over();
+  },
+
+  /** Get a secret from addresses that answer in several ways. */
+  async tokens() {
+    const answers = [
+      new Response('{"value": "ek_1"}'),
+      new Response('{"error": {"code": "invalid_key", "message": "?"}}', { status: 401 }),
+      new Response("", { status: 500 }),
+      new Response("", { status: 502 }),
+      new Response("", { status: 503, headers: { "Retry-After": "2" } }),
+      new Response("<html>Sign in</html>"),
+      new Response('{"token": "ek_1"}'),
+    ];
+    globalThis.fetch = async () => answers.shift() ?? Promise.reject(new TypeError("away"));
+    const mint = secretFrom("http://127.0.0.1/voice-token");
+    const functions = [async () => undefined, async () => Promise.reject(new Error("signed out")), async () => "ek_2"];
+    for (const source of [...answers.map(() => mint), mint, ...functions.map((each) => secretFrom(each))]) {
+      const { secret, failure } = await source();
+      result.tools.push(secret ? secret.value : [failure.kind, failure.code, failure.message, failure.passing, failure.wait_ms]);
+    }
   },
 
   /** Be spoken over. */

@@ -54,6 +54,11 @@ class Endpoint:
     other_paths: tuple[str, ...] = ()
     """Paths of the same endpoint, for clients of other servers."""
 
+    any_origin_reads: bool = False
+    """Whether a page of any origin may read the answer to a GET (CORS). A browser hides from a page why its WebSocket
+    was refused, so the page requests the reason again over HTTP. Such an answer says no more than the credential in the
+    request allows: cookies mean nothing here."""
+
     @property
     def documented_path(self) -> str:
         """Return the path without the patterns of its variables."""
@@ -68,6 +73,7 @@ REALTIME_ENDPOINTS: Final = (
         REALTIME,
         "the WebSocket; the other paths are for clients of Azure (the two with `openai`) and Inworld",
         ("/openai/v1/realtime", "/openai/realtime", "/api/v1/realtime/session"),
+        any_origin_reads=True,
     ),
     Endpoint(
         "POST",

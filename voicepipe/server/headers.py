@@ -34,6 +34,9 @@ EXPOSED: Final = "Retry-After, X-Request-Id, X-Voicepipe-Route, X-Voicepipe-TTFT
 MAX_AGE_S: Final = 600
 """Time for which a browser may cache a preflight answer."""
 
+READABLE_PATHS: Final[web.AppKey[frozenset[str]]] = web.AppKey("readable_paths", frozenset)
+"""Paths of the endpoints with `any_origin_reads`."""
+
 _NAMES: Final = re.compile(r"[A-Za-z0-9-]{1,64}(\s*,\s*[A-Za-z0-9-]{1,64}){0,63}")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -49,7 +52,7 @@ async def add_headers(request: web.Request, answer: web.StreamResponse) -> None:
     origin = request.headers.get("Origin")
     if origin is not None:
         answer.headers.add("Vary", "Origin")
-        if origin in request.app[CONTEXT].options.allowed_origins:
+        if _may_read(request, origin):
             answer.headers["Access-Control-Allow-Origin"] = origin
             answer.headers["Access-Control-Expose-Headers"] = EXPOSED
 
@@ -58,13 +61,13 @@ async def add_headers(request: web.Request, answer: web.StreamResponse) -> None:
 async def answer_preflight(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer a browser's preflight request (the Fetch standard, CORS).
 
-    Pages of `server.allowed_origins` may send requests; cookies mean nothing here, so credentials are never allowed.
+    Pages of `server.allowed_origins` may send requests, and any page those of `READABLE_PATHS`; cookies mean nothing here, so credentials are never allowed.
     """
     is_preflight = "Access-Control-Request-Method" in request.headers
     if request.method != "OPTIONS" or not is_preflight:
         return await handler(request)
     origin = request.headers.get("Origin", "")
-    if origin not in request.app[CONTEXT].options.allowed_origins:
+    if not _may_read(request, origin):
         return refusal(
             403,
             f"Pages of {origin[:200]!r} may not use this server. Add the origin to server.allowed_origins, or send "
@@ -76,6 +79,14 @@ async def answer_preflight(request: web.Request, handler: Handler) -> web.Stream
     if _NAMES.fullmatch(requested_headers):
         headers["Access-Control-Allow-Headers"] = requested_headers
     return web.Response(status=204, headers=headers)
+
+
+def _may_read(request: web.Request, origin: str) -> bool:
+    preflight = request.method == "OPTIONS"
+    method = request.headers.get("Access-Control-Request-Method") if preflight else request.method
+    if method == "GET" and request.path.rstrip("/") in request.app[READABLE_PATHS]:
+        return True
+    return origin in request.app[CONTEXT].options.allowed_origins
 
 
 @web.middleware
