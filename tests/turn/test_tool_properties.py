@@ -15,7 +15,7 @@ from voicepipe.turn.record.values import ToolResult
 from voicepipe.turn.settings import ReplySettings, ServerTool, Tool
 
 TOOLS = (
-    ServerTool(tool=Tool("look_up", "", "{}"), label="agent", side_effects=False),
+    ServerTool(tool=Tool("look_up", "", "{}"), label="agent", side_effects=False, runs_early=True),
     ServerTool(tool=Tool("book", "", "{}"), label="agent"),
     ServerTool(tool=Tool("wait", "", "{}"), label="agent", cancellable=True),
 )
@@ -62,10 +62,11 @@ class Watched:
         self._n_seen += len(commands)
         for command in commands:
             match command:
-                case RunTool(turn, call_id, name, arguments):
-                    assert (turn, call_id) not in {(each.turn, each.call_id) for each in self.started}, (
-                        "a call runs once"
-                    )
+                case RunTool(turn, call_id, name, arguments, revision):
+                    assert (turn, call_id, revision) not in {
+                        (each.turn, each.call_id, each.revision) for each in self.started
+                    }, "a call runs once"
+                    assert (revision is not None) == (name == "look_up"), "only a look-up runs early"
                     self.started.append(command)
                     if name == "book":
                         turn_id = self._turns.get((turn, call_id), "")
@@ -114,7 +115,8 @@ class Watched:
         """A result comes. Only the first one of a call that runs counts."""
         its, key = self.scenario, (call.turn, call.call_id)
         runs = key in self._turns
-        its._post(e.ToolFinished(call.turn, call.call_id, f"result {len(self.outputs)}", outcome))
+        output = f"result {len(self.outputs)}"
+        its._post(e.ToolFinished(call.turn, call.call_id, output, outcome, revision=call.revision))
         notices = (each.what for each in self.look() if isinstance(each, Notify))
         ended = [each.call for each in notices if isinstance(each, a.ToolEnded)]
         own = [each for each in ended if each.call_id == call.call_id]
@@ -148,11 +150,11 @@ def test_the_properties_see_what_they_are_for() -> None:
     for step in (
         ("says", None),
         ("calls", [(1, 0), (2, 0), (0, 0)]),
-        ("ends", (0, 0)),
-        ("ends", (2, 1)),
-        ("says", None),
         ("ends", (1, 0)),
-        ("ends", (0, 0)),
+        ("ends", (0, 1)),
+        ("says", None),
+        ("ends", (2, 0)),
+        ("ends", (1, 0)),
     ):
         session.do(*step)
     cancelled = [each for each in session.scenario.driver.commands if isinstance(each, CancelTool)]

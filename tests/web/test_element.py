@@ -196,7 +196,7 @@ async def test_a_backend_with_a_wrong_key(embedding: Embedding, language: Langua
 
 async def test_a_page_that_the_secret_does_not_allow(embedding: Embedding) -> None:
     """The server lists no page of other servers; the element learns all the same why it is refused."""
-    unlisted = {"server.allowed_origins": []}
+    unlisted: dict[str, list[str]] = {"server.allowed_origins": []}
     async with embedding(has_microphone=False, settings=unlisted, complaints=REFUSED) as (talk, page):
         key = await asyncio.to_thread(ApiKeys(talk.server.folder / "data").create, "default", now_s=unix_s())
         headers, limits = {"Authorization": f"Bearer {key.text}"}, {"origins": ["https://shop.example"]}
@@ -308,7 +308,7 @@ async def test_an_answer_that_fails_leaves_the_apology(embedding: Embedding) -> 
 
 
 async def test_a_function_that_the_server_runs_leaves_no_entry(embedding: Embedding) -> None:
-    """The response that holds only the call has no words; the answer comes with the next one. The page gets the event."""
+    """The response that holds only the call has no words; the answer comes with the next. The page gets the event."""
     agent = Agent("You book.")
 
     @agent.tool

@@ -48,6 +48,7 @@ class FunctionTool:
             tool=Tool(name, description, self._parameters.schema_json),
             label=LABEL,
             side_effects=side_effects,
+            runs_early=not side_effects,
             cancellable=cancellable,
         )
 
@@ -91,7 +92,8 @@ def tool(
         function: async, or a function that runs in a thread.
         name: what the LLM calls it; empty: the function's name.
         timeout_ms: the time limit of a call.
-        side_effects: it changes something: the same call runs once in a turn.
+        side_effects: it changes something: the same call runs once in a turn, when the end of the turn is certain.
+            False: it runs as soon as the LLM asks for it, and its result is dropped if the user goes on.
         cancellable: the user's next turn cancels it while it runs.
 
     Raises:

@@ -39,6 +39,7 @@ class HttpTool:
             tool=Tool(options.name, options.description, self._parameters.schema_json),
             label=LABEL,
             side_effects=options.side_effects,
+            runs_early=not options.side_effects,
             cancellable=options.cancellable,
         )
 

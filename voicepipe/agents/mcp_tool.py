@@ -53,6 +53,7 @@ class McpTool:
             tool=Tool(listed.name, description, schema),
             label=options.name,
             side_effects=not (read_only and options.is_trusted),
+            runs_early=read_only and options.is_trusted,
             needs_approval=options.needs_approval is not None and options.needs_approval(listed.name, read_only),
         )
 

@@ -74,7 +74,8 @@ class ToolEntry:
     """Time limit of a call. The LLM then reads that there is no result."""
 
     side_effects: bool = True
-    """Whether the function changes something: the same call then runs once in a turn."""
+    """Whether the function changes something: the same call then runs once in a turn, when the end of the turn is
+    certain. Off: it runs as soon as the LLM asks for it, and its result is dropped if the user goes on."""
 
     cancellable: bool = False
     """Whether the user's next turn cancels a call that runs."""

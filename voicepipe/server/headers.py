@@ -61,7 +61,8 @@ async def add_headers(request: web.Request, answer: web.StreamResponse) -> None:
 async def answer_preflight(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer a browser's preflight request (the Fetch standard, CORS).
 
-    Pages of `server.allowed_origins` may send requests, and any page those of `READABLE_PATHS`; cookies mean nothing here, so credentials are never allowed.
+    Pages of `server.allowed_origins` may send requests, and any page those of `READABLE_PATHS`. Cookies mean nothing
+    here, so credentials are never allowed.
     """
     is_preflight = "Access-Control-Request-Method" in request.headers
     if request.method != "OPTIONS" or not is_preflight:

@@ -42,7 +42,7 @@ class SessionTools:
         self._end_call, self._hand_over, self._start_outlasting = end_call, hand_over, start_outlasting
         self._tools = {tool.facts.tool.name: tool for tool in tools}
         self._session, self._post = session, post
-        self._running: dict[tuple[int, str], asyncio.Task[None]] = {}
+        self._running: dict[tuple[int, str, int | None], asyncio.Task[None]] = {}
 
     def use(self, tools: Iterable[ServerTool], agent: str) -> None:
         """Call the tools of another agent from now on. Calls that run go on."""
@@ -51,7 +51,7 @@ class SessionTools:
 
     def run(self, command: c.RunTool, group: asyncio.TaskGroup) -> None:
         """Call a function in a task of `group`, and post its result."""
-        key, tool = (command.turn, command.call_id), self._tools.get(command.name)
+        key, tool = (command.turn, command.call_id, command.revision), self._tools.get(command.name)
         if tool is None:
             self._post(_failed(command, "There is no such function."))
         elif len(self._running) >= MOST_CALLS:
@@ -68,7 +68,7 @@ class SessionTools:
 
     def cancel(self, command: c.CancelTool) -> None:
         """Cancel a call that runs."""
-        if (task := self._running.get((command.turn, command.call_id))) is not None:
+        if (task := self._running.get((command.turn, command.call_id, command.revision))) is not None:
             task.cancel()
 
     async def _call(self, tool: ServerTool, command: c.RunTool) -> None:
@@ -77,7 +77,7 @@ class SessionTools:
                 output = await tool.call(command.arguments, self._session)
             if isinstance(tool, HandOver):
                 self._hand_over(tool.agent_of(command.arguments))
-            finished = e.ToolFinished(command.turn, command.call_id, _bounded(output))
+            finished = e.ToolFinished(command.turn, command.call_id, _bounded(output), revision=command.revision)
         except ToolError as why:
             finished = _failed(command, str(why))
         except TimeoutError as why:
@@ -103,7 +103,7 @@ class SessionTools:
 
 def _failed(command: c.RunTool, why: str, outcome: ToolResult = "failed") -> e.ToolFinished:
     output = json.dumps({"error": why}, ensure_ascii=False)
-    return e.ToolFinished(command.turn, command.call_id, _bounded(output), outcome)
+    return e.ToolFinished(command.turn, command.call_id, _bounded(output), outcome, revision=command.revision)
 
 
 def _bounded(output: str) -> str:

@@ -69,8 +69,8 @@ def record_plain(record: TurnRecord, agent: str) -> dict[str, Any]:
     `taken_back_ms`       how much the user had heard of the answers that were dropped for that
     `tools`               list of objects, the function calls that the answer waited for: `name`, `ran_by`,
                           `arguments` (at most 2,000 characters of the text that the LLM wrote; empty when
-                          texts are not kept), `took_ms` or null, `outcome`: `running`, `returned`, `unanswered`,
-                          `failed`, `timed_out`, `cancelled`
+                          texts are not kept), `took_ms` or null, `early_ms`, `outcome`: `running`,
+                          `returned`, `unanswered`, `failed`, `timed_out`, `cancelled`
     `first_audio_ms`      from t0 to the first audible sample of any kind, or null
     `answer_audio_ms`     from t0 to the first audible sample of the answer, or null
     `failed_stage`        the stage in which it failed: `stt`, `llm`, `tts`, `client` (it took no more, or

@@ -180,7 +180,7 @@ class Scenario:
     ) -> list[Command]:
         """A function of the server that was started is over: the latest, or that of a number (0 for the first)."""
         started = self._tools[of]
-        return self._post(e.ToolFinished(started.turn, started.call_id, output, outcome, final))
+        return self._post(e.ToolFinished(started.turn, started.call_id, output, outcome, final, started.revision))
 
     def cancels(self, response_id: str | None = None) -> list[Command]:
         """The client cancels a reply."""

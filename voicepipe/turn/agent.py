@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from voicepipe.turn import apology, record_builder, responses, soft_reply
+from voicepipe.turn import apology, look_ups, record_builder, responses, soft_reply
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import (
     OpenGate,
@@ -171,6 +171,8 @@ class AgentSide:
     def model_finished(self, turn: Turn, event: e.ModelFinished, now_ms: int) -> None:
         """Record that all text and function calls have come."""
         turn.note_whole(event.reason)
+        if turn.reply.calls:
+            look_ups.start(self._context, turn, now_ms)
         self._step(turn, now_ms, ready=bool(turn.reply.calls))
 
     def clause_handed_over(self, turn: Turn, event: e.ClauseHandedOver, now_ms: int) -> None:
@@ -400,6 +402,8 @@ class AgentSide:
         self._context.timers.clear(Timer(Due.TOOL))
         if turn is None:
             return
+        if turn.reply.look_ups:
+            look_ups.drop(self._context, turn)
         turn.tool_calls = {
             call_id: replace(call, outcome="unanswered") if call.ran_by == "client" else call
             for call_id, call in turn.tool_calls.items()
@@ -424,6 +428,8 @@ class AgentSide:
     def _stop(self, turn: Turn) -> None:
         if turn.reply.item_id:  # otherwise the reply was never started
             self._context.issue(StopReply(turn.number, turn.reply.revision))
+        if turn.reply.look_ups:
+            look_ups.drop(self._context, turn)
         self._context.timers.await_nothing(turn.number)
 
     def _close(self, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:

@@ -119,12 +119,16 @@ class ReleaseCalls(ReplyCommand):
 
 @dataclass(frozen=True, slots=True)
 class RunTool:
-    """Run this function of the server; post `ToolFinished`. The end of the turn can no longer be taken back."""
+    """Run this function of the server; post `ToolFinished` with the same `revision`."""
 
     turn: int
     call_id: str
     name: str
     arguments: str
+    revision: int | None = None
+    """None: the end of the turn can no longer be taken back. Otherwise the function runs early, for this revision of
+    the reply: it has no side effects.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,8 @@ class CancelTool:
 
     turn: int
     call_id: str
+    revision: int | None = None
+    """As in its `RunTool`."""
 
 
 @dataclass(frozen=True, slots=True)

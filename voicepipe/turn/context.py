@@ -17,6 +17,7 @@ from voicepipe.turn.notifications import ItemDeleted, Notification, Refused
 from voicepipe.turn.projection import UsualTimes
 from voicepipe.turn.record.attribution import MOST, Stall, noted
 from voicepipe.turn.record.values import Cause
+from voicepipe.turn.reply import LookUp
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
 from voicepipe.turn.speculation import SpeculationStats
 from voicepipe.turn.states import Gate, Move, State
@@ -264,6 +265,9 @@ class Turns:
 
     calls: dict[tuple[int, str], Turn] = field(default_factory=dict)
     """The calls that the server runs now: (turn, id of the call) -> the turn. Each has a time limit."""
+
+    look_ups: dict[tuple[int, int, str], LookUp] = field(default_factory=dict)
+    """The functions that run early: (turn, revision, id of the call) -> the look-up. Each has a time limit."""
 
     approvals: dict[str, Turn] = field(default_factory=dict)
     """Calls that wait for the client's approval: the id of the item that asks -> the turn. At most `MOST_APPROVALS`."""

@@ -221,6 +221,9 @@ class ToolFinished:
     final: bool = False
     """The call of the user ends with this reply: another follows only if it has said nothing."""
 
+    revision: int | None = None
+    """As in its `RunTool`."""
+
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:

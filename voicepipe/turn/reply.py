@@ -6,11 +6,27 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from voicepipe.turn.conversation import ClauseSound, FunctionCall, ItemStatus, text_after
-from voicepipe.turn.record.values import ModelAttempt, TokenCount
+from voicepipe.turn.record.values import ModelAttempt, TokenCount, ToolResult
 from voicepipe.turn.states import Gate
 
 FILLER: Final = "filler"
 """The action of a filler."""
+
+
+@dataclass(slots=True)
+class LookUp:
+    """A function that runs, or has run, before the end of the turn is certain."""
+
+    revision: int
+    """The revision of the reply that asked for it."""
+
+    began_ms: int
+    output: str | None = None
+    """Its result, or for the LLM why there is none; None: it runs."""
+
+    outcome: ToolResult = "returned"
+    taken: bool = False
+    """Its call has left: the end of the turn is certain."""
 
 
 @dataclass(slots=True)
@@ -50,6 +66,9 @@ class Reply:
     text: str = ""
     clauses: list[ClauseSound] = field(default_factory=list)
     calls: dict[int, FunctionCall] = field(default_factory=dict)
+    look_ups: dict[str, LookUp] = field(default_factory=dict)
+    """Those of its calls that have started early, by the id of the call."""
+
     latest_delta_ms: int = 0
     """When the latest text of the LLM came, or arguments of a call."""
 

@@ -55,11 +55,16 @@ def filler(turn: Turn) -> Message:
 
 def finish_response(context: TurnContext, turn: Turn) -> None:
     """Notify the client that the reply is complete, and whether the LLM was cut short."""
-    cut_by = _CUT_BY.get(turn.reply.finish_reason)
-    if cut_by is None:
+    cut_by = cut_short_by(turn)
+    if not cut_by:
         end_response(context, turn, "completed")
     else:
         end_response(context, turn, "incomplete", cut_by)
+
+
+def cut_short_by(turn: Turn) -> str:
+    """Return what cut the LLM short, as in `response.done`; empty if nothing has."""
+    return _CUT_BY.get(turn.reply.finish_reason, "")
 
 
 def end_response(
@@ -98,9 +103,13 @@ def seal(context: TurnContext, turn: Turn) -> None:
         context.issue(FinalizeReply(turn.number, turn.reply.revision))
 
 
+def whole_arguments(call: FunctionCall) -> str:
+    """Return a call's arguments as JSON: an LLM may send none at all for a function without parameters."""
+    return call.arguments or "{}"
+
+
 def _ended_call(call: FunctionCall, status: ItemStatus) -> FunctionCall:
-    """Return the call with JSON arguments: an LLM may send none at all for a function without parameters."""
-    return replace(call, status=status, arguments=call.arguments or "{}")
+    return replace(call, status=status, arguments=whole_arguments(call))
 
 
 def write_down(context: TurnContext, turn: Turn) -> None:

@@ -11,13 +11,14 @@ from typing import Final
 
 from voicepipe.errors import ProtocolError
 from voicepipe.turn import events as e
+from voicepipe.turn import look_ups, record_builder, responses
 from voicepipe.turn import notifications as a
-from voicepipe.turn import record_builder, responses
 from voicepipe.turn.agent import AgentSide
-from voicepipe.turn.commands import CancelTool, RunTool
+from voicepipe.turn.commands import RunTool
 from voicepipe.turn.context import MOST_APPROVALS, Due, Timer, TurnContext
 from voicepipe.turn.conversation import ApprovalAnswer, FunctionCall
 from voicepipe.turn.record.values import ToolResult
+from voicepipe.turn.reply import LookUp
 from voicepipe.turn.reply_queue import Answers
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.states import Agent, Gate, User
@@ -66,9 +67,18 @@ class ServerTools:
     def _run(self, turn: Turn, call: FunctionCall, now_ms: int) -> None:
         if (earlier := self._earlier(turn, call)) is not None:
             self._settle(turn, call, earlier.output or REPEATED, "returned", now_ms)
+        elif (look_up := look_ups.take(turn, call)) is not None:
+            self._take(turn, call, look_up, now_ms)
         else:
             self._context.turns.calls[turn.number, call.call_id] = turn
             self._context.issue(RunTool(turn.number, call.call_id, call.name, call.arguments))
+
+    def _take(self, turn: Turn, call: FunctionCall, look_up: LookUp, now_ms: int) -> None:
+        """Use the result of a look-up, or wait for it."""
+        if look_up.output is None:
+            self._context.turns.calls[turn.number, call.call_id] = turn
+        else:
+            self._settle(turn, call, look_up.output, look_up.outcome, now_ms)
 
     def _earlier(self, turn: Turn, call: FunctionCall) -> FunctionCall | None:
         """Return the same call that was started before in the turn, if it may run only once."""
@@ -124,19 +134,29 @@ class ServerTools:
         for call in _server_calls(turn):
             tool, key = turn.settings.server_tool(call.name), (turn.number, call.call_id)
             if tool is not None and tool.cancellable and self._context.turns.calls.pop(key, None) is not None:
-                self._context.issue(CancelTool(*key))
+                look_ups.cancel(self._context, turn, call.call_id)
                 self._end(turn, call, CANCELLED, "cancelled", now_ms)
 
     # --- results ------------------------------------------------------------------------------
 
     def finished(self, event: e.ToolFinished, now_ms: int) -> None:
-        """Write down the result of a call."""
+        """Write down the result of a call. That of a look-up waits until its call leaves."""
+        if event.revision is not None and not self._is_awaited(event, event.revision):
+            return
         turn = self._context.turns.calls.pop((event.turn, event.call_id), None)
         call = None if turn is None else next((c for c in _server_calls(turn) if c.call_id == event.call_id), None)
         if turn is None or call is None:
             return
         turn.ends_session = turn.ends_session or event.final
         self._settle(turn, call, event.output, event.outcome, now_ms)
+
+    def _is_awaited(self, event: e.ToolFinished, revision: int) -> bool:
+        """Note the result of a look-up; return whether its call has left and waits for it."""
+        look_up = self._context.turns.look_ups.pop((event.turn, revision, event.call_id), None)
+        if look_up is None:
+            return False  # it was dropped with its reply
+        look_up.output, look_up.outcome = event.output, event.outcome
+        return look_up.taken
 
     def _settle(self, turn: Turn, call: FunctionCall, output: str, outcome: ToolResult, now_ms: int) -> None:
         """Write down the result of a call, and again at the conversation's end if the turn does not wait for it."""

@@ -35,6 +35,10 @@ class ServerTool:
     side_effects: bool = True
     """Whether it changes something. The same call then runs once in a turn."""
 
+    runs_early: bool = False
+    """Whether it may run before the end of the turn is certain: it changes nothing, so that its result can be dropped.
+    """
+
     cancellable: bool = False
     """Whether the user's next turn cancels it while it runs."""
 

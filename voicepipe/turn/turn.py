@@ -343,10 +343,12 @@ class Turn:
         written_ms = self.marks.get(attribution.LAST_DELTA, now_ms)
         self.tools_called_ms = min(now_ms, max(written_ms, self.marks.get(attribution.GATE_OPENED, written_ms)))
         self.awaits_approval = any(call.approval for call in self.reply.calls.values())
+        began_ms = {call_id: look_up.began_ms for call_id, look_up in self.reply.look_ups.items()}
         self.tool_calls = {
             call.call_id: ToolCall(
                 name=call.name,
                 ran_by="server" if call.server_label else "client",
+                early_ms=self.tools_called_ms - began_ms.get(call.call_id, self.tools_called_ms),
                 arguments=call.arguments[:MAX_ARGUMENTS_CHARS],
             )
             for call in self.reply.calls.values()

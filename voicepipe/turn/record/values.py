@@ -149,6 +149,9 @@ class ToolCall:
     took_ms: int | None = None
     """From the call, sent to the client or started, to its result; None: none has come."""
 
+    early_ms: int = 0
+    """How long before that the server had started the function, since it changes nothing."""
+
     arguments: str = ""
     """What the LLM has written, at most `MAX_ARGUMENTS_CHARS` of it; empty when texts are not kept."""
 

@@ -1,0 +1,46 @@
+"""Functions that run for a revision of a reply: each call is its own, also if the LLM gives two the same id."""
+
+from __future__ import annotations
+
+import asyncio
+
+from voicepipe.agents import tool
+from voicepipe.ports.server_tool import ToolSession
+from voicepipe.session.server_tools import SessionTools
+from voicepipe.turn import commands as c
+from voicepipe.turn import events as e
+
+
+async def test_a_look_up_is_cancelled_and_not_its_successor() -> None:
+    """The results have the revision of their call."""
+    ended: asyncio.Queue[e.Event] = asyncio.Queue()
+    waiting: asyncio.Queue[str] = asyncio.Queue()
+    release, cancelled = asyncio.Event(), asyncio.Event()
+
+    @tool(side_effects=False)
+    async def look_up(day: str) -> str:
+        waiting.put_nowait(day)
+        try:
+            await release.wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return f"{day} at nine"
+
+    session = ToolSession(session_id="s", project="p", agent="a", identity="", metadata={})
+    tools = SessionTools([look_up], session, ended.put_nowait, lambda: None, lambda agent: None)
+    assert look_up.facts.runs_early
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        for revision, day in enumerate(("Monday", "Tuesday")):
+            tools.run(c.RunTool(1, "call_0", "look_up", f'{{"day": "{day}"}}', revision), group)
+            assert await waiting.get() == day
+        tools.cancel(c.CancelTool(1, "call_0"))
+        tools.cancel(c.CancelTool(1, "call_0", 0))
+        await cancelled.wait()
+        release.set()
+        assert await ended.get() == e.ToolFinished(1, "call_0", "Tuesday at nine", revision=1)
+        tools.run(c.RunTool(1, "call_0", "nothing", "{}", 2), group)
+        refused = await ended.get()
+    assert isinstance(refused, e.ToolFinished)
+    assert (refused.outcome, refused.revision) == ("failed", 2)
+    assert ended.empty()
