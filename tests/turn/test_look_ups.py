@@ -12,6 +12,7 @@ from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import CancelTool, Notify, RunTool
 from voicepipe.turn.conversation import FunctionCall
+from voicepipe.turn.events import FinishReason
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import ReplySettings, ServerTool, SpeculationLimits, Tool
 
@@ -33,7 +34,7 @@ def softly_called(tool: ServerTool = LOOK_UP) -> Scenario:
     return scenario
 
 
-def calls_now(scenario: Scenario, arguments: str = "{}", *, reason: str = "tool_calls") -> None:
+def calls_now(scenario: Scenario, arguments: str = "{}", *, reason: FinishReason = "tool_calls") -> None:
     scenario.model_requested()
     scenario.call(arguments)
     scenario.model_done(reason)

@@ -10,10 +10,13 @@ from voicepipe.config.convert import (
     MAY_BE_EMPTY,
     METADATA_OPTIONS,
     ONE_OR_MORE,
+    SECTIONS,
     STRATEGY_NAME,
     TABLE,
     between,
+    check_language_tag,
 )
+from voicepipe.config.languages import LanguageEntry
 from voicepipe.config.routing import specs_of
 from voicepipe.pii.redact import kinds_of
 from voicepipe.protocol.prompt import check_placeholders
@@ -26,8 +29,8 @@ from voicepipe.turn.settings import BudgetLimits, Deadlines
 class AgentSettings:
     """An `[agents.NAME]`: an agent. Options that a section leaves out are taken from `[agents.default]`.
 
-    Four options are not inherited: `aliases`, `chosen_by`, `hand_over`, and the voice by an agent that names another
-    `tts`.
+    Not inherited are `aliases`, `chosen_by`, `hand_over`, and, by an agent that names another `tts`, `voice` and
+    `languages`.
     """
 
     instructions: str = (
@@ -73,6 +76,9 @@ class AgentSettings:
 
     language: Annotated[str | None, LANGUAGE_TAG] = None
     """BCP-47, such as `en` or `pt-BR`. Unset: the transcriber detects it."""
+
+    languages: Annotated[tuple[tuple[str, LanguageEntry], ...], SECTIONS] = ()
+    """How the agent speaks the languages that its users may speak, by their tags."""
 
     end_of_turn: Annotated[str, STRATEGY_NAME] = "soft"
     """The endpoint strategy, unless the client sets `turn_detection`. `soft` lets the answer begin when the end is
@@ -204,6 +210,9 @@ class AgentSettings:
         check_placeholders(self.instructions, dict(self.variables), "instructions")
         kinds_of(self.redact_for_llm, key="redact_for_llm")
         check_placeholders(self.greeting, dict(self.variables), "greeting")
+        for tag, language in self.languages:
+            check_language_tag(tag, "languages")
+            check_placeholders(language.instructions, dict(self.variables), f"languages.{tag}.instructions")
         check_placeholders(self.record_announcement, dict(self.variables), "record_announcement")
 
     def spec(self, stage: Stage, *, key: str = "spec") -> Spec:

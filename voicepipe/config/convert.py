@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import NoneType, UnionType
@@ -62,6 +63,9 @@ TABLE: Final = Meta(description="a table of names and texts", extra={"table": Tr
 SECRET_TABLE: Final = Meta(description="a table", extra={"table": True, "secret": True})
 """The same, where a value may be a secret under an unknown name."""
 
+SECTIONS: Final = Meta(description="tables of options", extra={"sections": True})
+"""A table whose names are free, each with a table of options: pairs of a name and a dataclass."""
+
 MAY_BE_EMPTY: Final = Meta(extra={"empty": True})
 """A text whose empty value differs in meaning from an unset one, in every source."""
 
@@ -70,6 +74,13 @@ STRATEGY_NAME: Final = Meta(
     extra={"one_of": strategy_names},
 )
 """A built-in end-of-turn strategy, or one of an installed package."""
+
+
+def check_language_tag(tag: str, key: str) -> None:
+    """Raises ConfigError: the text is no language tag; `key` is the table that has it as a name."""
+    if not re.match(LANGUAGE_TAG.pattern or "", tag):
+        raise ConfigError(f"{key}.{tag}: expected {LANGUAGE_TAG.description}, got {displayed(tag)}")
+
 
 PLAIN: Final[dict[object, str]] = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
@@ -133,6 +144,12 @@ def is_secret(hint: Any) -> bool:
 def is_table(hint: Any) -> bool:
     """Return whether the option is a table with free names."""
     return _marked(_taken_apart(hint)[1], "table")
+
+
+def section_kind(hint: Any) -> type | None:
+    """Return the dataclass of an option's tables with free names; None: it has no such tables."""
+    plain, rule = _taken_apart(hint)
+    return get_args(get_args(plain)[0])[1] if _marked(rule, "sections") else None
 
 
 def may_be_unset(hint: Any) -> bool:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
 from voicepipe.config.agents import AgentSettings
-from voicepipe.config.convert import displayed, displayed_option, expected, is_secret, is_table
+from voicepipe.config.convert import displayed, displayed_option, expected, is_secret, is_table, section_kind
+from voicepipe.config.languages import LanguageEntry
 from voicepipe.config.load import SINGLE, default_of
 from voicepipe.config.mcp import McpEntry
 from voicepipe.config.settings import ProviderEntry, Settings
@@ -57,6 +58,7 @@ def markdown() -> str:
     sections: list[tuple[str, type]] = [
         *SINGLE.items(),
         ("agents.NAME", AgentSettings),
+        ("agents.NAME.languages.TAG", LanguageEntry),
         ("tools.NAME", ToolEntry),
         ("tools.NAME.parameters.NAME", ParameterEntry),
         ("mcp.NAME", McpEntry),
@@ -72,6 +74,8 @@ def markdown() -> str:
             if option.name not in meanings:
                 continue  # inherited from the class above, and documented there
             hint = hints[option.name]
+            if section_kind(hint) is not None:
+                continue  # its tables are sections of their own
             what = f"a table of options of `[{option.name}]`" if is_dataclass(hint) else expected(hint)
             cells = (f"`{section}.{option.name}`", _default(option, hint), what, meanings[option.name])
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
@@ -85,6 +89,9 @@ def _rows(options: Any, at: str, settings: Settings) -> Iterator[Row]:
         source = settings.origins.get(key, "default")
         if is_dataclass(value):
             yield from (row for row in _rows(value, key, settings) if row.key in settings.origins)
+        elif section_kind(hints[option.name]) is not None:
+            for name, entry in value:
+                yield from _rows(entry, f"{key}.{name}", settings)
         elif is_table(hints[option.name]):
             source = next((its for k, its in settings.origins.items() if k.startswith(f"{key}.")), source)
             hides = is_secret(hints[option.name])  # a third-party kind may keep a secret there, under an unknown name

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from voicepipe.agents import Agent
 from voicepipe.config.agents import AgentSettings
-from voicepipe.config.convert import Found, convert, displayed, is_table
+from voicepipe.config.convert import Found, convert, displayed, is_table, section_kind
 from voicepipe.config.mcp import check_mcp, read_mcp
 from voicepipe.config.routing import POOL, check_specs, pool_named, read_routing, resolved
 from voicepipe.config.settings import (
@@ -166,6 +166,9 @@ def _read(start: Options, at: KeyPath, leaves: Leaves) -> Options:
                 changes[name] = _read(getattr(start, name), (*at, name), leaves)
         elif is_table(hints[name]):
             changes[name] = _with_option(changes.get(name, getattr(start, name)), path, len(at) + 1, found)
+        elif (entry := section_kind(hints[name])) is not None:
+            if name not in changes:
+                changes[name] = _sections(getattr(start, name), entry, (*at, name), leaves)
         else:
             whole = found if len(path) == len(at) + 1 else replace(found, value={}, text=False)
             changes[name] = convert(whole, hints[name], key)
@@ -176,6 +179,19 @@ def _read(start: Options, at: KeyPath, leaves: Leaves) -> Options:
         if not text.startswith(f"{at[0]}."):
             text = f"{'.'.join(at)}.{text.removeprefix(f'{at[-1]}.')}"
         raise ConfigError(text) from None
+
+
+def _sections(
+    so_far: tuple[tuple[str, Any], ...], kind: type, at: KeyPath, leaves: Leaves
+) -> tuple[tuple[str, Any], ...]:
+    """Read tables with free names; those of the same name go on from what they inherit."""
+    below = [path for path in leaves if path[: len(at)] == at and len(path) > len(at)]
+    if not below:  # `languages = ...`
+        _read(kind(), at, leaves)
+    entries = dict(so_far)
+    for name in sorted({path[len(at)] for path in below}):
+        entries[name] = _read(entries.get(name, kind()), (*at, name), leaves)
+    return tuple(entries.items())
 
 
 def _with_option(so_far: Any, path: KeyPath, depth: int, found: Found) -> Any:
@@ -236,7 +252,9 @@ def _agents(leaves: Leaves, origins: dict[str, str], usual: AgentSettings) -> di
     default = _read(usual, ("agents", DEFAULT_AGENT), leaves)
     agents = {DEFAULT_AGENT: default}
     for name in sorted(_names("agents", leaves) - {DEFAULT_AGENT}):
-        own = {"aliases", "chosen_by", "hand_over"} | ({"voice"} if ("agents", name, "tts") in leaves else set())
+        own = {"aliases", "chosen_by", "hand_over"} | (
+            {"voice", "languages"} if ("agents", name, "tts") in leaves else set()
+        )
         start = replace(default, **{option: getattr(AgentSettings(), option) for option in own})
         agents[name] = _read(start, ("agents", name), leaves)
         for option in {its.name for its in fields(AgentSettings)} - own:

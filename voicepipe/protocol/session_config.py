@@ -25,7 +25,15 @@ from voicepipe.protocol.session_types import (
 )
 from voicepipe.protocol.session_update import requested_changes
 from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE, SOFT
-from voicepipe.turn.settings import InterruptionMode, ReplySettings, ServerTool, SilenceSetBy, Tool, TurnSettings
+from voicepipe.turn.settings import (
+    InterruptionMode,
+    LanguageSettings,
+    ReplySettings,
+    ServerTool,
+    SilenceSetBy,
+    Tool,
+    TurnSettings,
+)
 from voicepipe.turn.truncation import Truncation
 
 DEFAULT_VOICE = "default"
@@ -66,6 +74,9 @@ class SessionConfig:
     """None: the client does not want the user's transcript."""
 
     voice: str = DEFAULT_VOICE
+    own_voice: str = DEFAULT_VOICE
+    """The agent's own: languages have voices of theirs, unless the client has set one."""
+
     speed: float = 1.0
     tools: tuple[Tool, ...] = ()
     """The client's functions."""
@@ -86,6 +97,9 @@ class SessionConfig:
     temperature: float | None = None
     language: str | None = None
     """The agent's own, BCP-47; `transcription.language` takes precedence."""
+
+    languages: tuple[LanguageSettings, ...] = ()
+    """The agent's own, before variables are filled in; `language` and `transcription.language` take precedence."""
 
     truncation: Truncation = field(default_factory=Truncation)
     """What happens to a conversation that is longer than the LLM's window."""
@@ -119,6 +133,7 @@ class SessionConfig:
             session_id=session_id,
             model=model,
             voice=voice,
+            own_voice=voice,
             template=instructions,
             expires_at=expires_at,
             **defaults,
@@ -163,10 +178,26 @@ class SessionConfig:
 
         Instructions that the client has replaced stay.
         """
-        own = self.instructions == filled(self.template, dict(self.variables))
+        own = self._has_own_instructions
         variables = tuple((name, values.get(name, value)) for name, value in self.variables)
         instructions = filled(self.template, dict(variables)) if own else self.instructions
         return replace(self, variables=variables, instructions=instructions)
+
+    @property
+    def _has_own_instructions(self) -> bool:
+        return self.instructions == filled(self.template, dict(self.variables))
+
+    def _languages(self) -> tuple[LanguageSettings, ...]:
+        """Return how the agent follows the user's language: only in what the client has not set."""
+        own_voice, own_words = self.voice == self.own_voice, self._has_own_instructions
+        return tuple(
+            replace(
+                each,
+                voice=each.voice if own_voice else None,
+                instructions=filled(each.instructions, dict(self.variables)) if own_words else "",
+            )
+            for each in self.languages
+        )
 
     def handed_over(self, to: SessionConfig) -> SessionConfig:
         """Return this session with another agent's instructions, tools of the server, voice and LLM options.
@@ -182,6 +213,7 @@ class SessionConfig:
             template=to.template,
             variables=to.variables,
             voice=to.voice,
+            own_voice=to.own_voice,
             speed=to.speed,
             server_tools=tuple(each for each in to.server_tools if each.tool.name not in taken),
             tool_choice="auto",
@@ -189,6 +221,7 @@ class SessionConfig:
             max_output_tokens=to.max_output_tokens,
             temperature=to.temperature,
             language=to.language,
+            languages=to.languages,
         )
 
     def _check_tool_names(self, tools: tuple[Tool, ...]) -> None:
@@ -231,6 +264,7 @@ class SessionConfig:
             ducks=self.extensions is not None and self.extensions.ducking,
             watched=self.extensions is not None and self.extensions.turn_events,
             language=(self.transcription and self.transcription.language) or self.language,
+            languages=self._languages(),
             metadata=() if self.extensions is None else self.extensions.metadata,
             truncation=self.truncation,
             reply=self.reply_settings(),

@@ -42,7 +42,8 @@ class PromptBuilder:
         """Return the request for this reply."""
         self._requested_ms = self._clock.now_ms()
         settings = self._core.context.settings
-        language = (("language", settings.language),) if settings.language else ()
+        spoken = command.reply.language or settings.language
+        language = (("language", spoken),) if spoken else ()
         return replace(
             request_of(command, model=self._name, session=self._grant.session_id),
             user=self._grant.identity or "",

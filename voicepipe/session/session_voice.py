@@ -59,7 +59,7 @@ class Voices:
             model=self._model,
             voice=voice,
             speed=reply.speed,
-            language=self._context.settings.language,
+            language=reply.language or self._context.settings.language,
             pronunciations=self._pronunciations,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from voicepipe.turn import apology, look_ups, record_builder, responses, soft_reply
+from voicepipe.turn import apology, languages, look_ups, record_builder, responses, soft_reply
 from voicepipe.turn import events as e
 from voicepipe.turn.commands import (
     OpenGate,
@@ -62,6 +62,8 @@ class AgentSide:
         if turn.settings.in_conversation:
             self.has_spoken = True
             self._move(Agent.PREPARING)
+        if self._context.settings.languages:
+            turn.settings = languages.in_language(self._context, turn.settings)
         turn.reply.item_id = self._context.new_id("item")
         turn.reply.reply_question = turn.question.text
         context = items if turn.settings.context is None else turn.settings.context

@@ -32,7 +32,7 @@ def words_for(context: TurnContext) -> str:
     budget_actions = context.core.budget_actions
     if budget_actions.apology or not budget_actions.apologises:
         return budget_actions.apology
-    language = (context.settings.language or "en").partition("-")[0].lower()
+    language = (context.settings.language or context.user_language or "en").partition("-")[0].lower()
     return WORDS.get(language, "")
 
 

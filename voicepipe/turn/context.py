@@ -427,6 +427,9 @@ class TurnContext:
     conversation: Conversation = field(default_factory=Conversation)
     commands: list[Command] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    user_language: str | None = None
+    """The language that the STT detected last, as BCP-47, if the agent follows the user's; None: none so far."""
+
     phrases: frozenset[str] = frozenset()
     """Phrases whose audio is cached."""
 

@@ -188,14 +188,14 @@ class Interruptions:
         overlap = self.overlap
         known = overlap is not None and overlap.paused is not None and overlap.utterance.known
         if overlap is not None and overlap.utterance.number == event.utterance and not known:
-            self._weigh(overlap, event.text, self._context.settings.language, now_ms)
+            self._weigh(overlap, event.text, None, now_ms)
 
     def transcript_finished(self, event: e.TranscriptFinished, now_ms: int) -> None:
         """Judge the final text."""
         overlap = self.overlap
         if overlap is None or overlap.utterance.number != event.utterance:
             return
-        self._weigh(overlap, event.text, event.language or self._context.settings.language, now_ms)
+        self._weigh(overlap, event.text, event.language, now_ms)
         if self.overlap is overlap:
             self._unduck(overlap, now_ms)
             self._dismiss(now_ms)
@@ -206,7 +206,8 @@ class Interruptions:
 
     def _weigh(self, overlap: Overlap, text: str, language: str | None, now_ms: int) -> None:
         said = self._context.replies.words_between(overlap.began_ms - MEMORY_MS, now_ms + AHEAD_MS, now_ms)
-        overlap.meaning = backchannels.meaning(text, language, agent=said)
+        known = language or self._context.settings.language or self._context.user_language
+        overlap.meaning = backchannels.meaning(text, known, agent=said)
         match overlap.meaning:
             case "stop_word":
                 self._take("stop_word", now_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from voicepipe.turn import events as e
-from voicepipe.turn import model_input, record_builder, responses
+from voicepipe.turn import languages, model_input, record_builder, responses
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.context import Due, Timer, TurnContext
 from voicepipe.turn.conversation import FunctionOutput, InputAudio, Item, Message
@@ -257,7 +257,9 @@ class Answers:
         self.reply_to(turn, self._context.settings.reply, now_ms)
 
     def _due(self, turn: Turn, reply: ReplySettings, now_ms: int) -> Turn:
-        turn.settings, turn.question.settled = reply, True
+        follows = bool(self._context.settings.languages)
+        turn.settings = languages.in_language(self._context, reply) if follows else reply
+        turn.question.settled = True
         if turn.before is None:  # otherwise t0 is the user's last word
             for mark in (attribution.VOICED_LAST, attribution.ENDED, attribution.REQUESTED):
                 turn.mark(mark, now_ms)

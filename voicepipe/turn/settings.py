@@ -70,6 +70,9 @@ class ReplySettings:
     temperature: float | None = None
     voice: str | None = None
     speed: float = 1.0
+    language: str | None = None
+    """The user's language, which the reply follows, as BCP-47; None: the session's."""
+
     metadata: tuple[tuple[str, str], ...] = ()
     """Free strings of the client; the server sends them back."""
 
@@ -82,6 +85,20 @@ class ReplySettings:
     def server_tool(self, name: str) -> ServerTool | None:
         """Return the server's function of that name, or None."""
         return next((each for each in self.server_tools if each.tool.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageSettings:
+    """The voice and the instructions for a language, once the STT detects that the user speaks it."""
+
+    tag: str
+    """BCP-47."""
+
+    voice: str | None = None
+    """None: the usual voice."""
+
+    instructions: str = ""
+    """What the LLM reads behind the usual instructions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +142,11 @@ class TurnSettings:
     """Whether the client can lower the agent's volume on request."""
 
     language: str | None = None
+    """BCP-47; None: the STT detects it."""
+
+    languages: tuple[LanguageSettings, ...] = ()
+    """The languages in which the agent follows the user; only used without a `language`."""
+
     metadata: tuple[tuple[str, str], ...] = ()
     """Names and values that routing rules for the LLM look at."""
 

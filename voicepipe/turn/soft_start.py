@@ -135,14 +135,14 @@ class SoftStarts:
         """Look for words in an interim text."""
         pending = self._current()
         if pending is not None and pending.overlap.utterance.number == event.utterance:
-            self._weigh(pending, event.text, self._context.settings.language, now_ms)
+            self._weigh(pending, event.text, None, now_ms)
 
     def transcript_finished(self, event: e.TranscriptFinished, now_ms: int) -> None:
         """Look for words in a final text; without any the answer goes on."""
         pending = self._current()
         if pending is None or pending.overlap.utterance.number != event.utterance:
             return
-        has_words = self._weigh(pending, event.text, event.language or self._context.settings.language, now_ms)
+        has_words = self._weigh(pending, event.text, event.language, now_ms)
         if not has_words and pending.overlap.paused is not None and pending.overlap.utterance.known:
             self._restore(pending, now_ms)
 
@@ -156,7 +156,8 @@ class SoftStarts:
         """Resume the turn if this text has words; return whether it has."""
         overlap = pending.overlap
         said = self._context.replies.words_between(overlap.began_ms - MEMORY_MS, now_ms + AHEAD_MS, now_ms)
-        overlap.meaning = backchannels.meaning(text, language, agent=said)
+        known = language or self._context.settings.language or self._context.user_language
+        overlap.meaning = backchannels.meaning(text, known, agent=said)
         lexical = overlap.meaning not in ("nothing", "echo") and not backchannels.is_sound(text)
         if not lexical or not overlap.is_believed(self._context.core):
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.turn import effects, transcripts
+from voicepipe.turn import effects, languages, transcripts
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import BeginUtterance, DropUtterance, EndUtterance, FlushTranscript, TranscribeRecording
@@ -277,7 +277,7 @@ class UserSide:
         self._hold(turn, utterance, paused, now_ms)
         if utterance.known and utterance.text:
             turn.mark(attribution.TRANSCRIBED, now_ms)
-            self._end.pauses.add_words(utterance.text, self._context.settings.language)
+            self._end.pauses.add_words(utterance.text, self._context.settings.language or self._context.user_language)
 
     # --- transcriber --------------------------------------------------------------------------
 
@@ -307,6 +307,8 @@ class UserSide:
         if not max(1, utterance.answered_pause) <= pause <= utterance.pauses:
             return
         utterance.answered_pause, utterance.text, utterance.failed = pause, event.text.strip(), ""
+        if self._context.settings.languages:
+            languages.detected(self._context, utterance.text, event.language)
         if utterance.known:
             transcripts.text_came(self._context, utterance, event.provider, now_ms)
         if utterance.turn is not None and self.state is User.HOLDING:
@@ -329,13 +331,14 @@ class UserSide:
 
     def _weigh(self, utterance: Utterance, language: str | None = None) -> None:
         """Store what the words say of whether the user has finished. Words that a client has cleared are not used."""
-        spoken, conversation = language or self._context.settings.language, self._context.conversation
+        spoken = language or self._context.settings.language or self._context.user_language
+        conversation = self._context.conversation
         if utterance is self.utterance:
             self._end.pauses.add_words(utterance.text, spoken, after_question=conversation.ends_with_question)
 
     def _weigh_late(self, turn: Turn, utterance: Utterance, language: str | None, now_ms: int) -> None:
         """Decide again when function calls may leave: the words came after the answer had begun softly."""
-        spoken = language or self._context.settings.language
+        spoken = language or self._context.settings.language or self._context.user_language
         self._end.pauses.add_words(utterance.text, spoken, after_question=self._end.pauses.evidence.after_question)
         effects.hold(self._context, turn, self._decision(self._end.silence_ms, None).effects_ms, now_ms)
 

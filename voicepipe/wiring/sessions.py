@@ -39,7 +39,7 @@ from voicepipe.telemetry.recording.writer import RecordingWriter
 from voicepipe.turn.commands import NoteOverrun, NoteStrategyFailure, NoteStuck
 from voicepipe.turn.notifications import ActionTaken, Notification, StageJudged, TurnMarked
 from voicepipe.turn.record.values import TurnRecord
-from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, SpeculationLimits
+from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, LanguageSettings, SpeculationLimits
 from voicepipe.wiring.agent_hooks import AgentHooks
 from voicepipe.wiring.mcp import check_requested, open_requested
 from voicepipe.wiring.outlasting import Outlasting
@@ -373,6 +373,9 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
         max_output_tokens=agent.max_output_tokens,
         temperature=agent.temperature,
         language=agent.language,
+        languages=tuple(
+            LanguageSettings(tag=tag, voice=its.voice, instructions=its.instructions) for tag, its in agent.languages
+        ),
         end_of_turn=agent.end_of_turn,
         interruption=agent.interruption,
     )
