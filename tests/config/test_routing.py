@@ -39,10 +39,31 @@ def test_a_pool_is_named_like_a_model(tmp_path: Path) -> None:
         '[router]\ndeadline_ms = 700\n[agents.default]\nllm = "pool/voice"\n'
         '[pools.voice]\nmodels = ["mine/a", "mine/b"]\neasy_models = ["mine/c", "mine/b"]\norder = "learned"\n',
     )
-    assert settings.pooled == {"default": "voice"}
+    assert settings.pooled == {("default", "llm"): "voice"}
     assert [str(spec) for spec in settings.agents["default"].specs("llm")] == ["mine/a", "mine/b", "mine/c"]
     pool = settings.routing.pools["voice"]
     assert (pool.deadline_ms, pool.order, settings.router.order) == (700, "learned", "given")
+
+
+def test_stt_and_tts_have_pools_too(tmp_path: Path) -> None:
+    """With options of their own; what no pool serves has the router's. Such a pool is no pool of LLMs."""
+    settings = read(
+        tmp_path,
+        '[router]\nfallback_after_ms = 900\n[agents.default]\nstt = "pool/dictation"\ntts = "pool/voices"\n'
+        '[agents.desk]\ntts = "mine/a"\n'
+        '[pools.dictation]\nmodels = ["mine/s", "local/moonshine-tiny"]\nfallback_after_ms = 700\n'
+        '[pools.voices]\nmodels = ["mine/t", "local/hibari"]\npolicy = "fallback"\n'
+        '[pools.answers]\nmodels = ["mine/a"]\n',
+    )
+    default = settings.agents["default"]
+    assert [str(spec) for spec in default.specs("stt")] == ["mine/s", "local/moonshine-tiny"]
+    assert [str(spec) for spec in default.specs("tts")] == ["mine/t", "local/hibari"]
+    assert settings.routing_of("default", "stt").fallback_after_ms == 700
+    voices = settings.routing_of("default", "tts")
+    assert (voices.policy, voices.fallback_after_ms) == ("fallback", 900)
+    assert settings.routing_of("desk", "tts") is settings.router
+    assert settings.routing_of("desk", "stt").fallback_after_ms == 700, "inherited"
+    assert settings.model_pools == ("answers",)
 
 
 def test_rules_keep_their_order_and_the_first_that_applies_counts(tmp_path: Path) -> None:
@@ -67,6 +88,19 @@ def test_rules_keep_their_order_and_the_first_that_applies_counts(tmp_path: Path
     ("text", "words"),
     [
         ('[agents.default]\nllm = "pool/x"\n', "agents.default.llm: expected a pool that has a section [pools.NAME]"),
+        ('[agents.default]\ntts = "pool/x"\n', "agents.default.tts: expected a pool that has a section [pools.NAME]"),
+        (
+            '[agents.default]\nstt = "pool/p"\nllm = "pool/p"\n[pools.p]\nmodels = ["mine/a"]\n',
+            "agents.default.llm: expected a pool of LLM, got 'p', whose models are those of agents.default.stt",
+        ),
+        (
+            '[agents.default]\ntts = "pool/p"\n[pools.p]\nmodels = ["mine/a"]\n[rules.r]\nwhen = ["a=b"]\npool = "p"\n',
+            "agents.default.tts: expected a pool of TTS, got 'p', whose models are those of rules and experiments",
+        ),
+        (
+            '[agents.default]\ntts = "pool/p"\n[pools.p]\nmodels = ["mine/a"]\neasy_models = ["mine/b"]\n',
+            "pools.p.easy_models: expected none in a pool of TTS (agents.default.tts)",
+        ),
         ('[agents.default]\nllm = ["mine/a", "b"]\n', 'agents.default.llm: expected "provider/model"'),
         ('[agents.default]\nllm = ["mine/a", "nobody/b"]\n', "agents.default.llm: no provider is called 'nobody'"),
         ("[agents.default]\nllm = []\n", 'agents.default.llm: expected "provider/model"'),

@@ -16,9 +16,10 @@ import pytest
 from voicepipe.config import load
 from voicepipe.errors import ConfigError, StageRefused
 from voicepipe.ports.model import ModelEvent, ModelRequest, Routed, Said, Text, TextDelta
+from voicepipe.ports.synthesizer import Spoken, Voice
 from voicepipe.providers.net import http
 from voicepipe.registry import Spec
-from voicepipe.testing.fakes.cues import Hang, LlmCue, Status
+from voicepipe.testing.fakes.cues import Hang, LlmCue, Status, TtsCue
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.wiring.model_routing import candidate_of
 from voicepipe.wiring.stages import Stages
@@ -85,6 +86,22 @@ async def test_a_pool_has_its_own_options(town: Town) -> None:
     shorter = replace(HI, max_output_tokens=7, session="s2")
     await said(stages, shorter)
     assert (await town.vendors["two"].llm.nth(1)).question["max_tokens"] == 7
+
+
+async def test_a_pool_of_tts_has_its_own_options(town: Town) -> None:
+    """The router alone would wait for a minute."""
+    town.vendors["one"].tts.usual = TtsCue(fault=Hang())
+    stages = town.stages(
+        'llm = "one/a"\n[agents.desk]\ntts = "pool/voices"\n'
+        "[router]\nfallback_after_ms = 60_000\nattempt_timeout_ms = 60_000\n"
+        '[pools.voices]\nmodels = ["one/t", "two/t"]\npolicy = "fallback"\nfallback_after_ms = 60\n'
+    )
+    async with stages.synthesizer_of("desk").open(Voice(model="t", session="s")) as speech:
+        speech.say("Hello.")
+        speech.finish()
+        spoken = [event async for event in speech if isinstance(event, Spoken)]
+    assert spoken
+    assert [len(town.vendors[name].tts.received) for name in ("one", "two")] == [1, 1]
 
 
 async def test_rules_look_at_the_agent_and_at_what_the_request_says(town: Town) -> None:

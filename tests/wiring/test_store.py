@@ -64,7 +64,7 @@ def test_the_router_chooses_the_pool_and_the_arm(
     """An experiment goes before a rule, and both before the agent's own pool."""
     settings = load(str(written(tmp_path, ROUTED)), environ={"HOME": str(tmp_path)})
     query = RoutingQuery(session="s", user="u", metadata=metadata)
-    home, routing = settings.pooled.get(agent, ""), settings.routing
+    home, routing = settings.pooled.get((agent, "llm"), ""), settings.routing
     assert pool_of(query, home, routing.rules, routing.experiments) == expected
 
 

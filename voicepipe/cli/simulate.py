@@ -144,7 +144,7 @@ def most_spent(turns: Sequence[SimulatedResult], cap_usd: float) -> float:
 def _scenes(options: SimulateOptions, settings: Settings) -> Iterator[Scene]:
     published = published_pools()
     world = WorldOptions(n_turns=_turns(options), seed=options.seed)
-    own = settings.routing.pools
+    own = {name: settings.routing.pools[name] for name in settings.model_pools}
     for name in options.pool or tuple(own) or tuple(published):
         if name in own:
             specs = (Spec.parse(text) for text in own[name].specs)

@@ -55,14 +55,14 @@ class AgentSettings:
 
     stt: Annotated[tuple[str, ...], ONE_OR_MORE] = ("local/moonshine-tiny",)
     """The STT, as `provider/model`; or several, best first: where one breaks, or returns its text later than
-    `router.fallback_after_ms`, the next transcribes the utterance again."""
+    `router.fallback_after_ms`, the next transcribes the utterance again; or `pool/NAME`."""
 
     llm: Annotated[tuple[str, ...], ONE_OR_MORE] = ("local/smollm2-135m",)
     """The LLM, as `provider/model`; or several as fallbacks of one another, best first; or `pool/NAME`."""
 
     tts: Annotated[tuple[str, ...], ONE_OR_MORE] = ("local/hibari",)
     """The TTS, as `provider/model`; or several, best first, for which `router.policy`, `fallback_after_ms` and
-    `attempt_timeout_ms` apply too: where one breaks, another goes on with the next word."""
+    `attempt_timeout_ms` apply too: where one breaks, another goes on with the next word; or `pool/NAME`."""
 
     voice: str | None = None
     """The voice's name at the TTS provider. Unset: the provider's own choice."""
@@ -215,6 +215,11 @@ class AgentSettings:
             check_placeholders(language.instructions, dict(self.variables), f"languages.{tag}.instructions")
         check_placeholders(self.record_announcement, dict(self.variables), "record_announcement")
 
+    @property
+    def written(self) -> dict[Stage, tuple[str, ...]]:
+        """Return what is written for each stage: specs, or a pool's name as long as it is not resolved."""
+        return {"stt": self.stt, "llm": self.llm, "tts": self.tts}
+
     def spec(self, stage: Stage, *, key: str = "spec") -> Spec:
         """Return the parsed spec of `stage`; of several models the first.
 
@@ -229,4 +234,4 @@ class AgentSettings:
         Raises:
             ConfigError: as `spec`.
         """
-        return specs_of({"stt": self.stt, "llm": self.llm, "tts": self.tts}[stage], key=key)
+        return specs_of(self.written[stage], key=key)

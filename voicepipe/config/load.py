@@ -15,7 +15,7 @@ from voicepipe.agents import Agent
 from voicepipe.config.agents import AgentSettings
 from voicepipe.config.convert import Found, convert, displayed, is_table, section_kind
 from voicepipe.config.mcp import check_mcp, read_mcp
-from voicepipe.config.routing import POOL, check_specs, pool_named, read_routing, resolved
+from voicepipe.config.routing import POOL, check_specs, pools_of, read_routing, resolved
 from voicepipe.config.settings import (
     DEFAULT_AGENT,
     STAGES,
@@ -113,9 +113,12 @@ def load(
     }
     routing = read_routing(leaves, single["router"], _read)
     written = _agents(leaves, origins, AgentSettings(budget=single["budget"], deadlines=single["deadlines"]))
-    pooled = {name: pool for name, agent in written.items() if (pool := pool_named(agent.llm)) is not None}
+    pooled = pools_of({name: agent.written for name, agent in written.items()}, routing)
+    pools = routing.pools
     resolved_agents = {
-        name: replace(agent, llm=resolved(agent.llm, routing.pools, key=f"agents.{name}.llm"))
+        name: replace(
+            agent, stt=resolved(agent.stt, pools), llm=resolved(agent.llm, pools), tts=resolved(agent.tts, pools)
+        )
         for name, agent in written.items()
     }
     tools = read_tools(leaves, _read, env)

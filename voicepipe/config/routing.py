@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from voicepipe.config.sources import KeyPath, Leaves
 from voicepipe.errors import ConfigError
-from voicepipe.registry import Spec
+from voicepipe.registry import Spec, Stage
 from voicepipe.router.options import ExperimentOptions, PoolOptions, RouterOptions, RuleOptions
 from voicepipe.router.policies import Experiment, Rule
 
@@ -76,10 +76,35 @@ def check_specs(pools: Mapping[str, PoolOptions], check: Callable[[str, str], No
                 check(text, f"pools.{name}.{option}")
 
 
-def pool_named(llm: tuple[str, ...]) -> str | None:
-    """Return the pool that an agent's `llm` names, or None when it names models."""
-    provider, _, name = llm[0].partition("/") if len(llm) == 1 else ("", "", "")
+def pool_named(specs: tuple[str, ...]) -> str | None:
+    """Return the pool that an agent names for a stage, or None when it names models."""
+    provider, _, name = specs[0].partition("/") if len(specs) == 1 else ("", "", "")
     return name if provider == POOL else None
+
+
+def pools_of(agents: Mapping[str, Mapping[Stage, tuple[str, ...]]], routing: Routing) -> dict[tuple[str, Stage], str]:
+    """Return the pools that agents name: (agent, stage) -> pool. `agents`: what each names for its stages.
+
+    Raises:
+        ConfigError: a pool does not exist, or is named for two stages, or one of STT or TTS has `easy_models`.
+    """
+    stage_of: dict[str, tuple[Stage, str]] = {
+        pool: ("llm", "those of rules and experiments") for pool in routing.reached if pool in routing.pools
+    }
+    found: dict[tuple[str, Stage], str] = {}
+    for agent, its in agents.items():
+        for stage, specs in its.items():
+            if (name := pool_named(specs)) is None:
+                continue
+            key = f"agents.{agent}.{stage}"
+            check_pool(name, routing.pools, key=key)
+            other, where = stage_of.setdefault(name, (stage, f"those of {key}"))
+            if other != stage:
+                raise ConfigError(f"{key}: expected a pool of {stage.upper()}, got {name!r}, whose models are {where}")
+            if stage != "llm" and routing.pools[name].easy_models:
+                raise ConfigError(f"pools.{name}.easy_models: expected none in a pool of {stage.upper()} ({key})")
+            found[agent, stage] = name
+    return found
 
 
 def specs_of(texts: tuple[str, ...], *, key: str) -> tuple[Spec, ...]:
@@ -113,14 +138,7 @@ def _names(section: str, leaves: Leaves) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path[1] for path in leaves if path[0] == section and len(path) > 1))
 
 
-def resolved(llm: tuple[str, ...], pools: Mapping[str, PoolOptions], *, key: str) -> tuple[str, ...]:
-    """Return an agent's `llm` with the pool's models in place of its name.
-
-    Raises:
-        ConfigError: there is no such pool.
-    """
-    name = pool_named(llm)
-    if name is None:
-        return llm
-    check_pool(name, pools, key=key)
-    return pools[name].specs
+def resolved(specs: tuple[str, ...], pools: Mapping[str, PoolOptions]) -> tuple[str, ...]:
+    """Return what an agent names for a stage, with a pool's models in place of its name. The pool must exist."""
+    name = pool_named(specs)
+    return specs if name is None else pools[name].specs

@@ -213,8 +213,8 @@ class Settings:
     routing: Routing = field(default_factory=Routing)
     """Pools, rules and experiments."""
 
-    pooled: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Agent -> the pool that its `llm` names; `llm` itself then holds the pool's models."""
+    pooled: Mapping[tuple[str, Stage], str] = field(default_factory=lambda: MappingProxyType({}))
+    """(agent, stage) -> the pool that the agent names for it; the agent's own option then holds the pool's models."""
 
     vendors: Catalog = field(default_factory=Catalog, repr=False)
     """The catalog as read."""
@@ -250,6 +250,17 @@ class Settings:
         """Return whether the words of a session are written to its journal."""
         allowed = self.journals.text == "always" or (self.journals.text == "loopback" and self.on_loopback)
         return allowed and not self.records.redact
+
+    @property
+    def model_pools(self) -> tuple[str, ...]:
+        """Return the names of the pools of LLMs: all that no agent names for its STT or TTS."""
+        of_speech = {pool for (_, stage), pool in self.pooled.items() if stage != "llm"}
+        return tuple(name for name in self.routing.pools if name not in of_speech)
+
+    def routing_of(self, agent: str, stage: Stage) -> RouterOptions:
+        """Return the options by which the models of an agent's stage are chosen: its pool's, or the router's."""
+        pool = self.pooled.get((agent, stage))
+        return self.router if pool is None else self.routing.pools[pool]
 
     def agent_for(self, metadata: tuple[tuple[str, str], ...]) -> str | None:
         """Return the first agent, by name, that this metadata chooses, or None."""

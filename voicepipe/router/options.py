@@ -83,11 +83,12 @@ class RouterOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolOptions(RouterOptions):
-    """A `[pools.NAME]`: models of which any may answer. Options that are not set are taken from
+    """A `[pools.NAME]`: models of which any may serve. Options that are not set are taken from
     `[router]`."""
 
     models: tuple[str, ...] = ()
-    """The models as `provider/model`, best first. An agent uses all of them with `llm = "pool/NAME"`."""
+    """The models as `provider/model`, best first. An agent uses all of them with `llm = "pool/NAME"`;
+    STTs with `stt`, and TTSs with `tts`. A pool serves one stage."""
 
     easy_models: tuple[str, ...] = ()
     """The models that answer easy questions, of `models` or beside them; the others answer the rest."""

@@ -43,7 +43,7 @@ class Chat:
             yield self._route(name, self._stages.router.of_agent(name), specs, agent=name)
 
     def _pools(self) -> Iterator[ChatRoute]:
-        for name in self._settings.routing.pools:
+        for name in self._settings.model_pools:
             yield self._route(f"{POOL}/{name}", self._stages.router.of_pool(name), self._of(name))
 
     def _specs(self) -> Iterator[ChatRoute]:

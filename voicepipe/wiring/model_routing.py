@@ -63,7 +63,7 @@ class Router:
         Raises:
             ConfigError: a model can't be made.
         """
-        key, home = f"agents.{name}.llm", self._settings.pooled.get(name, "")
+        key, home = f"agents.{name}.llm", self._settings.pooled.get((name, "llm"), "")
         specs = self._settings.agents[name].specs("llm", key=key)
         first = self._get(specs[0], key)
         if home:

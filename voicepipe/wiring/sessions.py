@@ -161,7 +161,7 @@ class Sessions:
             began_unix_ms=clock.unix_ms(),
             keep_texts=self._settings.keeps_text,
             user=grant.identity or "",
-            pool=self._settings.pooled.get(agent, ""),
+            pool=self._settings.pooled.get((agent, "llm"), ""),
             redact=Redactor(kinds) if kinds else None,
         )
         hooks = self._hooks_in_python(grant, agent)

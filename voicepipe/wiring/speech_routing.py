@@ -26,12 +26,11 @@ FIRST_SOUND_MS: Final = 250.0
 class SpeechRouting:
     """Builds routed STTs and TTSs; those of all agents share what is learned."""
 
-    def __init__(self, options: RouterOptions) -> None:
-        self._options = options
+    def __init__(self) -> None:
         # Separate: a session's knowledge of an STT says nothing about its TTS.
         self._stt_stats, self._tts_stats = SharedStats(), SharedStats()
 
-    def transcriber(self, specs: tuple[Spec, ...], made: list[Transcriber]) -> Transcriber:
+    def transcriber(self, specs: tuple[Spec, ...], made: list[Transcriber], options: RouterOptions) -> Transcriber:
         """Return the STT: the only one, or all of them with fallback, best first."""
         if len(made) == 1:
             return SingleTranscriber(made[0], self._stt_stats)
@@ -40,9 +39,9 @@ class SpeechRouting:
             TranscriberCandidate(candidate, transcriber)
             for candidate, transcriber in zip(candidates, made, strict=True)
         )
-        return RoutedTranscriber(transcribers, SpeechOrder(candidates, self._options, self._stt_stats))
+        return RoutedTranscriber(transcribers, SpeechOrder(candidates, options, self._stt_stats))
 
-    def synthesizer(self, specs: tuple[Spec, ...], made: list[Synthesizer]) -> Synthesizer:
+    def synthesizer(self, specs: tuple[Spec, ...], made: list[Synthesizer], options: RouterOptions) -> Synthesizer:
         """Return the TTS: the only one, or all of them with fallback, best first."""
         if len(made) == 1:
             return SingleSynthesizer(made[0], self._tts_stats)
@@ -52,7 +51,7 @@ class SpeechRouting:
             SynthesizerCandidate(candidate, synthesizer, knows_voices=spec.provider == specs[0].provider)
             for spec, candidate, synthesizer in zip(specs, candidates, made, strict=True)
         )
-        return RoutedSynthesizer(speakers, SpeechOrder(candidates, self._options, self._tts_stats))
+        return RoutedSynthesizer(speakers, SpeechOrder(candidates, options, self._tts_stats))
 
     def healths(self) -> tuple[Health, ...]:
         """Return the health of each STT and each TTS."""

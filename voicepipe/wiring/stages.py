@@ -55,7 +55,7 @@ class Stages:
         self._settings, self._sounds = settings, sounds
         self._made: dict[tuple[Stage, Spec], Any] = {}
         self._router: Router | None = None
-        self._speech_routing = SpeechRouting(settings.router)
+        self._speech_routing = SpeechRouting()
 
     def with_settings(
         self, settings: Settings, tools: Mapping[str, ServerTool], mcp: Mapping[str, McpServer]
@@ -173,11 +173,13 @@ class Stages:
 
     def transcriber_of(self, name: str) -> Transcriber:
         """Return the STT of an agent; raises as `get`."""
-        return self._speech_routing.transcriber(self._settings.agents[name].specs("stt"), self._all(name, "stt"))
+        specs, options = self._settings.agents[name].specs("stt"), self._settings.routing_of(name, "stt")
+        return self._speech_routing.transcriber(specs, self._all(name, "stt"), options)
 
     def synthesizer_of(self, name: str) -> Synthesizer:
         """Return the TTS of an agent; raises as `get`."""
-        return self._speech_routing.synthesizer(self._settings.agents[name].specs("tts"), self._all(name, "tts"))
+        specs, options = self._settings.agents[name].specs("tts"), self._settings.routing_of(name, "tts")
+        return self._speech_routing.synthesizer(specs, self._all(name, "tts"), options)
 
     def healths(self) -> tuple[Health, ...]:
         """Return the health of every STT, LLM and TTS of the agents, as far as they were asked."""
