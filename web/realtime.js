@@ -210,7 +210,7 @@ export class Realtime extends Listeners {
     this.resumeState.note(event);
     if (accepted) this.emit(event.type, event);
     if (event.type === "response.output_audio.delta") {
-      this.emit("sound", { ...placeOf(event), samples: decodeSound(event.delta) });
+      this.sound(placeOf(event), decodeSound(event.delta));
     }
     this.emit("*", event);
   }
@@ -252,7 +252,16 @@ export class Realtime extends Listeners {
     if (frame) this.resumeState.noteFrame(frame.number);
     const stream = frame && this.streams.get(frame.stream);
     if (!stream) this.strayFrames += 1;
-    else this.emit("sound", { ...stream.place, samples: stream.take(frame.sound) });
+    else this.sound(stream.place, stream.take(frame.sound));
+  }
+
+  /**
+   * @param {Place} place
+   * @param {Int16Array} samples
+   */
+  sound(place, samples) {
+    this.resumeState.noteSound(place.item_id, samples.length);
+    this.emit("sound", { ...place, samples });
   }
 
   /** @param {string | ArrayBuffer} message */

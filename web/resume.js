@@ -24,6 +24,9 @@ export class ResumeState {
     this.secret = "";
     this.window_ms = 0;
     this.lastEventId = "";
+    /** The item of the last sound that came, and its samples until then: if the node dies, the agent goes on there. */
+    this.receivedItem = "";
+    this.receivedSamples = 0;
     /** Samples of the microphone that were sent; those sent twice count once. */
     this.given = 0;
     /** Full: the oldest is dropped; the server has it. @type {Int16Array[]} */
@@ -59,6 +62,17 @@ export class ResumeState {
     this.lastEventId = prefix + number.toString(16);
   }
 
+  /**
+   * Note audio of the agent's that came.
+   *
+   * @param {string} itemId
+   * @param {number} samples
+   */
+  noteSound(itemId, samples) {
+    this.receivedSamples = samples + (itemId === this.receivedItem ? this.receivedSamples : 0);
+    this.receivedItem = itemId;
+  }
+
   /** @param {Int16Array} samples of the microphone, sent or not */
   buffer(samples) {
     this.given += samples.length;
@@ -82,7 +96,9 @@ export class ResumeState {
   /** Return the first event on the new connection. */
   request() {
     const last = this.lastEventId ? { last_event_id: this.lastEventId } : {};
-    return { type: "voicepipe.resume", session_id: this.sessionId, secret: this.secret, ...last };
+    const received_ms = Math.floor((this.receivedSamples * 1000) / RATE_HZ);
+    const sound = this.receivedItem ? { received_item_id: this.receivedItem, received_ms } : {};
+    return { type: "voicepipe.resume", session_id: this.sessionId, secret: this.secret, ...last, ...sound };
   }
 
   /**

@@ -14,6 +14,7 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from tests.web.node import json_from_node
+from voicepipe.protocol.binary import agent_frame
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, TtsCue
 
 pytestmark = pytest.mark.slow
@@ -87,6 +88,31 @@ class Gone(Server):
             return abort(request)
         result = {"resume": True, "resume_secret": "s", "resume_window_ms": 300}
         await say(line, "session.updated", session={"id": "sess_1", "providerData": {"voicepipe": result}})
+        return None
+
+
+class Breaks(Server):
+    """Sends 2 samples of an item and a frame of 20 ms of the next one; breaks at the client's first audio, and lets it
+    resume."""
+
+    async def greet(self, request: web.Request, line: web.WebSocketResponse) -> None:
+        """Greet only a client that does not resume."""
+        if "resume" not in request.query:
+            await super().greet(request, line)
+
+    async def answer(self, request: web.Request, line: web.WebSocketResponse, came: Any) -> None:
+        """Give the secret and send audio; break; let the client resume."""
+        if came["type"] == "input_audio_buffer.append":
+            return abort(request)
+        if came["type"] == "voicepipe.resume":
+            rest = {"session_id": "sess_1", "secret": "t", "input_received_ms": 0, "window_ms": 9_000, "moved": True}
+            return await say(line, "voicepipe.resumed", **rest)
+        result = {"resume": True, "resume_secret": "s", "resume_window_ms": 9_000}
+        await say(line, "session.updated", session={"id": "sess_1", "providerData": {"voicepipe": result}})
+        place = {"response_id": "r", "output_index": 0, "content_index": 0}
+        await say(line, "response.output_audio.delta", **place, item_id="i", delta="AQACAA==")
+        await say(line, "voicepipe.output_audio.started", **place, item_id="j", stream=1)
+        await line.send_bytes(bytes(agent_frame(1, 2, b"\1\0" * 480)))
         return None
 
 
@@ -183,6 +209,16 @@ async def test_a_session_that_is_not_found_in_time_is_given_up() -> None:
     assert server.queries[0] == server.queries[-1] == ""
     assert len(server.queries) > 2
     assert set(server.queries[1:-1]) == {"resume=sess_1"}
+
+
+async def test_the_last_sound_that_came_is_named() -> None:
+    """In ms of the latest item alone, whether it came in events or in frames: there another node goes on."""
+    server = Breaks()
+    async with serving(server) as address:
+        result = await played(address, "ek_1", "broken")
+    request = next(each for each in server.came if each["type"] == "voicepipe.resume")
+    assert (request["received_item_id"], request["received_ms"]) == ("j", 20)
+    assert result["samples"] == 482
 
 
 async def test_volume_is_lowered_during_overlap() -> None:

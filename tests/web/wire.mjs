@@ -124,6 +124,13 @@ const SCENES = {
     await next("session.created");
   },
 
+  /** Have a session that breaks behind sound, and comes back. */
+  async broken() {
+    line.on("sound", () => result.samples > 2 && line.append(new Int16Array(480)));
+    line.open();
+    await next("voicepipe.resumed");
+  },
+
   /** Ask, and have the line break: before the words came, between them and the wish for an answer, behind both. */
   async delivery() {
     const sent = (line.send = (event) => result.types.push(event.type));

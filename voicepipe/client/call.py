@@ -222,6 +222,8 @@ class Call:
         while True:
             raw = await self._connection.receive()
             event = self._sound(raw) if isinstance(raw, bytes) else e.read(raw)
+            if isinstance(event, e.ReplyAudio):
+                self._connection.last_sound.note(event.item_id, len(event.pcm))
             if await self._delivery.follow(event):
                 continue
             self._follow(event)

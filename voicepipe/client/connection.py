@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -32,8 +33,30 @@ RESEND_SAMPLES: Final = 30 * RATE_HZ
 broke.
 """
 
+PASSING: Final = frozenset((429, 502, 503, 504))
+"""Statuses of a server that stops or starts, and of a balancer that finds none: another attempt may succeed."""
+
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 """Pause between two attempts to resume."""
+
+
+@dataclass(slots=True)
+class LastSound:
+    """The last of the agent's audio that came: it decides where the agent goes on if its node dies."""
+
+    item_id: str = ""
+    _n_bytes: int = 0
+
+    def note(self, item_id: str, n_bytes: int) -> None:
+        """Count more audio of an item: pcm16, 24 kHz."""
+        self._n_bytes = n_bytes + (self._n_bytes if item_id == self.item_id else 0)
+        self.item_id = item_id
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the fields of `voicepipe.resume`; none before the first sound."""
+        if not self.item_id:
+            return {}
+        return {"received_item_id": self.item_id, "received_ms": self._n_bytes * 1_000 // (2 * RATE_HZ)}
 
 
 class Connection:
@@ -49,6 +72,10 @@ class Connection:
         # Full: the oldest is dropped; the server has received it long before.
         self._buffered: deque[Samples] = deque()
         self._n_buffered = 0
+        self._left: ClientConnection | None = None
+        """The connection that was given up last: what still comes on it was not received."""
+
+        self.last_sound = LastSound()
         self.on_resumed: Callable[[], list[dict[str, Any]]] = list
         """Returns what to send once the session has been resumed."""
 
@@ -105,6 +132,8 @@ class Connection:
                 async with self._changing:
                     await self._reconnect(websocket, closed)
             else:
+                if websocket is self._left:
+                    continue  # the resumption has named the frame before it: the server sends it again
                 self._store_event_id(raw)
                 return raw
 
@@ -152,6 +181,7 @@ class Connection:
         """
         if self._websocket is not websocket:
             return
+        self._left = websocket
         if not self._secret or closed.rcvd is not None:  # a close frame ends the session on purpose
             raise ended(closed) from closed
         try:
@@ -166,9 +196,13 @@ class Connection:
         while True:
             try:
                 return await self._resume()
+            except CallRefused as refused:
+                if refused.status not in PASSING:
+                    raise
             except (ServerUnreachable, websockets.ConnectionClosed):
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                pass
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _resume(self) -> None:
         """Try to resume once.
@@ -179,6 +213,7 @@ class Connection:
         """
         websocket = await dial(self._address, self._key, resume=self._session_id)
         request = {"session_id": self._session_id, "secret": self._secret, "last_event_id": self._last_event_id}
+        request |= self.last_sound.to_wire()
         await websocket.send(msgspec.json.encode({"type": "voicepipe.resume", **request}).decode())
         try:
             answer = read_server_event(await websocket.recv())

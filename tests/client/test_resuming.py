@@ -1,0 +1,151 @@
+"""The client whose connection breaks: what it tells the server that goes on, and what it takes for the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+import numpy as np
+import pybase64
+import pytest
+import websockets
+from websockets.http11 import Request, Response
+
+from voicepipe.client import RATE_HZ, CallEnded, connect
+from voicepipe.client import events as e
+from voicepipe.protocol import binary
+from voicepipe.testing.waiting import WAIT_S, eventually
+
+Line = websockets.ServerConnection
+MS = b"\1\0" * (RATE_HZ // 1_000)
+PLACE = {"response_id": "r", "output_index": 0, "content_index": 0}
+
+
+class Breaking:
+    """A server that greets, sends audio, and breaks; another connection resumes."""
+
+    def __init__(self, n_refusals: int = 0) -> None:
+        self.resumed: list[dict[str, Any]] = []
+        self.break_now, self.answer_now = asyncio.Event(), asyncio.Event()
+        self.answer_now.set()
+        self.n_refusals, self.n_asked = n_refusals, 0
+        self.status = HTTPStatus.BAD_GATEWAY
+        self._number = 0
+
+    def refuse(self, line: Line, request: Request) -> Response | None:
+        """Refuse the first attempts to resume, as a balancer without a live node does."""
+        if "resume=" in request.path:
+            self.n_asked += 1
+            if self.n_asked <= self.n_refusals:
+                return line.respond(self.status, "no live upstreams")
+        return None
+
+    async def talk(self, line: Line) -> None:
+        """Serve one connection."""
+        assert line.request is not None
+        if "resume=" in line.request.path:
+            self.resumed.append(json.loads(await line.recv()))
+            rest = {"session_id": "sess_1", "secret": "s2", "input_received_ms": 0, "window_ms": 9_000, "moved": True}
+            await self.answer_now.wait()
+            await self.say(line, "voicepipe.resumed", **rest)
+            await self.say(line, "later")
+            await line.wait_closed()
+            return
+        await self.say(line, "session.created", session={"id": "sess_1", "model": "m"})
+        await line.recv()
+        granted = {"resume": True, "resume_secret": "s1", "resume_window_ms": 9_000, "binary_audio": True}
+        session = {"id": "sess_1", "model": "m", "providerData": {"voicepipe": granted}}
+        await self.say(line, "session.updated", session=session)
+        await self.speak(line)
+        await self.break_now.wait()
+        line.transport.abort()
+
+    async def speak(self, line: Line) -> None:
+        """Send 250 ms of an item, and 30 ms of the next one."""
+        delta = pybase64.b64encode_as_string(100 * MS)
+        await self.say(line, "response.output_audio.delta", **PLACE, item_id="i1", delta=delta)
+        await self.say(line, "response.output_audio.delta", **PLACE, item_id="i1", delta=delta)
+        await self.say(line, "voicepipe.output_audio.started", **PLACE, item_id="i2", stream=1)
+        for _ in range(3):
+            self._number += 1
+            await line.send(bytes(binary.agent_frame(1, self._number, 10 * MS)))
+
+    async def say(self, line: Line, kind: str, **fields: object) -> None:
+        """Send an event."""
+        self._number += 1
+        await line.send(json.dumps({"type": kind, "event_id": f"event_x_{self._number:x}", **fields}))
+
+
+@asynccontextmanager
+async def served(server: Breaking) -> AsyncIterator[str]:
+    async with websockets.serve(server.talk, "127.0.0.1", 0, process_request=server.refuse) as its:
+        (socket,) = its.sockets
+        yield f"ws://127.0.0.1:{socket.getsockname()[1]}"
+
+
+async def _is(found: bool) -> bool | None:
+    return found or None
+
+
+async def test_the_last_sound_that_came_is_named() -> None:
+    """The audio of the latest item alone, whether it came in events or in frames."""
+    server = Breaking()
+    async with served(server) as url, connect(url) as call:
+        n_ms = 0
+        async for event in call:
+            n_ms += len(event.pcm) // len(MS) if isinstance(event, e.ReplyAudio) else 0
+            if n_ms == 230:
+                break
+        server.break_now.set()
+        await call.send(np.zeros(480, dtype=np.int16))
+        reader = asyncio.create_task(call.next_event())
+        await eventually(lambda: _is(bool(server.resumed)))
+        reader.cancel()
+    (request,) = server.resumed
+    assert (request["received_item_id"], request["received_ms"]) == ("i2", 30)
+
+
+async def test_a_sound_that_was_not_read_before_the_resumption_was_not_received() -> None:
+    """It lies in the client's queue when a send finds the connection broken: the server sends it again."""
+    server = Breaking()
+    server.answer_now.clear()
+    async with served(server) as url, connect(url) as call:
+        server.break_now.set()
+        await call._connection._websocket.wait_closed()
+        sending = asyncio.create_task(call.send(np.zeros(480, dtype=np.int16)))
+        reading = asyncio.create_task(call.next_event())
+        await eventually(lambda: _is(bool(server.resumed)))
+        server.answer_now.set()
+        await sending
+        event = await asyncio.wait_for(reading, WAIT_S)
+    assert "received_item_id" not in server.resumed[0]
+    assert event == e.OtherEvent("later")
+
+
+async def test_a_balancer_that_finds_no_node_is_asked_again() -> None:
+    server = Breaking(n_refusals=2)
+    async with served(server) as url, connect(url) as call:
+        server.break_now.set()
+        reader = asyncio.create_task(_until_ended(call))
+        await eventually(lambda: _is(bool(server.resumed)))
+        reader.cancel()
+    assert server.n_asked == 3
+
+
+async def test_a_server_that_refuses_for_good_ends_the_call() -> None:
+    server = Breaking(n_refusals=1)
+    server.status = HTTPStatus.FORBIDDEN
+    async with served(server) as url, connect(url) as call:
+        server.break_now.set()
+        with pytest.raises(CallEnded):
+            await _until_ended(call)
+    assert server.n_asked == 1
+
+
+async def _until_ended(call: Any) -> None:
+    while True:
+        await call.next_event()
