@@ -190,6 +190,8 @@ export interface ExtensionEvents {
   "voicepipe.agent.unducked": Verdict;
   /** Play no more of it. */
   "voicepipe.agent.interrupted": Verdict;
+  /** The node stops in `within_ms`: the session goes on at another one, by itself. */
+  "voicepipe.going_away": Identified & { readonly within_ms: number };
   /** Another agent goes on with the call, from the next response on. */
   "voicepipe.agent.handed_over": Identified & { readonly agent: string };
   /** The fields of `GET /v1/turns/{id}`. */

@@ -45,6 +45,9 @@ const GOING_AWAY = 1001;
 const NO_GOODBYE = 1006;
 const BY_POLICY = 1008;
 
+/** The close code of a server that stops while the session can go on at another node. */
+const SERVICE_RESTART = 1012;
+
 /** The event id of the request for extensions, to recognize the server's refusal. */
 const EXTENSIONS_EVENT_ID = "voicepipe_extensions";
 
@@ -228,6 +231,8 @@ export class Realtime extends Listeners {
       case "response.output_audio.done":
         for (const [number, { place }] of this.streams) if (place.item_id === event.item_id) this.streams.delete(number);
         return;
+      case "voicepipe.going_away":
+        return this.leave();
       case "error":
         this.lastWord = failure("ended", event.error.code ?? "", event.error.message);
     }
@@ -284,14 +289,22 @@ export class Realtime extends Listeners {
    * @param {string} reason
    */
   broken(code, reason) {
-    // With a close frame the server ended the session.
-    if (code !== NO_GOODBYE || !this.resumeState.possible) return this.lost(this.endOf(code, reason));
+    // With another close frame the server ended the session.
+    if ((code !== NO_GOODBYE && code !== SERVICE_RESTART) || !this.resumeState.possible) return this.lost(this.endOf(code, reason));
     this.unplug();
     this.reconnector = new Reconnector(this.address, this.resumeState, {
       onBack: (socket, resumed) => this.back(socket, resumed),
       onRefused: () => this.startAnew(),
     });
     this.change("resuming");
+  }
+
+  /** The node is about to stop: go on with the session at another one. */
+  leave() {
+    if (this.state !== "open" || !this.resumeState.possible) return;
+    const { socket } = this;
+    this.broken(NO_GOODBYE, "");
+    socket?.close();
   }
 
   /**

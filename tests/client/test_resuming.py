@@ -32,15 +32,15 @@ class Breaking:
         self.resumed: list[dict[str, Any]] = []
         self.break_now, self.answer_now = asyncio.Event(), asyncio.Event()
         self.answer_now.set()
-        self.n_refusals, self.n_asked = n_refusals, 0
+        self.n_refusals, self.n_tried = n_refusals, 0
         self.status = HTTPStatus.BAD_GATEWAY
         self._number = 0
 
     def refuse(self, line: Line, request: Request) -> Response | None:
         """Refuse the first attempts to resume, as a balancer without a live node does."""
         if "resume=" in request.path:
-            self.n_asked += 1
-            if self.n_asked <= self.n_refusals:
+            self.n_tried += 1
+            if self.n_tried <= self.n_refusals:
                 return line.respond(self.status, "no live upstreams")
         return None
 
@@ -62,6 +62,10 @@ class Breaking:
         await self.say(line, "session.updated", session=session)
         await self.speak(line)
         await self.break_now.wait()
+        await self.leave(line)
+
+    async def leave(self, line: Line) -> None:
+        """Break the connection."""
         line.transport.abort()
 
     async def speak(self, line: Line) -> None:
@@ -126,14 +130,45 @@ async def test_a_sound_that_was_not_read_before_the_resumption_was_not_received(
     assert event == e.OtherEvent("later")
 
 
-async def test_a_balancer_that_finds_no_node_is_asked_again() -> None:
+class Stopping(Breaking):
+    """A server that asks its client to resume elsewhere; `code`: it closes the connection with that instead."""
+
+    def __init__(self, code: int = 0) -> None:
+        super().__init__()
+        self.code, self.was_left = code, asyncio.Event()
+
+    async def leave(self, line: Line) -> None:
+        if self.code:
+            return await line.close(self.code, "stopping")
+        await self.say(line, "voicepipe.going_away", within_ms=5_000)
+        await line.wait_closed()
+        self.was_left.set()
+        return None
+
+
+@pytest.mark.parametrize("code", [0, 1012])
+async def test_a_client_leaves_a_server_that_stops(code: int) -> None:
+    """When it is asked, and when it is closed with "service restart": the session goes on, and its events go on."""
+    server = Stopping(code)
+    async with served(server) as url, connect(url) as call:
+        server.break_now.set()
+        async with asyncio.timeout(WAIT_S):
+            async for event in call:
+                if event == e.OtherEvent("later"):
+                    break
+            if not code:
+                await server.was_left.wait()
+    assert (server.resumed[0]["session_id"], server.resumed[0]["received_item_id"]) == ("sess_1", "i2")
+
+
+async def test_a_balancer_that_finds_no_node_is_tried_again() -> None:
     server = Breaking(n_refusals=2)
     async with served(server) as url, connect(url) as call:
         server.break_now.set()
         reader = asyncio.create_task(_until_ended(call))
         await eventually(lambda: _is(bool(server.resumed)))
         reader.cancel()
-    assert server.n_asked == 3
+    assert server.n_tried == 3
 
 
 async def test_a_server_that_refuses_for_good_ends_the_call() -> None:
@@ -143,7 +178,7 @@ async def test_a_server_that_refuses_for_good_ends_the_call() -> None:
         server.break_now.set()
         with pytest.raises(CallEnded):
             await _until_ended(call)
-    assert server.n_asked == 1
+    assert server.n_tried == 1
 
 
 async def _until_ended(call: Any) -> None:

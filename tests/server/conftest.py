@@ -140,6 +140,9 @@ class FakeSession:
     async def resume(self, requested: Resume, socket: ClientSocket) -> bool:
         return False
 
+    def leave(self, within_ms: int, *, at_once: bool) -> bool:
+        return False
+
     def forbid_resume(self) -> None:
         """Do nothing: no client of these tests resumes."""
 

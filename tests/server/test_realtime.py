@@ -266,7 +266,7 @@ async def test_stopping_gives_sessions_time_then_says_goodbye(serve: Any) -> Non
         line = await server.connect()
         await server.context.live_sessions.drain(0)
         message = await line.receive(timeout=WAIT_S)
-        assert (message.data, message.extra) == (1001, "The server is stopping.")
+        assert (message.data, message.extra) == (1001, "The server is stopping. Open another session.")
         status, error = await server.refused()
         assert (status, error["message"]) == (503, "The server is stopping.")
         assert (await server.get("/readyz"))[1] == {"status": "stopping", "missing": ["the server is stopping"]}

@@ -116,6 +116,23 @@ class Breaks(Server):
         return None
 
 
+class Stops(Breaks):
+    """Asks its client to resume elsewhere, or closes with "service restart", in place of breaking."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__()
+        self.code = code
+
+    async def answer(self, request: web.Request, line: web.WebSocketResponse, came: Any) -> None:
+        """Say that it stops, at the client's first audio."""
+        if came["type"] != "input_audio_buffer.append":
+            await super().answer(request, line, came)
+        elif self.code:
+            await line.close(code=self.code)
+        else:
+            await say(line, "voicepipe.going_away", within_ms=5_000)
+
+
 async def say(line: web.WebSocketResponse, kind: str, **fields: Any) -> None:
     """Send an event."""
     await line.send_json({"type": kind, "event_id": "event_1", **fields})
@@ -219,6 +236,16 @@ async def test_the_last_sound_that_came_is_named() -> None:
     request = next(each for each in server.came if each["type"] == "voicepipe.resume")
     assert (request["received_item_id"], request["received_ms"]) == ("j", 20)
     assert result["samples"] == 482
+
+
+@pytest.mark.parametrize("code", [0, 1012])
+async def test_a_server_that_stops_is_left(code: int) -> None:
+    """When it asks, and when it closes with "service restart": the session goes on, without a new one."""
+    server = Stops(code)
+    async with serving(server) as address:
+        result = await played(address, "ek_1", "broken")
+    assert result["states"] == ["connecting", "open", "resuming", "open", "closed"]
+    assert [each["type"] for each in server.came].count("voicepipe.resume") == 1
 
 
 async def test_volume_is_lowered_during_overlap() -> None:

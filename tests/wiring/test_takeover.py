@@ -22,6 +22,7 @@ from voicepipe.testing.fakes.cues import Hold, LlmCue
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.reconnecting_user import ReconnectingUser
 from voicepipe.testing.redis import RedisServer, redis_server
+from voicepipe.testing.user import User
 from voicepipe.testing.waiting import WAIT_S, eventually
 
 pytestmark = pytest.mark.slow
@@ -75,13 +76,17 @@ class Nodes:
 
 
 @asynccontextmanager
-async def nodes(folder: Path, redis: RedisServer) -> AsyncIterator[Nodes]:
+async def nodes(folder: Path, redis: RedisServer, *, drain_ms: int = 0) -> AsyncIterator[Nodes]:
     async with AsyncExitStack() as stack:
         vendor = await stack.enter_async_context(FakeVendor())
         found = []
         for name in ("one", "other"):
             (folder / name).mkdir()
-            found.append(await _started(stack, config_file(folder / name, vendor), redis, folder.name, name))
+            found.append(
+                await _started(
+                    stack, config_file(folder / name, vendor, limits=f"drain_ms = {drain_ms}"), redis, folder.name, name
+                )
+            )
         store = await stack.enter_async_context(open_redis(redis.url, folder.name, answer_ms=10_000))
         one, other = found
         yield Nodes(one, other, vendor, store)
@@ -248,16 +253,79 @@ async def test_an_llm_call_that_was_played_in_part_goes_on_behind_the_played_wor
     assert repr(played) in read_by_llm(its.vendor)[0][1]
 
 
-async def test_a_node_that_is_stopped_leaves_its_sessions_to_others(tmp_path: Path, redis: RedisServer) -> None:
-    """SIGTERM: the session ends there at the end of the drain, and its client goes on at another node."""
-    async with nodes(tmp_path, redis) as its, talking(its.one) as user:
+async def test_a_node_that_is_stopped_has_its_clients_move(tmp_path: Path, redis: RedisServer) -> None:
+    """SIGTERM: the client is asked once the store has the latest text, and goes on at another node; the node ends as
+    soon as nobody is left, however long it may drain."""
+    async with nodes(tmp_path, redis, drain_ms=600_000) as its, talking(its.one) as user:
         await user.prompt("Question 1?")
-        await its.until_written(user.session_id, "Question 1?")
         its.one.process.terminate()
-        await its.one.process.wait()
+        notice = await user.until("voicepipe.going_away")
+        assert 0 < notice["within_ms"] <= 600_000
         assert (await user.resume_at(its.other.url))["moved"] is True
+        async with asyncio.timeout(WAIT_S):
+            await its.one.process.wait()
         await user.prompt("Question 2?")
     assert [words for role, words in read_by_llm(its.vendor) if role == "user"] == ["Question 1?", "Question 2?"]
+
+
+async def test_a_turn_ends_at_the_node_that_stops(tmp_path: Path, redis: RedisServer) -> None:
+    """Its client is asked to move behind the answer."""
+    hold = Hold(after=2)
+    async with nodes(tmp_path, redis, drain_ms=600_000) as its, talking(its.one) as user:
+        its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon."), hold=hold))
+        content = [{"type": "input_text", "text": "When does it leave?"}]
+        await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+        await user.send("response.create")
+        await user.until("response.output_text.delta")
+        its.one.process.terminate()
+        await eventually(lambda: refuses(its.one))
+        hold.release.set()
+        assert await user.answer() == "It leaves at noon."
+        await user.until("voicepipe.going_away")
+        assert "voicepipe.going_away" not in user.kinds()[: user.kinds().index("response.done")]
+        assert (await user.resume_at(its.other.url))["moved"] is True
+
+
+async def test_a_turn_that_lasts_too_long_goes_on_elsewhere(tmp_path: Path, redis: RedisServer) -> None:
+    """In the second half of the drain the client is asked in the middle of a turn; one that does not obey is closed
+    with a code of its own."""
+    async with nodes(tmp_path, redis, drain_ms=200) as its, talking(its.one) as user:
+        its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon."), hold=Hold(after=2)))
+        content = [{"type": "input_text", "text": "When does it leave?"}]
+        await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+        await user.send("response.create")
+        await user.until("response.output_text.delta")
+        its.one.process.terminate()
+        await user.until("voicepipe.going_away")
+        stopping = await user.until("error")
+        with pytest.raises(ConnectionError):
+            await user.next()
+        assert (stopping["error"]["code"], user.close_code) == ("server_stopping", 1012)
+        its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon.")))
+        assert (await user.resume_at(its.other.url))["moved"] is True
+        await user.until("response.done", lambda event: event["response"]["status"] == "cancelled")
+        assert await user.answer() == "It leaves at noon."
+
+
+async def test_a_client_that_cannot_move_learns_why_it_is_closed(tmp_path: Path, redis: RedisServer) -> None:
+    async with nodes(tmp_path, redis, drain_ms=100) as its, aiohttp.ClientSession() as http:
+        user = User(await http.ws_connect(f"{its.one.url}/v1/realtime", max_msg_size=0))
+        await user.until("session.created")
+        its.one.process.terminate()
+        stopping = await user.until("error")
+        with pytest.raises(ConnectionError):
+            await user.next()
+    assert (stopping["error"]["code"], user.close_code) == ("server_stopping", 1001)
+
+
+async def refuses(node: Node) -> bool | None:
+    """Return whether it accepts no connection."""
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(node.url.rpartition(":")[2]))
+    except ConnectionRefusedError:
+        return True
+    writer.close()
+    return None
 
 
 async def test_a_session_is_at_one_node_only(tmp_path: Path, redis: RedisServer) -> None:

@@ -20,7 +20,7 @@ from voicepipe.client.address import Address
 from voicepipe.client.errors import CallEnded, CallFailed, CallRefused, ServerUnreachable
 from voicepipe.client.microphone import RATE_HZ
 from voicepipe.protocol import binary
-from voicepipe.protocol.extensions import Resumed, read_server_event
+from voicepipe.protocol.extensions import GoingAway, Resumed, read_server_event
 
 CONNECT_S: Final = 10.0
 """Timeout of the handshake; a server whose models are still loading refuses at once."""
@@ -134,8 +134,10 @@ class Connection:
             else:
                 if websocket is self._left:
                     continue  # the resumption has named the frame before it: the server sends it again
-                self._store_event_id(raw)
-                return raw
+                if self._store_event_id(raw) == GoingAway.__struct_config__.tag:
+                    await self._move(websocket)
+                else:
+                    return raw
 
     async def close(self) -> None:
         """Close the connection."""
@@ -159,13 +161,15 @@ class Connection:
             return binary.user_frame(pcm)
         return f'{{"type":"input_audio_buffer.append","audio":"{pybase64.b64encode_as_string(pcm)}"}}'
 
-    def _store_event_id(self, raw: str | bytes) -> None:
-        """Store the latest event: if the connection breaks now, the events after it are missing."""
+    def _store_event_id(self, raw: str | bytes) -> str:
+        """Store the latest event: if the connection breaks now, the events after it are missing. Return its type."""
         if isinstance(raw, bytes):
             number = binary.agent_sound(raw).number
             self._last_event_id = f"{self._last_event_id.rpartition('_')[0]}_{number:x}"
-        else:
-            self._last_event_id = event_id(raw)
+            return ""
+        named = _named(raw)
+        self._last_event_id = named.event_id
+        return named.type
 
     def _buffer(self, samples: Samples) -> None:
         self._buffered.append(samples)
@@ -182,7 +186,8 @@ class Connection:
         if self._websocket is not websocket:
             return
         self._left = websocket
-        if not self._secret or closed.rcvd is not None:  # a close frame ends the session on purpose
+        is_final = closed.rcvd is not None and closed.rcvd.code != websockets.CloseCode.SERVICE_RESTART
+        if not self._secret or is_final:  # a close frame ends the session on purpose
             raise ended(closed) from closed
         try:
             async with asyncio.timeout(self._window_ms / 1_000):
@@ -190,6 +195,14 @@ class Connection:
         except (TimeoutError, CallFailed):
             self._secret = ""
             raise ended(closed) from closed
+
+    async def _move(self, websocket: ClientConnection) -> None:
+        """Leave a node that stops: resume as if the connection had broken."""
+        async with self._changing:
+            if self._websocket is websocket and self._secret:
+                websocket.transport.abort()
+                await websocket.wait_closed()
+                await self._reconnect(websocket, websockets.ConnectionClosedError(None, None))
 
     async def _retry_resume(self) -> None:
         pause_s = FIRST_PAUSE_S
@@ -238,17 +251,18 @@ class Connection:
 
 class _Named(msgspec.Struct):
     event_id: str = ""
+    type: str = ""
 
 
 _NAMED: Final = msgspec.json.Decoder(_Named)
 
 
-def event_id(raw: str) -> str:
-    """Return the id of an event; empty when it has none."""
+def _named(raw: str) -> _Named:
+    """Return the id and the type of an event; empty when it has none."""
     try:
-        return _NAMED.decode(raw).event_id
+        return _NAMED.decode(raw)
     except msgspec.DecodeError:
-        return ""
+        return _Named()
 
 
 async def dial(address: Address, key: str | None, *, resume: str = "") -> ClientConnection:

@@ -254,6 +254,13 @@ class Resumed(ServerExtension, tag="voicepipe.resumed", frozen=True):
     was not heard of it comes in another one."""
 
 
+class GoingAway(ServerExtension, tag="voicepipe.going_away", frozen=True):
+    """The node is about to stop: resume the session on another connection, which leads to another node."""
+
+    within_ms: int
+    """How long the session can still go on here, in ms."""
+
+
 ServerEvent = (
     OutputAudioStarted
     | TurnMark
@@ -265,6 +272,7 @@ ServerEvent = (
     | AgentHandedOver
     | TurnOver
     | Resumed
+    | GoingAway
 )
 _SERVER_DECODER: Final[msgspec.json.Decoder[ServerEvent]] = msgspec.json.Decoder(ServerEvent)
 SERVER_EVENTS: Final = frozenset(str(kind.__struct_config__.tag) for kind in (get_args(ServerEvent) or (ServerEvent,)))

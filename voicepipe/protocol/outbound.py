@@ -14,6 +14,7 @@ from voicepipe.protocol.dialect import Dialect, Usage
 from voicepipe.protocol.extension_events import ExtensionNotification, event_of
 from voicepipe.protocol.extensions import (
     AgentHandedOver,
+    GoingAway,
     OutputAudioStarted,
     Resumed,
     ServerExtension,
@@ -447,6 +448,10 @@ class EventRenderer:
         """Return that another agent goes on with the session, for a client that follows its turns."""
         extensions = self.config.extensions
         return self._extension(AgentHandedOver, agent=agent) if extensions and extensions.turn_events else []
+
+    def going_away(self, within_ms: int) -> Frames:
+        """Return that the node stops in `within_ms`, for a client that can resume at another one."""
+        return self._extension(GoingAway, within_ms=within_ms)
 
     def _extension_notification(self, what: ExtensionNotification) -> Frames:
         return [_encoded(event_of(what, self._next_event_id()))]

@@ -23,6 +23,7 @@ from voicepipe.session.connection import Connection
 from voicepipe.session.context import Greeting as Greeting
 from voicepipe.session.context import SessionHooks as SessionHooks
 from voicepipe.session.context import SessionStages as SessionStages
+from voicepipe.session.departure import Departure
 from voicepipe.session.endpoint_scoring import EndpointScoring
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.greeting import GREETING_WAIT_S, Greeter
@@ -58,7 +59,7 @@ from voicepipe.turn.journal import Opening
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.redaction import redacted_notification, redacted_record
 from voicepipe.turn.settings import CoreSettings
-from voicepipe.turn.states import Agent, User
+from voicepipe.turn.states import User
 
 _Report = TypeVar("_Report")
 
@@ -144,6 +145,7 @@ class Session:
         self._mcp = SessionMcp(hooks.open_mcp, self._wire, held_weakly(self._put), post, held_weakly(self._renew_tools))
         self._resumption = Resumption(self._wire, self._audio_input, post)
         self._text = SessionText()
+        self._departure = Departure(self._text, self._resumption, self._wire, held_weakly(self._put), self._core)
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None
         self._wake: asyncio.TimerHandle | None = None
@@ -301,9 +303,7 @@ class Session:
             self._mcp.follow(self._config.mcp, self._group)
 
     def _note_end_of_turn(self) -> None:
-        core = self._core
-        silent = core.user.state is User.QUIET and core.agent.state is Agent.IDLE
-        if silent and not core.context.replies.n_asides:
+        if self._core.is_silent:
             self._orders_to_end.turn_over()
             if self._orders_to_end.ending is None:
                 self._greeter.announce(self._config)
@@ -364,6 +364,10 @@ class Session:
     async def resume(self, request: Resume, socket: ClientSocket) -> bool:
         """Continue on this socket in place of the previous socket, if the client may; see `Resumption.resume`."""
         return await self._resumption.resume(request, socket)
+
+    def leave(self, within_ms: int, *, at_once: bool) -> bool:
+        """Ask the client to resume at another node; see `Departure.begin`."""
+        return self._departure.begin(within_ms, at_once=at_once)
 
     def forbid_resume(self) -> None:
         """Refuse any further resumption: a broken connection ends the session, now or when it breaks."""

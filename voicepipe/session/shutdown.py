@@ -17,6 +17,9 @@ INTERNAL_ERROR: Final = 1011
 """Close codes of RFC 6455, section 7.4.1: the call is over, the time is over, a limit was reached, our own code
 failed."""
 
+SERVICE_RESTART: Final = 1012
+"""A close code of the registry that RFC 6455, section 11.7 opens: the client resumes, at another node."""
+
 TRY_AGAIN_LATER: Final = 1013
 """A close code of the registry that RFC 6455, section 11.7 opens: a later connection may succeed."""
 
@@ -80,6 +83,13 @@ class EndingOrders:
                 await self._due.wait()
         assert self.ending is not None
         return self.ending
+
+
+STOPPING: Final = Ending("server_stopping", "The server is stopping. Open another session.", GOING_AWAY)
+"""For a client that can't resume at another node."""
+
+MOVE: Final = Ending("server_stopping", "The server is stopping. Resume this session.", SERVICE_RESTART)
+"""For one that can, and did not when it was asked."""
 
 
 def expired(length_s: int) -> Ending:

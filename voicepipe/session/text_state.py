@@ -244,6 +244,10 @@ class SessionText:
         self._updates: list[msgspec.Raw] = []  # bounded by MAX_BYTES: beyond it the session is not written
         self._input_received_ms = 0
         self._received: tuple[str | None, int | None] = None, None
+        self.renew_s = RENEW_S
+        self.on_written: Callable[[], None] | None = None
+        """Called when the store has the latest text."""
+
         self.keep: Keep | None = None
         """None: no other process could read it."""
 
@@ -288,7 +292,7 @@ class SessionText:
         """
         while self.keep is not None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(RENEW_S):
+                async with asyncio.timeout(self.renew_s):
                     await self._changed.wait()
             self._changed.clear()
             found = snapshot()
@@ -297,6 +301,8 @@ class SessionText:
                     log_event("session_moved", level=logging.WARNING)
                     on_moved()
                     return
+                if self.on_written is not None and not self._changed.is_set():
+                    self.on_written()
             except Overload:  # the store's own trouble is logged once, for all sessions
                 self._changed.set()
                 await asyncio.sleep(RETRY_S)

@@ -130,6 +130,12 @@ class Core:
         """Return whether the agent is ducked, since the user speaks over it."""
         return self._interruptions.undecided
 
+    @property
+    def is_silent(self) -> bool:
+        """Return whether no turn runs, and nothing is being said."""
+        silent = self.user.state is User.QUIET and self.agent.state is Agent.IDLE
+        return silent and not self.context.replies.n_asides
+
     def handle(self, event: e.Event, now_ms: int) -> tuple[Command, ...]:
         """Handle one event; return the commands that follow from it, in order."""
         if self._over:

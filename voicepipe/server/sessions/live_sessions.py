@@ -23,6 +23,7 @@ from voicepipe.server.revocations import REVOKED, Revocable
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.slots import FULL_WAIT_MS, RESERVED_S, Full, Slots, reservation
 from voicepipe.session.grant import SessionGrant
+from voicepipe.session.shutdown import MOVE, STOPPING
 from voicepipe.session.socket import ClientSocket
 from voicepipe.session.text_state import Keep, TextState
 from voicepipe.turn.record.values import TurnRecord
@@ -64,6 +65,10 @@ class RunsOnSocket(Revocable, Protocol):
 
     async def resume(self, resume_request: Resume, socket: ClientSocket) -> bool:
         """Continue with this socket and return when done with it; False: refused."""
+        ...
+
+    def leave(self, within_ms: int, *, at_once: bool) -> bool:
+        """Ask the client to resume at another node: when no turn runs, or `at_once`. False: no node could go on."""
         ...
 
     def forbid_resume(self) -> None:
@@ -280,22 +285,46 @@ class LiveSessions:
                 live.session.end_now(REVOKED)
 
     async def drain(self, within_ms: int) -> None:
-        """Refuse new sessions and end resumption; wait `within_ms` for the running sessions to end, then close them,
-        then drop their connections."""
+        """Refuse new sessions, and have the running ones end or move to another node within `within_ms`.
+
+        In the first half turns end: clients that can resume at another node are asked to, when no turn runs. In the
+        second half they are asked at once, and other sessions end with their turn. Then the sessions are closed, and
+        then their connections dropped.
+        """
         self.closing = True
-        for live in self._sessions.values():
-            if live.session is not None:
-                live.session.forbid_resume()
+        self._leave(within_ms, at_once=False)
+        if await self.left(within_ms // 2):
+            return
+        within_ms -= within_ms // 2
+        self._leave(within_ms, at_once=True)
         if await self.left(within_ms):
+            return
+        self._end()
+        if await self.left(CLOSE_WAIT_MS):
             return
         sockets = [live.socket for live in self._sessions.values() if live.socket is not None]
         async with asyncio.TaskGroup() as group:
             for socket in sockets:
-                group.create_task(socket.close(1001, "The server is stopping."), name="close-session")
+                group.create_task(socket.close(STOPPING.close_code, STOPPING.why), name="close-session")
         if not await self.left(CLOSE_WAIT_MS):
             for live in self._sessions.values():
                 if live.socket is not None:
                     live.socket.abort()
+
+    def _leave(self, within_ms: int, *, at_once: bool) -> None:
+        for live in self._sessions.values():
+            if live.session is None:
+                continue
+            if not live.session.leave(within_ms, at_once=at_once):
+                live.session.forbid_resume()
+                if at_once:
+                    live.session.end_after_turn(STOPPING)
+
+    def _end(self) -> None:
+        for live in self._sessions.values():
+            if live.session is not None:
+                can_move = live.session.leave(0, at_once=True)
+                live.session.end_now(MOVE if can_move else STOPPING)
 
     async def left(self, within_ms: int) -> bool:
         """Wait at most `within_ms` until no session is left; return whether that is so."""

@@ -1,0 +1,52 @@
+"""Ask a session's client to resume at another node, before this one stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from voicepipe.clock import monotonic_ms
+from voicepipe.protocol.outbound import EventRenderer, Frames
+from voicepipe.session.resumption import Resumption
+from voicepipe.session.text_state import SessionText
+from voicepipe.turn.core import Core
+
+CHECK_S: Final = 0.25
+"""Longest time between two writes of the text meanwhile: a write finds that another node has the session."""
+
+
+class Departure:
+    """The departure of one session. Nothing is asked before the store has the session's latest text."""
+
+    def __init__(
+        self,
+        text: SessionText,
+        resumption: Resumption,
+        wire: EventRenderer,
+        put: Callable[[Frames], None],
+        core: Core,
+    ) -> None:
+        self._text, self._resumption, self._wire = text, resumption, wire
+        self._put, self._core = put, core
+        self._ends_ms: int | None = None
+        self._at_once = self._is_notified = False
+
+    def begin(self, within_ms: int, *, at_once: bool) -> bool:
+        """Ask the client when no turn runs, or `at_once`. Call again to ask sooner.
+
+        Returns:
+            False: no other node could go on with the session.
+        """
+        if self._text.keep is None or self._resumption.digest is None:
+            return False
+        self._ends_ms = monotonic_ms() + within_ms
+        self._at_once = self._at_once or at_once
+        self._text.on_written = self._notify
+        self._text.renew_s = CHECK_S
+        self._text.note()
+        return True
+
+    def _notify(self) -> None:
+        if self._ends_ms is not None and not self._is_notified and (self._at_once or self._core.is_silent):
+            self._is_notified = True
+            self._put(self._wire.going_away(max(0, self._ends_ms - monotonic_ms())))
