@@ -19,7 +19,7 @@ from voicepipe.protocol.chat_response import Completion
 from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.gateway.chat_answer import ChatAnswer
-from voicepipe.server.gateway.chat_request import Question, question_for
+from voicepipe.server.gateway.chat_request import Question, of_chat, question_for
 from voicepipe.server.gateway.chat_usage import ChatUsage
 from voicepipe.server.gateway.exchange import Exchange, Settled
 from voicepipe.server.realtime import check_ready
@@ -36,7 +36,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     principal.check_scope(CHAT)
     check_ready(context)
     requested = await _read_request(request)
-    question = await question_for(principal, requested, context.authenticator.handshake(request), context)
+    question = await question_for(principal, of_chat(requested), context.authenticator.handshake(request), context)
     async with context.chat_places.place(principal) as place:
         id_ = f"chatcmpl-{secrets.token_hex(16)}"
         work = _ChatWork(id_, request, requested, question, context)

@@ -1,4 +1,4 @@
-"""Convert a chat completions request to a question to a model, as far as the client's credential allows."""
+"""Convert a request for an answer to a question to a model, as far as the client's credential allows."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from voicepipe.server.authenticate import Principal
 from voicepipe.server.chat_ports import ChatRoute
 from voicepipe.server.context import ServerContext
 from voicepipe.server.errors import NotFound
+from voicepipe.server.gateway.answer_request import AnswerRequest
 from voicepipe.server.gateway.chat_token_policy import check_may_request, held
 from voicepipe.server.gateway.usual_models import route_of
 
@@ -39,8 +40,30 @@ class Question:
     """The answer goes to a page."""
 
 
+def of_chat(requested: ChatRequest) -> AnswerRequest:
+    """Return a chat completions request in the common form."""
+    ours = requested.voicepipe
+    return AnswerRequest(
+        model=requested.model,
+        messages=tuple(messages(requested.messages)),
+        functions=tuple(functions(requested)),
+        tool_choice=requested.function_choice if requested.tool_choice else None,
+        max_output_tokens=requested.output_limit,
+        temperature=requested.temperature,
+        passed=requested.passed,
+        prompt_cache_key=requested.prompt_cache_key,
+        user=requested.user,
+        safety_identifier=requested.safety_identifier,
+        metadata=tuple((requested.metadata or {}).items()),
+        models=tuple(requested.models or ()),
+        deadline_ms=ours.deadline_ms if ours is not None else None,
+        instruction_field=_instruction_field(requested.messages),
+        output_limit_field="max_completion_tokens",
+    )
+
+
 async def question_for(
-    principal: Principal, requested: ChatRequest, handshake: Handshake, context: ServerContext
+    principal: Principal, requested: AnswerRequest, handshake: Handshake, context: ServerContext
 ) -> Question:
     """Find the model, apply the client secret's locks and limits, and build the question.
 
@@ -51,20 +74,20 @@ async def question_for(
     """
     claims = principal.claims
     route = _route(requested.model, "model", claims, handshake, context)
-    others = [_route(name, f"models[{n}]", claims, handshake, context) for n, name in enumerate(requested.models or ())]
+    others = [_route(name, f"models[{n}]", claims, handshake, context) for n, name in enumerate(requested.models)]
     request = ModelRequest(
         model=route.model_name,
-        messages=tuple(messages(requested.messages)),
-        functions=tuple(functions(requested)),
-        tool_choice=requested.function_choice,
-        max_output_tokens=requested.output_limit,
+        messages=requested.messages,
+        functions=requested.functions,
+        tool_choice=requested.tool_choice or "auto",
+        max_output_tokens=requested.max_output_tokens,
         temperature=requested.temperature,
         passed=requested.passed,
         session=_session(principal.project, requested),
         user=requested.user or requested.safety_identifier or "",
         models=tuple(dict.fromkeys(spec for other in others for spec in other.specs)),
-        metadata=tuple((requested.metadata or {}).items()),
-        deadline_ms=requested.voicepipe.deadline_ms if requested.voicepipe is not None else None,
+        metadata=requested.metadata,
+        deadline_ms=requested.deadline_ms,
     )
     if claims is None:
         return Question(route, request, to_page=False)
@@ -106,7 +129,12 @@ def _image(part: ImagePart) -> Image:
     return Image(part.image_url.url, part.image_url.detail)
 
 
-def _session(project: str, requested: ChatRequest) -> str:
+def _instruction_field(written: Iterable[ChatMessage]) -> str | None:
+    roles = (SystemMessage, DeveloperMessage)
+    return next((f"messages[{n}]" for n, message in enumerate(written) if isinstance(message, roles)), None)
+
+
+def _session(project: str, requested: AnswerRequest) -> str:
     """Return one name for requests that share a prompt. A provider uses it for its cache and learns nothing from it."""
     shared = requested.prompt_cache_key or requested.user or requested.safety_identifier
     return hashlib.sha256(f"{project}/{shared}".encode()).hexdigest()[:32] if shared else ""

@@ -1,0 +1,39 @@
+"""A request for an LLM's answer, as chat completions and responses have it in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from voicepipe.ports.model import Function, Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRequest:
+    """A request, checked, in the form of the model's port. What is not here has no equal in the other endpoint."""
+
+    model: str
+    """The requested name: an agent, a pool or a spec."""
+
+    messages: tuple[Message, ...]
+    functions: tuple[Function, ...] = ()
+    tool_choice: str | None = None
+    """As in `ModelRequest`; None: the request names none."""
+
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    passed: tuple[tuple[str, str], ...] = ()
+    """Parameters for the provider, each value as JSON."""
+
+    prompt_cache_key: str | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    models: tuple[str, ...] = ()
+    """The other LLMs that may answer, best first."""
+
+    deadline_ms: int | None = None
+    instruction_field: str | None = None
+    """Path of the first field that instructs the model; None: the request brings no instructions."""
+
+    output_limit_field: str
+    """Name of the field that limits the answer's length."""
