@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from voicepipe.errors import TroubleKind
 
-StoreName = Literal["shared", "keys", "records", "webhooks", "journals", "recordings", "audio_cache"]
+StoreName = Literal["shared", "keys", "records", "webhooks", "journals", "recordings", "audio_cache", "responses"]
 """`shared` is what processes and nodes agree on (used tokens, revocations, slots); `keys` the file of API keys and
 secrets."""
 
@@ -23,6 +23,7 @@ STORES: Final[tuple[StoreName, ...]] = (
     "journals",
     "recordings",
     "audio_cache",
+    "responses",
 )
 
 

@@ -22,6 +22,7 @@ from voicepipe.auth.rate_limit import AttemptOptions, FailedAttempts
 from voicepipe.auth.tokens import AUDIENCE, ISSUER
 from voicepipe.clock import unix_s
 from voicepipe.cluster.memory import MemoryCluster
+from voicepipe.cluster.response_store import FILE_NAME, ResponseStore
 from voicepipe.ports.model import Usage
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.session_config import SessionConfig
@@ -44,6 +45,7 @@ from voicepipe.session.grant import SessionGrant
 from voicepipe.session.shutdown import Ending
 from voicepipe.session.socket import ClientSocket
 from voicepipe.session.text_state import Keep, TextState
+from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.telemetry.webhooks.payload import Webhook
 from voicepipe.telemetry.webhooks.queue import WebhookQueue
@@ -335,6 +337,7 @@ def serve(tmp_path: Path) -> Serve:
             open_session=open_session,
             chat_models=NoModels(),
             chat_places=Places("chats", settings.max_chats, settings.max_project_chats),
+            responses=(responses := ResponseStore(tmp_path / FILE_NAME, max_bytes=0, keep_s=0, health=new_health())),
             audio_models=NoSound(),
             audio_places=Places("sounds", settings.max_audio, settings.max_project_audio),
             healths=lambda: (WELL, REFUSED),
@@ -350,6 +353,7 @@ def serve(tmp_path: Path) -> Serve:
                 watch.cancel()
         finally:
             await turns.close()
+            await responses.close()
             if queue is not None:
                 await queue.close()
 

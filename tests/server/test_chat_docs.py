@@ -13,17 +13,19 @@ import pytest
 
 import voicepipe
 from tests import docs
+from voicepipe.protocol import response_rest_request
 from voicepipe.protocol.chat_request import IGNORED, NEUTRAL, PASSED
 from voicepipe.testing.fakes.cues import LlmCue
 from voicepipe.testing.waiting import WAIT_S
 
 ROOT = Path(voicepipe.__file__).parents[1]
 SECTION = docs.section("A gateway for chat")
+RESPONSES = docs.section("Responses")
 
 
-def row(beginning: str) -> set[str]:
+def row(beginning: str, section: str = SECTION) -> set[str]:
     """What stands between backticks in the second cell of a line of the table."""
-    (line,) = re.findall(rf"^\| {re.escape(beginning)}[^|]* \| (.*) \|$", SECTION, re.MULTILINE)
+    (line,) = re.findall(rf"^\| {re.escape(beginning)}[^|]* \| (.*) \|$", section, re.MULTILINE)
     return set(re.findall(r"`([^`]+)`", line))
 
 
@@ -33,10 +35,16 @@ def test_every_parameter_that_is_not_honoured_is_documented() -> None:
     assert row("the provider's to honour") == set(PASSED)
 
 
+def test_every_parameter_of_a_response_that_is_not_supported_is_documented() -> None:
+    assert row("without effect", RESPONSES) == {*response_rest_request.IGNORED, "reasoning.summary"}
+    assert row("refused unless", RESPONSES) == set(response_rest_request.NEUTRAL)
+
+
 @pytest.mark.slow
-async def test_the_example_runs_as_it_stands(fake_server: Any) -> None:
+@pytest.mark.parametrize(("section", "route"), [(SECTION, "fake/llm"), (RESPONSES, "")])
+async def test_the_example_runs_as_it_stands(fake_server: Any, section: str, route: str) -> None:
     """In a process of its own, against a server on another port."""
-    (snippet,) = re.findall(r"^```py\n(.*?)^```", SECTION, re.DOTALL | re.MULTILINE)
+    (snippet,) = re.findall(r"^```py\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
     async with fake_server() as server:
         server.vendor.llm.usual = LlmCue(tokens=("Mount", " Everest."))
         process = await asyncio.create_subprocess_exec(
@@ -53,4 +61,4 @@ async def test_the_example_runs_as_it_stands(fake_server: Any) -> None:
                 await process.wait()
     assert process.returncode == 0
     assert out.decode().count("Mount Everest.") == 2
-    assert "fake/llm" in out.decode()
+    assert route in out.decode()

@@ -138,12 +138,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     @property
     def passed(self) -> tuple[tuple[str, str], ...]:
         """Return what is passed to the provider, each value as JSON."""
-        given = {name: getattr(self, name) for name in PASSED}
-        return tuple(
-            (name, msgspec.json.encode(value).decode())
-            for name, value in given.items()
-            if value is not None and value != PASSED[name]
-        )
+        return passed_parameters({name: getattr(self, name) for name in PASSED})
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -155,6 +150,15 @@ class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """Return `auto`, `none`, `required`, or the name of the one function to call."""
         choice = self.tool_choice
         return choice.function.name if isinstance(choice, NamedTool) else choice or "auto"
+
+
+def passed_parameters(given: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return those of PASSED that request something, each value as JSON."""
+    return tuple(
+        (name, msgspec.json.encode(value).decode())
+        for name, value in given.items()
+        if value is not None and value != PASSED[name]
+    )
 
 
 _decode: Final = msgspec.json.Decoder(ChatRequest).decode
@@ -176,7 +180,7 @@ def read_chat_request(body: bytes) -> ChatRequest:
         request = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
         raise json_refusal(wrong) from None
-    _check_neutral(request)
+    refuse_unsupported(request, NEUTRAL)
     _check_format(request.response_format)
     _check_tools(request)
     _check_calls(request.messages)
@@ -187,15 +191,24 @@ def json_refusal(wrong: Exception) -> ProtocolError:
     """Return the error for a body that msgspec could not decode."""
     if not isinstance(wrong, msgspec.ValidationError):
         return ProtocolError("Expected a JSON object as the body.", code="invalid_json")
-    why, path = validation_place(wrong)
+    return validation_refusal(*validation_place(wrong))
+
+
+def validation_refusal(why: str, path: str) -> ProtocolError:
+    """Return the error for what msgspec says of the field at `path`."""
     for pattern, code in _CODES:
         if found := pattern.match(why):
             return ProtocolError(f"{why}.", field=".".join(filter(None, (path, found[1]))) or None, code=code)
     return ProtocolError(f"{why}.", field=path or None)
 
 
-def _check_neutral(request: ChatRequest) -> None:
-    for name, harmless in NEUTRAL.items():
+def refuse_unsupported(request: Struct, neutral: Mapping[str, tuple[Any, ...]]) -> None:
+    """Check that fields which are not supported have values that request nothing.
+
+    Raises:
+        ProtocolError: one of them has another value.
+    """
+    for name, harmless in neutral.items():
         value = getattr(request, name)
         if value is not None and value not in harmless:
             why = f"This server can't honour {name!r}. Leave it out" + (
@@ -218,7 +231,7 @@ def _check_tools(request: ChatRequest) -> None:
             raise ProtocolError(f"There are two functions {function.name!r}.", field=f"{at}.name")
         names.add(function.name)
         if schema := bytes(function.parameters):
-            refuse_depth(_schema(schema, f"{at}.parameters"), f"{at}.parameters")
+            check_schema(schema, f"{at}.parameters")
     choice = request.tool_choice
     if isinstance(choice, NamedTool) and choice.function.name not in names:
         why = f"There is no function {choice.function.name!r} among the tools."
@@ -227,11 +240,17 @@ def _check_tools(request: ChatRequest) -> None:
         raise ProtocolError("There are no tools to be called.", field="tool_choice")
 
 
-def _schema(text: bytes, path: str) -> dict[str, Any]:
+def check_schema(text: bytes, path: str) -> None:
+    """Check the JSON Schema of a function's parameters.
+
+    Raises:
+        ProtocolError: it is no JSON object, or nests too deep.
+    """
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
+        schema = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
         raise ProtocolError("Expected a JSON Schema object.", field=path, code="invalid_type") from None
+    refuse_depth(schema, path)
 
 
 def _check_calls(messages: list[ChatMessage]) -> None:

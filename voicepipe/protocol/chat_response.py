@@ -45,6 +45,7 @@ class TokensUsed:
     input: int
     output: int
     cached: int
+    cache_write: int = 0
 
     def to_wire(self) -> JsonObject:
         """Return the published `usage`."""

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.cluster.port import Cluster, SessionTexts
+from voicepipe.cluster.response_store import ResponseStore
 from voicepipe.router.health import Health
 from voicepipe.server.audio_ports import AudioModels
 from voicepipe.server.authenticate import Authenticator
@@ -128,6 +129,9 @@ class ServerContext:
     """The models that chat completions may use."""
 
     chat_places: Places
+
+    responses: ResponseStore
+    """The responses over REST that later requests go on from."""
 
     audio_models: AudioModels
     """The TTS and STT routes over REST."""

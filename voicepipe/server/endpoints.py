@@ -31,7 +31,9 @@ from voicepipe.server.api.webhooks import list_dead, list_webhooks, retry_dead
 from voicepipe.server.detached import detached
 from voicepipe.server.gateway.chat import chat_completions
 from voicepipe.server.gateway.models import list_models, one_model
+from voicepipe.server.gateway.responses import create_response
 from voicepipe.server.gateway.speech import speech
+from voicepipe.server.gateway.stored_responses import cancel_response, delete_response, input_items, one_response
 from voicepipe.server.gateway.transcriptions import transcriptions
 from voicepipe.server.realtime import realtime
 from voicepipe.server.websocket_auth_errors import websocket_auth_errors
@@ -112,6 +114,23 @@ GATEWAY: Final = (
         chat_completions,
         CHAT,
         "any LLM of this server, in OpenAI's shape, see [A gateway for chat](gateway.md#a-gateway-for-chat)",
+    ),
+    Endpoint(
+        "POST",
+        "/v1/responses",
+        create_response,
+        CHAT,
+        "the same LLMs behind OpenAI's newer request, see [Responses](gateway.md#responses)",
+    ),
+    Endpoint("GET", "/v1/responses/{id}", one_response, CHAT, "a stored response"),
+    Endpoint("GET", "/v1/responses/{id}/input_items", input_items, CHAT, "the items that the LLM read for it"),
+    Endpoint("DELETE", "/v1/responses/{id}", delete_response, CHAT, "deletes a stored response"),
+    Endpoint(
+        "POST",
+        "/v1/responses/{id}/cancel",
+        cancel_response,
+        CHAT,
+        "refused (400): a client cancels a response by closing its connection",
     ),
     Endpoint(
         "POST",

@@ -26,6 +26,8 @@ BOUNDS = {
     "max_session_s": (1, 86_400),
     "max_chats": (1, 100_000),
     "max_project_chats": (0, 100_000),
+    "responses_max_mb": (0, 1_000_000),
+    "responses_keep_h": (0, 8_760),
     "audio_cache_mb": (0, 1_000_000),
     "max_audio": (1, 100_000),
     "max_project_audio": (0, 100_000),
@@ -70,10 +72,17 @@ class ServerSettings:
     """Maximum length of one session, in seconds; and of one answer over REST."""
 
     max_chats: int = 200
-    """Maximum number of chat completions at once; the next one is answered 503 with `Retry-After`."""
+    """Maximum number of chat completions and responses at once; the next one is answered 503 with `Retry-After`."""
 
     max_project_chats: int = 0
     """Maximum number of chat completions of one project (429 beyond that); 0: the server's maximum."""
+
+    responses_max_mb: int = 100
+    """Disk space below `data_dir` for the texts of responses (`/v1/responses`), which later requests go on from. Above
+    it the client with the most of them loses those that were not used for the longest time. 0: none are stored."""
+
+    responses_keep_h: int = 24
+    """Time after its last use when a stored response is deleted, in hours. 0: none are stored."""
 
     chat_models: tuple[str, ...] = ()
     """Models, as `provider/model`, that chat completions may use beside the agents and their own models."""

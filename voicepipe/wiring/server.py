@@ -19,6 +19,7 @@ from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.rate_limit import FailedAttempts
 from voicepipe.clock import unix_s
 from voicepipe.cluster.port import Cluster
+from voicepipe.cluster.response_store import ResponseStore
 from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError, VoicepipeError
 from voicepipe.providers.net import connection_pool, http
@@ -56,6 +57,7 @@ from voicepipe.wiring.metrics import Counts, log_turn, metrics_of
 from voicepipe.wiring.outlasting import Outlasting
 from voicepipe.wiring.prices import check_quota_prices
 from voicepipe.wiring.reload import Reload, SettingsInForce
+from voicepipe.wiring.responses import open_responses, purge_responses
 from voicepipe.wiring.sessions import Sessions
 from voicepipe.wiring.stages import Stages
 from voicepipe.wiring.startup_checks import check_models
@@ -172,6 +174,7 @@ async def _open(
         _loop_monitor() as loop,
         _journals(settings, health) as journals,
         _recordings(settings, health) as recordings,
+        open_responses(settings, health) as responses,
         knowledge_of(settings) as knowledge,
         asyncio.TaskGroup() as group,
     ):
@@ -195,6 +198,7 @@ async def _open(
             turns=turns,
             sessions=sessions,
             chat=chat,
+            responses=responses,
             audio=audio,
             models=models,
             health=health,
@@ -244,6 +248,7 @@ async def _open(
             if is_first:
                 tasks += (
                     group.create_task(check_models(settings), name="startup-checks"),
+                    group.create_task(purge_responses(responses), name="responses"),
                     group.create_task(maintain(turns, retention_of(settings.records)), name="records"),
                 )
             is_open = await context.authenticator.is_open()
@@ -290,6 +295,7 @@ def _context(
     turns: TurnStore,
     sessions: Sessions,
     chat: Chat,
+    responses: ResponseStore,
     audio: Audio,
     models: LocalModels,
     health: StorageHealth,
@@ -335,6 +341,7 @@ def _context(
         open_session=sessions.open,
         chat_models=chat,
         chat_places=Places(CHAT_PLACES, options.max_chats, options.max_project_chats, link),
+        responses=responses,
         audio_models=audio,
         audio_places=Places(AUDIO_PLACES, options.max_audio, options.max_project_audio, link),
         healths=sessions.healths,

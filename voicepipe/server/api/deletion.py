@@ -42,6 +42,7 @@ async def delete_user_data(request: web.Request) -> web.Response:
         n_turns += await _delete_session(context, project, session)
     n_turns += await context.turns.delete_user(project, user)
     await asyncio.to_thread(context.call_recordings.delete_user, project, user)  # also of calls without a turn
+    await context.responses.delete_user(project, user)
     log_event("user_deleted", project=project, sessions=len(sessions), turns=n_turns)
     deleted = {"deleted": True, "sessions": len(sessions), "turns": n_turns}
     return json_answer({"object": "voicepipe.user.deleted", "id": user, **deleted})

@@ -77,18 +77,4 @@ class _ChatWork:
         return await self._answer.fail(error)
 
     def settled(self, *, failed: bool) -> Settled:
-        usage = self._usage
-        in_vain = failed and usage.ttft_ms is None
-        cost_usd = usage.lost_usd if in_vain else usage.cost_usd(self._models)
-        figures = {"ttft_ms": usage.ttft_ms} | ({} if in_vain else {"cost_usd": cost_usd, **_tokens(usage)})
-        return Settled(cost_usd, figures, in_vain)
-
-
-def _tokens(usage: ChatUsage) -> dict[str, int | bool]:
-    used = usage.used()
-    return {
-        "input_tokens": used.input,
-        "output_tokens": used.output,
-        "cached_tokens": used.cached,
-        "estimated": usage.estimated,
-    }
+        return self._usage.settled(self._models, failed=failed)

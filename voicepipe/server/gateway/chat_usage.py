@@ -19,6 +19,7 @@ from voicepipe.ports.model import (
 from voicepipe.protocol.chat_response import TokensUsed
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.server.chat_ports import ChatModels
+from voicepipe.server.gateway.exchange import Settled
 from voicepipe.turn.cost import estimated_tokens
 
 
@@ -71,7 +72,7 @@ class ChatUsage:
         """The tokens that the answer used."""
         known = self._usage
         if known is not None:
-            return TokensUsed(known.input_tokens, known.output_tokens, known.cached_tokens)
+            return TokensUsed(known.input_tokens, known.output_tokens, known.cached_tokens, known.cache_write_tokens)
         # Otherwise a client that disconnects just before the end would pay nothing.
         read, written = estimated_tokens(text_chars(self._request)), estimated_tokens(self._n_chars)
         return TokensUsed(int(read), math.ceil(written), 0)
@@ -87,6 +88,22 @@ class ChatUsage:
     def lost_usd(self) -> float:
         """The cost of the attempts whose answers were not sent."""
         return sum(attempt.cost_usd or 0.0 for attempt in self._attempts if attempt.outcome != "spoke")
+
+    def settled(self, models: ChatModels, *, failed: bool) -> Settled:
+        """Return the outcome of the answer, for the log and the limits."""
+        in_vain = failed and self.ttft_ms is None
+        cost_usd = self.lost_usd if in_vain else self.cost_usd(models)
+        figures = {"ttft_ms": self.ttft_ms} | ({} if in_vain else {"cost_usd": cost_usd, **self._tokens()})
+        return Settled(cost_usd, figures, in_vain)
+
+    def _tokens(self) -> dict[str, int | bool]:
+        used = self.used()
+        return {
+            "input_tokens": used.input,
+            "output_tokens": used.output,
+            "cached_tokens": used.cached,
+            "estimated": self.estimated,
+        }
 
     def headers(self) -> dict[str, str]:
         """Return the answer's headers that report these figures."""

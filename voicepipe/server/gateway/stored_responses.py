@@ -1,0 +1,96 @@
+"""`/v1/responses/{id}`: read and delete a stored response, and list the items that the LLM read for it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.auth.scopes import CHAT
+from voicepipe.clock import unix_s
+from voicepipe.errors import ProtocolError
+from voicepipe.protocol.json_fields import JsonObject
+from voicepipe.server.authenticate import Principal
+from voicepipe.server.context import CONTEXT, ServerContext
+from voicepipe.server.errors import NotFound
+from voicepipe.server.gateway.response_conversation import MOST_BYTES, owner_of, written_items
+
+PAGE_MAX: Final = 100
+PAGE_DEFAULT: Final = 20
+"""Items of a page of the list, as published."""
+
+
+async def one_response(request: web.Request) -> web.Response:
+    """Return a stored response as it was sent."""
+    context, principal, id_ = await _admitted(request)
+    if request.query.get("stream") == "true":
+        why = "This server can't replay the events of a response. Leave out 'stream' to read the whole response."
+        raise ProtocolError(why, field="stream", code="unsupported_parameter")
+    found = await context.responses.find(id_, owner_of(principal), now_s=unix_s())
+    if found is None:
+        raise _missing(id_)
+    return web.Response(body=found.body, content_type="application/json")
+
+
+async def delete_response(request: web.Request) -> web.Response:
+    """Delete a stored response; responses that go on from it can't be gone on from any longer."""
+    context, principal, id_ = await _admitted(request)
+    if not await context.responses.delete(id_, owner_of(principal)):
+        raise _missing(id_)
+    return _json({"id": id_, "object": "response", "deleted": True})
+
+
+async def cancel_response(request: web.Request) -> web.Response:
+    """Refuse: no response runs in the background."""
+    await _admitted(request)
+    raise ProtocolError(
+        "Only a response with background=true can be cancelled, and this server runs none. Close the connection of a "
+        "response to cancel it.",
+        code="unsupported_parameter",
+    )
+
+
+async def input_items(request: web.Request) -> web.Response:
+    """Return a page of the items, those of earlier responses included; the newest first, unless `order=asc`."""
+    context, principal, id_ = await _admitted(request)
+    found = await context.responses.conversation(id_, owner_of(principal), now_s=unix_s(), most_bytes=MOST_BYTES)
+    if not found:
+        raise _missing(id_)
+    items = list(written_items(found))
+    if _choice(request, "order", ("desc", "asc")) == "desc":
+        items.reverse()
+    after, most = request.query.get("after"), _limit(request)
+    first = next((n for n, item in enumerate(items, 1) if item["id"] == after), 0)
+    page = items[first : first + most]
+    ends = {"first_id": page[0]["id"] if page else None, "last_id": page[-1]["id"] if page else None}
+    return _json({"object": "list", "data": page, **ends, "has_more": len(items) > first + most})
+
+
+async def _admitted(request: web.Request) -> tuple[ServerContext, Principal, str]:
+    context = request.app[CONTEXT]
+    principal = await context.authenticator.admit(request)
+    principal.check_scope(CHAT)
+    return context, principal, request.match_info["id"]
+
+
+def _missing(id_: str) -> NotFound:
+    return NotFound(f"Response with id {id_[:64]!r} not found.", param="id", code="response_not_found")
+
+
+def _choice(request: web.Request, name: str, choices: tuple[str, ...]) -> str:
+    value = request.query.get(name, choices[0])
+    if value not in choices:
+        raise ProtocolError(f"Expected {' or '.join(choices)}.", field=name, code="invalid_value")
+    return value
+
+
+def _limit(request: web.Request) -> int:
+    written = request.query.get("limit", str(PAGE_DEFAULT))
+    if not written.isdecimal() or not 1 <= int(written) <= PAGE_MAX:
+        raise ProtocolError(f"Expected a whole number from 1 to {PAGE_MAX}.", field="limit", code="invalid_value")
+    return int(written)
+
+
+def _json(body: JsonObject) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
