@@ -31,6 +31,7 @@ from voicepipe.server.audio_ports import SpeechRoute, TranscriptionRoute
 from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.chat_ports import ChatRoute
 from voicepipe.server.context import AgentChoice, ServerContext
+from voicepipe.server.embedding_ports import EmbeddingRoute
 from voicepipe.server.gateway.capacity import Places
 from voicepipe.server.head_room import HeadRoom
 from voicepipe.server.listening import listening
@@ -104,6 +105,16 @@ class NoModels:
         return ()
 
     def cost_usd(self, spec: str, usage: Usage) -> float | None:
+        return None
+
+
+class NoEmbeddings:
+    """Offer no embedding model; `test_embeddings.py` has a server with some."""
+
+    def find(self, name: str) -> EmbeddingRoute | None:
+        return None
+
+    def cost_usd(self, spec: str, n_tokens: int) -> float | None:
         return None
 
 
@@ -337,6 +348,7 @@ def serve(tmp_path: Path) -> Serve:
             open_session=open_session,
             chat_models=NoModels(),
             chat_places=Places("chats", settings.max_chats, settings.max_project_chats),
+            embedding_models=NoEmbeddings(),
             responses=(responses := ResponseStore(tmp_path / FILE_NAME, max_bytes=0, keep_s=0, health=new_health())),
             audio_models=NoSound(),
             audio_places=Places("sounds", settings.max_audio, settings.max_project_audio),

@@ -116,8 +116,8 @@ async def test_functions_are_called_and_answered_from_the_stored_response(server
     )
     assert final.output_text == "Mount Everest."
     assert final.previous_response_id == first.id
-    asked, answered = await question_of(server, 0), await question_of(server, 1)
-    assert (asked["tools"][0]["function"]["name"], asked["tool_choice"]) == ("weather", "required")
+    first_question, answered = await question_of(server, 0), await question_of(server, 1)
+    assert (first_question["tools"][0]["function"]["name"], first_question["tool_choice"]) == ("weather", "required")
     assert [message["role"] for message in answered["messages"]] == ["system", "user", "assistant", "tool", "tool"]
     listed = [item async for item in client.responses.input_items.list(final.id, order="asc", limit=2)]
     assert [item.type for item in listed] == [

@@ -125,16 +125,13 @@ def check_calls(earlier: Iterable[Item], items: Sequence[Item]) -> None:
     waiting = dict[str, None]()
     before = list(earlier)
     for position, item in enumerate([*before, *items], -len(before)):
-        match item:
-            case CallItem(call_id):
-                waiting[call_id] = None
-            case OutputItem(call_id):
-                if call_id not in waiting:
-                    why = f"No tool call found for function call output with call_id {call_id}."
-                    raise ProtocolError(why, field=f"input[{max(position, 0)}].call_id", code="invalid_value")
-                del waiting[call_id]
-            case MessageItem():
-                pass
+        if isinstance(item, CallItem):
+            waiting[item.call_id] = None
+        elif isinstance(item, OutputItem):
+            if item.call_id not in waiting:
+                why = f"No tool call found for function call output with call_id {item.call_id}."
+                raise ProtocolError(why, field=f"input[{max(position, 0)}].call_id", code="invalid_value")
+            del waiting[item.call_id]
     for call_id in waiting:
         raise ProtocolError(f"No tool output found for function call {call_id}.", field="input", code="invalid_value")
 

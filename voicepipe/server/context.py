@@ -17,6 +17,7 @@ from voicepipe.router.health import Health
 from voicepipe.server.audio_ports import AudioModels
 from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.chat_ports import ChatModels
+from voicepipe.server.embedding_ports import EmbeddingModels
 from voicepipe.server.gateway.capacity import Places
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
@@ -129,6 +130,9 @@ class ServerContext:
     """The models that chat completions may use."""
 
     chat_places: Places
+
+    embedding_models: EmbeddingModels
+    """The embedding models over REST."""
 
     responses: ResponseStore
     """The responses over REST that later requests go on from."""

@@ -30,6 +30,7 @@ from voicepipe.server.api.turns import list_turns, one_turn
 from voicepipe.server.api.webhooks import list_dead, list_webhooks, retry_dead
 from voicepipe.server.detached import detached
 from voicepipe.server.gateway.chat import chat_completions
+from voicepipe.server.gateway.embeddings import embeddings
 from voicepipe.server.gateway.models import list_models, one_model
 from voicepipe.server.gateway.responses import create_response
 from voicepipe.server.gateway.speech import speech
@@ -131,6 +132,13 @@ GATEWAY: Final = (
         cancel_response,
         CHAT,
         "refused (400): a client cancels a response by closing its connection",
+    ),
+    Endpoint(
+        "POST",
+        "/v1/embeddings",
+        embeddings,
+        CHAT,
+        "vectors of the embedding models of the settings, see [Embeddings](gateway.md#embeddings)",
     ),
     Endpoint(
         "POST",

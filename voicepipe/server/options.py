@@ -72,7 +72,8 @@ class ServerSettings:
     """Maximum length of one session, in seconds; and of one answer over REST."""
 
     max_chats: int = 200
-    """Maximum number of chat completions and responses at once; the next one is answered 503 with `Retry-After`."""
+    """Maximum number of chat completions, responses and embeddings at once; the next one is answered 503 with
+    `Retry-After`."""
 
     max_project_chats: int = 0
     """Maximum number of chat completions of one project (429 beyond that); 0: the server's maximum."""
@@ -86,6 +87,10 @@ class ServerSettings:
 
     chat_models: tuple[str, ...] = ()
     """Models, as `provider/model`, that chat completions may use beside the agents and their own models."""
+
+    embedding_models: tuple[str, ...] = ()
+    """Embedding models, as `provider/model` at a provider with OpenAI's API, that `/v1/embeddings` may use beside those
+    of the agents' documents (`knowledge_embedding`)."""
 
     max_audio: int = 16
     """Maximum number of REST requests for speech or transcription at once; the next one is answered 503 with

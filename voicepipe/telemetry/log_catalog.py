@@ -196,6 +196,18 @@ LOG_EVENTS: Final = (
         "a transcription over REST has ended",
     ),
     LogEvent(
+        "embedding_closed",
+        ("info",),
+        ("id", "project", "model", "route", "outcome", "lasted_ms", "input_tokens", "cost_usd"),
+        "a request for embeddings has ended",
+    ),
+    LogEvent(
+        "embedding_failed",
+        ("warning",),
+        ("id", "project", "provider", "kind", "why"),
+        "a provider failed during a request for embeddings",
+    ),
+    LogEvent(
         "chat_failed",
         ("warning",),
         ("id", "project", "provider", "kind", "why"),

@@ -107,6 +107,9 @@ def _unpriced(settings: Settings) -> Iterator[str]:
     for spec in map(Spec.parse, server.speech_models):
         if tts_usd_per_million_of(settings, spec) is None:
             yield f"providers.{spec.provider}.tts_usd_per_million_chars"
+    for spec in map(Spec.parse, server.embedding_models):
+        if settings.providers[spec.provider].embedding_usd_per_million is None:
+            yield f"providers.{spec.provider}.embedding_usd_per_million"
     for spec in map(Spec.parse, server.transcription_models):
         if stt_usd_per_minute_of(settings, spec) is None:
             yield f"providers.{spec.provider}.stt_usd_per_minute"

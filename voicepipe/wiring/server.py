@@ -50,6 +50,7 @@ from voicepipe.telemetry.store.port import StoredTurn, TurnStore
 from voicepipe.wiring.audio import Audio
 from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.cluster import node_of, shared_state
+from voicepipe.wiring.embeddings import Embeddings
 from voicepipe.wiring.engine import LocalModels
 from voicepipe.wiring.knowledge import knowledge_of
 from voicepipe.wiring.mcp import open_mcp
@@ -341,6 +342,7 @@ def _context(
         open_session=sessions.open,
         chat_models=chat,
         chat_places=Places(CHAT_PLACES, options.max_chats, options.max_project_chats, link),
+        embedding_models=Embeddings(settings),
         responses=responses,
         audio_models=audio,
         audio_places=Places(AUDIO_PLACES, options.max_audio, options.max_project_audio, link),

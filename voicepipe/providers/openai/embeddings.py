@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from voicepipe.knowledge.vectors import Vectors, unit
+from voicepipe.protocol.embeddings import EmbeddingRequest, ProviderEmbeddings
 from voicepipe.providers.net import failures, http
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.options import OpenAiOptions
@@ -20,6 +21,9 @@ from voicepipe.registry import ProviderSettings, Spec
 
 ANSWER_BYTES: Final = 16 << 20
 """Maximum size of an answer: 32 vectors of 8,192 numbers, of 20 characters each, and three times that."""
+
+ERROR_BYTES: Final = 65_536
+"""The part of an answer without vectors that is searched for an error."""
 
 MOST_DIMENSIONS: Final = 8_192
 
@@ -54,6 +58,20 @@ class OpenAiEmbedder:
         if len(texts) == 1:
             return self._read(body, 1)
         return await asyncio.to_thread(self._read, body, len(texts))  # 32 vectors take some 10 ms
+
+    async def pass_on(self, request: EmbeddingRequest) -> ProviderEmbeddings:
+        """Send a client's request on, and return the answer with its vectors unread.
+
+        Raises:
+            StageError: the vendor refused, stalled or broke, or sent something else.
+        """
+        written = msgspec.json.encode(msgspec.structs.replace(request, model=self._model))
+        async with http.post(self._address, "/embeddings", json=written) as answer:
+            body = await answer.body(limit_bytes=ANSWER_BYTES)
+        try:
+            return await asyncio.to_thread(msgspec.json.decode, body, type=ProviderEmbeddings)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise failures.in_band(self._address, body[:ERROR_BYTES]) from None
 
     def _read(self, body: bytes, n_texts: int) -> Vectors:
         try:

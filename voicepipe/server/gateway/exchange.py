@@ -20,9 +20,9 @@ from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.tracing.port import Answered
 
 Stage = str
-"""`stt`, `llm` or `tts`."""
+"""`stt`, `llm`, `tts` or `embedding`."""
 
-KINDS: Final[dict[Stage, str]] = {"llm": "chat", "tts": "speech", "stt": "transcription"}
+KINDS: Final[dict[Stage, str]] = {"llm": "chat", "tts": "speech", "stt": "transcription", "embedding": "embedding"}
 """Name of each stage's requests in the log."""
 
 

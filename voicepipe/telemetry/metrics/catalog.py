@@ -58,7 +58,7 @@ TURNS: Final = (
         "http_request_duration_seconds",
         "histogram",
         ("kind", "outcome"),
-        "Duration of REST requests: chat, speech, transcription",
+        "Duration of REST requests: chat, speech, transcription, embedding",
     ),
 )
 """Counted as turns and answers end."""

@@ -30,7 +30,12 @@ SCOPE: Final = "voicepipe"
 SECONDS: Final = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 TOKENS: Final = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384, 65_536)
 
-OPERATIONS: Final = {"chat": "chat", "speech": "generate_content", "transcription": "generate_content"}
+OPERATIONS: Final = {
+    "chat": "chat",
+    "speech": "generate_content",
+    "transcription": "generate_content",
+    "embedding": "embeddings",
+}
 """The conventions' operation names for answers over REST; the conventions have no operation of their own for audio."""
 
 
