@@ -101,6 +101,16 @@ def has_nginx() -> bool:
     return shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") is not None
 
 
+def has_haproxy() -> bool:
+    """Whether there is an HAProxy that the tests can put in front of servers."""
+    return shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin") is not None
+
+
+def has_systemd() -> bool:
+    """Whether the tests can check the unit with systemd's own tool."""
+    return shutil.which("systemd-analyze") is not None
+
+
 def has_promtool() -> bool:
     """Whether the tests can check the alerts with Prometheus' own tool."""
     return shutil.which("promtool") is not None
@@ -112,6 +122,10 @@ OPENMP = "libgomp1"
 POSTGRES = "postgresql"
 REDIS = "redis-server"
 NGINX = "nginx-light"
+HAPROXY = "haproxy"
+SYSTEMD = "systemd"
+"""Contains `systemd-analyze`, with which the tests check the unit."""
+
 PROMETHEUS = "prometheus"
 """Contains `promtool`, with which the tests check the alerts."""
 
@@ -125,8 +139,8 @@ def missing_packages(*, local: bool, tests: bool = False) -> list[str]:
 
     Args:
         local: whether the local models will run.
-        tests: whether to test the talk page, turns in Postgres, shared state in Redis, the proxy example, and the
-            alerts.
+        tests: whether to test the talk page, turns in Postgres, shared state in Redis, the balancer examples, the unit,
+            and the alerts.
     """
     needs = (
         (PIP, not has_pip()),
@@ -135,6 +149,8 @@ def missing_packages(*, local: bool, tests: bool = False) -> list[str]:
         (POSTGRES, tests and not has_postgres()),
         (REDIS, tests and not has_redis()),
         (NGINX, tests and not has_nginx()),
+        (HAPROXY, tests and not has_haproxy()),
+        (SYSTEMD, tests and not has_systemd()),
         (PROMETHEUS, tests and not has_promtool()),
     )
     return [package for package, missing in needs if missing]

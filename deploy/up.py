@@ -34,11 +34,13 @@ from typing import NoReturn
 
 from machine import (
     CHROMIUM,
+    HAPROXY,
     NGINX,
     OPENMP,
     POSTGRES,
     PROMETHEUS,
     REDIS,
+    SYSTEMD,
     has_pip,
     install,
     install_line,
@@ -97,7 +99,9 @@ FAILS_WITHOUT = {
     CHROMIUM: "the talk page's tests will fail: they drive a browser",
     POSTGRES: "the tests of turns in Postgres will fail: they start one",
     REDIS: "the tests of shared state in Redis will fail: they start one",
-    NGINX: "the test of the proxy example will fail: it starts one",
+    NGINX: "the tests of the nginx example will fail: they start one",
+    HAPROXY: "the tests of the HAProxy example will fail: they start one",
+    SYSTEMD: "the test of the unit will fail: systemd-analyze judges it",
     PROMETHEUS: "the tests of the alerts will fail: promtool judges them",
 }
 """Debian's package -> what `test` cannot check without it."""

@@ -57,6 +57,7 @@ SLOW_PROGRAMS = (
     "node",
     "postgres",
     "nginx",
+    "haproxy",
     "prometheus",
     "redis-server",
     "valkey-server",

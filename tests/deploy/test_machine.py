@@ -55,10 +55,12 @@ def test_only_missing_packages_are_listed(machine: ModuleType, monkeypatch: pyte
     monkeypatch.setattr(machine, "has_postgres", lambda: False)
     monkeypatch.setattr(machine, "has_redis", lambda: False)
     monkeypatch.setattr(machine, "has_nginx", lambda: False)
+    monkeypatch.setattr(machine, "has_haproxy", lambda: False)
+    monkeypatch.setattr(machine, "has_systemd", lambda: False)
     monkeypatch.setattr(machine, "has_promtool", lambda: False)
     assert machine.missing_packages(local=True) == [machine.PIP, "libgomp1"]
     assert machine.missing_packages(local=False) == [machine.PIP]
-    for_tests = ["chromium", "postgresql", "redis-server", "nginx-light", "prometheus"]
+    for_tests = ["chromium", "postgresql", "redis-server", "nginx-light", "haproxy", "systemd", "prometheus"]
     assert machine.missing_packages(local=False, tests=True) == [machine.PIP, *for_tests]
     monkeypatch.setattr(machine, "has_pip", lambda: True)
     monkeypatch.setattr(machine, "has_openmp", lambda: True)
@@ -66,6 +68,8 @@ def test_only_missing_packages_are_listed(machine: ModuleType, monkeypatch: pyte
     monkeypatch.setattr(machine, "has_postgres", lambda: True)
     monkeypatch.setattr(machine, "has_redis", lambda: True)
     monkeypatch.setattr(machine, "has_nginx", lambda: True)
+    monkeypatch.setattr(machine, "has_haproxy", lambda: True)
+    monkeypatch.setattr(machine, "has_systemd", lambda: True)
     monkeypatch.setattr(machine, "has_promtool", lambda: True)
     assert machine.missing_packages(local=True, tests=True) == []
 

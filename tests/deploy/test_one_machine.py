@@ -4,6 +4,8 @@ to stop in good order."""
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from configparser import ConfigParser
 from dataclasses import fields
 from pathlib import Path
@@ -178,10 +180,35 @@ def test_the_unit_may_write_its_own_folder_and_nothing_else(deploy: Path) -> Non
     assert service["StateDirectory"] in service["ExecStart"].rpartition("--data-dir")[2]
 
 
-def test_the_proxy_waits_longer_than_a_silent_client(deploy: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "pattern"),
+    [
+        ("nginx.conf", r"proxy_(?:read|send)_timeout (\d+)s;"),
+        ("haproxy.cfg", r"timeout (?:client|server|tunnel) (\d+)s\n"),
+    ],
+)
+def test_the_proxies_wait_longer_than_a_silent_client(deploy: Path, file: str, pattern: str) -> None:
     """A silent client is pinged; a proxy that gave up before would cut calls in which the user thinks."""
-    text = (deploy / "proxy" / "nginx.conf").read_text()
-    waits_s = [int(seconds) for seconds in re.findall(r"proxy_(?:read|send)_timeout (\d+)s;", text)]
-    assert len(waits_s) == 2
+    waits_s = [int(seconds) for seconds in re.findall(pattern, (deploy / "proxy" / file).read_text())]
+    assert len(waits_s) >= 2
     assert min(waits_s) > 2 * ServerSettings().ping_ms / 1_000
     assert "trusted_proxies" in {field.name for field in fields(ServerSettings)}
+
+
+def test_a_reloaded_haproxy_keeps_the_longest_session(deploy: Path) -> None:
+    (seconds,) = re.findall(r"hard-stop-after (\d+)s", (deploy / "proxy" / "haproxy.cfg").read_text())
+    assert int(seconds) >= ServerSettings().max_session_s
+
+
+def test_systemd_accepts_the_unit(deploy: Path, tmp_path: Path) -> None:
+    """By its own verifier. Only the paths of the program and of its documentation are others."""
+    text = (deploy / "systemd" / "voicepipe.service").read_text()
+    for there in ("/opt/voicepipe/venv/bin/voicepipe", "/opt/voicepipe/README.md"):
+        assert there in text
+        text = text.replace(there, "/bin/true")
+    (tmp_path / "voicepipe.service").write_text(text)
+    analyze = shutil.which("systemd-analyze")
+    assert analyze, "systemd-analyze is missing: `python3 deploy/up.py test` says what to install"
+    command = [analyze, "verify", "--man=no", "--recursive-errors=no", str(tmp_path / "voicepipe.service")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
