@@ -40,7 +40,8 @@ def requirements() -> dict[str, list[str]]:
     project, extras = pyproject["project"], pyproject["project"]["optional-dependencies"]
     base = [*project["dependencies"], *extras["fast"], *extras["crypto"], *pyproject["build-system"]["requires"]]
     test = [*base, *extras["otel"], *extras["postgres"], *extras["redis"], *extras["mcp"], *extras["test"]]
-    return {"base": base, "local": [*base, *extras["local"], WEIGHTS], "test": test}
+    nodes = [*base, *extras["redis"], *extras["postgres"]]
+    return {"base": base, "local": [*base, *extras["local"], WEIGHTS], "nodes": nodes, "test": test}
 
 
 def resolve(requirement: list[str], lock: Path, known: list[Path], *, options: list[str]) -> str:

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-NAMES = ("base", "local", "test")
+NAMES = ("base", "local", "nodes", "test")
 PIN = re.compile(
     r"(?P<name>[a-z0-9-]+)==(?P<version>[0-9a-z.]+)(?: ; (?P<marker>[^\\]+?))?(?: --hash=sha256:[0-9a-f]{64})+"
 )
@@ -57,15 +57,26 @@ def test_heading_has_the_sizes(root: Path, name: str) -> None:
 
 def test_locks_agree(locks: dict[str, dict[str, str]]) -> None:
     """No lock undoes what an earlier one installed."""
-    for name in ("local", "test"):
+    for name in ("local", "nodes", "test"):
         assert locks[name].keys().isdisjoint(locks["base"])
-    shared = locks["local"].keys() & locks["test"].keys()
-    assert {name: locks["local"][name] for name in shared} == {name: locks["test"][name] for name in shared}
+    for name in ("local", "nodes"):
+        shared = locks[name].keys() & locks["test"].keys()
+        assert {each: locks[name][each] for each in shared} == {each: locks["test"][each] for each in shared}
+    assert locks["nodes"].keys() <= locks["test"].keys()
 
 
 @pytest.mark.parametrize(
     ("extra", "name"),
-    [(None, "base"), ("fast", "base"), ("crypto", "base"), ("local", "local"), ("otel", "test"), ("test", "test")],
+    [
+        (None, "base"),
+        ("fast", "base"),
+        ("crypto", "base"),
+        ("local", "local"),
+        ("redis", "nodes"),
+        ("postgres", "nodes"),
+        ("otel", "test"),
+        ("test", "test"),
+    ],
 )
 def test_locks_satisfy_pyproject(
     locks: dict[str, dict[str, str]], project: dict[str, Any], extra: str | None, name: str

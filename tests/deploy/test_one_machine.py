@@ -52,11 +52,13 @@ def test_the_image_is_made_of_what_is_there(deploy: Path) -> None:
 def test_the_images_packages_are_pinned(deploy: Path) -> None:
     """Every one is checked against its hash, and what is our own takes nothing along."""
     text = (deploy / "Dockerfile").read_text()
-    installs = re.findall(r"pip install (.*)", text)
+    installs = re.findall(r"pip install ([^&\n]*)", re.sub(r"\\\n\s*", "", text))
     assert len(installs) == 3
     assert all(
-        "--no-deps" in install and ("--require-hashes" in install or install.endswith(" .")) for install in installs
+        "--no-deps" in install and ("--require-hashes" in install or "--no-index /wheels/" in install)
+        for install in installs
     )
+    assert "pip wheel --no-deps --no-build-isolation --wheel-dir /wheels ." in text
     assert all((deploy.parent / lock).exists() for lock in re.findall(r"--requirement (\S+)", text))
 
 
@@ -67,6 +69,15 @@ def test_image_runs_as_any_user(deploy: Path) -> None:
     assert list(found)[-1] == "server"
     assert any(line.startswith("HEALTHCHECK") and "/healthz" in line for line in found["run"])
     assert 'ENTRYPOINT ["voicepipe"]' in found["run"]
+
+
+def test_what_installs_packages_is_not_in_the_image(deploy: Path) -> None:
+    """Each target copies an environment from a stage that ends by removing it."""
+    found = stages((deploy / "Dockerfile").read_text())
+    for target in ("local", "server"):
+        (copied,) = [line for line in found[target] if line.startswith("COPY")]
+        (source,) = re.findall(r"--from=(\S+)", copied)
+        assert found[source][-1].endswith("pip uninstall --yes setuptools pip")
 
 
 def test_the_images_settings_are_settings(deploy: Path, tmp_path: Path) -> None:
