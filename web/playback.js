@@ -51,13 +51,13 @@ export class Playback {
     return this.sent_ms ? Math.round(performance.now() + this.ahead_ms) : 0;
   }
 
-  /** @param {{item: string, played_ms: number, waiting_ms: number}} at */
-  position({ item, played_ms, waiting_ms }) {
+  /** @param {{item: string, played_ms: number, waiting_ms: number, age_ms: number}} at */
+  position({ item, played_ms, waiting_ms, age_ms }) {
     this.unreported = item === this.item ? this.unreported + 1 : POSITIONS;
     this.item = item;
     if (this.unreported < POSITIONS) return;
     this.unreported = 0;
-    this.report(item, played_ms, waiting_ms);
+    this.report(item, played_ms, waiting_ms, age_ms);
   }
 
   /**
@@ -73,9 +73,11 @@ export class Playback {
    * @param {string} item_id
    * @param {number} played_ms
    * @param {number} buffered_ms
+   * @param {number} age_ms how long ago that was: the microphone's position must be of the same instant
    */
-  report(item_id, played_ms, buffered_ms) {
+  report(item_id, played_ms, buffered_ms, age_ms = 0) {
     if (!this.line.has("playback_reports")) return;
-    this.line.send({ type: "voicepipe.playback", item_id, played_ms, buffered_ms, input_ms: this.input_ms });
+    const input_ms = Math.max(0, this.input_ms - age_ms);
+    this.line.send({ type: "voicepipe.playback", item_id, played_ms, buffered_ms, input_ms });
   }
 }

@@ -42,7 +42,11 @@ export class Speaker {
     this.context = context;
     this.volume = volume.gain;
     this.port = node.port;
-    /** Called about 20 times a second while it plays. @type {((at: Played & {waiting_ms: number}) => void) | undefined} */
+    /**
+     * Called about 20 times a second while it plays; `age_ms`: how long the message waited for a busy page.
+     *
+     * @type {((at: Played & {waiting_ms: number, age_ms: number}) => void) | undefined}
+     */
     this.onPosition = undefined;
     /** Called when an item has been played to its end. @type {((item: Played) => void) | undefined} */
     this.onEnded = undefined;
@@ -64,11 +68,12 @@ export class Speaker {
     return Math.round(1000 * (this.context.outputLatency || 0));
   }
 
-  /** @param {{item: string, played: number, waiting: number}} count */
-  reportPosition({ item, played, waiting }) {
+  /** @param {{item: string, played: number, waiting: number, at_s: number}} count */
+  reportPosition({ item, played, waiting, at_s }) {
     const held_ms = this.latency_ms;
     const played_ms = duration(played) - held_ms;
-    if (played_ms > 0) this.onPosition?.({ item, played_ms, waiting_ms: duration(waiting) + held_ms });
+    const age_ms = Math.max(0, Math.round(1000 * (this.context.currentTime - at_s)));
+    if (played_ms > 0) this.onPosition?.({ item, played_ms, waiting_ms: duration(waiting) + held_ms, age_ms });
   }
 
   /** @param {{item: string, played: number}} count of an item whose last sample is played now */

@@ -2,9 +2,9 @@
  * The loudspeaker's side of the audio thread: plays items one after the other and counts every sample of each.
  *
  * Takes `{kind: "play", item, samples: Float32Array}`, `{kind: "finish", item}` (the item is complete) and
- * `{kind: "flush"}`. Posts `{kind: "position", item, played, waiting}` about 20 times a second while it plays,
- * `{kind: "ended", item, played}` when an item is over, and `{kind: "flushed", cut: [{item, played}]}`. All counts are
- * samples at the context's rate.
+ * `{kind: "flush"}`. Posts `{kind: "position", item, played, waiting, at_s}` about 20 times a second while it plays
+ * (`at_s`: the time of the context then), `{kind: "ended", item, played}` when an item is over, and
+ * `{kind: "flushed", cut: [{item, played}]}`. All counts are samples at the context's rate.
  *
  * @module
  */
@@ -156,7 +156,8 @@ class SpeakerProcessor extends AudioWorkletProcessor {
     this.unreported += quantum;
     if (!first || !this.flowing || this.unreported < ms(REPORT_MS)) return;
     this.unreported = 0;
-    this.port.postMessage({ kind: "position", item: first.item, played: first.played, waiting: first.waiting });
+    const { item, played, waiting } = first;
+    this.port.postMessage({ kind: "position", item, played, waiting, at_s: currentTime });
   }
 }
 

@@ -82,7 +82,7 @@ async def run(recording: Samples, *, turns: int, clients: int, say: Callable[[st
     """
     provider = DelayedProvider(sound_ms=ANSWER_MS)
     with tempfile.TemporaryDirectory() as folder:
-        async with provider.serving() as base_url, started(*_server(Path(folder), base_url)) as server:
+        async with provider.serving() as base_url, started(*server_command(Path(folder), base_url)) as server:
             await until_ready(server.url, say)
             await measure_turn(server.url, recording, reports=True)  # the first turn opens every connection
             left = iter(range(2 * turns))
@@ -103,7 +103,8 @@ async def run(recording: Samples, *, turns: int, clients: int, say: Callable[[st
             return found
 
 
-def _server(folder: Path, base_url: str) -> list[str]:
+def server_command(folder: Path, base_url: str) -> list[str]:
+    """Return the command of a server with that provider, whose files are in `folder`."""
     settings = {
         "server.port": 0,
         "server.data_dir": folder / "data",

@@ -376,6 +376,20 @@ def test_unplayed_turn_has_no_total() -> None:
     assert [span.stage for span in turn.stages] == ["silence", "endpoint", "llm_ttft"]
 
 
+def test_a_turn_that_was_not_heard_names_no_setting() -> None:
+    """Its answer would have been no sooner with any: `talk` and the pages said "up to 0 ms sooner"."""
+    scenario = Scenario()
+    scenario.says()
+    scenario.model_requested()
+    scenario.passes(1_500)
+    scenario.token()
+    scenario.breaks()
+    turn = record(scenario)
+    assert turn.total_ms is None
+    assert turn.breach is not None
+    assert (turn.breach.stage, turn.breach.owner, turn.breach.depends_on) == ("llm_ttft", "fake/llm", "")
+
+
 def test_a_shorter_silence_helps_no_reply_that_was_begun_before_its_end() -> None:
     """The reply began after a shorter pause, and was not ready when the turn was over."""
     marks = spaced(500, 900, 50, 10, 5, 20)

@@ -29,6 +29,40 @@ seen.push(playback.input_ms);
 console.log(JSON.stringify(seen));
 """
 
+BUSY = """
+const { Playback } = await import(process.argv[1]);
+const { Speaker } = await import(process.argv[2]);
+let now_ms = 10_000;
+performance.now = () => now_ms;
+const sent = [];
+const playback = new Playback({ has: () => true, send: (event) => sent.push(event) });
+const context = { currentTime: 3, outputLatency: 0.01 };
+const speaker = new Speaker(context, { port: {} }, { gain: {} });
+speaker.onPosition = (at) => playback.position(at);
+for (let n = 0; n < 50; n++) { now_ms += 20; playback.sent(); }
+const count = { kind: "position", played: 2400, waiting: 240 };
+const position = (item, at_s) => speaker.port.onmessage({ data: { ...count, item, at_s } });
+position("in time", 3);
+now_ms += 26;
+context.currentTime += 0.026;
+position("behind a busy page", 3);
+console.log(JSON.stringify(sent));
+"""
+
+
+async def test_a_position_that_waited_for_the_page_is_reported_as_of_its_instant() -> None:
+    """Else the answer would count as heard later, by as long as the page was busy."""
+    scripts = ((WEB / name).as_uri() for name in ("playback.js", "speaker.js"))
+    in_time, late = await json_from_node("--input-type=module", "-e", BUSY, *scripts)
+    assert in_time == {
+        "type": "voicepipe.playback",
+        "item_id": "in time",
+        "played_ms": 90,
+        "buffered_ms": 20,
+        "input_ms": 1_000,
+    }
+    assert late == {**in_time, "item_id": "behind a busy page"}
+
 
 async def test_late_frames_do_not_move_the_captured_position() -> None:
     """50 frames in time, 15 after a pause of the page, and one after the microphone was muted."""

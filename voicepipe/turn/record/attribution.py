@@ -351,7 +351,7 @@ def _breach(
     """Return the stage with the largest excess that the user waited for; without one, the total, where that is over.
 
     A cause is named only if the answer would have been heard sooner without that excess. A turn that was not heard has
-    no such answer: there the longest excess of any stage counts.
+    no such answer: there the longest excess of any stage counts, and no cause is named.
     """
     if over := [span for span in stages if span.verdict == "over"]:
         over_ms, worst = max(
@@ -366,8 +366,7 @@ def _breach(
     depends_on, saves_ms = _depends_on(worst, set_by), 0
     if total_ms is not None and depends_on:
         saves_ms = saved_ms(marks, worst.stage, min(over_ms, worst.critical_ms), audible=audible)
-        depends_on = depends_on if saves_ms > 0 else ""
-    return Breach(stage, over_ms, worst.owner, depends_on, saves_ms)
+    return Breach(stage, over_ms, worst.owner, depends_on if saves_ms > 0 else "", saves_ms)
 
 
 def saved_ms(marks: Mapping[str, int], stage: str, less_ms: int, *, audible: bool) -> int:
