@@ -64,7 +64,7 @@ class PlainClient:
     began_ms: float = 0.0
     t0_ms: int = 0
     plays_from_ms: float | None = None
-    heard_ms: float | None = None
+    audible_ms: float | None = None
     received_ms: float = 0.0
     item_id: str = ""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -76,8 +76,8 @@ class PlainClient:
                 now_ms = _now_ms()
                 event = json.loads(message.data)
                 if event["type"] == "voicepipe.turn.record" and event["record"]["outcome"]:
-                    assert self.heard_ms is not None
-                    return float(event["record"]["total_ms"] - (self.heard_ms - self.began_ms - self.t0_ms))
+                    assert self.audible_ms is not None
+                    return float(event["record"]["total_ms"] - (self.audible_ms - self.began_ms - self.t0_ms))
                 self._take(event, now_ms)
             raise RuntimeError("expected the turn's record, got the end of the connection")
         finally:
@@ -97,9 +97,9 @@ class PlainClient:
         if self.plays_from_ms is None:
             self.plays_from_ms = now_ms
         loud = np.flatnonzero(np.abs(samples.astype(np.int32)) > LOUD)
-        if self.heard_ms is None and len(loud):
+        if self.audible_ms is None and len(loud):
             begins_ms = max(now_ms, self.plays_from_ms + self.received_ms)
-            self.heard_ms, self.item_id = begins_ms + float(loud[0]) * 1_000 / RATE_HZ, item_id
+            self.audible_ms, self.item_id = begins_ms + float(loud[0]) * 1_000 / RATE_HZ, item_id
             if self.reports:
                 self.tasks.append(asyncio.create_task(self._report(), name="reports"))
         self.received_ms += len(samples) * 1_000 / RATE_HZ
@@ -116,9 +116,9 @@ class PlainClient:
             n += 1
 
     async def _report(self) -> None:
-        assert self.heard_ms is not None
+        assert self.audible_ms is not None
         assert self.plays_from_ms is not None
-        await asyncio.sleep(max(0.0, self.heard_ms + self.planted.first_report_ms - _now_ms()) / 1_000)
+        await asyncio.sleep(max(0.0, self.audible_ms + self.planted.first_report_ms - _now_ms()) / 1_000)
         while True:
             now_ms = _now_ms()  # one instant for both positions
             played_ms = int(min(self.received_ms, now_ms - self.plays_from_ms))

@@ -376,7 +376,7 @@ def test_unplayed_turn_has_no_total() -> None:
     assert [span.stage for span in turn.stages] == ["silence", "endpoint", "llm_ttft"]
 
 
-def test_a_turn_that_was_not_heard_names_no_setting() -> None:
+def test_an_unplayed_turn_names_no_setting() -> None:
     """Its answer would have been no sooner with any: `talk` and the pages said "up to 0 ms sooner"."""
     scenario = Scenario()
     scenario.says()

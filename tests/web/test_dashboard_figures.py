@@ -326,6 +326,15 @@ async def test_a_sessions_audio_is_played_where_it_is_stored(planted_server: Pla
         await page.click("#load-user")
         await page.until("document.querySelector('#play-user')?.duration === 2")
         assert await page.evaluate("document.activeElement.id") == "play-user"
+        await page.press(" ")
+        await page.until("document.querySelector('#play-user').currentTime > 0")
+        await page.evaluate(
+            "window.before = document.querySelector('#facts'); dispatchEvent(new PopStateEvent('popstate'))"
+        )
+        await page.until(
+            "document.querySelector('#facts') !== null && document.querySelector('#facts') !== window.before"
+        )
+        await page.until("document.querySelector('#play-user').ended")
         assert page.complaints == []
     async with planted_server.browser.page(f"{address}turn_timely_0") as page:
         await page.until(drawn)

@@ -455,6 +455,8 @@ class Turn:
             self.audio.arrived_ms - from_ms,
             audible_at_ms=0,
             latest_ms=self.audio.latest_ms,
+            starts_ms=self.audio.starts_ms,
+            behind=self.audio.behind,
             reported=self.audio.reported,
         )
         return played, from_ms
