@@ -122,6 +122,28 @@ async def test_a_greeting_is_no_answer(fake_server: Any, text_only: bool) -> Non
         assert (answer.status, answer.agent_text, answer.earlier) == ("completed", "It is noon.", 0)
 
 
+async def test_an_answer_plays_behind_the_greeting(fake_server: Any) -> None:
+    """The record says so, and the client measures what it says: both count from the message to the answer's sound."""
+    greeting = "Hello. " + 8 * "How can I help you today? "
+    async with fake_server(agents=[Agent("Be brief.", first_speaker="agent", greeting=greeting)]) as server:
+        server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
+        async with connect(server.url) as call:
+            while not isinstance(await call.next_event(), e.ReplyEnded):
+                pass
+            answer = await call.text_turn("What time is it?")
+            record = await closed_turn(server.url, answer.turn_id, timeout_ms=20_000)
+    assert record is not None
+    assert record.breach is not None
+    assert (record.breach.stage, record.breach.owner, record.breach.depends_on) == (
+        "earlier_audio",
+        "settings",
+        "greeting",
+    )
+    stages = {span.stage: span.critical_ms for span in record.stages}
+    assert answer.latency_ms is not None
+    assert answer.latency_ms > stages["earlier_audio"] > 1_000
+
+
 async def test_each_question_gets_the_answer_to_its_tools_result(fake_server: Any) -> None:
     """Not the response that only calls, and so not the answer before."""
     free = asyncio.Event()

@@ -182,11 +182,14 @@ def test_the_turn_goes_on_after_calls_that_the_server_runs() -> None:
 def test_answers_of_other_turns_are_left_out() -> None:
     """A greeting before the question, and a late answer behind the own one."""
     greeting = ((100, e.ReplyStarted("r0", "turn_0")), (110, e.ReplyText("r0", "Hello.")))
+    begun = (120, e.ReplyAudio("r0", pcm()))
     late = ((3_000, e.ReplyStarted("r9", "turn_9")), (3_010, e.ReplyText("r9", "By the way.")))
-    collector = collected(*greeting, *QUESTION_EVENTS, *SPOKEN, DONE, *late)
+    audible = (3_020, e.ReplyAudio("r9", pcm()))
+    collector = collected(*greeting, begun, *QUESTION_EVENTS, *SPOKEN, DONE, *late, audible)
     assert collector.complete
     answer = answer_of(collector)
     assert (answer.agent_text, answer.earlier, answer.unasked) == ("It is noon.", 0, "Hello. By the way.")
+    assert answer_of(collected(*greeting, *QUESTION_EVENTS, *SPOKEN, DONE)).unasked == "", "it was overtaken"
 
 
 def test_an_answer_plays_behind_the_greeting() -> None:

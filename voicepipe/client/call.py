@@ -178,7 +178,12 @@ class Call:
         self._n_turns += 1
         name, extensions = f"turn_{self._n_turns}", self._session_options.extensions
         self._metadata = {**dict(() if extensions is None else extensions.metadata), e.REQUEST: name}
-        return TurnCollector(written=self._session_options.text_only, tools=self._tools.names, request=name)
+        return TurnCollector(
+            written=self._session_options.text_only,
+            tools=self._tools.names,
+            request=name,
+            plays_until_ms=self.sent_ms + self._speaker.left_ms(clock.monotonic_ms()),
+        )
 
     # --- single steps -------------------------------------------------------------------------
 

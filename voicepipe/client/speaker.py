@@ -52,6 +52,10 @@ class Speaker:
             del self._tracks[next(iter(self._tracks))]
         self._ends_ms = starts_ms + n_samples * 1_000 // RATE_HZ
 
+    def left_ms(self, now_ms: int) -> int:
+        """Return how long the queued audio plays on."""
+        return max(0, self._ends_ms - now_ms)
+
     def flush(self, now_ms: int) -> None:
         """Drop the audio that has not been played: the user speaks."""
         self._ends_ms = min(self._ends_ms, now_ms)

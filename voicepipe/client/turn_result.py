@@ -121,7 +121,13 @@ class TurnCollector:
     """Collects the events of one turn. A user who pauses may get several answers: the last one counts."""
 
     def __init__(
-        self, *, written: bool = False, tools: Collection[str] = (), request: str = "", unasked: bool = False
+        self,
+        *,
+        written: bool = False,
+        tools: Collection[str] = (),
+        request: str = "",
+        unasked: bool = False,
+        plays_until_ms: int = 0,
     ) -> None:
         """
         Args:
@@ -129,6 +135,7 @@ class TurnCollector:
             tools: functions that run here, so that their results get another answer.
             request: the name of the client's requests for answers in this turn.
             unasked: answers that nobody has asked for count too, such as a greeting.
+            plays_until_ms: the position at which the audio of earlier turns will have been played.
         """
         self._written, self._tools, self._request, self._unasked = written, tools, request, unasked
         self._speaking = self._owed = self._awaits_results = False
@@ -144,7 +151,7 @@ class TurnCollector:
         self._others: dict[str, _Reply] = {}
         """The replies of other turns."""
 
-        self._plays_until_ms = 0
+        self._plays_until_ms = plays_until_ms
 
     def typed(self, position_ms: int) -> None:
         """Begin with a typed message, at this position."""
@@ -251,7 +258,7 @@ class TurnCollector:
             agent_text=last.text(filler=False),
             samples=np.concatenate(sound) if sound else silence(0),
             said_before=" ".join(self._said_before(last)),
-            unasked=" ".join(text for each in self._others.values() if (text := each.text(filler=False).strip())),
+            unasked=" ".join(self._unasked_texts()),
             calls=tuple(call for each in self._of_turn(last) if each.ended is not None for call in each.ended.calls),
             status=end.status,
             why=end.why,
@@ -272,6 +279,13 @@ class TurnCollector:
             for text in (reply.text(filler=True), "" if reply is last else reply.text(filler=False)):
                 if text.strip():
                     yield text.strip()
+
+    def _unasked_texts(self) -> Iterator[str]:
+        """Yield what was said in other turns; one that was overtaken before it was audible said nothing."""
+        for reply in self._others.values():
+            text = reply.text(filler=False).strip()
+            if text and (reply.sound or self._written):
+                yield text
 
     def progress(self) -> str:
         """Return the progress of the turn, for the error of a timeout."""
