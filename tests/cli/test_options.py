@@ -97,6 +97,26 @@ def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(
     assert capsys.readouterr().err.endswith(f"; did you mean {meant}?\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "meant"), [(["serve", "--lm", "x/y"], "--llm"), (["bench", "load", "--usrs=3"], "--users")]
+)
+def test_a_mistyped_option_is_answered_with_the_one_that_was_meant(
+    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the usage of its own command."""
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    error = capsys.readouterr().err
+    assert error.endswith(f"; did you mean {meant}?\n")
+    assert meant in error.partition("error:")[0]
+
+
+def test_an_option_like_no_other_is_named_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["serve", "--zzz"])
+    assert capsys.readouterr().err.endswith("error: unknown: --zzz\n")
+
+
 def test_a_word_like_no_command_gets_the_list_alone(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["sing"])

@@ -1,4 +1,4 @@
-"""A parser of the command line that says "did you mean" for a mistyped command."""
+"""A parser of the command line that says "did you mean" for a mistyped command or option."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from typing import Any
 
 
 class SuggestingParser(argparse.ArgumentParser):
-    """Refuses an unknown command with the one that looks most like it; its subparsers do so too."""
+    """Refuses an unknown command or option with the one that looks most like it; its subparsers do so too."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as argparse does; the parser of a command without actions refuses what it does not know."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and self._subparsers is None:
+            option = str(unknown[0]).partition("=")[0]
+            near = difflib.get_close_matches(option, list(self._option_string_actions), n=1)
+            self.error(f"unknown: {' '.join(unknown)}{f'; did you mean {near[0]}?' if near else ''}")
+        return found, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         # argparse has no public hook for this before Python 3.14.
