@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.audio.near_field import NearField
+from voicepipe.audio.near_field import NearField, mean_squares
 from voicepipe.audio.samples import Samples, silence
 
 FRAME = 320
@@ -20,15 +20,29 @@ def noise(level_dbfs: float) -> Samples:
     return np.clip(sound, -32_768, 32_767).astype(np.int16)
 
 
+def power(frame: Samples) -> float:
+    """The mean square of one frame."""
+    return mean_squares(frame.reshape(1, -1))[0]
+
+
 def fed(near_field: NearField, level_dbfs: float, n_frames: int, *, speech: bool) -> NearField:
     for _ in range(n_frames):
-        near_field.push(noise(level_dbfs), speech=speech)
+        near_field.push(power(noise(level_dbfs)), speech=speech)
     return near_field
 
 
 def after_user_speech(room_dbfs: float) -> NearField:
     """A second of room, then a second of a user at -20 dBFS."""
     return fed(fed(NearField(), room_dbfs, 50, speech=False), -20, 50, speech=True)
+
+
+@given(st.lists(st.floats(-120, 0), min_size=1, max_size=8))
+def test_a_frame_has_the_same_power_alone_and_among_others(levels: list[float]) -> None:
+    """To the last bit: edges do not depend on how the audio was cut."""
+    frames = np.stack([noise(level_dbfs) for level_dbfs in levels])
+    assert mean_squares(frames) == [power(frame) for frame in frames]
+    exact = np.square(frames.astype(np.float64)).mean(axis=1)
+    assert mean_squares(frames) == pytest.approx(exact.tolist(), rel=1e-5)
 
 
 def test_all_speech_is_near_before_the_first() -> None:
@@ -58,7 +72,7 @@ def test_a_client_that_sends_zeros_has_a_quiet_room() -> None:
     """Digital silence stirs nothing, and quiet speech after it is the user's."""
     near_field = NearField()
     for _ in range(100):
-        near_field.push(silence(FRAME), speech=False)
+        near_field.push(power(silence(FRAME)), speech=False)
     assert not near_field.stirs
     assert fed(near_field, -50, 20, speech=True).near
 
@@ -67,7 +81,7 @@ def test_the_first_sound_over_the_room_stirs() -> None:
     """The room itself does not; 20 ms of something 15 dB louder do."""
     near_field = fed(after_user_speech(-60), -60, 20, speech=False)
     assert not near_field.stirs
-    near_field.push(noise(-45), speech=False)
+    near_field.push(power(noise(-45)), speech=False)
     assert near_field.stirs
 
 
@@ -77,10 +91,10 @@ def test_what_is_louder_is_never_further_away(levels: list[float], louder_db: fl
     quieter, louder = NearField(), NearField()
     for level_dbfs in levels[:-1]:
         frame = noise(level_dbfs)
-        quieter.push(frame, speech=True)
-        louder.push(frame, speech=True)
+        quieter.push(power(frame), speech=True)
+        louder.push(power(frame), speech=True)
     frame = noise(levels[-1])
-    quieter.push(frame, speech=False)
+    quieter.push(power(frame), speech=False)
     gained = np.clip(frame * 10 ** (louder_db / 20), -32_768, 32_767).astype(np.int16)
-    louder.push(gained, speech=False)
+    louder.push(power(gained), speech=False)
     assert louder.near or not quieter.near

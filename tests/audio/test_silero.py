@@ -12,12 +12,17 @@ import pytest
 from tests.audio.conftest import Clip
 from voicepipe.audio import silero
 from voicepipe.audio.samples import Samples, silence
-from voicepipe.audio.silero import CONTEXT_SAMPLES, WINDOW_SAMPLES, SileroState
+from voicepipe.audio.silero import CONTEXT_SAMPLES, MAX_WINDOWS, WINDOW_SAMPLES, SileroState
 
 
-def probabilities(state: SileroState, samples: Samples) -> list[float]:
-    windows = range(0, len(samples) - WINDOW_SAMPLES + 1, WINDOW_SAMPLES)
-    return [silero.shared().probability(state, samples[first : first + WINDOW_SAMPLES]) for first in windows]
+def probabilities(state: SileroState, samples: Samples, n_at_once: int = 1) -> list[float]:
+    """The windows of `samples`, read `n_at_once` at a time."""
+    model, windows = silero.shared(), samples[: len(samples) // WINDOW_SAMPLES * WINDOW_SAMPLES]
+    found: list[float] = []
+    for first in range(0, len(windows), n_at_once * WINDOW_SAMPLES):
+        features = model.read(state, windows[first : first + n_at_once * WINDOW_SAMPLES])
+        found += [model.probability(state, each) for each in features]
+    return found
 
 
 def test_the_model_is_the_file_that_the_docstring_names_and_its_licence_lies_beside_it() -> None:
@@ -43,6 +48,19 @@ def test_it_is_what_the_models_own_runtime_makes_of_it(clips: dict[str, Clip]) -
     assert min(expected) < 0.1
     assert max(expected) > 0.9
     assert probabilities(SileroState(), samples) == pytest.approx(expected, abs=1e-5)
+
+
+def test_windows_read_at_once_have_the_same_probabilities(clips: dict[str, Clip]) -> None:
+    """Also after a restart, whose context belongs to the first of them."""
+    samples = clips["clean/LJ001-0008"].samples(16_000)[:32_000]
+    alone = probabilities(SileroState(), samples)
+    for n_at_once in range(2, MAX_WINDOWS + 1):
+        state = SileroState()
+        assert probabilities(state, samples, n_at_once) == pytest.approx(alone, abs=1e-6)
+        state.restart(samples[-CONTEXT_SAMPLES:])
+        again, fresh = probabilities(state, samples, n_at_once), SileroState()
+        fresh.restart(samples[-CONTEXT_SAMPLES:])
+        assert again == pytest.approx(probabilities(fresh, samples), abs=1e-6)
 
 
 def test_speech_is_speech_and_room_tone_is_not(clips: dict[str, Clip]) -> None:

@@ -69,7 +69,7 @@ class Tally:
 class OpenGate(EnergyGate):
     """A gate that passes every window to the VAD model."""
 
-    def push(self, frame: Samples, *, hold: bool) -> bool:
+    def push(self, frame: bytes, *, hold: bool) -> bool:
         super().push(frame, hold=hold)
         return True
 

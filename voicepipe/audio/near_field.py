@@ -64,6 +64,13 @@ def _peak(room_db: float) -> float:
     return float(10.0 ** ((room_db + _CREST_DB) / 20))
 
 
+def mean_squares(frames: Samples) -> list[float]:
+    """Return the mean square of each frame, int16, (n_frames, n_samples). A frame's does not depend on the others."""
+    wide = frames.astype(np.float32)
+    sums: list[float] = np.einsum("ij,ij->i", wide, wide).tolist()
+    return [each / frames.shape[1] for each in sums]
+
+
 class NearField:
     """Follows one user's level, and the room's, frame by frame."""
 
@@ -78,12 +85,10 @@ class NearField:
         self._user_db = _GRAIN_DB
         self._span_db = _GRAIN_DB
 
-    def push(self, frame: Samples, *, speech: bool) -> None:
-        """Process the next 20 ms, int16, (320,) at 16 kHz. `speech`: the VAD model detected speech in the audio just
+    def push(self, power: float, *, speech: bool) -> None:
+        """Process the next 20 ms, by its mean square. `speech`: the VAD model detected speech in the audio just
         before.
         """
-        wide = frame.astype(np.float32)
-        power = float(np.dot(wide, wide)) / len(frame)
         if not self._powers:  # assume the same level before: no audio is not a quiet room
             self._powers.extend([power] * _SPAN_FRAMES)
             self._span_sum, self._short_sum = power * _SPAN_FRAMES, power * _SHORT_FRAMES
