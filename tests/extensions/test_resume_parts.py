@@ -205,6 +205,7 @@ class Wired:
     frames: list[bytes] = field(default_factory=list)
     hung_up: bool = False
     gone: bool = False
+    has_message: bool = False
     dropped: bool = False
 
     async def receive(self) -> str | bytes | None:

@@ -98,6 +98,7 @@ class Client:
 
     hung_up = True
     gone = False
+    has_message = False
 
     def __init__(self) -> None:
         self._messages: asyncio.Queue[str | None] = asyncio.Queue()  # never full: the script ends

@@ -169,6 +169,7 @@ class Script:
 
     hung_up = True
     gone = False
+    has_message = False
 
     def __init__(self, lines: list[tuple[Event, int]]) -> None:
         self._messages = self._all(lines)

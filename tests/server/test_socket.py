@@ -6,6 +6,8 @@ import asyncio
 from typing import Any, cast
 
 from aiohttp import WSMessage, WSMsgType, web
+from aiohttp._websocket.reader import WebSocketDataQueue
+from aiohttp.base_protocol import BaseProtocol
 
 from voicepipe.server.sessions import websocket
 from voicepipe.server.sessions.websocket import AiohttpSocket, upgrade
@@ -45,6 +47,20 @@ async def test_what_came_before_the_break_is_read_and_so_is_a_goodbye() -> None:
     assert await line.receive() == b"{}"
     assert await line.receive() is None
     assert line.hung_up
+
+
+async def test_it_is_known_whether_a_message_waits() -> None:
+    """Only text and binary ones count: behind a ping nothing may follow."""
+    line = upgrade(ping_ms=20_000, subprotocol=None)
+    client, loop = AiohttpSocket(line, None), asyncio.get_running_loop()
+    assert not client.has_message
+    line._reader = queue = WebSocketDataQueue(BaseProtocol(loop), 2**16, loop=loop)
+    assert not client.has_message
+    for kind, waits in ((WSMsgType.PING, False), (WSMsgType.TEXT, True), (WSMsgType.BINARY, True)):
+        queue.feed_data(WSMessage(kind, b"{}", None), 2)
+        assert client.has_message is waits
+        await queue.read()
+        assert not client.has_message
 
 
 async def test_others_have_their_turn_between_pongs_that_fail() -> None:

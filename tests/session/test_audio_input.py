@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.session.test_endpoint_scoring import EventJournal
+from tests.session.test_observers import hooks, session
 from voicepipe.ports.transcriber import Samples, TranscriberCapabilities
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import ServerVad
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.pace import Pace
 from voicepipe.telemetry.journal.port import NO_JOURNAL
+from voicepipe.testing.fakes.cues import LlmCue
+from voicepipe.testing.fakes.ports import FakeModel
 from voicepipe.turn import events as e
 from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE
 
@@ -97,3 +103,82 @@ async def test_missing_frames_are_looked_for_when_the_next_one_is_late(question:
     assert [type(event) for event in events[:2]] == [e.SpeechPaused, e.SilenceGrew]
     assert given.n_samples >= n_frames * 320 - 64  # the rest is in the resampler
     audio_input.close()
+
+
+async def test_joined_audio_is_processed_once_and_in_order(question: Samples) -> None:
+    """Up to 100 ms at a time. The events and the transcriber's audio are those of single frames."""
+    clock, pace, alone, joined = Hand(), Pace(), list[Any](), list[Any]()
+    got_alone, got_joined = Given(), Given()
+    one = AudioInput(CONFIG, STREAMS, clock, alone.append)  # type: ignore[arg-type]
+    many = AudioInput(CONFIG, STREAMS, clock, joined.append)  # type: ignore[arg-type]
+    one.attach(got_alone)  # type: ignore[arg-type]
+    many.attach(got_joined)  # type: ignore[arg-type]
+    frames = [question[first : first + 480].astype("<i2").tobytes() for first in range(0, len(question), 480)]
+    frames, n_processed = frames[: len(frames) // 4 * 4], 0
+    for number, frame in enumerate(frames):
+        clock.ms += 80 * (number % 4 == 0)
+        await one.process(frame, pace)
+        if number % 4 == 3 or not many.joins(frame):
+            await many.process(frame, pace)
+            n_processed += 1
+        assert many.has_joined is (number % 4 != 3)
+    assert n_processed == len(frames) // 4
+    assert [type(event) for event in joined if not isinstance(event, e.SilenceGrew)] == [
+        type(event) for event in alone if not isinstance(event, e.SilenceGrew)
+    ]
+    assert many.received_ms == one.received_ms
+    assert abs(got_joined.n_samples - got_alone.n_samples) <= 1_600
+    assert not many.joins(bytes(4_800))
+    one.close()
+    many.close()
+
+
+async def test_a_client_that_comes_back_sends_joined_audio_again() -> None:
+    """It was not received: `restart` tells the client to go on before it."""
+    audio_input = AudioInput(CONFIG, STREAMS, Hand(), list[Any]().append)  # type: ignore[arg-type]
+    await audio_input.process(bytes(960), Pace())
+    assert audio_input.joins(bytes(960))
+    assert audio_input.restart() == 20
+    assert not audio_input.has_joined
+
+
+class BurstingClient:
+    """A client whose messages have all come at once."""
+
+    hung_up = True
+    gone = False
+
+    def __init__(self, *messages: dict[str, str]) -> None:
+        self._messages = [json.dumps(message) for message in messages]
+
+    @property
+    def has_message(self) -> bool:
+        return bool(self._messages)
+
+    async def receive(self) -> str | None:
+        return self._messages.pop(0) if self._messages else None
+
+    async def send(self, frame: bytes) -> None: ...
+
+    async def close(self, code: int, reason: str) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+async def test_what_a_client_says_behind_waiting_audio_counts_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three frames that wait are processed as one, before the commit behind them; the fourth is processed at once."""
+    processed, journal = list[int](), EventJournal()
+    process = AudioInput.process
+
+    async def counted(self: AudioInput, audio: bytes, pace: Pace) -> None:
+        before_ms = self.received_ms
+        await process(self, audio, pace)
+        processed.append(self.received_ms - before_ms)
+
+    monkeypatch.setattr(AudioInput, "process", counted)
+    append = {"type": "input_audio_buffer.append", "audio": base64.b64encode(bytes(960)).decode()}
+    client = BurstingClient(append, append, append, {"type": "input_audio_buffer.commit"}, append)
+    its = session(FakeModel(LlmCue()), hooks(open_journal=lambda opening: journal))
+    await its.run(client)
+    assert processed == [60, 20]
+    assert [each.buffered_ms for each in journal.events if isinstance(each, e.CommitRequested)] == [60]

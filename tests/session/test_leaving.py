@@ -49,6 +49,7 @@ class Leaves:
 
     hung_up = True
     gone = False
+    has_message = False
 
     def __init__(self) -> None:
         self._requested, self._made = False, asyncio.Event()

@@ -30,6 +30,7 @@ class Client:
 
     hung_up = True
     gone = False
+    has_message = False
 
     def __init__(self, ready: asyncio.Event) -> None:
         self._ready, self._answered = ready, asyncio.Event()

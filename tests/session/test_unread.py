@@ -121,6 +121,7 @@ class Slow:
     may_take: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     hung_up: bool = False
     gone: bool = False
+    has_message: bool = False
 
     async def receive(self) -> str | bytes | None:
         return None

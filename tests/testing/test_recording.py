@@ -22,6 +22,7 @@ class NoClient:
 
     hung_up = True
     gone = False
+    has_message = False
 
     def __init__(self, *said: str) -> None:
         self.said = list(said)

@@ -80,6 +80,11 @@ class AudioFormat:
     def rate_hz(self) -> int:
         return PCM_HZ if self.name == "audio/pcm" else G711_HZ
 
+    @property
+    def sample_bytes(self) -> int:
+        """Return the length of a sample."""
+        return 2 if self.name == "audio/pcm" else 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerVad:

@@ -64,7 +64,7 @@ class AudioInput:
         self._post = post
         self._journal = journal
         self._config = config
-        self._joiner = PcmJoiner()
+        self._joiner, self._joined = PcmJoiner(), b""
         self._segmenter = self._new_segmenter()
         self._processed_before_ms = 0
         """Audio that earlier detectors of this session processed: positions continue when the rate changes."""
@@ -130,12 +130,33 @@ class AudioInput:
         else:
             self._segmenter.options = self._vad_options()
 
+    def joins(self, audio: bytes) -> bool:
+        """Keep audio that other audio of the client follows at once, to process both together. Return False without
+        keeping it when it would be more than `SLICE_MS`.
+
+        A busy event loop reads several frames of a client at a time: together they take less CPU, so that it recovers.
+        """
+        form = self._config.input_format
+        if len(self._joined) + len(audio) >= SLICE_MS * form.rate_hz * form.sample_bytes // 1_000:
+            return False
+        self._joined += audio
+        self._has_more = True
+        return True
+
+    @property
+    def has_joined(self) -> bool:
+        """Return whether audio was kept by `joins`."""
+        return bool(self._joined)
+
     async def process(self, audio: bytes, pace: Pace) -> None:
-        """Process more of the user's audio, in the session's input format, as it came from the client.
+        """Process more of the user's audio, in the session's input format, as it came from the client, behind what was
+        joined.
 
         Audio that arrives faster than `pace` allows is processed later. This wait does not count for the speech
         detector, which would take it for silence.
         """
+        if self._joined:
+            audio, self._joined = self._joined + audio, b""
         samples = self._decode(audio)
         if self._n_known:
             samples = self._new(samples)
@@ -297,6 +318,7 @@ class AudioInput:
         """Expect the user's audio from a position on, in ms, and return it: the audio received, in whole
         milliseconds."""
         self._joiner.clear()
+        self._joined, self._has_more = b"", False
         self._n_known = (
             self._segmenter.received_samples - self._segmenter.received_ms * self._segmenter.rate_hz // 1_000
         )
@@ -312,8 +334,9 @@ class AudioInput:
         return self._clock.now_ms() - self._away_ms
 
     def _fall_behind(self, late_ms: int) -> None:
-        self._away_ms += late_ms
-        self.echo.shift(late_ms)
+        if late_ms:
+            self._away_ms += late_ms
+            self.echo.shift(late_ms)
 
     def close(self) -> None:
         """Stop looking for missing frames."""

@@ -97,6 +97,11 @@ class Connection:
             if not await self._is_back():
                 return None
 
+    @property
+    def has_message(self) -> bool:
+        """Return whether the client's next message has come already."""
+        return self._socket.has_message
+
     async def close(self, code: int, reason: str) -> None:
         """Close the connection; it can't be resumed."""
         self._ending = True

@@ -222,7 +222,7 @@ class Session:
         outbox = self._outbox
         while (raw := await self._pace.message(connection.receive)) is not None:
             n_bytes = outbox.n_bytes
-            await self._take(raw)
+            await self._take(raw, is_followed=connection.has_message)
             if outbox.n_bytes != n_bytes:
                 self._pace.charge_bytes(outbox.n_bytes - n_bytes)
             if not outbox.calm.is_set():
@@ -375,13 +375,18 @@ class Session:
 
     # --- the client's events ------------------------------------------------------------------
 
-    async def _take(self, raw: str | bytes) -> None:
-        match what := inbound.read(raw, self._config, self._core.context.conversation.find):
-            case inbound.AudioAppended(audio):
-                if self._greeter.greeting is not None:
-                    self._greet()
-                if self._takes_sound():
-                    await self._audio_input.process(audio, self._pace)
+    async def _take(self, raw: str | bytes, *, is_followed: bool) -> None:
+        """Process a message; with `is_followed` the next one has come already."""
+        what = inbound.read(raw, self._config, self._core.context.conversation.find)
+        if isinstance(what, inbound.AudioAppended):
+            if self._greeter.greeting is not None:
+                self._greet()
+            if self._takes_sound() and not (is_followed and self._audio_input.joins(what.audio)):
+                await self._audio_input.process(what.audio, self._pace)
+            return
+        if self._audio_input.has_joined:
+            await self._audio_input.process(b"", self._pace)
+        match what:
             case inbound.InputCommit(event_id):
                 self.post(self._audio_input.commit_event(event_id))
             case inbound.InputClear(event_id):

@@ -18,6 +18,11 @@ class ClientSocket(Protocol):
         """Return whether the connection is closed. Messages that came before may still be received."""
         ...
 
+    @property
+    def has_message(self) -> bool:
+        """Return whether `receive` returns a message without waiting: one has come behind the latest."""
+        ...
+
     async def receive(self) -> str | bytes | None:
         """Return the next message, text or binary, as it came; None when the connection is closed, and on every later
         call."""

@@ -21,6 +21,8 @@ class Line(Protocol):
     def hung_up(self) -> bool: ...
     @property
     def gone(self) -> bool: ...
+    @property
+    def has_message(self) -> bool: ...
     async def receive(self) -> str | bytes | None: ...
     async def send(self, frame: bytes) -> None: ...
     async def close(self, code: int, reason: str) -> None: ...
@@ -44,6 +46,11 @@ class RecordedLine:
     def gone(self) -> bool:
         """Whether the connection is closed."""
         return self.line.gone
+
+    @property
+    def has_message(self) -> bool:
+        """Whether the client's next message has come already."""
+        return self.line.has_message
 
     async def receive(self) -> str | bytes | None:
         """Return the next message of the client."""

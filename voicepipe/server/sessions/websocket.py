@@ -44,6 +44,8 @@ POSTPONED_SHARE: Final = 0.1
 REASON_MAX_BYTES: Final = 123
 """Maximum payload of a close frame (RFC 6455, 5.5)."""
 
+_DATA: Final = (WSMsgType.TEXT, WSMsgType.BINARY)
+
 
 class _BackpressuredWebSocket(web.WebSocketResponse[bool]):
     """Reports a missing pong only while this side reads. While it does not, the pong may be in the unread input, and
@@ -109,11 +111,17 @@ class AiohttpSocket:
         """Whether the connection is closed."""
         return self._transport is None or self._transport.is_closing()
 
+    @property
+    def has_message(self) -> bool:
+        """Whether a text or binary message has come that was not received. aiohttp has no public attribute for it."""
+        queue = self._line._reader
+        return queue is not None and bool(queue._buffer) and queue._buffer[0][0].type in _DATA
+
     async def receive(self) -> bytes | None:
         """Return the next message, text or binary; None when the connection is closed, and on every later call."""
         while not self._over:
             message = await self._line.receive()
-            if message.type is WSMsgType.TEXT or message.type is WSMsgType.BINARY:
+            if message.type in _DATA:
                 data: bytes = message.data
                 return data
             if message.type is WSMsgType.PING or message.type is WSMsgType.PONG:

@@ -216,6 +216,9 @@ class RelayedSocket:
         self.gone = False
         """Whether the connection is closed, as far as this worker knows."""
 
+        self.has_message = False
+        """Whether a message has come that was not received: each is requested, so none."""
+
     async def run(self) -> None:
         """Take the answers of the other worker until it closes the connection."""
         while (data := await self._pipe.receive()) is not None:
