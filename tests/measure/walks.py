@@ -37,7 +37,7 @@ from voicepipe.ports.transcriber import Interim, TranscriberCapabilities, Transc
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import ServerVad
 from voicepipe.session.grant import SessionGrant
-from voicepipe.session.pace import Crowd
+from voicepipe.session.pace import ALL_CLIENTS
 from voicepipe.session.session import Session, SessionHooks, SessionStages
 from voicepipe.turn.endpointing.strategies import SOFT
 from voicepipe.turn.settings import CoreSettings
@@ -300,7 +300,7 @@ def moved_by_hand(clock: Clock) -> Iterator[None]:
     """Let each session's clock show the script's time, and let no reading be interrupted for another client."""
     with (
         mock.patch.object(SessionClock, "now_ms", side_effect=lambda: clock.now_ms),
-        mock.patch.object(Crowd, "hold_us", math.inf),
+        mock.patch.object(ALL_CLIENTS, "hold_us", math.inf),
     ):
         gc.disable()  # what it calls belongs to no walk
         try:

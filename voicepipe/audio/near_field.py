@@ -67,8 +67,8 @@ def _peak(room_db: float) -> float:
 def mean_squares(frames: Samples) -> list[float]:
     """Return the mean square of each frame, int16, (n_frames, n_samples). A frame's does not depend on the others."""
     wide = frames.astype(np.float32)
-    sums: list[float] = np.einsum("ij,ij->i", wide, wide).tolist()
-    return [each / frames.shape[1] for each in sums]
+    means: list[float] = (np.vecdot(wide, wide) / np.float32(frames.shape[1])).tolist()
+    return means
 
 
 class NearField:
@@ -79,7 +79,7 @@ class NearField:
         self._powers: deque[float] = deque(maxlen=_SPAN_FRAMES)
         self._span_sum = self._short_sum = 0.0
         self._quietest: deque[float] = deque(maxlen=_BLOCKS)
-        self._room_db = _GRAIN_DB
+        self._room_power, self._room_db = -1.0, _GRAIN_DB
         self._room_peak = _peak(_GRAIN_DB)
         self._in_block = _BLOCK_FRAMES
         self._user_db = _GRAIN_DB
@@ -97,7 +97,7 @@ class NearField:
         self._short_sum += power - self._powers[-_SHORT_FRAMES]
         self._powers.append(power)
         self._span_db = _db(self._span_sum / _SPAN_FRAMES)
-        self._follow_room(_db(self._short_sum / _SHORT_FRAMES))
+        self._follow_room(self._short_sum / _SHORT_FRAMES)
         self._user_db -= _DECAY_DB
         if speech:
             self._user_db = max(self._user_db, self._span_db)
@@ -124,13 +124,14 @@ class NearField:
         """Return the amplitude, in units of int16, that the user's speech exceeds in 20 ms of most syllables."""
         return float(10.0 ** ((self._user_db - _SYLLABLE_DB) / 20))
 
-    def _follow_room(self, level_db: float) -> None:
+    def _follow_room(self, power: float) -> None:
         if self._in_block == _BLOCK_FRAMES:
-            self._quietest.append(level_db)
+            self._quietest.append(power)
             self._in_block = 0
         self._in_block += 1
-        if level_db < self._quietest[-1]:
-            self._quietest[-1] = level_db
-        room_db = min(self._quietest)
-        if room_db != self._room_db:
-            self._room_db, self._room_peak = room_db, _peak(room_db)
+        if power < self._quietest[-1]:
+            self._quietest[-1] = power
+        room_power = min(self._quietest)
+        if room_power != self._room_power:
+            self._room_power, self._room_db = room_power, _db(room_power)
+            self._room_peak = _peak(self._room_db)

@@ -90,7 +90,7 @@ class _Layer:
 
     def compute(self) -> None:
         """Fill `sums`."""
-        np.matmul(self._rows, self._weights, out=self.sums)
+        self._rows.dot(self._weights, self.sums)
 
 
 def _by_tap(kernel: Weights) -> Weights:
@@ -155,7 +155,7 @@ class _Network:
         state.context[:] = self._last
         self._mirrored[:] = self._mirror
         self._frames[:] = self._overlapping
-        np.matmul(self._rows, self._basis, out=self._powers)
+        self._rows.dot(self._basis, self._powers)  # half a microsecond less than `matmul`
         np.multiply(self._powers, self._powers, out=self._powers)
         np.add(self._of_cosines, self._of_sines, out=self._of_cosines)
         np.sqrt(self._of_bins, out=self._magnitudes)
@@ -263,7 +263,7 @@ class Silero:
         About 0.015 ms of CPU.
         """
         cells, output, logistic = state.cells, state.output, self._logistic
-        np.matmul(output, self._by_output, out=self._gated)
+        output.dot(self._by_output, self._gated)
         np.add(self._gated, features, out=self._gated)
         np.tanh(self._gated, out=self._gated)
         np.multiply(logistic, _HALF, out=logistic)

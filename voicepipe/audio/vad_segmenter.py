@@ -260,7 +260,7 @@ class VadSegmenter:
             self._count_absence(since_ms - self._now_ms, edges)
         self._recent.append(samples)
         self._now_ms = now_ms
-        self._stream_clock.arrived(self.received_ms + more_ms, now_ms)
+        self._stream_clock.arrived(self._recent.end * 1_000 // self.rate_hz + more_ms, now_ms)
         if self.state is VadState.PAUSED:
             self._count_gap(now_ms - more_ms)
         if may_defer and self._is_deferrable(samples):

@@ -91,7 +91,8 @@ class Connection:
         was closed for reading too slowly are not read either.
         """
         while True:
-            message = None if self._dropped or self.is_gone() else await self._socket.receive()
+            is_gone = self._dropped or (not self._resumable and self._socket.gone)
+            message = None if is_gone else await self._socket.receive()
             if message is not None:
                 return message
             if not await self._is_back():

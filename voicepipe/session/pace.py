@@ -72,26 +72,27 @@ class TokenBucket:
 class Crowd:
     """The number of clients that give way: they have more to be read or sent, and wait for their next turn."""
 
-    __slots__ = ("n_waiting",)
+    __slots__ = ("hold_us", "n_waiting")
 
     def __init__(self) -> None:
         self.n_waiting = 0
-
-    @property
-    def hold_us(self) -> float:
-        """Return how long the client that is being read or written to may hold the event loop."""
-        return HOLD_US if self.n_waiting < _FEW_CLIENTS else ALL_HOLD_US / (1 + self.n_waiting)
+        self.hold_us: float = HOLD_US
+        """How long the client that is being read or written to may hold the event loop."""
 
     async def give_way(self) -> None:
         """Let all other tasks run once; from a crowd, for as long as the clients of the crowd run together.
 
         A turn of another client takes dozens of steps, and would otherwise wait `ALL_HOLD_US` at each.
         """
-        self.n_waiting += 1
+        self._count(1)
         try:
             await asyncio.sleep(0 if self.n_waiting <= _FEW_CLIENTS else 2 * ALL_HOLD_US / 1_000_000)
         finally:
-            self.n_waiting -= 1
+            self._count(-1)
+
+    def _count(self, n_more: int) -> None:
+        self.n_waiting += n_more
+        self.hold_us = HOLD_US if self.n_waiting < _FEW_CLIENTS else ALL_HOLD_US / (1 + self.n_waiting)
 
 
 ALL_CLIENTS: Final = Crowd()
@@ -117,7 +118,7 @@ class Pace:
     async def message(self, receive: Callable[[], Awaitable[str | bytes | None]]) -> str | bytes | None:
         """Return the client's next message, once it may be read; None when there are no more."""
         began_us = self._now_us()
-        if self._is_held(began_us):
+        if self._owed_us >= _SHORTEST_WAIT_US or began_us - self._since_us >= self._crowd.hold_us:
             await self._give_way(began_us)
             began_us = self._now_us()
         message = await receive()
@@ -141,7 +142,8 @@ class Pace:
         """Count that much audio. Return whether the next audio may be processed at once; if not, `wait_for_audio`."""
         now_us = self._now_us()
         self._owed_audio_us = self._audio_ms.take(audio_ms, now_us)
-        return self._owed_audio_us < _SHORTEST_WAIT_US and not self._is_held(now_us)
+        owes = self._owed_audio_us >= _SHORTEST_WAIT_US or self._owed_us >= _SHORTEST_WAIT_US
+        return not owes and now_us - self._since_us < self._crowd.hold_us
 
     async def wait_for_audio(self) -> int:
         """Wait until the next audio may be processed. Return for how many ms it had to wait beyond giving way."""
@@ -151,10 +153,6 @@ class Pace:
             return (self._since_us - now_us) // 1_000
         await self._give_way(now_us)
         return 0
-
-    def _is_held(self, now_us: int) -> bool:
-        """Return whether the next message has to wait, or the others come first."""
-        return self._owed_us >= _SHORTEST_WAIT_US or now_us - self._since_us >= self._crowd.hold_us
 
     async def _give_way(self, now_us: int) -> None:
         if self._owed_us >= _SHORTEST_WAIT_US:

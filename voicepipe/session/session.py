@@ -178,7 +178,8 @@ class Session:
             async with FreeingTaskGroup() as group:
                 try:
                     self._begin(group, connection)
-                    await self._receive(connection)
+                    # In a task of its own: each frame would wake all callers up to the request's handler.
+                    await asyncio.wait([group.create_task(self._receive(connection), name="receive")])
                 finally:
                     self._leave()
                 raise _ConnectionClosed
