@@ -33,6 +33,7 @@ from voicepipe.router.llm.model import RoutedModel
 from voicepipe.router.llm.probe import Probes
 from voicepipe.router.llm.request import RoutedAnswer
 from voicepipe.router.policies import RoutingQuery, Rule
+from voicepipe.router.pool import REBUILD_MS
 from voicepipe.testing.fakes.cues import CallCue, Cut, Hang, Hold, LlmCue, Stall, Status
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.waiting import eventually
@@ -589,7 +590,23 @@ async def test_a_request_may_have_a_deadline_of_its_own(pool: Any) -> None:
     pooled = await pool(2, deadline_ms=2_000)
     for deadline_ms in range(100, 2_000, 100):
         assert (await pooled.request(replace(HI, deadline_ms=deadline_ms))).is_whole
-    assert list(pooled.model._routes.pools["voice"]._planners) == list(range(1_200, 2_000, 100))
+    voice = pooled.model._routes.pools["voice"]
+    assert list(voice._planners) == list(voice._built_ms) == list(range(1_200, 2_000, 100))
+
+
+@pytest.mark.parametrize(("age_ms", "n_refreshes"), [(REBUILD_MS - 500, 0), (REBUILD_MS + 500, 1)])
+async def test_a_request_renews_only_old_tables(
+    pool: Any, monkeypatch: pytest.MonkeyPatch, age_ms: int, n_refreshes: int
+) -> None:
+    """A turn of the event loop costs each request more than to look at the time."""
+    pooled, refreshed = await pool(2), list[float]()
+    voice = pooled.model._routes.pools["voice"]
+    built_ms = clock.monotonic_ms()
+    voice.decide(RoutingQuery(), built_ms)
+    monkeypatch.setattr(voice, "refresh", refreshed.append)
+    monkeypatch.setattr(clock, "monotonic_ms", lambda: built_ms + age_ms)
+    assert (await pooled.request(HI)).is_whole
+    assert len(refreshed) == n_refreshes
 
 
 @pytest.mark.parametrize(("requested_ms", "counts_ms"), [(None, 400), (150, 150), (900, 400), (0, 400)])

@@ -101,11 +101,15 @@ class ModelRequest:
 
 def text_chars(request: ModelRequest) -> int:
     """Return the length of a request's text. Its images are left out: their cost cannot be estimated from text."""
-    total = sum(len(each.name) + len(each.description) + len(each.parameters_json) for each in request.functions)
+    total = 0
+    for each in request.functions:
+        total += len(each.name) + len(each.description) + len(each.parameters_json)
     for message in request.messages:
         match message:
             case Said(parts=parts):
-                total += sum(len(part.text) for part in parts if isinstance(part, Text))
+                for part in parts:
+                    if isinstance(part, Text):
+                        total += len(part.text)
             case Called(name=name, arguments=arguments):
                 total += len(name) + len(arguments)
             case Returned(output=output):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.policies import Candidates
@@ -56,9 +57,8 @@ class PricedPlan:
         return self.read_usd * input_share + self.written_usd
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A plan, and the request that it was made for."""
+class Decision(NamedTuple):
+    """A plan, and the request that it was made for: one is made for each request."""
 
     plan: Plan
     warm: frozenset[str]

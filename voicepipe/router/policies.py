@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple, Protocol
 
 from voicepipe.router.candidate import Candidate
 
@@ -23,13 +24,12 @@ Zadimoghaddam, "Consistent Hashing with Bounded Loads" (2016), whose bound is an
 Order = Literal["learned", "given", "price", "ttft", "region", "sticky"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoutingQuery:
-    """The part of a request that policies read."""
+class RoutingQuery(NamedTuple):
+    """The part of a request that policies read: one is made for each request."""
 
     session: str = ""
     user: str = ""
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = MappingProxyType({})
     text: str = ""
     """The user's latest words."""
 

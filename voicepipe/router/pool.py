@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -104,6 +105,7 @@ class Pool:
         self.hedge_budget = HedgeBudget(options.hedge_budget_usd)
         self._planners: dict[int, Planner] = {}
         self._built_ms: dict[int, float] = {}
+        self._oldest_built_ms = math.inf
         self._plans: dict[tuple[int, int, str, int], tuple[PricedPlan, ...]] = {}
         """(deadline, warm models, last model) -> the plans with all candidates, best first, as of the latest tables."""
 
@@ -114,6 +116,7 @@ class Pool:
 
         self._medians_ms: dict[str, float] = {}
         self._index = {each.spec: i for i, each in enumerate(candidates)}
+        self._bits = {each.spec: 1 << i for i, each in enumerate(candidates)}
         self._breakers = tuple(stats.breaker(each) for each in candidates)
         self._all_mask = (1 << len(candidates)) - 1
 
@@ -125,7 +128,7 @@ class Pool:
         planner = self._planner(min(own_ms, query.deadline_ms or own_ms), now_ms)
         remembered = self._stats.affinity.of(query.session)
         warm = frozenset(warm_specs(remembered, now_ms)) if remembered.read_ms else NO_SPECS
-        if any(each.is_troubled for each in self._breakers):
+        if [each for each in self._breakers if each.is_troubled]:
             healthy, probe = self._healthy(now_ms)
         else:
             healthy, probe = self.candidates, None
@@ -258,7 +261,10 @@ class Pool:
         )
 
     def _mask(self, specs: frozenset[str] | set[str]) -> int:
-        return sum([1 << i for i, each in enumerate(self.candidates) if each.spec in specs]) if specs else 0
+        mask = 0
+        for spec in specs:
+            mask |= self._bits.get(spec, 0)
+        return mask
 
     # --- statistics for policies --------------------------------------------------------------
 
@@ -276,13 +282,18 @@ class Pool:
         planner = self._planners.get(deadline_ms)
         if planner is None:
             if len(self._planners) >= MOST_DEADLINES:
-                self._planners.pop(next(iter(self._planners)))
+                oldest = next(iter(self._planners))
+                del self._planners[oldest], self._built_ms[oldest]
             hold_ms = deadline_ms - HOLD_MARGIN_MS if self.options.prefers_first else 0
             planner = self._planners[deadline_ms] = Planner(self.candidates, deadline_ms, hold_ms)
             self._rebuild(deadline_ms, now_ms)
         elif now_ms - self._built_ms[deadline_ms] > STALE_MS:
             self._rebuild(deadline_ms, now_ms)
         return planner
+
+    def is_stale(self, now_ms: float) -> bool:
+        """Return whether a table is older than a second."""
+        return now_ms - self._oldest_built_ms > REBUILD_MS
 
     def refresh(self, now_ms: float) -> None:
         """Rebuild the tables older than a second; call it while a provider is being waited for."""
@@ -307,6 +318,7 @@ class Pool:
         )
         self._medians_ms = self._planners[deadline_ms].medians_ms()
         self._built_ms[deadline_ms] = now_ms
+        self._oldest_built_ms = min(self._built_ms[each] for each in self._planners)
         self._plans.clear()
 
     def _stays(self) -> Curve:

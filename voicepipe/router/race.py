@@ -109,7 +109,7 @@ class Race:
         self._plan = plan
         self._later: list[Later] = list(plan.later)
         self._reserve: list[Candidate] = list(plan.reserve)
-        self._most = max(MOST_IN_FLIGHT, 1 + sum(not each.after_ms for each in plan.later))
+        self._most = max(MOST_IN_FLIGHT, 1 + len([each for each in plan.later if not each.after_ms]))
         self._began_ms = 0.0
         self._late = False
         self.attempts: list[Attempt] = []
@@ -161,11 +161,12 @@ class Race:
         """Return when `time_passed` is due; None: never."""
         if self.over:
             return None
-        due = [self._began_ms + each.after_ms for each in self._later[:1] if self._has_room()]
-        due += [each.began_ms + self._plan.attempt_timeout_ms for each in self.attempts if each.state == "running"]
+        due = [each.began_ms + self._plan.attempt_timeout_ms for each in self.attempts if each.state == "running"]
+        if self._later and self._has_room():
+            due.append(self._began_ms + self._later[0].after_ms)
         if not self._late and self._reserve and self._may_start_late():
             due.append(self._began_ms + self._plan.deadline_ms)
-        if self._plan.hold_until_ms is not None and any(each.state == "ready" for each in self.attempts):
+        if self._plan.hold_until_ms is not None and [each for each in self.attempts if each.state == "ready"]:
             due.append(self._began_ms + self._plan.hold_until_ms)
         return min(due, default=None)
 
@@ -242,4 +243,4 @@ class Race:
         return self._plan.one_at_a_time or self._n_running() < self._most
 
     def _n_running(self) -> int:
-        return sum(each.state == "running" for each in self.attempts)
+        return len([each for each in self.attempts if each.state == "running"])

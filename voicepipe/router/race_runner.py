@@ -89,6 +89,9 @@ class RaceRunner(Generic[C]):
         # Its host holds it: a cycle would keep both, and their calls, until the garbage collector runs.
         self._host: RaceHost[C] = weakref.proxy(host)
         self._timer: asyncio.TimerHandle | None = None
+        self._wake_ms: float | None = None
+        """When the timer is due; None: there is none."""
+
         self._stopped = False
 
     def begin(self) -> None:
@@ -174,18 +177,22 @@ class RaceRunner(Generic[C]):
         self.end(call)
 
     def _set_timer(self) -> None:
+        wake_ms = None if self._stopped else self.race.wake_ms()
+        if wake_ms == self._wake_ms:
+            return
         self._cancel_timer()
-        wake_ms = self.race.wake_ms()
-        if wake_ms is not None and not self._stopped:
+        if wake_ms is not None:
             delay_s = max(0.0, wake_ms - clock.monotonic_ms()) / 1_000
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._time_passed)
+            self._wake_ms = wake_ms
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer = self._wake_ms = None
 
     def _time_passed(self) -> None:
+        self._timer = self._wake_ms = None
         self._obey(self.race.time_passed(clock.monotonic_ms()))
 
 
@@ -199,7 +206,11 @@ class StreamQueue(Generic[E]):
         self._ahead: deque[E] = deque()  # bounded likewise: reports
         self._failure: StageError | None = None
         self._over = False
-        self._news, self._taken = asyncio.Event(), asyncio.Event()
+        self._consumer: asyncio.Future[None] | None = None
+        """What the consumer waits for; None: it does not wait."""
+
+        self._taken: asyncio.Event | None = None
+        """For providers that wait; None: none has waited yet, as in nearly every stream."""
 
     def __len__(self) -> int:
         return len(self._events)
@@ -211,18 +222,18 @@ class StreamQueue(Generic[E]):
     def put(self, event: E) -> None:
         """Add an event."""
         self._events.append(event)
-        self._news.set()
+        self._wake_consumer()
 
     def put_ahead(self, event: E) -> None:
         """Add an event ahead of all that were added with `put`."""
         self._ahead.append(event)
-        self._news.set()
+        self._wake_consumer()
 
     def end(self, failure: StageError | None = None) -> None:
         """End the stream after the events that wait, with the failure if there is one."""
         self._over, self._failure = True, failure
-        self._news.set()
-        self._taken.set()
+        self._wake_consumer()
+        self._wake_providers()
 
     def drop(self) -> None:
         """Drop all events and end the stream: the consumer has left."""
@@ -237,6 +248,7 @@ class StreamQueue(Generic[E]):
 
     async def taken(self) -> None:
         """Wait until the consumer takes an event."""
+        self._taken = self._taken or asyncio.Event()
         self._taken.clear()
         await self._taken.wait()
 
@@ -252,9 +264,19 @@ class StreamQueue(Generic[E]):
                 raise self._failure
             if self._over:
                 raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
+            self._consumer = asyncio.get_running_loop().create_future()
+            await self._consumer
         if self._ahead:
             return self._ahead.popleft()
-        self._taken.set()
+        self._wake_providers()
         return self._events.popleft()
+
+    def _wake_consumer(self) -> None:
+        if (waited := self._consumer) is not None:
+            self._consumer = None
+            if not waited.done():  # its consumer was cancelled
+                waited.set_result(None)
+
+    def _wake_providers(self) -> None:
+        if self._taken is not None:
+            self._taken.set()

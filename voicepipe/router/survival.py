@@ -14,6 +14,7 @@ ms for its answer, would make a slow model look fast. Both parts learn from it a
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -27,6 +28,9 @@ Curve = npt.NDArray[np.float64]
 N_BINS: Final = 71
 EDGES_MS: Final = np.concatenate([[0.0], np.geomspace(40.0, 12_000.0, N_BINS)])
 """(72,), bins grow by 8.5 % from 40 ms to 12 s; the first begins at 0."""
+
+EDGES: Final[tuple[float, ...]] = tuple(EDGES_MS.tolist())
+"""The same as numbers: faster to search for one time."""
 
 STEP_MS: Final = 10
 HORIZON_MS: Final = 5_000
@@ -54,6 +58,9 @@ FASTEST, SLOWEST = -22, 32
 PACES: Final = np.arange(FASTEST, SLOWEST + 1)
 N_PACES: Final = len(PACES)
 
+SHAPE_BINS: Final = np.clip(np.arange(N_BINS)[:, None] - PACES, 0, N_BINS - 1)
+"""(N_BINS, N_PACES): the bin of the shape, by the bin of a time and the pace."""
+
 USUAL_PACES: Final = np.exp(-0.5 * (PACES / 1.5) ** 2) / np.exp(-0.5 * (PACES / 1.5) ** 2).sum()
 """What is usual before any answer: as published, within 12 %."""
 
@@ -74,6 +81,8 @@ STAYED_HALF_LIFE_MS: Final = 3_600_000
 
 PRIOR_STAYED_MS: Final = 100_000
 """Time that the published pace is worth among them."""
+
+PRIOR_STAYED: Final = USUAL_PACES * PRIOR_STAYED_MS
 
 MOST_STAYED_MS: Final = 10_000
 """Time that one answer counts for at most: where there is little traffic, nobody knows what was between two."""
@@ -151,10 +160,10 @@ class Survival:
     def _learn_one(self, ms: float, now_ms: float, spoke: bool) -> None:
         silent, answered = self._table()
         at = self._bin(ms)
-        bins = np.clip(at - PACES, 0, N_BINS - 1)  # of the shape, by pace
+        bins = SHAPE_BINS[at]
         belief = self._expected(now_ms) * np.maximum(answered[bins] if spoke else silent[bins], LEAST_LIKELY)
         belief /= belief.sum()
-        counts: Curve = np.bincount(bins, belief, N_BINS).astype(np.float64)
+        counts: Curve = np.bincount(bins, belief, N_BINS).astype(np.float64, copy=False)
         self._shape_learns(counts, 1.0 if spoke else _waited_share(ms, at), spoke)
         passed_ms = 0.0 if self._at_ms is None else min(max(0.0, now_ms - self._at_ms), MOST_STAYED_MS)
         self._stayed_ms = self._stayed_ms * 0.5 ** (passed_ms / STAYED_HALF_LIFE_MS) + passed_ms * belief
@@ -198,13 +207,13 @@ class Survival:
         return normal
 
     def _after_jump(self) -> Curve:
-        usual = USUAL_PACES * PRIOR_STAYED_MS + self._stayed_ms
-        belief: Curve = (1 - JUMP_SHARE) * usual / usual.sum() + JUMP_SHARE / N_PACES
+        usual = PRIOR_STAYED + self._stayed_ms
+        belief: Curve = usual * ((1 - JUMP_SHARE) / usual.sum()) + JUMP_SHARE / N_PACES
         return belief
 
     @staticmethod
     def _bin(ms: float) -> int:
-        return min(int(np.searchsorted(EDGES_MS, ms, "right")) - 1, N_BINS - 1)
+        return min(bisect_right(EDGES, ms) - 1, N_BINS - 1)
 
 
 def _prior_silent(median_ms: float) -> Curve:
@@ -218,7 +227,7 @@ def _prior_silent(median_ms: float) -> Curve:
 
 def _waited_share(ms: float, at: int) -> float:
     """Return the part of a time's bin that was waited through."""
-    return float(min(1.0, (ms - EDGES_MS[at]) / (EDGES_MS[at + 1] - EDGES_MS[at])))
+    return min(1.0, (ms - EDGES[at]) / (EDGES[at + 1] - EDGES[at]))
 
 
 def quantile_ms(curve: npt.NDArray[np.floating[Any]], q: float) -> float:

@@ -23,12 +23,16 @@ AnswerEvent = TextDelta | CallDelta | Finished
 
 
 class LlmCallListener(Protocol):
-    """Receives the events of LLM calls. Each method returns at once."""
+    """Receives the events of LLM calls. Each method but `wait_for_room` returns at once."""
 
     def on_connected(self, call: LlmCall, event: ModelConnected) -> None: ...
     def on_event(self, call: LlmCall, event: AnswerEvent) -> None: ...
     def on_complete(self, call: LlmCall) -> None: ...
     def on_failure(self, call: LlmCall, failure: StageError) -> None: ...
+    def lacks_room(self, call: LlmCall) -> bool:
+        """Return whether no more events may be passed."""
+        ...
+
     async def wait_for_room(self, call: LlmCall) -> None:
         """Wait until more events may be passed."""
         ...
@@ -69,7 +73,8 @@ class LlmCall(RacingCall[AnswerEvent]):
         async with model.open(addressed) as events:
             async for event in events:
                 self._dispatch(event, listener)
-                await listener.wait_for_room(self)
+                if listener.lacks_room(self):
+                    await listener.wait_for_room(self)
         if self.finished is None:
             raise StageBroken("llm", provider=self.spec, why="the answer ended without a finish reason", retryable=True)
         if not self._has_begun and self.joiner is None:
@@ -78,6 +83,8 @@ class LlmCall(RacingCall[AnswerEvent]):
 
     def _dispatch(self, event: ModelEvent, listener: LlmCallListener) -> None:
         match event:
+            case TextDelta() if self._has_begun:  # first: these are nearly all events
+                self._pass(event, listener)
             case ModelConnected():
                 listener.on_connected(self, event)
             case Usage() if not event.is_possible:
@@ -88,7 +95,7 @@ class LlmCall(RacingCall[AnswerEvent]):
                 self.finished = event
                 if self._has_begun or self.joiner is not None:
                     listener.on_event(self, event)
-            case TextDelta(text) if not self._has_begun and not has_token(event):
+            case TextDelta(text) if not has_token(event):
                 self._blank += text
             case TextDelta(text) if self._blank:
                 self._pass(TextDelta(self._blank + text), listener)

@@ -121,7 +121,7 @@ class RoutedModel:
         query = RoutingQuery(
             session=request.session,
             user=request.user,
-            metadata={**self._metadata, **dict(request.metadata)},
+            metadata={**self._metadata, **dict(request.metadata)} if request.metadata else self._metadata,
             text=_latest_words(request),
             input_tokens=estimated_tokens(text_chars(request)),
             n_functions=len(request.functions),
@@ -161,5 +161,5 @@ def _latest_words(request: ModelRequest) -> str:
     """Return the user's latest words."""
     for message in reversed(request.messages):
         if isinstance(message, Said) and message.role == "user":
-            return " ".join(part.text for part in message.parts if isinstance(part, Text))
+            return " ".join([part.text for part in message.parts if isinstance(part, Text)])
     return ""

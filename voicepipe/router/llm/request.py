@@ -71,8 +71,9 @@ class RoutedAnswer:
         if (probe := self._decision.probe) is not None:
             timeout_ms = self._pool.options.attempt_timeout_ms
             self._probe = self._probes.start(probe, self._models(probe.spec), self._request, timeout_ms=timeout_ms)
-        # After the calls have left: the next request finds a fresh table, and this one did not wait for it.
-        asyncio.get_running_loop().call_soon(self._pool.refresh, self._began_ms)
+        if self._pool.is_stale(self._began_ms):
+            # After the calls have left: the next request finds a fresh table, and this one did not wait for it.
+            asyncio.get_running_loop().call_soon(self._pool.refresh, self._began_ms)
 
     def close(self) -> None:
         """End every call: the consumer has left."""
@@ -130,7 +131,8 @@ class RoutedAnswer:
         first = "first choice" if len(calls) == 1 else "first to speak"
         if self._decision.plan.hold_until_ms is not None and speaker is calls[0]:
             first = "first choice"
-        return "; ".join(part for part in (self._choice.why, *(self._runner.whys() or [first])) if part)
+        whys = self._runner.whys() or [first]
+        return "; ".join([self._choice.why, *whys] if self._choice.why else whys)
 
     # --- events of calls ----------------------------------------------------------------------
 
@@ -151,9 +153,13 @@ class RoutedAnswer:
             call.waiting.append(event)
             self._runner.spoke(call)
 
+    def lacks_room(self, call: LlmCall) -> bool:
+        """Return whether no more of the call's events may be queued."""
+        return self._events.lacks_room(len(call.waiting))
+
     async def wait_for_room(self, call: LlmCall) -> None:
         """Wait until more of the call's events may be queued."""
-        while self._events.lacks_room(len(call.waiting)):
+        while self.lacks_room(call):
             await self._events.taken()
 
     def on_complete(self, call: LlmCall) -> None:
@@ -209,18 +215,18 @@ class RoutedAnswer:
             self._dismiss(self._continuation)
         match event:
             case TextDelta(text):
-                self._say(text if call.joiner is None else call.joiner.push(text))
+                self._say(event if call.joiner is None else TextDelta(call.joiner.push(text)))
             case CallDelta():
                 self._calls_function = True
                 self._events.put(event)
             case Finished():
                 pass
 
-    def _say(self, text: str) -> None:
-        if text:
-            self._text += text
-            self._events.put(TextDelta(text))
-            if self._learned:
+    def _say(self, event: TextDelta) -> None:
+        if event.text:
+            self._text += event.text
+            self._events.put(event)
+            if self._learned and self._stall_timer is None:
                 self._watch()
 
     def _fail(self, failure: StageError) -> None:
@@ -233,7 +239,7 @@ class RoutedAnswer:
             return
         self._is_accounted = True
         speaker = self._speaker
-        tokens = tokens_of(self._request, self._text, speaker.usage if speaker else None)
+        tokens = tokens_of(self._query.input_tokens, self._text, speaker.usage if speaker else None)
         costs: list[tuple[Attempt, float]] = []
         calls = [(call.attempt, call.usage, call.failure) for call in self._runner.calls]
         if self._probe is not None:
@@ -263,7 +269,7 @@ class RoutedAnswer:
     def _learn(self, now_ms: int) -> None:
         if self._runner.race.over and not self._learned:
             self._learned = True
-            n_tokens, _ = tokens_of(self._request, "", None)
+            n_tokens = self._query.input_tokens
             self._pool.learn(self._query, self._decision, self._runner.race, now_ms, n_tokens=n_tokens)
 
     # --- after the first token ----------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from voicepipe.errors import StageError
-from voicepipe.ports.model import Attempted, ModelRequest, Usage, text_chars
+from voicepipe.ports.model import Attempted, Usage
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.race import Attempt
 from voicepipe.turn.cost import estimated_tokens
@@ -15,12 +15,12 @@ Tokens = tuple[float, float]
 """(input, output)"""
 
 
-def tokens_of(request: ModelRequest, text: str, usage: Usage | None) -> Tokens:
-    """Return the tokens of a request and its answer: the provider's count, else an estimate. The provider of a losing
-    call is never asked for its count."""
+def tokens_of(input_tokens: float, text: str, usage: Usage | None) -> Tokens:
+    """Return the tokens of a request and its answer: the provider's count, else the estimate `input_tokens` and one of
+    the text. The provider of a losing call is never asked for its count."""
     if usage is not None and usage.input_tokens:
         return float(usage.input_tokens), float(usage.output_tokens)
-    return estimated_tokens(text_chars(request)), estimated_tokens(len(text))
+    return input_tokens, estimated_tokens(len(text))
 
 
 def summed(before: Usage | None, usage: Usage) -> Usage:
