@@ -81,7 +81,14 @@ async def pool() -> AsyncIterator[Pool]:
         await stack.enter_async_context(http.lifetime())
         tasks = await stack.enter_async_context(background_tasks())
 
-        async def make(n: int, *, idle_timeout_ms: int = 15_000, prefills: bool = False, **options: object) -> Pooled:
+        async def make(
+            n: int,
+            *,
+            idle_timeout_ms: int = 15_000,
+            prefills: bool = False,
+            cached_usd: float | None = None,
+            **options: object,
+        ) -> Pooled:
             vendors = [await stack.enter_async_context(FakeVendor()) for _ in range(n)]
             made = {
                 f"v{i}/m": open_model(
@@ -97,7 +104,7 @@ async def pool() -> AsyncIterator[Pool]:
             chosen = RouterOptions(**options)  # type: ignore[arg-type]
 
             def pool_for(specs: tuple[str, ...], like: str):  # type: ignore[no-untyped-def]
-                price = Price(0.3, 2.5)
+                price = Price(0.3, 2.5, cached_usd)
                 usual = Candidate(spec="", price=price, ttft_p50_ms=100.0, prefills=prefills)
                 candidates = tuple(replace(usual, spec=spec) for spec in specs)
                 return build_pool("voice", candidates, chosen, stats)

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -113,25 +112,40 @@ def cue_of(world: World, vendor: int) -> Callable[[dict[str, Any]], LlmCue]:
     return cue
 
 
-async def live(world: World, policy: dict[str, object], at_once: int) -> Came:
-    alone_usd = PRICES[0].cost_usd(INPUT_TOKENS, len(WORDS), CACHED_TOKENS)
-    options = RouterOptions(hedge_budget_usd=CAP_SHARE * alone_usd, deadline_ms=DEADLINE_MS, **policy)  # type: ignore[arg-type]
-    came, sessions = Came(), iter(range(len(world.at_s) // TURNS_PER_SESSION))
+async def live(world: World, policy: dict[str, object], at_once: int, *, slower: float = 1.0) -> Came:
+    """Ask the turns of a world on sockets: see `request_all`."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(http.lifetime())
         models: dict[str, Model] = {}
-        for i in range(1 if policy["policy"] == "single" else len(MEDIANS_MS)):
+        for i in range(n_models(policy)):
             vendor = await stack.enter_async_context(FakeVendor())
             vendor.llm.usual = cue_of(world, i)
             connection = ProviderSettings(kind="openai", base_url=vendor.base_url)
             models[f"v{i}/m"] = open_model(Spec(f"v{i}", "m"), connection)
-        candidates = tuple(
-            Candidate(spec=spec, price=PRICES[i], ttft_p50_ms=MEDIANS_MS[i]) for i, spec in enumerate(models)
-        )
-        model = routed(models, options, candidates)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(at_once):
-                group.create_task(user(model, sessions, came))
+        return await request_all(models, len(world.at_s), policy, at_once, slower=slower)
+
+
+def n_models(policy: dict[str, object]) -> int:
+    """Return how many models a policy has."""
+    return 1 if policy["policy"] == "single" else len(MEDIANS_MS)
+
+
+async def request_all(
+    models: dict[str, Model], n_turns: int, policy: dict[str, object], at_once: int, *, slower: float = 1.0
+) -> Came:
+    """Ask a pool of these models so many turns. `slower`: the factor of the world's times, and so of the deadline and
+    the published medians."""
+    alone_usd = PRICES[0].cost_usd(INPUT_TOKENS, len(WORDS), CACHED_TOKENS)
+    deadline_ms = round(slower * DEADLINE_MS)
+    options = RouterOptions(hedge_budget_usd=CAP_SHARE * alone_usd, deadline_ms=deadline_ms, **policy)  # type: ignore[arg-type]
+    came, sessions = Came(), iter(range(n_turns // TURNS_PER_SESSION))
+    candidates = tuple(
+        Candidate(spec=spec, price=PRICES[i], ttft_p50_ms=slower * MEDIANS_MS[i]) for i, spec in enumerate(models)
+    )
+    model = routed(models, options, candidates)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(user(model, sessions, came))
     return came
 
 
@@ -144,12 +158,13 @@ async def user(model: RoutedModel, sessions: Iterator[int], came: Came) -> None:
 
 
 async def send_request(model: RoutedModel, request: ModelRequest, came: Came) -> None:
-    began_s, ttft_ms = time.perf_counter(), math.inf
+    now_s, ttft_ms = asyncio.get_running_loop().time, math.inf
+    began_s = now_s()
     try:
         async with model.open(request) as events:
             async for event in events:
                 if isinstance(event, TextDelta) and math.isinf(ttft_ms):
-                    ttft_ms = 1_000 * (time.perf_counter() - began_s)
+                    ttft_ms = 1_000 * (now_s() - began_s)
                 if isinstance(event, Attempted):
                     came.n_calls += 1
                     came.usd += event.cost_usd or 0.0

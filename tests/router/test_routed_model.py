@@ -33,7 +33,7 @@ from voicepipe.router.llm.model import RoutedModel
 from voicepipe.router.llm.probe import Probes
 from voicepipe.router.llm.request import RoutedAnswer
 from voicepipe.router.policies import RoutingQuery, Rule
-from voicepipe.router.pool import REBUILD_MS
+from voicepipe.router.pool import REBUILD_MS, Pool
 from voicepipe.testing.fakes.cues import CallCue, Cut, Hang, Hold, LlmCue, Stall, Status
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.waiting import eventually
@@ -64,6 +64,36 @@ async def test_a_loser_is_closed_and_its_reading_is_paid(pool: Any) -> None:
     assert (lost.provider, lost.outcome, lost.first_ms, spoke.outcome) == ("v0/m", "lost", None, "spoke")
     assert lost.cost_usd == pytest.approx(400 * 0.3 / 1e6)
     await soon((await pooled.vendors[0].llm.nth(0)).gone)
+
+
+LONG = ModelRequest(model="any", messages=(Said("user", (Text("Hi. " * 1_500),)),))
+"""Long enough for a provider to cache it."""
+
+
+async def test_the_first_answer_of_a_session_does_not_hide_its_providers_cache(pool: Any) -> None:
+    pooled = await pool(1, cached_usd=0.03)
+    vendor = pooled.vendors[0]
+    for session, cached_tokens in (("a", 0), ("a", 1_200), ("b", 0)):
+        vendor.llm.cue(LlmCue(input_tokens=1_500, cached_tokens=cached_tokens))
+        assert (await pooled.request(replace(LONG, session=session))).is_whole
+    assert pooled.stats.cached_shares == {"v0/m": 0.8}
+
+
+async def test_a_first_choice_without_a_request_counts_as_cached(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another model costs above it would be too little, and hedges would spend more than the cap."""
+    pooled = await pool(2, cached_usd=0.03, order="sticky", policy="single")
+    voice, spent = pooled.model._routes.pools["voice"], list[float]()
+    monkeypatch.setattr(voice, "spent", lambda decision, usd, tokens: spent.append(usd))
+    for vendor in pooled.vendors:
+        vendor.llm.usual = LlmCue(input_tokens=1_500, cached_tokens=0)
+    session = next(each for each in map(str, range(9)) if first_of(voice, each) == "v1/m")
+    for _ in range(2):
+        assert (await pooled.request(replace(LONG, session=session))).routes == ["v1/m"]
+    assert spent == pytest.approx([0.0, 1_500 * 0.8 * (0.3 - 0.03) / 1e6])
+
+
+def first_of(voice: Pool, session: str) -> str:
+    return voice.decide(RoutingQuery(session=session), 0.0).plan.first.spec
 
 
 async def test_an_additional_model_is_reported_when_it_starts(pool: Any) -> None:

@@ -71,7 +71,10 @@ class _Jumping(selectors.SelectSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self._loop.now_us += round((timeout or 0) * 1_000_000)
+        if timeout:
+            self._loop.now_us += max(
+                1, round(timeout * 1_000_000)
+            )  # a part of a microsecond would be waited for forever
         return super().select(0)
 
 

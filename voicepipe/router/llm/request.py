@@ -10,6 +10,7 @@ from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Routed, TextDelta
 from voicepipe.ports.provider_events import ModelConnected, ModelJoined
+from voicepipe.router.candidate import CACHED_SHARE
 from voicepipe.router.decision import Decision
 from voicepipe.router.llm.call import MOST_WAITING, AnswerEvent, LlmCall
 from voicepipe.router.llm.continuation import StallPolicy, TextJoiner, continued, takes_prefill
@@ -247,16 +248,20 @@ class RoutedAnswer:
         shares = self._stats.cached_shares
         for attempt, usage, failure in calls:
             spec = attempt.candidate.spec
-            if usage is not None and (share := cached_share(usage)) is not None:
+            is_warm = spec in self._decision.warm
+            # The first answer of a session shows nothing of the cache: there is nothing to find in it.
+            if is_warm and usage is not None and (share := cached_share(usage)) is not None:
                 shares[spec] = share
             # Only what this provider has charged before is evidence of its cache.
-            expected = shares.get(spec, 0.0) if spec in self._decision.warm else 0.0
+            expected = shares.get(spec, 0.0) if is_warm else 0.0
             report = attempted(attempt, tokens, usage, failure, began_ms=self._began_ms, cached_share=expected)
             self._events.put(report)
             planned = planned_usd(attempt, tokens, cached_share=expected)
             costs.append((attempt, planned if report.cost_usd is None else report.cost_usd))
         first = self._pool.candidates[0]
-        share = shares.get(first.spec, 0.0) if self._decision.is_known else 0.0
+        # A first choice that was not asked has had no chance to show its cache: the cap must hold if it has one.
+        unknown = 0.0 if any(attempt.candidate is first for attempt, _ in costs) else CACHED_SHARE
+        share = shares.get(first.spec, unknown) if self._decision.is_known else 0.0
         extra_usd = sum(usd for _, usd in costs) - first.cost_usd(*tokens, cached_share=share)
         moved_usd = failover_usd(costs, extra_usd, first=first, is_down=self._decision.is_first_down)
         self._pool.spent(self._decision, extra_usd - moved_usd, tokens)
