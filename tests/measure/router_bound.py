@@ -139,6 +139,23 @@ def plans_of(first: int, k: int, deadline_ms: int) -> list[Plan]:
     return plans
 
 
+def outcomes_of(turns: Turns, first: int, k: int, deadline_ms: int) -> list[Outcome]:
+    """Return what all plans that begin with this model do; and what it does alone while another one gets the request
+    only to read the session (a keep-warm request)."""
+    plans = plans_of(first, k, deadline_ms)
+    outcomes = [turns.run(plan) for plan in plans]
+    alone = [each for plan, each in zip(plans, outcomes, strict=True) if np.isinf(plan.starts_ms[1:]).all()]
+    return outcomes + [kept_warm(each, model) for each in alone for model in range(k) if model != first]
+
+
+def kept_warm(outcome: Outcome, model: int) -> Outcome:
+    """Return this outcome if that model reads the session besides, and writes nothing."""
+    reads = tuple(1.0 if i == model else share for i, share in enumerate(outcome.reads))
+    sets = np.zeros_like(outcome.read_sets)
+    np.add.at(sets, np.arange(len(sets)) | 1 << model, outcome.read_sets)
+    return Outcome(outcome.late, outcome.written_usd, reads, sets)
+
+
 class Bound:
     """The dynamic program of one pool."""
 
@@ -159,7 +176,7 @@ class Bound:
                 turns = Turns(pool, *draws(medians_ms, state, load, number), deadline_ms, hold)
                 # In a bad minute of the first choice its circuit breaker may be open.
                 firsts = range(k) if learned or state[0] else (0,)
-                tables.append(self._table([turns.run(plan) for f in firsts for plan in plans_of(f, k, deadline_ms)]))
+                tables.append(self._table([each for f in firsts for each in outcomes_of(turns, f, k, deadline_ms)]))
                 single.append(turns.run(Plan((0,), (0.0,))))
             self._tables.append(tables)
             self._single.append(single)
