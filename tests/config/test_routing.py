@@ -115,6 +115,7 @@ def test_rules_keep_their_order_and_the_first_that_applies_counts(tmp_path: Path
         ("[router]\ndeadline_ms = 10\n", "router.deadline_ms: expected 50 to 4000 ms, got 10"),
         ("[router]\nrace_width = 9\n", "router.race_width: expected 2 to 4, got 9"),
         ("[router]\nhedge_budget_usd = -1\n", "router.hedge_budget_usd: expected 0 to 10 dollars, got -1"),
+        ("[router]\nlate_turn_usd = 0\n", "router.late_turn_usd: expected more than 0 and at most 10 dollars, got 0"),
         ('[router]\npolicy = "guess"\n', 'router.policy: expected "hedge" or "race" or "fallback" or "single"'),
         ('[rules.r]\nwhen = ["a=b"]\npool = "x"\n', "rules.r.pool: expected a pool that has a section [pools.NAME]"),
         ('[rules.r]\nwhen = ["a"]\npool = "x"\n', 'rules.r.when: expected "name=value" or "name=one|other", got'),

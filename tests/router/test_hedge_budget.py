@@ -56,6 +56,15 @@ def test_the_first_turn_of_a_new_pool_has_a_hedge() -> None:
         assert [each.candidate.spec for each in plan.later] == ["b/m"]
 
 
+@pytest.mark.parametrize(("late_turn_usd", "n_hedges"), [(None, 1), (0.1, 1), (1e-5, 0)])
+def test_no_hedge_costs_more_than_a_late_turn_is_worth(late_turn_usd: float | None, n_hedges: int) -> None:
+    """Whatever the ledger holds."""
+    candidates = (Candidate(spec="a/m"), Candidate(spec="b/m"))
+    options = RouterOptions(hedge_budget_usd=1.0, late_turn_usd=late_turn_usd)
+    plan = build_pool("p", candidates, options, SharedStats()).decide(RoutingQuery(session="s"), 0.0).plan
+    assert len(plan.later) == n_hedges
+
+
 def test_a_budget_that_has_begun_gets_nothing() -> None:
     budget, restarted = HedgeBudget(CAP_USD), HedgeBudget(CAP_USD)
     budget.spent(CAP_USD)

@@ -33,6 +33,10 @@ class RouterOptions:
     hedge_budget_usd: float = 0.0001
     """The average cost that hedging may add to the cost of the first model alone."""
 
+    late_turn_usd: float | None = None
+    """The most that hedging may pay to prevent one late turn, within the cap. With a high cap, more is spent when the
+    models are slow and less when they are fast. Unset: the cap is spent wherever it helps most."""
+
     prefer_first: bool | None = None
     """Keep a hedge that is ready until the deadline: if the first model makes it, the first model answers. False: the
     first one to speak answers. Unset: true with the order `given`, false with any other."""
@@ -75,6 +79,8 @@ class RouterOptions:
                 raise ConfigError(f"{name}: expected {least} to {most} ms, got {value}")
         if not 0 <= self.hedge_budget_usd <= 10:
             raise ConfigError(f"hedge_budget_usd: expected 0 to 10 dollars, got {self.hedge_budget_usd}")
+        if self.late_turn_usd is not None and not 0 < self.late_turn_usd <= 10:
+            raise ConfigError(f"late_turn_usd: expected more than 0 and at most 10 dollars, got {self.late_turn_usd}")
         if not 2 <= self.race_width <= 4:
             raise ConfigError(f"race_width: expected 2 to 4, got {self.race_width}")
         if self.max_output_tokens is not None and self.max_output_tokens < 1:

@@ -311,7 +311,7 @@ class Pool:
         self._planners[deadline_ms].rebuild(
             latency,
             now_ms,
-            weight=self.hedge_budget.weight,
+            weight=max(self.hedge_budget.weight, unit_usd / (self.options.late_turn_usd or math.inf)),
             unit_usd=unit_usd,
             tokens=self._tokens,
             stays=self._stays(),
