@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -197,33 +196,6 @@ def test_crowd_does_not_start_speech_after_the_user(clips: dict[str, Clip], crow
     edges_of(segmenter, sound[: (clip.end_ms + 700) * PER_MS])
     segmenter.end_turn()
     assert edges_of(segmenter, alone) == []
-
-
-def test_how_the_voice_ended_comes_with_the_pause(clips: dict[str, Clip]) -> None:
-    """A read sentence that ends low and breaks up; a word of a third of a second has no pitch to fall from."""
-    sentence = edges_of(VadSegmenter(RATE_HZ), clips["clean/vctk_p287_002"].samples(RATE_HZ))
-    end = [e for e in sentence if isinstance(e, SpeechStop)][-1]
-    assert end.final_pitch_st is not None
-    assert end.final_pitch_st < -1
-    assert end.final_voiced_ms is not None
-    assert 0 < end.final_voiced_ms < 320
-    word = edges_of(VadSegmenter(RATE_HZ), clips["clean/cv_22058264"].samples(RATE_HZ))
-    assert [e for e in word if isinstance(e, SpeechStop)][-1].final_pitch_st is None
-
-
-def test_how_the_voice_ended_is_measured_only_where_it_is_used(clips: dict[str, Clip]) -> None:
-    """The pauses are the same without it."""
-    samples = clips["clean/vctk_p287_002"].samples(RATE_HZ)
-    measured, unmeasured = (
-        [
-            e
-            for e in edges_of(VadSegmenter(RATE_HZ, VadOptions(measures_ending=measures)), samples)
-            if isinstance(e, SpeechStop)
-        ]
-        for measures in (True, False)
-    )
-    assert measured[-1].final_pitch_st is not None
-    assert unmeasured == [replace(e, final_pitch_st=None, final_voiced_ms=None) for e in measured]
 
 
 def test_silence_is_not_said_to_grow_while_something_stirs(clips: dict[str, Clip]) -> None:

@@ -29,21 +29,21 @@ ANSWER_MS: Final = 2_400
 N_CALLS: Final = 5
 
 SAID: Final = (
-    ("I would like two large cups of coffee, please.",),
-    ("What time do you open on Sunday?",),
+    ("Two coffees, please.",),
+    ("What time?",),
     ("Okay.",),
     ("Can you tell me", "when the next bus leaves for the station?"),
     ("I need a table for", "four people tonight."),
-    ("Thank you very much for that.", "Then make it seven o'clock."),
+    ("Thank you very much.", "Then make it seven o'clock."),
     ("Yes.",),
-    ("That's fine, I think we can do it like that.",),
+    ("That's fine.",),
     ("My name is Miller", "and I live in Rome."),
-    ("Thank you so much for your help.",),
+    ("Thank you so much.",),
 )
 """The words of each turn, up to each of its pauses."""
 
-PAUSE_MS: Final = 560
-"""An inner pause: shorter than any wait of `adaptive`, longer than the shortest of `soft`."""
+PAUSE_MS: Final = 600
+"""An inner pause: shorter than the wait of `adaptive` after any of these words, longer than that of `soft`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Call:
         )
         chance = random.Random(seed)
         self._delays = [
-            Delays(chance.randint(50, 120), chance.randint(120, 300), chance.randint(60, 150)) for _ in SAID
+            Delays(chance.randint(50, 120), chance.randint(100, 200), chance.randint(50, 100)) for _ in SAID
         ]
         self._queue: list[tuple[int, int, Callable[[int], None]]] = []
         self._number = count()

@@ -3,25 +3,33 @@
 `python -m tests.measure.end_probability` reads the feature table, prints the weights as they stand in that module, and
 cross-validates them: each speaker's pauses are judged by weights that were fitted without this speaker. The machine
 needs neither audio nor models.
+
+`--traces FILE` cross-validates the strategies `soft` and `adaptive` so, on the traces that `voicepipe bench endpointing
+--traces FILE` has written: with all their rules, clean and in noise.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from tests.measure.endpointing_table import Row, read_table, traces_of
-from voicepipe.bench.endpointing.rules import WaitRule
+from voicepipe.bench.endpointing.report import condition
+from voicepipe.bench.endpointing.rules import StrategyRule, WaitRule
 from voicepipe.bench.endpointing.score import Summary, TurnScore, score, summary, work_ms
-from voicepipe.bench.endpointing.traces import Pause, Step
-from voicepipe.turn.endpointing import probability
-from voicepipe.turn.endpointing.probability import Weights, log_odds
+from voicepipe.bench.endpointing.traces import LabelledTrace, Pause, Step, read_traces
+from voicepipe.turn.endpointing.probability import FITTED, Weights, WeightSets, end_probability, log_odds
+from voicepipe.turn.endpointing.strategies import Adaptive, Soft
 
 Array = npt.NDArray[np.float64]
 
@@ -36,10 +44,15 @@ _DIGITS: Final = 2
 
 READY_MS: Final = (350, 500)
 
+STRATEGIES: Final[tuple[type[Soft | Adaptive], ...]] = (Soft, Adaptive)
+
+SILENCE_MS: Final = 720
+"""The `silence_ms` that strategies get from an agent with the default settings."""
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A set of weights: its name in `probability`, and the features that it needs."""
+    """A set of weights: its name in `WeightSets`, and the features that it needs."""
 
     name: str
     columns: tuple[str, ...]
@@ -47,11 +60,11 @@ class Model:
 
 _WORDS: Final = ("question", "closed", "goes_on", "broken_off", "log_words")
 MODELS: Final = (
-    Model("WORDS_ONLY", _WORDS),
-    Model("WITH_SENTENCE_END", (*_WORDS, "sentence_end")),
-    Model("WITH_SMART_TURN", (*_WORDS, "smart_turn")),
-    Model("WITH_BOTH", (*_WORDS, "sentence_end", "smart_turn")),
-    Model("SMART_TURN_ONLY", ("smart_turn",)),
+    Model("words_only", _WORDS),
+    Model("with_sentence_end", (*_WORDS, "sentence_end")),
+    Model("with_smart_turn", (*_WORDS, "smart_turn")),
+    Model("with_both", (*_WORDS, "sentence_end", "smart_turn")),
+    Model("smart_turn_only", ("smart_turn",)),
 )
 
 
@@ -122,13 +135,49 @@ def policy(rows: Sequence[Row], probabilities: Sequence[float], ready_ms: int) -
     return {name: summary(its) for name, its in scores.items()}
 
 
-def main() -> int:
+def fitted_without(rows: Sequence[Row], speaker: tuple[str, str]) -> WeightSets:
+    """Return the weights without the pauses of a speaker of a set."""
+    others = [row for row in rows if (row.set, row.speaker) != speaker]
+    return WeightSets(**{model.name: fit(others, model.columns) for model in MODELS})
+
+
+def strategy_scores(
+    traces: Iterable[LabelledTrace], rows: Sequence[Row], strategy: type[Soft | Adaptive], ready_ms: int
+) -> dict[tuple[str, str], list[TurnScore]]:
+    """Return the score of each turn, by condition and set, each judged by weights fitted without its speaker."""
+    scores: dict[tuple[str, str], list[TurnScore]] = {}
+    known: dict[tuple[str, str], WeightSets] = {}
+    for traced in traces:
+        if traced.end_ms is None:
+            continue
+        speaker = (traced.set, traced.speaker)
+        if speaker not in known:
+            known[speaker] = fitted_without(rows, speaker)
+        judge = partial(end_probability, fitted=known[speaker])
+        rule = StrategyRule(strategy(SILENCE_MS, judge), work_ms(ready_ms))
+        scores.setdefault((condition(traced), traced.set), []).append(
+            score(traced.trace, rule, traced.end_ms, ready_ms)
+        )
+    return scores
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Fit, cross-validate and print; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.measure.end_probability", description=__doc__)
+    parser.add_argument("--traces", type=Path, help="cross-validate the strategies on these traces instead")
+    parser.add_argument("--without-sentence-end", action="store_true", help="leave out that score of the traces")
+    options = parser.parse_args(arguments)
     rows = read_table()
+    if options.traces is not None:
+        traces = list(read_traces(options.traces))
+        _report_strategies(
+            [_without_sentence_end(each) for each in traces] if options.without_sentence_end else traces, rows
+        )
+        return 0
     for model in MODELS:
         weights = fit(rows, model.columns)
-        agrees = weights == getattr(probability, model.name)
-        sys.stdout.write(f"{model.name}: Final = Weights({_arguments(weights)})\n")
+        agrees = weights == getattr(FITTED, model.name)
+        sys.stdout.write(f"{model.name}=Weights({_arguments(weights)})\n")
         sys.stdout.write("" if agrees else "    differs from probability.py\n")
     for model in MODELS:
         probabilities = cross_validated(rows, model.columns)
@@ -146,13 +195,30 @@ def _report(model: Model, rows: Sequence[Row], probabilities: Sequence[float]) -
         for name, its in policy(rows, probabilities, ready_ms).items():
             of_set = [(row, p) for row, p in zip(rows, probabilities, strict=True) if row.set == name]
             of_rows, of_p = [row for row, _ in of_set], [p for _, p in of_set]
-            assert its.latency_ms is not None
-            sys.stdout.write(
-                f"  ready {ready_ms} {name:10} AUC {auc(of_rows, of_p):.2f}  "
-                f"turn latency {its.latency_ms[0]:.0f}/{its.latency_ms[1]:.0f}  "
-                f"overlapped {its.overlapped:.1f} %  broken {its.broken:.1f} %  missed {its.missed:.1f} %  "
-                f"starts in vain {its.starts_in_vain:.2f}  ({its.n_turns} turns)\n"
-            )
+            sys.stdout.write(f"  ready {ready_ms} {name:10} AUC {auc(of_rows, of_p):.2f}  {_shares(its)}\n")
+
+
+def _shares(its: Summary) -> str:
+    assert its.latency_ms is not None
+    return (
+        f"turn latency {its.latency_ms[0]:.0f}/{its.latency_ms[1]:.0f}  "
+        f"overlapped {its.overlapped:.1f} %  broken {its.broken:.1f} %  missed {its.missed:.1f} %  "
+        f"starts in vain {its.starts_in_vain:.2f}  ({its.n_turns} turns)"
+    )
+
+
+def _without_sentence_end(traced: LabelledTrace) -> LabelledTrace:
+    pauses = tuple(replace(pause, sentence_end=None) for pause in traced.trace.pauses)
+    return replace(traced, trace=replace(traced.trace, pauses=pauses))
+
+
+def _report_strategies(traces: Sequence[LabelledTrace], rows: Sequence[Row]) -> None:
+    for strategy, ready_ms in product(STRATEGIES, READY_MS):
+        sys.stdout.write(f"\n{strategy.__name__.lower()}, ready {ready_ms}, cross-validated by speaker\n")
+        scores = strategy_scores(traces, rows, strategy, ready_ms)
+        for (noise, name), its in scores.items():
+            cut = 100 * sum(each.overlapped or each.broken for each in its) / len(its)
+            sys.stdout.write(f"  {noise:12} {name:10} {_shares(summary(its))}  cut {cut:.1f} %\n")
 
 
 if __name__ == "__main__":

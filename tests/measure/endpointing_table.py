@@ -109,8 +109,6 @@ def _pause(row: Row) -> Pause:
     return Pause(
         began_ms=0,
         voiced_ms=row.voiced_ms,
-        final_pitch_st=None,
-        final_voiced_ms=None,
         text="",
         sentence_end=row.features.sentence_end,
         audio_scores={},

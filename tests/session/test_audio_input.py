@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,14 +12,11 @@ from tests.session.test_endpoint_scoring import EventJournal
 from tests.session.test_observers import hooks, session
 from voicepipe.ports.transcriber import Samples, TranscriberCapabilities
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.session_types import ServerVad
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.pace import Pace
-from voicepipe.telemetry.journal.port import NO_JOURNAL
 from voicepipe.testing.fakes.cues import LlmCue
 from voicepipe.testing.fakes.ports import FakeModel
 from voicepipe.turn import events as e
-from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE
 
 CONFIG = SessionConfig.start(session_id="sess_a", model="default", voice="v", instructions="", expires_at=0)
 STREAMS = TranscriberCapabilities(rate_hz=16_000, streams=True)
@@ -59,24 +55,6 @@ async def say(
         if any(isinstance(event, until) for event in events):
             return first // 480 + 1
     raise AssertionError(f"no {until.__name__}")
-
-
-@pytest.mark.parametrize(
-    ("strategy", "journal", "measured"),
-    [(SILENCE, None, False), (ADAPTIVE, None, True), (SILENCE, NO_JOURNAL, True)],
-)
-async def test_the_ending_is_measured_only_on_request(
-    question: Samples, strategy: str, journal: Any, measured: bool
-) -> None:
-    """The strategy `silence` does not, but who replays a journal may. Nothing else about the pause differs."""
-    config = replace(CONFIG, turn_detection=ServerVad(end_of_turn=strategy))
-    clock, events = Hand(), list[Any]()
-    audio_input = AudioInput(config, STREAMS, clock, events.append, journal)  # type: ignore[arg-type]
-    await say(audio_input, clock, question, until=e.SpeechPaused, events=events)
-    pause = next(event for event in events if isinstance(event, e.SpeechPaused))
-    assert (pause.final_voiced_ms is not None) is measured
-    assert pause.noticed_ms >= 80
-    audio_input.close()
 
 
 async def test_missing_frames_are_looked_for_when_the_next_one_is_late(question: Samples) -> None:

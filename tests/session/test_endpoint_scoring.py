@@ -19,7 +19,7 @@ from voicepipe.testing.fakes.ports import FakeTranscriber
 from voicepipe.testing.waiting import eventually
 from voicepipe.turn import events as e
 from voicepipe.turn.endpointing.probability import SENTENCE_END, STT_END
-from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE
+from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE, SOFT
 from voicepipe.turn.settings import TurnSettings
 
 PAUSED = e.SpeechPaused(2_000, 2_000)
@@ -76,10 +76,11 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint_scoring, "DEADLINE_S", 60.0)
 
 
+@pytest.mark.parametrize("strategy", [SOFT, ADAPTIVE, "own"])
 @pytest.mark.usefixtures("patient")
-async def test_the_words_of_a_pause_are_scored() -> None:
+async def test_the_words_of_a_pause_are_scored(strategy: str) -> None:
     scorer = FakeScorer()
-    scoring, posted = made(scorer, USED, PAUSED, SPOKEN)
+    scoring, posted = made(scorer, e.SettingsChanged(TurnSettings(end_of_turn=strategy)), PAUSED, SPOKEN)
     async with running(scoring):
         scorer.answer.set_result(0.7)
         await until(lambda: posted)
@@ -92,13 +93,12 @@ async def test_the_words_of_a_pause_are_scored() -> None:
     [
         (PAUSED, SPOKEN),
         (e.SettingsChanged(TurnSettings(end_of_turn=SILENCE)), PAUSED, SPOKEN),
-        (e.SettingsChanged(TurnSettings(end_of_turn=ADAPTIVE)), PAUSED, SPOKEN),
         (USED, SPOKEN),
         (USED, PAUSED, e.SpeechStarted(2_300, 2_300), SPOKEN),
         (USED, PAUSED, SPOKEN, e.SpeechStarted(2_300, 2_300)),
         (USED, PAUSED, e.TranscriptFinished(1, 1, "")),
     ],
-    ids=["no settings", "silence", "adaptive", "no pause", "went on", "went on before the model", "no words"],
+    ids=["no settings", "silence", "no pause", "went on", "went on before the model", "no words"],
 )
 @pytest.mark.usefixtures("patient")
 async def test_no_model_runs_for_nothing(events: tuple[e.Event, ...]) -> None:

@@ -65,7 +65,7 @@ EVENTS: list[e.Event] = [
     e.ReplyRequested("evt", ReplySettings(context=(Message("m", "assistant", (OutputText("so"),)),))),
     e.PhrasesReady(frozenset(("One moment.", "Sorry."))),
     e.ConnectionResumed(((1, 200), (2, 40))),
-    e.SpeechPaused(10, 20, final_pitch_st=-2.5),
+    e.EndpointScored(10, "p", 0.25),
     e.TranscriptFinished(1, 1, "hi", None, "fake/stt"),
 ]
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.measure.end_probability import MODELS, Model, auc, cross_validated, fit
 from tests.measure.endpointing_table import read_table
-from voicepipe.turn.endpointing import probability
 from voicepipe.turn.endpointing.probability import (
+    FITTED,
     SENTENCE_END,
     SMART_TURN,
     STT_END,
@@ -26,9 +26,9 @@ def p(text: str = "", **evidence: object) -> float:
     return end_probability(Evidence(text=text, **evidence))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name.lower())
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_the_table_gives_the_weights_of_the_module(model: Model) -> None:
-    assert fit(read_table(), model.columns) == getattr(probability, model.name)
+    assert fit(read_table(), model.columns) == getattr(FITTED, model.name)
 
 
 def test_unknown_speakers_are_judged_better_than_by_chance_in_each_set() -> None:

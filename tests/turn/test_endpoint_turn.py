@@ -22,62 +22,60 @@ def silence_that_ends_it(driver: CoreDriver, began_ms: int) -> int:
     raise AssertionError("the turn did not end within 4 s")
 
 
-def spoken(driver: CoreDriver, pitch_st: float | None = None, words: str | None = None, *, at_ms: int = 1_000) -> int:
+def spoken(driver: CoreDriver, words: str | None = None, *, at_ms: int = 1_000) -> int:
     """A second of speech and the silence that ended its turn."""
     ended_ms = at_ms + 1_000
     driver.at(at_ms, e.SpeechStarted(at_ms - 60, at_ms - 360))
-    driver.at(ended_ms + 80, e.SpeechPaused(ended_ms, ended_ms, pitch_st))
+    driver.at(ended_ms + 80, e.SpeechPaused(ended_ms, ended_ms))
     if words is not None:
         driver.at(ended_ms + 150, e.TranscriptFinished(1, 1, words))
     return silence_that_ends_it(driver, ended_ms)
 
 
 @pytest.mark.parametrize(
-    ("pitch_st", "words", "silence_ms"),
+    ("words", "silence_ms"),
     [
-        (None, None, 720),
-        (-6.0, None, 680),
-        (0.0, None, 1_040),
-        (None, "I would like the", 1_300),
-        (None, "That is all.", 680),
-        (-6.0, "That is all.", 640),
+        (None, 720),
+        ("I live in Rome", 720),
+        ("I would like the", 1_300),
+        ("I would like to,", 1_000),
+        ("That is all.", 900),
+        ("That is all that I would like to know.", 500),
     ],
 )
-def test_a_turn_ends_as_late_as_it_sounds_unfinished(
-    pitch_st: float | None, words: str | None, silence_ms: int
-) -> None:
-    """By the voice's end, by the words, by both."""
-    assert spoken(CoreDriver(ADAPTIVE), pitch_st, words) == silence_ms
+def test_a_turn_ends_the_later_the_less_likely_its_end_is(words: str | None, silence_ms: int) -> None:
+    """By punctuation, number of words and missing ones; without any of them as is set."""
+    assert spoken(CoreDriver(ADAPTIVE), words) == silence_ms
 
 
 def test_exact_silence_is_used() -> None:
     """Whatever the user sounds like."""
     exact = TurnSettings(silence_ms=500, create_response=False)
-    assert spoken(CoreDriver(exact), 0.0, "I would like the") == 500
+    assert spoken(CoreDriver(exact), "I would like the") == 500
 
 
 def test_a_question_makes_a_short_answer_whole() -> None:
     """ "Yes" alone waits; after "Shall I?" it hardly does."""
     plain, after_question = CoreDriver(ADAPTIVE), CoreDriver(ADAPTIVE)
     after_question.core.context.conversation.add(Message("said", "assistant", (OutputText("Shall I book it?"),)))
-    assert spoken(plain, None, "yes") == 720
-    assert spoken(after_question, None, "yes") == 580
+    assert spoken(plain, "yes") == 720
+    assert spoken(after_question, "yes") == 500
 
 
-def test_wait_covers_an_earlier_long_pause() -> None:
+def test_wait_does_not_follow_an_earlier_long_pause() -> None:
     """The same turn again, after 860 ms of silence that the first wait had taken for the end."""
     driver = CoreDriver(ADAPTIVE)
     assert spoken(driver) == 720
-    assert spoken(driver, at_ms=2_920) == 860
+    assert spoken(driver, at_ms=2_920) == 720
 
 
 def test_wait_is_limited() -> None:
     """The deadline lies behind the longest wait, so it ends only pauses that the VAD has left without an event."""
     driver = CoreDriver(ADAPTIVE)
     driver.at(1_000, e.SpeechStarted(940, 640))
-    driver.at(2_080, e.SpeechPaused(2_000, 2_000, 0.0))
+    driver.at(2_080, e.SpeechPaused(2_000, 2_000))
     driver.at(2_150, e.TranscriptFinished(1, 1, "and then the"))
-    driver.at(3_800)
+    driver.at(3_400)
     assert driver.core.user.state is User.HOLDING
     driver.at(6_000)
     assert driver.core.user.state is not User.HOLDING
@@ -94,7 +92,7 @@ def test_what_was_cleared_says_nothing_of_the_next_turn() -> None:
         driver.at(710, e.ClearRequested(None))
         driver.at(820, e.SpeechStarted(800, 800))
         driver.at(1_300, e.SpeechPaused(1_200, 1_200))
-        driver.at(1_310, e.TranscriptFinished(2, 1, "Yes."), *late)
+        driver.at(1_310, e.TranscriptFinished(2, 1, "That is all that I want."), *late)
         return silence_that_ends_it(driver, 1_200)
 
     assert ends_after(e.TranscriptFinished(1, 1, "I want to go to the")) == ends_after()

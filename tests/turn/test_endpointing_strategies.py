@@ -117,12 +117,12 @@ def test_a_turn_that_is_continued_in_time_is_not_ended_by_the_old_deadline() -> 
 
 
 def test_a_strategy_sees_all_that_is_known_of_the_pause() -> None:
-    """Silence, words, partial words, prosody, language, the question before, models' scores."""
+    """Silence, words, partial words, language, the question before, models' scores."""
     strategy = Fixed(Decision(900, 900))
     scenario = session(strategy, language="en", silence_ms=640)
     scenario.driver.at(1_000, e.SpeechStarted(940, 640))
     scenario.driver.at(1_700, e.TranscriptGrew(1, "I would"))
-    scenario.driver.at(2_080, e.SpeechPaused(2_000, 2_000, -1.5, 120, 90))
+    scenario.driver.at(2_080, e.SpeechPaused(2_000, 2_000, 90))
     scenario.driver.at(2_100, e.EndpointScored(2_000, "smart-turn", 0.4))
     scenario.driver.at(2_150, e.EndpointScored(2_000, "smart-turn", 0.7))
     scenario.driver.at(2_160, e.EndpointScored(1_990, "smart-turn", 0.1))
@@ -133,8 +133,6 @@ def test_a_strategy_sees_all_that_is_known_of_the_pause() -> None:
         silence_ms=200,
         noticed_ms=90,
         speech_ms=1_360,
-        final_pitch_st=-1.5,
-        final_voiced_ms=120,
         text="I would like the",
         interim_text="I would",
         language="en-GB",

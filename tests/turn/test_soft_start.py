@@ -146,14 +146,14 @@ def test_the_answer_is_audible_when_the_end_is_likely() -> None:
 
 
 def test_an_open_sentence_is_waited_for() -> None:
-    """ "from" wants a place: 720 ms, though the answer is ready."""
+    """ "from" wants a place: 700 ms, though the answer is ready."""
     talk = Talk()
     talk.says("I want it from", from_ms=1_000)
     talk.silent_until(300)
     talk.answers()
-    talk.silent_until(700)
+    talk.silent_until(680)
     assert talk.agent() is Agent.READY
-    talk.silent_until(720)
+    talk.silent_until(700)
     assert talk.agent() is Agent.SPEAKING
 
 
@@ -330,7 +330,7 @@ def test_a_function_call_leaves_when_adaptive_would_end_the_turn() -> None:
     talk.says("Turn the lights on, please.", from_ms=1_000)
     talk.silent_until(300)
     calls(talk)
-    talk.silent_until(660)
+    talk.silent_until(480)
     assert talk.scene.said(a.OutputStarted) == []
     got = talk.at(2_000 + 1_600)
     assert [type(each).__name__ for each in got if isinstance(each, c.OpenGate)] == ["OpenGate"]
@@ -347,7 +347,7 @@ def test_words_after_a_call_are_spoken_at_once() -> None:
     talk.silent_until(300)
     key, now_ms = talk.scene._key(-1), talk.scene.driver.now_ms
     talk.at(now_ms, e.ModelRequested(*key, "fake/llm"), e.CallGrew(*key, 0, "call_1", "lights_on", "{}"))
-    talk.silent_until(500)
+    talk.silent_until(480)
     assert talk.agent() is Agent.READY
     got = talk.at(talk.scene.driver.now_ms, e.ModelTextReceived(*key, "Of course."))
     (gate,) = [each for each in got if isinstance(each, c.OpenGate)]
@@ -364,7 +364,7 @@ def test_words_before_a_call_are_spoken_softly_and_the_call_waits() -> None:
     talk.sends(800)
     assert len(talk.scene.said(a.OutputStarted)) == 1
     assert talk.scene.ended() == []
-    got = talk.at(2_000 + 677)
+    got = talk.at(2_000 + 500)
     assert kinds(got)[:1] == ["ReleaseCalls"]
     assert len(talk.scene.said(a.OutputStarted)) == 2
     assert talk.scene.ended() == [("completed", "")]
@@ -446,12 +446,12 @@ def test_the_outcome_waits_for_a_certain_end() -> None:
     talk = Talk()
     talk.says(QUESTION, from_ms=1_000)
     talk.silent_until(200)
-    talk.answers("Yes.", 200)
+    talk.answers("Yes.", 100)
     talk.silent_until(360)
-    talk.sends(200)
-    talk.at(2_000 + 660)
+    talk.sends(100)
+    talk.at(2_000 + 480)
     assert next(iter(talk.scene.driver.records.values())).outcome is None
-    talk.at(2_000 + 680)
+    talk.at(2_000 + 500)
     assert next(iter(talk.scene.driver.records.values())).outcome == "completed"
 
 
@@ -467,9 +467,9 @@ def test_sessions_that_never_begin_softly(settings: dict[str, Any]) -> None:
     """Their turns end as `adaptive` ends them."""
     talk = Talk(**settings)
     talk.says(QUESTION, from_ms=1_000)
-    talk.silent_until(660)
+    talk.silent_until(480)
     assert talk.user() is User.HOLDING
-    talk.silent_until(680)
+    talk.silent_until(500)
     assert talk.user() is not User.HOLDING
 
 
@@ -570,7 +570,7 @@ def test_a_sound_after_the_words_of_an_answer_does_not_lose_its_calls() -> None:
     talk.at(now_ms, e.ModelFinished(*key, "tool_calls"), e.SynthesisFinished(*key))
     talk.silent_until(360)
     talk.sends(100)
-    talk.at(2_500, e.SpeechStarted(2_440, 2_440))
+    talk.at(2_490, e.SpeechStarted(2_470, 2_470))
     talk.at(2_600, e.SpeechPaused(2_520, 2_520))
     assert talk.agent() is Agent.READY
     talk.gets("", 2_620)
@@ -678,10 +678,10 @@ def test_a_sound_after_a_short_answer_has_nothing_to_continue() -> None:
     talk = Talk()
     talk.says(QUESTION, from_ms=1_000)
     talk.silent_until(200)
-    talk.answers("Yes.", 200)
+    talk.answers("Yes.", 100)
     talk.silent_until(360)
-    talk.sends(200)
-    talk.at(2_600, e.SpeechStarted(2_540, 2_540))
+    talk.sends(100)
+    talk.at(2_490, e.SpeechStarted(2_470, 2_470))
     assert (talk.agent(), talk.user()) == (Agent.READY, User.SPEAKING)
     talk.at(2_700, e.SpeechPaused(2_620, 2_620))
     got = talk.gets("", 2_720)
@@ -712,12 +712,12 @@ def test_an_outcome_that_waits_is_recorded_when_the_user_leaves() -> None:
     talk = Talk()
     talk.says(QUESTION, from_ms=1_000)
     talk.silent_until(200)
-    talk.answers("Yes.", 200)
+    talk.answers("Yes.", 100)
     talk.silent_until(360)
-    talk.sends(200)
-    talk.at(2_640)
+    talk.sends(100)
+    talk.at(2_480)
     assert next(iter(talk.scene.driver.records.values())).outcome is None
-    talk.at(2_650, e.UserLeft("client_left"))
+    talk.at(2_490, e.UserLeft("client_left"))
     assert next(iter(talk.scene.driver.records.values())).outcome == "completed"
 
 
@@ -760,7 +760,7 @@ def test_an_earlier_answer_that_still_plays_is_interrupted_for_good() -> None:
     talk.answers()
     talk.silent_until(360)
     talk.sends()
-    got = talk.at(driver.now_ms + 300, e.SpeechStarted(driver.now_ms + 240, driver.now_ms + 240))
+    got = talk.at(driver.now_ms + 100, e.SpeechStarted(driver.now_ms + 60, driver.now_ms + 60))
     assert kinds(got) == ["InputSpeechStarted", "StopReply", "SuspendReply"]
     stopped = next(each for each in got if isinstance(each, c.StopReply))
     suspended = next(each for each in got if isinstance(each, c.SuspendReply))

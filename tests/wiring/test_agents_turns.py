@@ -26,7 +26,8 @@ GRANT = SessionGrant(
 def waits(config: SessionConfig) -> tuple[int, int, int]:
     """After a finished sentence, when nothing is known, and after half a sentence."""
     settings = config.turn_settings()
-    finished, half = Evidence(final_pitch_st=-6, unfinished=-1), Evidence(final_pitch_st=0, unfinished=1)
+    whole = "I would like two large cups of coffee, please."
+    finished, half = Evidence(text=whole, unfinished=-0.3), Evidence(text="I would like the", unfinished=1)
     strategy = strategy_named(settings.end_of_turn, key="end_of_turn")(settings.silence_ms)
     shorter, usual, longer = (strategy.decide(evidence).audible_ms for evidence in (finished, NOTHING, half))
     return shorter, usual, longer
@@ -38,13 +39,13 @@ def with_detection(detection: dict[str, object]) -> dict[str, object]:
 
 
 def test_an_agent_answers_when_the_end_is_likely() -> None:
-    """By default: after 350 to 720 ms, between where nothing is known. The client is shown the setting's silence."""
+    """By default: after 350 to 700 ms, between where nothing is known. The client is shown the setting's silence."""
     config = config_of(AgentSettings(), GRANT)
     assert config.turn_settings().end_of_turn == "soft"
-    assert waits(config)[1] == 572
+    assert waits(config)[1] == 560
     strategy = strategy_named("soft", key="end_of_turn")(config.turn_settings().silence_ms)
     found = [strategy.decide(Evidence(scores=((STT_END, score),))).audible_ms for score in (0.999, 0.5, 0.001)]
-    assert found == [350, 572, 720]
+    assert found == [350, 560, 700]
     detection = session_object(config)["audio"]["input"]["turn_detection"]
     assert (detection["type"], detection["silence_duration_ms"]) == ("server_vad", 500)
 
@@ -52,7 +53,7 @@ def test_an_agent_answers_when_the_end_is_likely() -> None:
 def test_an_agent_may_wait_while_the_user_sounds_unfinished() -> None:
     """With `end_of_turn = "adaptive"`; never less than its silence, which is what the client is shown."""
     config = config_of(AgentSettings(end_of_turn="adaptive"), GRANT)
-    assert waits(config) == (531, 720, 1_663)
+    assert waits(config) == (500, 720, 1_300)
     detection = session_object(config)["audio"]["input"]["turn_detection"]
     assert (detection["type"], detection["silence_duration_ms"]) == ("server_vad", 500)
 
@@ -76,7 +77,7 @@ def test_semantic_vad_gets_the_requested_eagerness() -> None:
     assert waits(low)[1] == 1_000
     assert low.turn_settings().end_of_turn == "adaptive", "a client in no hurry gets no soft start"
     high = config.merged(with_detection({"type": "semantic_vad", "eagerness": "high"}))
-    assert (waits(high)[1], high.turn_settings().end_of_turn) == (400, "soft")
+    assert (waits(high)[1], high.turn_settings().end_of_turn) == (392, "soft")
 
 
 def test_the_silence_is_known_by_the_setting_that_it_comes_from() -> None:
@@ -92,4 +93,4 @@ def test_the_silence_is_known_by_the_setting_that_it_comes_from() -> None:
 def test_an_update_of_something_else_leaves_it_so() -> None:
     """Instructions have nothing to do with it."""
     config = config_of(AgentSettings(), GRANT)
-    assert waits(config.merged({"type": "realtime", "instructions": "Be brief."}))[1] == 572
+    assert waits(config.merged({"type": "realtime", "instructions": "Be brief."}))[1] == 560

@@ -35,12 +35,6 @@ class SpeechStop:
     silence_ms: int
     """How long the silence has lasted already."""
 
-    final_pitch_st: float | None = None
-    """Pitch of the last syllable relative to the middle of the user's range, in semitones; None: not measurable."""
-
-    final_voiced_ms: int | None = None
-    """Length of the last unbroken voiced stretch; None: not measured."""
-
 
 @dataclass(frozen=True, slots=True)
 class SilenceProgress:

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import webrtcvad  # type: ignore[import-untyped]
 
-from voicepipe.audio import levels, prosody, silero
+from voicepipe.audio import levels, silero
 from voicepipe.audio.history import AudioHistory, RingBuffer, StreamClock
 from voicepipe.audio.near_field import NearField, mean_squares
 from voicepipe.audio.resample import Resampler
@@ -106,9 +106,6 @@ class VadOptions:
 
     keep_ms: int = 2_000
     """How much audio stays readable with `since`: the audio before speech starts, and the time to detect it."""
-
-    measures_ending: bool = True
-    """Whether `SpeechStop` says how the speech ended: 0.5 ms of CPU for each pause."""
 
     speech_from: float = field(init=False)
     """The probability that starts speech. Audio rejected by the gate has 0: silence at any threshold."""
@@ -439,13 +436,7 @@ class VadSegmenter:
         self._not_before = voice_end
         self._pause = self._instant_at(voice_end)
         self._silence_ms = until_ms - self._pause.stream_ms
-        pitch_st: float | None = None
-        voiced_ms: int | None = None
-        if self.options.measures_ending:
-            spoken = self._buffer.read(max(self._buffer.start, voice_end - prosody.LOOK_BACK_SAMPLES), voice_end)
-            ending = prosody.ending(spoken)
-            pitch_st, voiced_ms = ending.pitch_st, ending.voiced_ms
-        edges.append(SpeechStop(self._pause, self._silence_ms, pitch_st, voiced_ms))
+        edges.append(SpeechStop(self._pause, self._silence_ms))
 
     def _watch_pause(self, edges: list[Edge]) -> None:
         """Emit the silence so far, unless the level rises and the VAD model may be about to detect speech."""

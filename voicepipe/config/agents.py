@@ -82,10 +82,10 @@ class AgentSettings:
 
     end_of_turn: Annotated[str, STRATEGY_NAME] = "soft"
     """The endpoint strategy, unless the client sets `turn_detection`. `soft` lets the answer begin when the end is
-    likely, after 0.7 to 1.44 times `silence_ms` (350 to 720 ms), and takes it back if the user goes on within its first
-    second; function calls wait for `adaptive`. `adaptive` waits at least `silence_ms`, and longer the less finished the
-    user sounds by pitch, words and pace: 1.44 times as long without evidence, at most 3.3 times. `silence` waits for
-    exactly `silence_ms`. Any other name is a strategy of an installed package."""
+    likely, after 0.7 to 1.4 times `silence_ms` (350 to 700 ms), and takes it back if the user goes on within its first
+    second; function calls wait for `adaptive`. `adaptive` takes nothing back: it waits for `silence_ms` where the
+    end is likely, for twice that where it is not, 2.6 times after words that break off, 1.44 times without evidence.
+    `silence` waits for exactly `silence_ms`. Any other name is a strategy of an installed package."""
 
     silence_ms: Annotated[int, between(20, 10_000)] = 500
     """The least silence of the user before the end of turn, unless the client sets it."""

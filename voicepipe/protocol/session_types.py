@@ -54,7 +54,7 @@ finished. Speculation hides 500 ms of it. With medium the bench cuts one read tu
 
 ADAPTIVE_MIDDLE: Final = 1.44
 """The wait of a `ServerVad` without evidence, as a multiple of its shortest silence, where the strategy is not
-`silence`: 720 ms for the usual 500, as in `semantic_vad`. The shortest wait that `adaptive` makes of that is 531 ms.
+`silence`: 720 ms for the usual 500, as in `semantic_vad`. The shortest wait that `adaptive` makes of that is 500 ms.
 """
 
 KINDS: Final[tuple[SessionKind, ...]] = ("realtime", "transcription")

@@ -21,7 +21,6 @@ from voicepipe.session.pace import Pace
 from voicepipe.telemetry.journal.port import Journal
 from voicepipe.telemetry.recording.port import CallRecorder
 from voicepipe.turn import events as e
-from voicepipe.turn.endpointing.strategies import SILENCE
 
 SLICE_MS = 100
 """A longer append is processed in pieces of this length, so that other tasks run in between."""
@@ -221,10 +220,10 @@ class AudioInput:
                 self._onset_ms = onset.stream_ms
                 self._start_ms = max(self._since_ms, onset.stream_ms - self._config.prefix_padding_ms, 0)
                 self._post(e.SpeechStarted(onset.session_ms + away_ms, before_ms + self._start_ms))
-            case SpeechStop(last_voiced, silence_ms, pitch_st, voiced_ms):
+            case SpeechStop(last_voiced, silence_ms):
                 self._end_report(last_voiced)
                 ended_ms, audio_end_ms = last_voiced.session_ms + away_ms, before_ms + last_voiced.stream_ms
-                self._post(e.SpeechPaused(ended_ms, audio_end_ms, pitch_st, voiced_ms, silence_ms))
+                self._post(e.SpeechPaused(ended_ms, audio_end_ms, silence_ms))
                 self._post(e.SilenceGrew(silence_ms))
             case SilenceProgress(silence_ms):
                 self._post(e.SilenceGrew(silence_ms))
@@ -455,6 +454,4 @@ class AudioInput:
         return VadSegmenter(self._config.input_format.rate_hz, self._vad_options())
 
     def _vad_options(self) -> VadOptions:
-        # The strategy `silence` does not ask how the speech ended; who replays a journal may ask with another one.
-        measures = self._journal is not None or self._config.turn_settings().end_of_turn != SILENCE
-        return VadOptions(threshold=self._config.vad_threshold, measures_ending=measures)
+        return VadOptions(threshold=self._config.vad_threshold)

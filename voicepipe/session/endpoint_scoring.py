@@ -14,7 +14,7 @@ from voicepipe.ports.endpoint_scorer import EndpointScorer
 from voicepipe.ports.transcriber import EndOfTurn
 from voicepipe.turn import events as e
 from voicepipe.turn.endpointing.probability import STT_END
-from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE
+from voicepipe.turn.endpointing.strategies import SILENCE
 
 DEADLINE_S: Final = 0.08
 """How long a model may take. The wait of a pause that sounds over is 270 ms longer than the words take at best."""
@@ -22,7 +22,7 @@ DEADLINE_S: Final = 0.08
 
 _WITHOUT_SCORES: Final = (e.SettingsChanged,)
 _WITH_SCORES: Final = (e.SettingsChanged, e.SpeechStarted, e.SpeechPaused, e.TranscriptFinished)
-"""`silence` and `adaptive` read no scores; any other strategy may."""
+"""`silence` reads no scores; any other strategy may."""
 
 
 class EndpointScoring:
@@ -58,7 +58,7 @@ class EndpointScoring:
             case e.SpeechStarted():
                 self._paused_ms = self._request = None
             case e.SettingsChanged(settings):
-                is_used = self._has_source and settings.end_of_turn not in (SILENCE, ADAPTIVE)
+                is_used = self._has_source and settings.end_of_turn != SILENCE
                 self.followed = _WITH_SCORES if is_used else _WITHOUT_SCORES
                 self._paused_ms = self._request = None
             case e.TranscriptFinished(text=text) if text and self._paused_ms is not None:

@@ -55,12 +55,6 @@ class SpeechPaused:
     audio_end_ms: int
     """The same instant as a position in the user's audio."""
 
-    final_pitch_st: float | None = None
-    """How far the last syllable lay above the middle of the user's pitch range, in semitones; None: unknown."""
-
-    final_voiced_ms: int | None = None
-    """How long the speech went on without a break up to its last period, in ms; None: not measured."""
-
     noticed_ms: int = 0
     """How long the silence had lasted in the user's audio when the VAD reported it, in ms; 0: not measured."""
 

@@ -170,9 +170,7 @@ class UserSide:
         self._believe()
         self._end.silence_ms = now_ms - event.last_voiced_ms
         speech_ms = event.audio_end_ms - utterance.audio_start_ms
-        self._end.pauses.began(
-            event.final_pitch_st, event.final_voiced_ms, speech_ms=speech_ms, noticed_ms=event.noticed_ms
-        )
+        self._end.pauses.began(speech_ms=speech_ms, noticed_ms=event.noticed_ms)
         utterance.audio_end_ms = event.audio_end_ms
         turn.marks[attribution.VOICED_LAST] = event.last_voiced_ms
         turn.marks.pop(attribution.END_DUE, None)

@@ -30,12 +30,12 @@ class Line:
 
 def lines(traces: Sequence[LabelledTrace], rules: Mapping[str, Callable[[int], Callable[[], Rule]]]) -> list[Line]:
     """Score every rule on every trace. `rules`: name -> what makes the rule of a turn, for work of so many ms."""
-    parts = [(name, condition) for condition in CONDITIONS for name in SETS]
+    parts = [(name, noise) for noise in CONDITIONS for name in SETS]
     return [
         Line(rule=rule, set=part[0], condition=part[1], summaries=summaries)
         for part in parts
         for rule, made in rules.items()
-        if (summaries := _summaries([each for each in traces if (each.set, _condition(each)) == part], made))
+        if (summaries := _summaries([each for each in traces if (each.set, condition(each)) == part], made))
     ]
 
 
@@ -49,7 +49,8 @@ def _scores(traces: Sequence[LabelledTrace], make: Callable[[], Rule], ready_ms:
     return [score(each.trace, make(), each.end_ms, ready_ms) for each in traces if each.end_ms is not None]
 
 
-def _condition(traced: LabelledTrace) -> str:
+def condition(traced: LabelledTrace) -> str:
+    """Return under which of `CONDITIONS` the turn was said."""
     if traced.trace.condition == CLEAN:
         return CONDITIONS[0]
     return CONDITIONS[2] if traced.babble else CONDITIONS[1]
@@ -57,11 +58,11 @@ def _condition(traced: LabelledTrace) -> str:
 
 def table(results: Sequence[Line]) -> Iterator[str]:
     """Yield the results in Markdown, line by line."""
-    for condition in CONDITIONS:
+    for noise in CONDITIONS:
         for name in SETS:
-            part = [each for each in results if (each.set, each.condition) == (name, condition)]
+            part = [each for each in results if (each.set, each.condition) == (name, noise)]
             if part:
-                yield f"**{name}, {condition}** ({part[0].summaries[0].n_turns} turns)"
+                yield f"**{name}, {noise}** ({part[0].summaries[0].n_turns} turns)"
                 yield ""
                 yield from _part(part)
                 yield ""

@@ -23,7 +23,7 @@ SOFT: Final = "soft"
 FIXED_MS: Final = (300, 400, 500, 720, 800)
 
 SHORTEST_WAIT_MS: Final = 350
-LONGEST_WAIT_MS: Final = 720
+LONGEST_WAIT_MS: Final = 700
 SURE: Final = 0.8
 DOUBTFUL: Final = 0.3
 """The wait falls from the longest at this probability to the shortest at the other, linearly."""
@@ -81,7 +81,7 @@ class StrategyRule:
             self._paused = pause
             speech_ms = pause.voiced_ms - pause.began_ms
             noticed_ms = pause.steps[0].silence_ms
-            self._pauses.began(pause.final_pitch_st, pause.final_voiced_ms, speech_ms=speech_ms, noticed_ms=noticed_ms)
+            self._pauses.began(speech_ms=speech_ms, noticed_ms=noticed_ms)
         known = evidence(pause, step)
         if known.text and not self._pauses.evidence.text:
             self._pauses.add_words(known.text)

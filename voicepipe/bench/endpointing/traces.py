@@ -57,8 +57,6 @@ class Pause:
     voiced_ms: int
     """Position of the last voiced sample."""
 
-    final_pitch_st: float | None
-    final_voiced_ms: int | None
     text: str
     """The words of the utterance up to the pause."""
 
@@ -135,8 +133,6 @@ class _OpenPause:
         return Pause(
             began_ms=self.began_ms,
             voiced_ms=self.stop.last_voiced.stream_ms,
-            final_pitch_st=self.stop.final_pitch_st,
-            final_voiced_ms=self.stop.final_voiced_ms,
             text=self.text,
             sentence_end=self.sentence_end,
             audio_scores=self.audio_scores,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from voicepipe.telemetry.advice import depends_on_for
 from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE
@@ -36,7 +36,11 @@ def renewed_command(found: Plain) -> Plain:
     return {**found, "record": {**record, "breach": renewed}}
 
 
+_OF_THE_VOICE: Final = ("final_pitch_st", "final_voiced_ms")
+
+
 def renewed_event(found: Plain) -> Plain:
-    """Return an event as this version writes it."""
+    """Return an event as this version writes it: a pause had measurements of the voice, which nothing reads now."""
+    renewed = {name: value for name, value in found.items() if name not in _OF_THE_VOICE}
     settings = found.get("settings")
-    return {**found, "settings": renewed_settings(settings)} if isinstance(settings, dict) else found
+    return {**renewed, "settings": renewed_settings(settings)} if isinstance(settings, dict) else renewed

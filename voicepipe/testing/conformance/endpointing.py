@@ -35,8 +35,6 @@ NAME = "under_test"
 def evidences() -> list[Evidence]:
     """Return evidence of all kinds, alone and together."""
     kinds = product(
-        (None, -6.0, 0.0, 3.5),
-        (None, 0, 400),
         (
             ("", 0.0),
             ("I would like the", 1.0),
@@ -56,8 +54,6 @@ def evidences() -> list[Evidence]:
         Evidence(
             noticed_ms=min(silence_ms, 400),
             speech_ms=silence_ms + 700,
-            final_pitch_st=pitch_st,
-            final_voiced_ms=voiced_ms,
             text=text,
             unfinished=unfinished,
             interim_text=interim,
@@ -68,7 +64,7 @@ def evidences() -> list[Evidence]:
             after_question=unfinished == -1.0,
             scores=scores,
         )
-        for pitch_st, voiced_ms, (text, unfinished), interim, pause_ms, silence_ms, answer_ms, language, scores in kinds
+        for (text, unfinished), interim, pause_ms, silence_ms, answer_ms, language, scores in kinds
     ]
     return [Evidence(), *Random(0).sample(every, N_TRIED)]
 
@@ -139,7 +135,7 @@ class EndpointStrategyConformance:
                 strategies={**BUILT_IN, NAME: make},
             )
             book.at(1_000, e.SpeechStarted(940, 640))
-            book.at(2_080, e.SpeechPaused(2_000, 2_000, 0.0, 120))
+            book.at(2_080, e.SpeechPaused(2_000, 2_000, 80))
             if words is not None:
                 book.at(2_150, e.TranscriptFinished(1, 1, words))
             for silence_ms in _silences(last_silence_ms, make(720).longest_ms):

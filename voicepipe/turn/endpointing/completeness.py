@@ -20,8 +20,8 @@ OPEN: Final = 1.0
 """How unfinished each class sounds, -1 to 1.
 
 A full stop is weaker evidence than a missing noun: transcribers put one at the end of whatever they get, and people
-pause after whole sentences. The pitch mostly shows that a sentence is over as well, which must not count twice; hardly
-any turn ends on "the". A comma is weak evidence: transcribers put one wherever the user pauses.
+pause after whole sentences. Hardly any turn ends on "the". A comma is weak evidence: transcribers put one wherever
+the user pauses.
 """
 
 _APOSTROPHE: Final = "\u2019"

@@ -22,20 +22,11 @@ class Pauses:
         self._n_resumed = 0
         self.evidence = NOTHING
 
-    def began(
-        self,
-        final_pitch_st: float | None,
-        final_voiced_ms: int | None = None,
-        *,
-        speech_ms: int = 0,
-        noticed_ms: int = 0,
-    ) -> None:
+    def began(self, *, speech_ms: int = 0, noticed_ms: int = 0) -> None:
         """Record that the user fell silent."""
         self.evidence = Evidence(
             noticed_ms=noticed_ms,
             speech_ms=speech_ms,
-            final_pitch_st=final_pitch_st,
-            final_voiced_ms=final_voiced_ms,
             longest_pause_ms=max(self._resumed_ms),
             n_resumed=self._n_resumed,
         )

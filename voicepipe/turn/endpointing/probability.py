@@ -39,8 +39,8 @@ _MAX_WORDS: Final = 20
 """More words are no more evidence."""
 
 _WHOLE_ANSWER_WORDS: Final = 8
-"""A whole answer to the agent's question, "yes", counts as so many words: the middle of the orders in the table. The
-table has no questions."""
+"""A whole answer to the agent's question, "yes", counts as a closed sentence of so many words: the middle of the orders
+in the table. The table has no questions."""
 
 _MIN_SCORE: Final = 0.001
 """Scores are cut to this and to 1 less this: no model is surer."""
@@ -94,40 +94,73 @@ class Weights:
     smart_turn: float = 0.0
 
 
-WORDS_ONLY: Final = Weights(bias=-1.05, question=0.81, closed=0.48, goes_on=-1.53, broken_off=-1.33, log_words=0.63)
-WITH_SENTENCE_END: Final = Weights(
-    bias=-0.21, question=0.56, closed=0.24, goes_on=-1.7, broken_off=-1.36, log_words=0.51, sentence_end=0.18
-)
-WITH_SMART_TURN: Final = Weights(
-    bias=-1.42, question=0.67, closed=0.4, goes_on=-1.4, broken_off=-0.57, log_words=0.74, smart_turn=0.24
-)
-WITH_BOTH: Final = Weights(
-    bias=-0.96,
-    question=0.56,
-    closed=0.27,
-    goes_on=-1.49,
-    broken_off=-0.61,
-    log_words=0.68,
-    sentence_end=0.1,
-    smart_turn=0.23,
-)
-SMART_TURN_ONLY: Final = Weights(bias=-0.09, smart_turn=0.27)
-"""One set for each combination of scores, so that a score that is late or not installed leaves fitted weights."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightSets:
+    """One set of weights for each combination of scores, so that a score that is late or not installed leaves fitted
+    weights.
+    """
+
+    words_only: Weights
+    with_sentence_end: Weights
+    with_smart_turn: Weights
+    with_both: Weights
+    smart_turn_only: Weights
+
+    def chosen(self, known: Features) -> Weights | None:
+        """Return the weights fitted on what is known; None: nothing is."""
+        if not known.n_words:
+            return None if known.smart_turn is None else self.smart_turn_only
+        if known.sentence_end is None:
+            return self.words_only if known.smart_turn is None else self.with_smart_turn
+        return self.with_sentence_end if known.smart_turn is None else self.with_both
 
 
-def end_probability(evidence: Evidence) -> float:
+FITTED: Final = WeightSets(
+    words_only=Weights(bias=-1.05, question=0.81, closed=0.48, goes_on=-1.53, broken_off=-1.33, log_words=0.63),
+    with_sentence_end=Weights(
+        bias=-0.21, question=0.56, closed=0.24, goes_on=-1.7, broken_off=-1.36, log_words=0.51, sentence_end=0.18
+    ),
+    with_smart_turn=Weights(
+        bias=-1.42, question=0.67, closed=0.4, goes_on=-1.4, broken_off=-0.57, log_words=0.74, smart_turn=0.24
+    ),
+    with_both=Weights(
+        bias=-0.96,
+        question=0.56,
+        closed=0.27,
+        goes_on=-1.49,
+        broken_off=-0.61,
+        log_words=0.68,
+        sentence_end=0.1,
+        smart_turn=0.23,
+    ),
+    smart_turn_only=Weights(bias=-0.09, smart_turn=0.27),
+)
+"""The weights that `python -m tests.measure.end_probability` fits."""
+
+
+def end_probability(evidence: Evidence, fitted: WeightSets = FITTED) -> float:
     """Return the probability that the turn is over, 0 to 1. Ends and inner pauses are taken to be equally frequent.
 
     The STT's own detection, where there is any, counts as much as all the rest: the two are averaged as log odds. No
     table has its scores, so no weight of it is fitted.
     """
     known = features(evidence)
-    weights = _weights_for(known)
+    weights = fitted.chosen(known)
     odds = [] if weights is None else [log_odds(known, weights)]
     of_stt = evidence.score(STT_END)
     if of_stt is not None:
         odds.append(score_log_odds(of_stt))
     return 1 / (1 + math.exp(-sum(odds) / len(odds))) if odds else UNKNOWN
+
+
+def is_known(evidence: Evidence) -> bool:
+    """Return whether anything tells an end from a pause: how the words end, or a score.
+
+    The number of words alone is nothing: the weights were fitted on an STT that writes punctuation.
+    """
+    known = features(evidence)
+    scores = (known.sentence_end, known.smart_turn, evidence.score(STT_END))
+    return known.ending is not Ending.NONE or any(score is not None for score in scores)
 
 
 def features(evidence: Evidence) -> Features:
@@ -137,8 +170,9 @@ def features(evidence: Evidence) -> Features:
     ending, n_words = Ending.NONE, 0
     if text := evidence.text[-_TAIL_CHARS:]:
         completeness = unfinished(text, evidence.language, after_question=evidence.after_question)
-        ending = _ending(text, completeness)
-        n_words = _WHOLE_ANSWER_WORDS if completeness == ANSWERED else count_words(text)
+        ending, n_words = _ending(text, completeness), count_words(text)
+        if completeness == ANSWERED:
+            ending, n_words = Ending.CLOSED, _WHOLE_ANSWER_WORDS
     elif text := evidence.interim_text[-_TAIL_CHARS:]:
         broken_off = _breaks_off(unfinished(text, evidence.language))
         ending, n_words = (Ending.BROKEN_OFF if broken_off else Ending.NONE), count_words(text)
@@ -194,12 +228,3 @@ def log_odds(known: Features, weights: Weights) -> float:
     if known.smart_turn is not None:
         odds += weights.smart_turn * score_log_odds(known.smart_turn)
     return odds
-
-
-def _weights_for(known: Features) -> Weights | None:
-    """Return the weights fitted on what is known; None: nothing is."""
-    if not known.n_words:
-        return None if known.smart_turn is None else SMART_TURN_ONLY
-    if known.sentence_end is None:
-        return WORDS_ONLY if known.smart_turn is None else WITH_SMART_TURN
-    return WITH_SENTENCE_END if known.smart_turn is None else WITH_BOTH

@@ -33,12 +33,6 @@ class Evidence:
     speech_ms: int = 0
     """How long the utterance lasted up to this pause, with its inner pauses and the padding before it."""
 
-    final_pitch_st: float | None = None
-    """How far the last syllable lay above the middle of the user's pitch range, in semitones."""
-
-    final_voiced_ms: int | None = None
-    """How long the speech went on without a break up to its last period, in ms; None: not measured."""
-
     text: str = ""
     """The words of the utterance up to this pause; empty until the STT has returned them."""
 
