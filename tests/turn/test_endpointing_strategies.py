@@ -119,7 +119,7 @@ def test_a_turn_that_is_continued_in_time_is_not_ended_by_the_old_deadline() -> 
 def test_a_strategy_sees_all_that_is_known_of_the_pause() -> None:
     """Silence, words, partial words, language, the question before, models' scores."""
     strategy = Fixed(Decision(900, 900))
-    scenario = session(strategy, language="en", silence_ms=640)
+    scenario = session(strategy, language="en", silence_ms=640, telephone=True)
     scenario.driver.at(1_000, e.SpeechStarted(940, 640))
     scenario.driver.at(1_700, e.TranscriptGrew(1, "I would"))
     scenario.driver.at(2_080, e.SpeechPaused(2_000, 2_000, 90))
@@ -136,6 +136,7 @@ def test_a_strategy_sees_all_that_is_known_of_the_pause() -> None:
         text="I would like the",
         interim_text="I would",
         language="en-GB",
+        telephone=True,
         unfinished=1.0,
         scores=(("smart-turn", 0.7),),
     )

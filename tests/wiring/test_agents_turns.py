@@ -94,3 +94,12 @@ def test_an_update_of_something_else_leaves_it_so() -> None:
     """Instructions have nothing to do with it."""
     config = config_of(AgentSettings(), GRANT)
     assert waits(config.merged({"type": "realtime", "instructions": "Be brief."}))[1] == 560
+
+
+def test_who_sends_g711_is_on_a_telephone() -> None:
+    """Their answers begin a little later."""
+    config = config_of(AgentSettings(), GRANT)
+    for name, telephone in (("audio/pcm", False), ("audio/pcmu", True), ("audio/pcma", True)):
+        form = {"type": name} | ({"rate": 24_000} if name == "audio/pcm" else {})
+        settings = config.merged({"type": "realtime", "audio": {"input": {"format": form}}}).turn_settings()
+        assert settings.telephone is telephone

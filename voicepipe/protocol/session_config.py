@@ -263,6 +263,7 @@ class SessionConfig:
             interruption=self.interruption if self.extensions is None else self.extensions.interruption,
             ducks=self.extensions is not None and self.extensions.ducking,
             watched=self.extensions is not None and self.extensions.turn_events,
+            telephone=self.input_format.is_g711,
             language=(self.transcription and self.transcription.language) or self.language,
             languages=self._languages(),
             metadata=() if self.extensions is None else self.extensions.metadata,

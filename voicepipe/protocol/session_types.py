@@ -78,7 +78,12 @@ class AudioFormat:
 
     @property
     def rate_hz(self) -> int:
-        return PCM_HZ if self.name == "audio/pcm" else G711_HZ
+        return G711_HZ if self.is_g711 else PCM_HZ
+
+    @property
+    def is_g711(self) -> bool:
+        """Return whether it is a telephone's."""
+        return self.name != "audio/pcm"
 
     @property
     def sample_bytes(self) -> int:

@@ -141,6 +141,9 @@ class TurnSettings:
     ducks: bool = False
     """Whether the client can lower the agent's volume on request."""
 
+    telephone: bool = False
+    """Whether the user's audio is a telephone's: G.711 at 8 kHz."""
+
     language: str | None = None
     """BCP-47; None: the STT detects it."""
 

@@ -19,6 +19,9 @@ SET_OF_KIND: Final = {
 }
 """The kinds of clips that are measured. Other kinds are built from these, or have no end."""
 
+TELEPHONE: Final = ("calls",)
+"""The sets of telephone recordings: their band is that of 8 kHz, at whatever rate the files are."""
+
 Progress = Callable[[str], None]
 
 
@@ -59,10 +62,11 @@ def _parts(speech: SpeechSet) -> Iterator[tuple[Clip, str]]:
 
 
 def _traced(speech: SpeechSet, clip: Clip, condition: str, models: Models) -> LabelledTrace:
-    mix = speech.mixes.get((clip.id, condition))
+    mix, name = speech.mixes.get((clip.id, condition)), SET_OF_KIND[clip.kind]
+    tracer = Tracer(RATE_HZ, models, telephone=name in TELEPHONE)
     return LabelledTrace(
-        trace=Tracer(RATE_HZ, models).trace(speech.sound(clip, condition), clip.id, condition),
-        set=SET_OF_KIND[clip.kind],
+        trace=tracer.trace(speech.sound(clip, condition), clip.id, condition),
+        set=name,
         speaker=clip.speaker,
         end_ms=clip.end_ms,
         babble=mix is not None and mix.babble,

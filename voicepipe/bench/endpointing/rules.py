@@ -87,7 +87,9 @@ class StrategyRule:
             self._pauses.add_words(known.text)
         for name, score in known.scores:
             self._pauses.scored(name, score)
-        whole = replace(self._pauses.evidence, silence_ms=step.silence_ms, answer_ms=self._answer_ms)
+        whole = replace(
+            self._pauses.evidence, silence_ms=step.silence_ms, answer_ms=self._answer_ms, telephone=pause.telephone
+        )
         return _with_words(self._strategy.decide(whole), pause, step)
 
     def resumed(self, pause: Pause) -> None:

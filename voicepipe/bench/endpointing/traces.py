@@ -73,6 +73,9 @@ class Pause:
     onset_ms: int | None = None
     """Position of that onset."""
 
+    telephone: bool = False
+    """Whether the user speaks on a telephone."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
@@ -126,6 +129,7 @@ class _OpenPause:
     began_ms: int
     text: str
     sentence_end: float | None
+    telephone: bool
     audio_scores: dict[int, float] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
 
@@ -139,6 +143,7 @@ class _OpenPause:
             steps=tuple(self.steps),
             resumed_at_ms=at_ms,
             onset_ms=onset_ms,
+            telephone=self.telephone,
         )
 
 
@@ -152,10 +157,10 @@ class Models:
 
 
 class Tracer:
-    """Traces one recording."""
+    """Traces one recording; `telephone`: of a telephone."""
 
-    def __init__(self, rate_hz: int, models: Models) -> None:
-        self._rate_hz, self._models = rate_hz, models
+    def __init__(self, rate_hz: int, models: Models, *, telephone: bool = False) -> None:
+        self._rate_hz, self._models, self._telephone = rate_hz, models, telephone
         self._segmenter = VadSegmenter(rate_hz)
 
     def trace(self, samples: Samples, clip: str, condition: str) -> Trace:
@@ -194,7 +199,7 @@ class Tracer:
         models = self._models
         text = "" if models.words is None else models.words(self._utterance(samples, began_ms, at_ms))
         sentence_end = models.sentence_end(text) if models.sentence_end is not None and text else None
-        return _OpenPause(stop=stop, began_ms=began_ms, text=text, sentence_end=sentence_end)
+        return _OpenPause(stop=stop, began_ms=began_ms, text=text, sentence_end=sentence_end, telephone=self._telephone)
 
     def _step(self, pause: _OpenPause, samples: Samples, at_ms: int, silence_ms: int) -> None:
         pause.steps.append(Step(at_ms=at_ms, silence_ms=silence_ms))

@@ -42,6 +42,9 @@ class Evidence:
     language: str | None = None
     """The language of `text`, BCP-47, as the STT detected it or the session sets it."""
 
+    telephone: bool = False
+    """Whether the user's audio comes from a telephone: G.711 at 8 kHz."""
+
     after_question: bool = False
     """Whether the agent's latest sentence was a question; known together with `text`."""
 
