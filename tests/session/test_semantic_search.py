@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 
 from voicepipe.errors import StageBroken, StageRefused
+from voicepipe.knowledge.index import KnowledgeIndex
 from voicepipe.knowledge.passages import Passage
 from voicepipe.knowledge.vectors import Vectors, unit
+from voicepipe.ports.model import ModelRequest, Said, Text
 from voicepipe.session import semantic_search
-from voicepipe.session.semantic_search import SemanticIndex
+from voicepipe.session.knowledge import Knowledge
+from voicepipe.session.semantic_search import EmbeddedQuery, SemanticIndex
 from voicepipe.testing.waiting import WAIT_S
 
+NOT_SENT = EmbeddedQuery()
 PASSAGES = [Passage("a.md", n, "Head" if n == 1 else "", f"passage {n}") for n in range(1, 4)]
 
 
@@ -60,10 +64,10 @@ async def test_passages_are_embedded_once(tmp_path: Path, monkeypatch: pytest.Mo
     await index_of(first, tmp_path).build()
     assert first.requested == [["Head\npassage 1", "passage 2"], ["passage 3"]]
     index = index_of(second, tmp_path)
-    assert await index.embed_query("about 3") is None, "until all is there, words alone are searched for"
+    assert await index.embed_query("about 3") == NOT_SENT, "until all is there, words alone are searched for"
     await index.build()
     assert second.requested == []
-    vector = await index.embed_query("about 3")
+    vector = (await index.embed_query("about 3")).vector
     assert vector is not None
     assert index.nearest(vector) == [2, 1, 0]
 
@@ -84,7 +88,7 @@ async def test_a_vendor_that_refuses_for_good_is_left_alone(tmp_path: Path) -> N
     embedder.failures = [StageRefused("llm", provider="fake/embed", why="no key", retryable=False, status=401)]
     index = index_of(embedder, tmp_path)
     await index.build()
-    assert (len(embedder.requested), await index.embed_query("1")) == (1, None)
+    assert (len(embedder.requested), await index.embed_query("1")) == (1, NOT_SENT)
 
 
 async def test_one_process_embeds_and_the_others_wait_for_it(tmp_path: Path) -> None:
@@ -107,7 +111,7 @@ async def test_another_model_under_the_same_name_is_embedded_anew(tmp_path: Path
     index = index_of(changed := FakeEmbedder(3), tmp_path)
     await index.build()
     assert changed.requested == []
-    vector = await index.embed_query("1")
+    vector = (await index.embed_query("1")).vector
     assert vector is not None
     assert index.nearest(vector) == []
 
@@ -120,13 +124,13 @@ async def test_a_query_that_is_late_or_refused_is_searched_for_by_its_words(
     index = index_of(embedder, tmp_path, deadline_ms=10)
     await index.build()
     embedder.stalls = True
-    assert await index.embed_query("my secret 1") is None
+    assert await index.embed_query("my secret 1") == EmbeddedQuery(charged=True), "the vendor has got it"
     embedder.stalls = False
     refusal = StageRefused("llm", provider="fake/embed", why="bad input: my secret 1", retryable=False, status=400)
     embedder.failures = [refusal, refusal]
-    assert [await index.embed_query("my secret 1") for _ in range(2)] == [None, None]
+    assert [await index.embed_query("my secret 1") for _ in range(2)] == [NOT_SENT] * 2
     n_requests = len(embedder.requested)
-    assert await index.embed_query("my secret 1") is None
+    assert await index.embed_query("my secret 1") == NOT_SENT
     assert len(embedder.requested) == n_requests
     events = [each for each in caplog.records if each.message == "knowledge_query_not_embedded"]
     assert len(events) == 1
@@ -139,4 +143,23 @@ async def test_nothing_said_is_not_embedded(tmp_path: Path) -> None:
     index = index_of(embedder, tmp_path)
     assert index.nearest(np.ones((1, 2), np.float32)) == []
     await index.build()
-    assert await index.embed_query("  ") is None
+    assert await index.embed_query("  ") == NOT_SENT
+
+
+async def test_a_late_vector_is_paid(tmp_path: Path) -> None:
+    """The vendor has read the query; a refused one costs nothing."""
+    embedder = FakeEmbedder()
+    semantic = index_of(embedder, tmp_path, deadline_ms=10)
+    await semantic.build()
+    index = KnowledgeIndex(PASSAGES, max_tokens=100)
+    knowledge = Knowledge(index, semantic, usd_per_million_tokens=2.0)
+    request = ModelRequest(model="m", messages=(Said("user", (Text("pets " * 80),)),))
+    try:
+        embedder.stalls = True
+        _, late = await knowledge.found_for(request)
+        embedder.failures = [StageRefused("llm", provider="fake/embed", why="no", retryable=False, status=400)]
+        _, refused = await knowledge.found_for(request)
+    finally:
+        index.close()
+    assert (late.embedding_ms, refused.embedding_ms) == (None, None)
+    assert (late.embedding_usd, refused.embedding_usd) == (pytest.approx(100 * 2 / 1e6), 0.0)

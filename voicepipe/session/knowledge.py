@@ -53,9 +53,12 @@ class Knowledge:
         embedding_usd: float | None = 0.0
         try:
             nearest = None
-            if self._semantic is not None and (vector := await self._semantic.embed_query(query)) is not None:
-                embedding_ms, embedding_usd = monotonic_ms() - began_ms, self._usd_of(query)
-                nearest = partial(self._semantic.nearest, vector)
+            if self._semantic is not None:
+                embedded = await self._semantic.embed_query(query)
+                embedding_usd = self._usd_of(query) if embedded.charged else 0.0
+                if embedded.vector is not None:
+                    embedding_ms = monotonic_ms() - began_ms
+                    nearest = partial(self._semantic.nearest, embedded.vector)
             async with asyncio.timeout(SEARCH_TIMEOUT_S):
                 passages = await self._index.find(query, nearest)
         except TimeoutError:

@@ -9,6 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +46,17 @@ PAUSE_MS: Final = 30_000
 """After so many failures in a row, queries are not embedded for so long: each would wait for its whole time limit."""
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddedQuery:
+    """What became of a query."""
+
+    vector: Vectors | None = None
+    """None: it is late, the vendor fails, or the passages are not embedded yet."""
+
+    charged: bool = False
+    """Whether the vendor charges for it: it has got the query, also if the vector came too late."""
+
+
 class SemanticIndex:
     """The vectors of an index's passages. Until all of them are there, nothing is near a query."""
 
@@ -56,23 +68,23 @@ class SemanticIndex:
         self._n_failures = 0
         self._paused_until_ms = 0
 
-    async def embed_query(self, query: str) -> Vectors | None:
-        """Return the query's vector; None: it is late, the vendor fails, or the passages are not embedded yet."""
+    async def embed_query(self, query: str) -> EmbeddedQuery:
+        """Return the query's vector, if it comes in time, and whether it is charged."""
         if self._vectors is None or not query.strip() or monotonic_ms() < self._paused_until_ms:
-            return None
+            return EmbeddedQuery()
         try:
             async with asyncio.timeout(self._deadline_ms / 1_000):
                 vector = await self._embedder.embed((query,))
         except TimeoutError:
             self._note_failure(f"no vector within {self._deadline_ms} ms")
-            return None
+            return EmbeddedQuery(charged=True)
         except (StageError, Overload) as why:
             # A vendor may quote the query in its error's text, and that is what the user said.
             status = f" (HTTP {why.status})" if isinstance(why, StageRefused) else ""
             self._note_failure(f"{type(why).__name__}{status}")
-            return None
+            return EmbeddedQuery()
         self._n_failures = 0
-        return vector
+        return EmbeddedQuery(vector, charged=True)
 
     def nearest(self, vector: Vectors) -> list[int]:
         """Return the numbers of the nearest passages, nearest first. Not for the event loop."""
