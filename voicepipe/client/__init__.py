@@ -9,6 +9,7 @@ from voicepipe.client.address import DEFAULT_URL, Address
 from voicepipe.client.call import RATE_HZ, Call, connect
 from voicepipe.client.errors import CallEnded, CallFailed, CallRefused, NoAnswer, ServerUnreachable
 from voicepipe.client.health import answers, until_ready
+from voicepipe.client.mcp import McpServer
 from voicepipe.client.records import closed_turn, fetch_turn
 from voicepipe.client.session_options import SessionOptions
 from voicepipe.client.tools import Tool
@@ -23,6 +24,7 @@ __all__ = [
     "CallEnded",
     "CallFailed",
     "CallRefused",
+    "McpServer",
     "NoAnswer",
     "ServerUnreachable",
     "SessionOptions",

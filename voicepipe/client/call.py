@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
@@ -16,6 +16,7 @@ from voicepipe.client.address import DEFAULT_URL, Address
 from voicepipe.client.connection import Connection, dial
 from voicepipe.client.delivery import Delivery
 from voicepipe.client.errors import CallEnded, CallFailed, NoAnswer
+from voicepipe.client.mcp import Approve, McpServer
 from voicepipe.client.microphone import FRAME_MS, RATE_HZ, CaptureClock, Microphone
 from voicepipe.client.session_options import SessionOptions
 from voicepipe.client.speaker import TRACKED_ITEMS, Speaker
@@ -50,6 +51,8 @@ async def connect(
     agent: str | None = None,
     session_options: SessionOptions | None = None,
     tools: Sequence[Function | Tool] = (),
+    mcp: Sequence[McpServer] = (),
+    approve: Approve | None = None,
     buffer_ms: int = 0,
 ) -> AsyncIterator[Call]:
     """Connect to a server; leaving the block closes the connection.
@@ -60,6 +63,8 @@ async def connect(
         agent: the agent that answers; None leaves it to the key, or to the server's default.
         session_options: the requested session settings.
         tools: Python functions that the agent may call, beside those that it has; they run while events are read.
+        mcp: MCP servers whose tools the agent may call, at origins that the server allows.
+        approve: decides on each call that needs approval, while events are read. None: `Call.approve` does.
         buffer_ms: how long audio is buffered before playback, as players do against jitter; reported to the server.
 
     Raises:
@@ -75,7 +80,9 @@ async def connect(
     try:
         async with background_tasks() as owned:
             options = session_options or SessionOptions()
-            call = Call(connection, options, tasks=owned, tools=functions, buffer_ms=buffer_ms)
+            call = Call(
+                connection, options, tasks=owned, tools=functions, mcp=mcp, approve=approve, buffer_ms=buffer_ms
+            )
             await call.agree()
             owned.start(call.report(), name="playback reports")
             yield call
@@ -93,6 +100,8 @@ class Call:
         *,
         tasks: BackgroundTasks,
         tools: Sequence[Tool] = (),
+        mcp: Sequence[McpServer] = (),
+        approve: Approve | None = None,
         buffer_ms: int = 0,
     ) -> None:
         self.session_id = self.model = ""
@@ -106,6 +115,7 @@ class Call:
         self._delivery = Delivery(partial(connection.send, again=False))
         connection.on_resumed = self._delivery.probe
         self._tools = ToolCalls(tools, tasks, self._return)
+        self._mcp, self._approve, self._tasks = mcp, approve, tasks
         self._session_tools: Sequence[Mapping[str, Any]] = ()
         self._n_turns = 0
         self._metadata: Mapping[str, str] = {}
@@ -183,6 +193,7 @@ class Call:
             tools=self._tools.names,
             request=name,
             plays_until_ms=self.sent_ms + self._speaker.left_ms(clock.monotonic_ms()),
+            approves=self._approve is not None,
         )
 
     # --- single steps -------------------------------------------------------------------------
@@ -209,6 +220,17 @@ class Call:
         """Send the result of a function call that is none of the tools; `respond` makes the agent go on."""
         await self._delivery.add({"type": "function_call_output", "call_id": call_id, "output": output})
 
+    async def approve(self, request_id: str, approve: bool = True, *, reason: str = "") -> None:
+        """Decide on a call of an MCP server that needs approval; the agent goes on by itself.
+
+        Args:
+            request_id: of the `ApprovalRequested`.
+            approve: whether the call may run.
+            reason: why, for the LLM.
+        """
+        decision = {"approval_request_id": request_id, "approve": approve, **({"reason": reason} if reason else {})}
+        await self._delivery.add({"type": "mcp_approval_response", **decision})
+
     async def respond(self) -> None:
         """Request an answer; if another one is running, after that."""
         await self._delivery.request()
@@ -233,6 +255,8 @@ class Call:
                 continue
             self._follow(event)
             await self._tools.follow(event)
+            if isinstance(event, e.ApprovalRequested) and self._approve is not None:
+                self._tasks.start(self._decide(event, self._approve), name=f"approval {event.name}")
             return event
 
     async def __aiter__(self) -> AsyncIterator[e.ServerEvent]:
@@ -252,7 +276,9 @@ class Call:
             CallFailed: the server refused the settings, or broke the protocol.
         """
         await self._ready()
-        tools = {"tools": self._tools.to_wire(self._session_tools)} if self._tools.names else {}
+        servers = [server.to_wire() for server in self._mcp]
+        own = bool(self._tools.names or servers)
+        tools = {"tools": [*self._tools.to_wire(self._session_tools), *servers]} if own else {}
         await self._send({"type": "session.update", "session": self._session_options.to_wire() | tools})
         await self._ready()
 
@@ -320,6 +346,17 @@ class Call:
 
     async def _send(self, event: dict[str, Any]) -> None:
         await self._connection.send(event)
+
+    async def _decide(self, requested: e.ApprovalRequested, approve: Approve) -> None:
+        """Have a call decided on; one whose decision fails is refused."""
+        try:
+            decision = await approve(requested)
+        except Exception as why:
+            decision, reason = False, str(why)
+        else:
+            reason = ""
+        with suppress(CallEnded):  # the receiving side gets the same error
+            await self.approve(requested.request_id, decision, reason=reason)
 
     async def _return(self, results: list[dict[str, Any]]) -> None:
         """Send the results of function calls, and request the answer to them."""

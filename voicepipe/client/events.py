@@ -18,6 +18,9 @@ ReplyStatus = Literal["completed", "cancelled", "incomplete", "failed"]
 REQUEST: Final = "client_request"
 """The key in a response's metadata by which the client finds the answer to its own request."""
 
+APPROVAL: Final = "mcp_approval_request"
+"""The type of an item that asks for approval of a call."""
+
 FILLER: Final = "filler_"
 """How the id of an item begins that is no answer, but a phrase that fills the wait for one."""
 
@@ -166,6 +169,17 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovalRequested:
+    """The agent requests a call of an MCP server that needs approval: decide with `Call.approve`."""
+
+    request_id: str
+    server_label: str
+    name: str
+    arguments: str
+    """JSON, as the LLM wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyEnded:
     """The answer is complete, or failed. `why` is empty unless it failed or was cut."""
 
@@ -174,6 +188,9 @@ class ReplyEnded:
     why: str
     goes_on: bool = False
     """The turn goes on: another answer follows by itself, with the results of functions that the server runs."""
+
+    awaits_approval: bool = False
+    """A call of the answer needs approval; another answer follows the decision."""
 
     calls: tuple[Called, ...] = ()
     """The functions that it called."""
@@ -211,6 +228,7 @@ ServerEvent = (
     | AgentInterrupted
     | ReplyText
     | FunctionCalled
+    | ApprovalRequested
     | ReplyEnded
     | ServerError
     | OtherEvent
@@ -288,11 +306,16 @@ def _read_reply(kind: str, event: dict[str, Any]) -> ServerEvent:
             return ReplyText(event["response_id"], event["delta"], event.get("item_id") or "")
         case "response.function_call_arguments.done":
             return FunctionCalled(event["response_id"], event["call_id"], event["name"], event["arguments"])
+        case "response.output_item.done" if event["item"]["type"] == APPROVAL:
+            item = event["item"]
+            return ApprovalRequested(item["id"], item["server_label"], item["name"], item["arguments"])
         case "response.done":
             response = event["response"]
             why, output = _why(response.get("status_details") or {}), response.get("output") or ()
             goes_on = response["status"] == "completed" and _goes_on(output)
-            return ReplyEnded(response["id"], response["status"], why, goes_on, tuple(_calls(output)))
+            awaits_approval = any(item["type"] == APPROVAL for item in output)
+            calls = tuple(_calls(output))
+            return ReplyEnded(response["id"], response["status"], why, goes_on, awaits_approval, calls)
         case _:
             return OtherEvent(kind)
 

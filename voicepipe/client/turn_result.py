@@ -128,16 +128,19 @@ class TurnCollector:
         request: str = "",
         unasked: bool = False,
         plays_until_ms: int = 0,
+        approves: bool = False,
     ) -> None:
         """
         Args:
             written: the answer is text, and its first text counts as the first output.
             tools: functions that run here, so that their results get another answer.
             request: the name of the client's requests for answers in this turn.
+            approves: calls that need approval are decided on here, so that another answer follows.
             unasked: answers that nobody has asked for count too, such as a greeting.
             plays_until_ms: the position at which the audio of earlier turns will have been played.
         """
         self._written, self._tools, self._request, self._unasked = written, tools, request, unasked
+        self._approves = approves
         self._speaking = self._owed = self._awaits_results = False
         self._turns = set[str]()
         """The ids of the turns whose answers count."""
@@ -217,7 +220,8 @@ class TurnCollector:
                 reply.calls = True
             case e.ReplyEnded():
                 reply.ended, completed = event, event.status == "completed"
-                reply.calls = completed and (event.goes_on or reply.calls)
+                decided = event.awaits_approval and self._approves
+                reply.calls = completed and (event.goes_on or reply.calls or decided)
                 reply.aside = completed and not reply.calls and reply.only_fills and self._awaits_results
                 self._awaits_results = reply.calls or reply.aside
                 self._flush(event, position_ms)

@@ -48,7 +48,7 @@ PAUSE_MS: Final = 30_000
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedQuery:
-    """What became of a query."""
+    """A query that was to be embedded: its vector, and whether it is paid."""
 
     vector: Vectors | None = None
     """None: it is late, the vendor fails, or the passages are not embedded yet."""
