@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from voicepipe.cli.options import ServeOptions
 from voicepipe.cli.scripted_llm import scripted_llm
-from voicepipe.config import load
-from voicepipe.config.settings import Settings
+from voicepipe.config.reader import SettingsReader
 
 
 def run(options: ServeOptions) -> int:
@@ -26,12 +25,10 @@ def _serve(options: ServeOptions) -> None:
     from voicepipe.wiring.serve import print_line
     from voicepipe.wiring.serve import run as serve
 
-    def read() -> Settings:
-        return load(options.config, overrides=options.overrides(), agents=options.agents())
-
+    read = SettingsReader(options.config, options.overrides(), options.file)
     settings = read()
     n_workers = workers.count(settings)
     if n_workers > 1:
-        workers.run(settings, n_workers, print_line)
+        workers.run(settings, n_workers, print_line, read)
     else:
         serve(settings, read=read)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from voicepipe.config.reader import SettingsReader
 from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError, VoicepipeError
 from voicepipe.server.workers.link import WorkerLink
@@ -29,10 +30,14 @@ from voicepipe.wiring.server import Running, WorkerParts, running
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStart:
-    """All that a worker needs at its start. The settings are those of the supervisor, also when their file has changed
-    since."""
+    """All that a worker needs at its start."""
 
-    settings: Settings
+    settings: Settings | None
+    """Those of the supervisor, also when their file has changed since; None: the worker reads them."""
+
+    read: SettingsReader
+    """Reads them again, for a reload."""
+
     index: int
     n_workers: int
     base_url: str
@@ -76,7 +81,8 @@ async def _serve(start: WorkerStart, end: socket.socket) -> int:
 
         parts = WorkerParts(Workers(link, start.base_url), SharedFeed(link, start.feed_epoch, start.feed_number))
         try:
-            async with running(start.settings, say=say, workers=parts) as server:
+            settings = await asyncio.to_thread(start.read) if start.settings is None else start.settings
+            async with running(settings, say=say, read=start.read, workers=parts) as server:
                 link.send(Listening(server.is_open, server.slots_owner))
                 await _until_stopped(server, link)
         except VoicepipeError as error:

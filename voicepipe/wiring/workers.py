@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import sys
@@ -13,6 +14,7 @@ from typing import Final
 import voicepipe
 from voicepipe import __version__
 from voicepipe.clock import unix_s
+from voicepipe.config.reader import SettingsReader
 from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.errors import ConfigError
 from voicepipe.server.descriptors import raise_descriptor_limit
@@ -22,7 +24,7 @@ from voicepipe.server.listening import address, bound
 from voicepipe.server.tls import tls_context
 from voicepipe.server.workers.broker import Broker
 from voicepipe.server.workers.supervisor import Supervisor, WorkerProcess
-from voicepipe.telemetry.log import logging_to
+from voicepipe.telemetry.log import log_event, logging_to
 from voicepipe.wiring.prices import check_quota_prices
 from voicepipe.wiring.serve import dangers, greet, on_hang_up, stop_signals
 from voicepipe.wiring.server import AUDIO_PLACES, CHAT_PLACES, make_private
@@ -38,17 +40,12 @@ def count(settings: Settings) -> int:
 
     A worker carries about 100 sessions (`head_room`). More workers than the limit of sessions needs would carry
     nothing, and each costs memory, connections to providers, and its own statistics of them. Agents of a Python file
-    have one.
-
-    Raises:
-        ConfigError: several workers for agents of a Python file.
+    have one unless several are set: each worker loads the file, and has its own variables.
     """
-    if settings.python_agents:
-        if settings.server.workers > 1:
-            raise ConfigError(f"server.workers: expected 1 for agents of a Python file, got {settings.server.workers}")
-        return 1
     if settings.server.workers:
         return settings.server.workers
+    if settings.python_agents:
+        return 1
     needed = round(settings.server.max_sessions * EXPECTED_SHARE / MAX_CPU_SHARE)
     return max(1, min(needed, cores() - _runs_local_models(settings)))
 
@@ -71,17 +68,39 @@ def _runs_local_models(settings: Settings) -> bool:
     return any(settings.providers[spec.provider].kind in LOCAL for spec in specs)
 
 
-def run(settings: Settings, n_workers: int, say: Callable[[str], None]) -> None:
+def run(settings: Settings, n_workers: int, say: Callable[[str], None], read: SettingsReader) -> None:
     """Serve with so many workers until SIGINT or SIGTERM; a second signal ends the server at once.
+    At SIGHUP all workers `read` the settings again.
 
     Raises:
         VoicepipeError: the server or its local models could not start; the text says why.
     """
     with asyncio.Runner() as runner, logging_to():
-        runner.run(serve(settings, n_workers, say))
+        runner.run(serve(settings, n_workers, say, read))
 
 
-async def serve(settings: Settings, n_workers: int, say: Callable[[str], None]) -> None:
+class _Latest:
+    """The settings for a worker that starts now."""
+
+    def __init__(self, settings: Settings, read: SettingsReader) -> None:
+        self._settings, self._read = settings, read
+        self._n_reloads = 0
+
+    async def of(self, n_reloads: int) -> Settings | None:
+        """Return the settings, read again if the other workers have done so; None: the worker reads them itself, since
+        functions of a Python file can't be passed on. Settings that are wrong by now are logged, and the last ones
+        returned.
+        """
+        if n_reloads != self._n_reloads:
+            self._n_reloads = n_reloads
+            try:
+                self._settings = await asyncio.to_thread(self._read)
+            except ConfigError as why:
+                log_event("settings_refused", level=logging.WARNING, why=str(why))
+        return None if self._settings.python_agents else self._settings
+
+
+async def serve(settings: Settings, n_workers: int, say: Callable[[str], None], read: SettingsReader) -> None:
     """Serve until the process is stopped.
 
     Raises:
@@ -94,10 +113,12 @@ async def serve(settings: Settings, n_workers: int, say: Callable[[str], None]) 
     options = settings.server
     listeners = bound(options)
     base_url = address(listeners, options)
+    latest = _Latest(settings, read)
 
     async def spawn(index: int, end: socket.socket, broker: Broker) -> WorkerProcess:
         start = WorkerStart(
-            settings=settings,
+            settings=await latest.of(broker.n_reloads),
+            read=read,
             index=index,
             n_workers=n_workers,
             base_url=base_url,
@@ -118,10 +139,7 @@ async def serve(settings: Settings, n_workers: int, say: Callable[[str], None]) 
         say=say,
     )
 
-    def refuse_reload() -> None:
-        say("settings not reloaded, the old ones stay in force: a server with several workers reads them at its start")
-
-    with stop_signals() as stopped, on_hang_up(refuse_reload):
+    with stop_signals() as stopped, on_hang_up(supervisor.reload):
         async with asyncio.TaskGroup() as group:
             greeter = group.create_task(_greet(settings, base_url, supervisor, n_workers, say), name="greeter")
             group.create_task(supervisor.run(stopped), name="supervisor")

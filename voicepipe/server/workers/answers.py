@@ -12,11 +12,12 @@ from aiohttp import web
 from voicepipe.server.api.deletion import delete_events
 from voicepipe.server.api.metrics import own_metrics
 from voicepipe.server.api.providers import own_providers
+from voicepipe.server.api.settings import own_reload, reload_line, reloaded
 from voicepipe.server.api.stream_state import own_state
 from voicepipe.server.connections import CONNECTIONS
 from voicepipe.server.context import ServerContext
 from voicepipe.server.detached import DETACHED_TASKS
-from voicepipe.server.workers.messages import ConnectionClosed
+from voicepipe.server.workers.messages import ConnectionClosed, Progress
 from voicepipe.server.workers.peers import Workers
 from voicepipe.server.workers.relay import serve_relay
 
@@ -40,7 +41,15 @@ def answer_queries(workers: Workers, context: ServerContext, app: web.Applicatio
         await delete_events(context, *msgspec.json.decode(data, type=tuple[str, str]))
         return b""
 
+    async def reload(_: bytes) -> bytes:
+        return _json.encode(await own_reload(context))
+
+    async def reload_all() -> None:
+        link.send(Progress(reload_line(await reloaded(context), link.n_workers)))
+
+    link.on_reload = reload_all
     link.answers |= {
+        "reload": reload,
         "sessions": sessions,
         "session": session,
         "metrics": metrics,

@@ -44,6 +44,9 @@ from voicepipe.telemetry.metrics.merge import counters, merged, sample_text
 QUERY_S: Final = 1.0
 """Time limit for the answers of all workers: a worker that hangs is left out."""
 
+RELOAD_S: Final = 20.0
+"""The same for a reload of the settings: new MCP servers are awaited for up to 10 s."""
+
 LATE_PINGS: Final = 2
 """A worker that leaves so many pings unanswered gets no connections while another one answers."""
 
@@ -123,6 +126,9 @@ class Broker:
         self.workers: list[ConnectedWorker] = []
         self.n_restarts = 0
         """Workers that were started again."""
+
+        self.n_reloads = 0
+        """How often the workers were to read the settings again: a worker that starts later reads them too."""
 
         self.epoch = secrets.token_hex(4)
         """Of the live feed's event ids: numbers begin again with each start of the server."""
@@ -242,7 +248,8 @@ class Broker:
     def _query(self, sender: ConnectedWorker, query: Query) -> None:
         self._number += 1
         number, others = self._number, {each for each in self.workers if each.owner}  # the others still start
-        timer = asyncio.get_running_loop().call_later(QUERY_S, self._finish, number)
+        limit_s = RELOAD_S if query.kind == "reload" else QUERY_S
+        timer = asyncio.get_running_loop().call_later(limit_s, self._finish, number)
         self._pending[number] = _Pending(sender, query, others, {}, timer)
         for each in tuple(others):
             if not each.send(Query(number, query.kind, query.data)):
@@ -262,6 +269,7 @@ class Broker:
         pending = self._pending.pop(number)
         pending.timer.cancel()
         replies = list(pending.replies.values())
+        self.n_reloads += pending.query.kind == "reload"
         if pending.query.kind == "metrics":
             replies += self._of_supervisor(pending.replies)
         elif pending.query.kind == "session":

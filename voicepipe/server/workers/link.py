@@ -26,6 +26,7 @@ from voicepipe.server.workers.messages import (
     QueryKind,
     QueryResult,
     RelaySession,
+    ReloadSettings,
     Reply,
     Stop,
     TakeConnection,
@@ -41,6 +42,9 @@ T = TypeVar("T")
 
 ANSWER_S: Final = 3.0
 """Time limit for the supervisor's answer: it gives the other workers less (`broker.QUERY_S`)."""
+
+RELOAD_ANSWER_S: Final = 25.0
+"""The same for a reload (`broker.RELOAD_S`)."""
 
 Answer = Callable[[bytes], Awaitable[bytes]]
 """Answers a query for this worker."""
@@ -75,6 +79,7 @@ class WorkerLink:
         self.on_feed: Callable[[FeedMessage], None] = _ignore
         self.on_watched: Callable[[bool], None] = _ignore
         self.on_failure: Callable[[str], None] = _ignore
+        self.on_reload: Callable[[], Awaitable[None]] = _no_reload
         self.on_free_slots: Callable[[str], Awaitable[None]] = _nothing
         self.answers: dict[QueryKind, Answer] = {}
 
@@ -107,7 +112,7 @@ class WorkerLink:
         self._results[number] = result
         try:
             self.send(Query(number, kind, data))
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(RELOAD_ANSWER_S if kind == "reload" else ANSWER_S):
                 return await result
         except TimeoutError:
             raise Overload("The server's other processes do not answer.", retry_after_ms=FULL_WAIT_MS) from None
@@ -154,6 +159,8 @@ class WorkerLink:
                 self.on_relay(passed, session)
             case Stop():
                 self.stopped.set()
+            case ReloadSettings():
+                self._tasks.start(self._reload(), name="reload")
             case Ping():
                 self.send(Pong())
             case Query():
@@ -183,6 +190,9 @@ class WorkerLink:
         except Exception as error:
             log_crash(f"answer {query.kind}", error)
 
+    async def _reload(self) -> None:
+        await self.on_reload()
+
     async def _free_slots(self, owner: str) -> None:
         with suppress(Overload):  # their lease ends by itself
             await self.on_free_slots(owner)
@@ -194,6 +204,10 @@ def _close(passed: socket.socket, _: str = "") -> None:
 
 def _ignore(_: object) -> None:
     """Ignore a message."""
+
+
+async def _no_reload() -> None:
+    """Do nothing: the worker does not serve yet."""
 
 
 async def _nothing(_: str) -> None:

@@ -6,12 +6,12 @@ from typing import Final, Literal
 
 import msgspec
 
-QueryKind = Literal["sessions", "session", "metrics", "state", "delete_session", "providers", "head_room"]
+QueryKind = Literal["sessions", "session", "metrics", "state", "delete_session", "providers", "head_room", "reload"]
 """What a worker may request of all workers. Each answers for itself:
 
 `sessions`: its open sessions of a project; `session`: whether it has this one; `metrics`: the text of `/metrics`;
 `state`: its part of the live stream's figures; `delete_session`: stored events are deleted; `providers`: the status of
-its providers; `head_room`: whether it has head-room for a session.
+its providers; `head_room`: whether it has head-room for a session; `reload`: it reads the settings again.
 """
 
 
@@ -147,6 +147,10 @@ class Stop(_Message):
     """Drain, then end."""
 
 
+class ReloadSettings(_Message):
+    """Have all workers read the settings again, and report it as `Progress`."""
+
+
 class Ping(_Message):
     """Answer this."""
 
@@ -207,6 +211,7 @@ FromWorker = (
 ToWorker = (
     TakeConnection
     | Stop
+    | ReloadSettings
     | Ping
     | Query
     | QueryResult

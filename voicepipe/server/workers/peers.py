@@ -36,6 +36,19 @@ class WorkerState(msgspec.Struct, frozen=True):
     """The event loop's lag by quantile, in ms; None: not measured."""
 
 
+class Reloaded(msgspec.Struct, frozen=True):
+    """The outcome of a reload of the settings, in one worker or in all."""
+
+    agents: tuple[str, ...] = ()
+    """The names of the agents; empty: no worker took the settings."""
+
+    why: str = ""
+    """Why a worker refused them, the first one's reason; empty: none did."""
+
+    n_workers: int = 0
+    """How many workers took them."""
+
+
 @dataclass(slots=True, eq=False)
 class Workers:
     """The workers of a server, seen from one of them. Belongs to one event loop.
@@ -62,6 +75,14 @@ class Workers:
     async def rooms(self) -> tuple[Room, ...]:
         """Return what each worker has left for sessions."""
         return tuple(msgspec.json.decode(each, type=Room) for each in await self.link.query("head_room"))
+
+    async def reload(self) -> Reloaded:
+        """Have all workers read the settings again."""
+        replies = [msgspec.json.decode(each, type=Reloaded) for each in await self.link.query("reload")]
+        taken = [each for each in replies if not each.why]
+        why = next((each.why for each in replies if each.why), "")
+        agents = taken[0].agents if taken else ()
+        return Reloaded(agents, why or ("" if taken else "no worker answers"), len(taken))
 
     async def sessions(self, project: str | None) -> list[dict[str, Any]]:
         """Return the open sessions of a project, or of all, newest first."""

@@ -28,6 +28,7 @@ from voicepipe.server.workers.messages import (
     Loaded,
     Pong,
     Progress,
+    ReloadSettings,
     StartFailed,
     Stop,
     TakeConnection,
@@ -135,6 +136,12 @@ class Supervisor:
                     task.cancel()
         finally:
             self._close_sockets()
+
+    def reload(self) -> None:
+        """Have all workers read the settings again; one of them passes that on, and reports what became of it."""
+        worker = next((each for each in self._broker.workers if each.accepts), None)
+        if worker is None or not worker.send(ReloadSettings()):
+            self._say("settings not reloaded, the old ones stay in force: no worker runs")
 
     def _stop(self) -> None:
         self._stopping.set()
