@@ -28,17 +28,27 @@ export class QuestionDelivery {
      * @type {{sign: string, put: () => boolean, there: boolean, waits: boolean} | null}
      */
     this.open = null;
+    /** The question whose answer has begun, until it is over: a node that goes on may not know it. @type {QuestionDelivery["open"]} */
+    this.answering = null;
     this.requests = 0;
     this.probes = 0;
     line.on("conversation.item.added", ({ item }) => this.confirm(item.id));
     line.on("input_audio_buffer.committed", () => this.confirm(COMMITTED));
     line.on("response.created", () => {
-      if (this.open?.there) this.open = null;
+      if (!this.open?.there) return;
+      this.answering = this.open;
+      this.open = null;
     });
+    line.on("response.output_item.done", () => (this.answering = null));
     line.on("response.done", () => {
+      this.answering = null;
       if (this.open?.waits) this.send();
     });
-    line.on("voicepipe.resumed", () => this.probe());
+    line.on("voicepipe.resumed", (event) => {
+      if (event.moved && !event.answer_follows) this.open ??= this.answering;
+      this.answering = null;
+      this.probe();
+    });
     line.on("error", ({ error }) => this.refused(error));
   }
 

@@ -204,6 +204,15 @@ export interface ExtensionEvents {
     readonly window_ms: number;
     /** Another node goes on with the session: the open response is over, and missed events do not come. */
     readonly moved: boolean;
+    /** It answers by itself: the rest of an answer, or one that was due. */
+    readonly answer_follows: boolean;
+  };
+  /** Words of an item, and where they begin in its audio; noted by itself. */
+  "voicepipe.output_audio.words": Identified & {
+    readonly response_id: string;
+    readonly item_id: string;
+    readonly words: readonly string[];
+    readonly starts_ms: readonly number[];
   };
 }
 

@@ -231,6 +231,10 @@ export class Realtime extends Listeners {
       case "response.output_audio.done":
         for (const [number, { place }] of this.streams) if (place.item_id === event.item_id) this.streams.delete(number);
         return;
+      case "voicepipe.output_audio.words":
+        return this.resumeState.noteWords(event);
+      case "response.output_item.done":
+        return this.resumeState.noteItem(event.item);
       case "voicepipe.going_away":
         return this.leave();
       case "error":

@@ -24,9 +24,13 @@ export class ResumeState {
     this.secret = "";
     this.window_ms = 0;
     this.lastEventId = "";
-    /** The item of the last sound that came, and its samples until then: if the node dies, the agent goes on there. */
+    /** The last item of the agent's that came, as far as it came: if the node dies, the agent goes on there. */
     this.receivedItem = "";
     this.receivedSamples = 0;
+    /** Its words, each with where it begins in its audio. @type {{word: string, start_ms: number}[]} */
+    this.receivedWords = [];
+    /** All of its text, once it is complete. @type {string | null} */
+    this.receivedText = null;
     /** Samples of the microphone that were sent; those sent twice count once. */
     this.given = 0;
     /** Full: the oldest is dropped; the server has it. @type {Int16Array[]} */
@@ -69,8 +73,45 @@ export class ResumeState {
    * @param {number} samples
    */
   noteSound(itemId, samples) {
-    this.receivedSamples = samples + (itemId === this.receivedItem ? this.receivedSamples : 0);
+    this.beginItem(itemId);
+    this.receivedSamples += samples;
+  }
+
+  /** @param {WireEvent} event words of the agent's audio */
+  noteWords({ item_id, words, starts_ms }) {
+    this.beginItem(item_id);
+    words.forEach((/** @type {string} */ word, /** @type {number} */ i) => {
+      this.receivedWords.push({ word, start_ms: starts_ms[i] });
+    });
+  }
+
+  /** @param {Record<string, any>} item of a response, which is over */
+  noteItem({ id, type, status, content }) {
+    if (type !== "message" || status !== "completed") return;
+    this.beginItem(id);
+    const texts = (content ?? []).map((/** @type {any} */ part) => part.transcript ?? part.text ?? "");
+    this.receivedText = texts.filter(Boolean).join(" ");
+  }
+
+  /** @param {string} itemId */
+  beginItem(itemId) {
+    if (itemId === this.receivedItem) return;
     this.receivedItem = itemId;
+    this.receivedSamples = 0;
+    this.receivedWords = [];
+    this.receivedText = null;
+  }
+
+  /** Return how far the last item has come, for the node that goes on. */
+  received() {
+    if (!this.receivedItem) return {};
+    const received_ms = Math.floor((this.receivedSamples * 1000) / RATE_HZ);
+    const sound = this.receivedSamples ? { received_ms } : {};
+    const where = { received_item_id: this.receivedItem, ...sound };
+    if (this.receivedText !== null) return { ...where, received_text: this.receivedText, received_done: true };
+    if (!this.receivedWords.length) return where;
+    const begun = this.receivedWords.filter(({ start_ms }) => start_ms < received_ms);
+    return { ...where, received_text: begun.map(({ word }) => word).join(" ") };
   }
 
   /** @param {Int16Array} samples of the microphone, sent or not */
@@ -96,9 +137,7 @@ export class ResumeState {
   /** Return the first event on the new connection. */
   request() {
     const last = this.lastEventId ? { last_event_id: this.lastEventId } : {};
-    const received_ms = Math.floor((this.receivedSamples * 1000) / RATE_HZ);
-    const sound = this.receivedItem ? { received_item_id: this.receivedItem, received_ms } : {};
-    return { type: "voicepipe.resume", session_id: this.sessionId, secret: this.secret, ...last, ...sound };
+    return { type: "voicepipe.resume", session_id: this.sessionId, secret: this.secret, ...last, ...this.received() };
   }
 
   /**

@@ -22,6 +22,7 @@ from voicepipe.testing.waiting import WAIT_S, eventually
 
 Line = websockets.ServerConnection
 MS = b"\1\0" * (RATE_HZ // 1_000)
+WORDS, STARTS_MS = ["One", "two", "three"], [0, 20, 40]
 PLACE = {"response_id": "r", "output_index": 0, "content_index": 0}
 
 
@@ -74,6 +75,9 @@ class Breaking:
         await self.say(line, "response.output_audio.delta", **PLACE, item_id="i1", delta=delta)
         await self.say(line, "response.output_audio.delta", **PLACE, item_id="i1", delta=delta)
         await self.say(line, "voicepipe.output_audio.started", **PLACE, item_id="i2", stream=1)
+        await self.say(
+            line, "voicepipe.output_audio.words", response_id="r", item_id="i2", words=WORDS, starts_ms=STARTS_MS
+        )
         for _ in range(3):
             self._number += 1
             await line.send(bytes(binary.agent_frame(1, self._number, 10 * MS)))
@@ -110,7 +114,8 @@ async def test_the_last_sound_that_came_is_named() -> None:
         await eventually(lambda: _is(bool(server.resumed)))
         reader.cancel()
     (request,) = server.resumed
-    assert (request["received_item_id"], request["received_ms"]) == ("i2", 30)
+    its = [request[f"received_{name}"] for name in ("item_id", "ms", "text")]
+    assert its == ["i2", 30, "One two"], "and the words that begin in it"
 
 
 async def test_a_sound_that_was_not_read_before_the_resumption_was_not_received() -> None:

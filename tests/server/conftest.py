@@ -43,9 +43,10 @@ from voicepipe.server.sessions.resume import OtherSessions
 from voicepipe.server.tls import tls_context
 from voicepipe.server.token_issuer import TokenIssuer
 from voicepipe.session.grant import SessionGrant
+from voicepipe.session.session_text import Keep
 from voicepipe.session.shutdown import Ending
 from voicepipe.session.socket import ClientSocket
-from voicepipe.session.text_state import Keep, TextState
+from voicepipe.session.text_state import TextState
 from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.telemetry.webhooks.payload import Webhook

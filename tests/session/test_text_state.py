@@ -12,17 +12,10 @@ from voicepipe.errors import StoreUnavailable
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.session import text_state
-from voicepipe.session.text_state import (
-    IDS_LEFT_OUT,
-    ItemCodec,
-    OpenReply,
-    SessionText,
-    TextState,
-    continuation,
-    read_items,
-    restored,
-)
+from voicepipe.session import session_text
+from voicepipe.session.restored_text import IDS_LEFT_OUT, continuation, going_on, restored
+from voicepipe.session.session_text import SessionText
+from voicepipe.session.text_state import ItemCodec, OpenReply, TextState, read_items
 from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import (
@@ -37,6 +30,7 @@ from voicepipe.turn.conversation import (
     OutputAudio,
     OutputText,
     ToolList,
+    text_after,
 )
 from voicepipe.turn.settings import ReplySettings
 
@@ -152,11 +146,12 @@ def test_how_a_session_goes_on(state: TextState, received_ms: int | None, kinds:
 
 async def test_a_store_that_fails_is_tried_again_and_the_latest_state_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     """What changed meanwhile is written once; then another process has the session, and nothing is written any more."""
-    monkeypatch.setattr(text_state, "PAUSE_S", 0)
-    monkeypatch.setattr(text_state, "RETRY_S", 0)
+    monkeypatch.setattr(session_text, "SHORT_PAUSE_S", 0)
+    monkeypatch.setattr(session_text, "PAUSE_S", 0)
+    monkeypatch.setattr(session_text, "RETRY_S", 0)
     text, written, moved = SessionText(), list[int](), asyncio.Event()
 
-    async def keep(state: TextState, digest: str) -> bool:
+    async def keep(state: TextState, digest: str, former: str) -> bool:
         written.append(state.counts["n"])
         if len(written) == 1:
             raise StoreUnavailable
@@ -164,12 +159,12 @@ async def test_a_store_that_fails_is_tried_again_and_the_latest_state_wins(monke
 
     count = 0
 
-    def snapshot() -> tuple[TextState, str]:
+    def snapshot() -> tuple[TextState, str, str]:
         nonlocal count
         count += 1
         if count == 2:
             text.note()
-        return TextState(items=(), counts={"n": count}), "digest"
+        return TextState(items=(), counts={"n": count}), "digest", ""
 
     text.keep = keep
     for _ in range(5):
@@ -178,3 +173,68 @@ async def test_a_store_that_fails_is_tried_again_and_the_latest_state_wins(monke
         await text.run(snapshot, moved.set)
     assert written == [1, 2, 3]
     assert moved.is_set()
+
+
+def resume_with(**fields: Any) -> Resume:
+    return Resume(session_id="s", secret="x", **fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "received_ms", "played", "rest"),
+    [
+        ("One two three. Four", 3_000, "One two three. Four", "five six."),  # later than by the store's own times
+        ("One", 900, "One", "two three. Four five six."),
+        ("One two three. Four five six. Seven", 9_000, "One two three. Four five six. Seven", ""),
+        ("Other words", 500, "One two", "three. Four five six."),  # of a TTS that times what it says
+    ],
+)
+def test_the_words_that_a_client_names_are_the_played_ones(text: str, received_ms: int, played: str, rest: str) -> None:
+    state = state_of([SPOKEN], reply(generated=False))
+    request = resume_with(received_item_id="i2", received_ms=received_ms, received_text=text)
+    conversation, cut, again = going_on(state, request, ReplySettings())
+    assert isinstance(conversation, e.ConversationRestored)
+    assert isinstance(cut, e.ItemTruncateRequested)
+    assert isinstance(again, e.ReplyRequested)
+    (item,) = conversation.items
+    assert isinstance(item, Message)
+    (speech,) = item.parts
+    assert isinstance(speech, OutputAudio)
+    assert speech.played_until(received_ms) == played
+    assert text_after(speech.transcript, played) == rest
+    assert repr(played) in again.reply.instructions
+
+
+@pytest.mark.parametrize("received_ms", [2_800, None], ids=["audio", "text"])
+def test_an_answer_that_a_client_has_whole_is_whole(received_ms: int | None) -> None:
+    """The store had half of it, and its response was open: its words are in the history, and nothing follows."""
+    text = "One two three. Four five six. Seven."
+    state = state_of([SPOKEN], reply(generated=False, synthesized=False, response="r1"))
+    request = resume_with(received_item_id="i2", received_ms=received_ms, received_text=text, received_done=True)
+    (conversation,) = going_on(state, request, ReplySettings())
+    assert isinstance(conversation, e.ConversationRestored)
+    (item,) = conversation.items
+    assert isinstance(item, Message)
+    assert (item.text(), item.status) == (text, "completed")
+
+
+@pytest.mark.parametrize(
+    ("is_done", "kinds"), [(False, [e.ItemTruncateRequested, e.ReplyRequested]), (True, [])], ids=["begun", "whole"]
+)
+def test_an_answer_that_the_store_did_not_know_is_known_from_the_client(is_done: bool, kinds: list[type]) -> None:
+    """It was due in the store, and had begun since."""
+    question = Message("i1", "user", (InputText("hi"),))
+    request = resume_with(received_item_id="i2", received_ms=400, received_text="One two", received_done=is_done)
+    conversation, *rest = going_on(state_of([question], is_owed=True), request, ReplySettings())
+    assert isinstance(conversation, e.ConversationRestored)
+    assert [item.id for item in conversation.items] == ["i1", "i2"]
+    assert [type(event) for event in rest] == kinds
+
+
+def test_an_item_of_an_earlier_answer_changes_nothing() -> None:
+    """The client had no output of the answer that is due."""
+    earlier = Message("i0", "assistant", (OutputText("Zero."),))
+    request = resume_with(received_item_id="i0", received_text="Zero.", received_done=True)
+    conversation, *rest = going_on(state_of([earlier], is_owed=True), request, ReplySettings())
+    assert isinstance(conversation, e.ConversationRestored)
+    assert conversation.items == (earlier,)
+    assert [type(event) for event in rest] == [e.ReplyRequested]

@@ -112,6 +112,9 @@ class Breaks(Server):
         place = {"response_id": "r", "output_index": 0, "content_index": 0}
         await say(line, "response.output_audio.delta", **place, item_id="i", delta="AQACAA==")
         await say(line, "voicepipe.output_audio.started", **place, item_id="j", stream=1)
+        await say(
+            line, "voicepipe.output_audio.words", response_id="r", item_id="j", words=["Yes", "sir"], starts_ms=[0, 90]
+        )
         await line.send_bytes(bytes(agent_frame(1, 2, b"\1\0" * 480)))
         return None
 
@@ -234,7 +237,8 @@ async def test_the_last_sound_that_came_is_named() -> None:
     async with serving(server) as address:
         result = await played(address, "ek_1", "broken")
     request = next(each for each in server.came if each["type"] == "voicepipe.resume")
-    assert (request["received_item_id"], request["received_ms"]) == ("j", 20)
+    its = [request[f"received_{name}"] for name in ("item_id", "ms", "text")]
+    assert its == ["j", 20, "Yes"], "the words that begin in it"
     assert result["samples"] == 482
 
 

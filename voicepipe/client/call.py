@@ -24,7 +24,7 @@ from voicepipe.client.tools import Function, Tool, ToolCalls
 from voicepipe.client.turn_result import Answer, TurnCollector
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol import binary
-from voicepipe.protocol.extensions import Extensions
+from voicepipe.protocol.extensions import Extensions, Resumed
 from voicepipe.tasks import BackgroundTasks, background_tasks
 
 __all__ = ["FRAME_MS", "RATE_HZ", "Call", "connect"]
@@ -113,7 +113,10 @@ class Call:
         self._streams: dict[int, e.AudioStreamStarted] = {}  # bounded: the audio of the newest answers
         self._capture = CaptureClock()
         self._delivery = Delivery(partial(connection.send, again=False))
-        connection.on_resumed = self._delivery.probe
+        connection.on_resumed = self._resumed
+        self._is_cut_elsewhere = False
+        """Whether the next response that ends was ended by a node that has died: what came of it plays on."""
+
         self._tools = ToolCalls(tools, tasks, self._return)
         self._mcp, self._approve, self._tasks = mcp, approve, tasks
         self._session_tools: Sequence[Mapping[str, Any]] = ()
@@ -249,8 +252,7 @@ class Call:
         while True:
             raw = await self._connection.receive()
             event = self._sound(raw) if isinstance(raw, bytes) else e.read(raw)
-            if isinstance(event, e.ReplyAudio):
-                self._connection.last_sound.note(event.item_id, len(event.pcm))
+            self._connection.last_output.follow(event)
             if await self._delivery.follow(event):
                 continue
             self._follow(event)
@@ -323,6 +325,11 @@ class Call:
                 except CallEnded:
                     return  # the receiving side gets the same error
 
+    def _resumed(self, resumed: Resumed) -> list[dict[str, Any]]:
+        """Return what to send on a resumed connection."""
+        self._is_cut_elsewhere = resumed.moved
+        return self._delivery.probe(moved=resumed.moved, answer_follows=resumed.answer_follows)
+
     def _sound(self, frame: bytes) -> e.ServerEvent:
         try:
             sound = binary.agent_sound(frame)
@@ -341,6 +348,10 @@ class Call:
                     del self._streams[next(iter(self._streams))]
             case e.ReplyAudio(_, pcm, item_id):
                 self._speaker.play(item_id, len(pcm) // 2, now_ms)
+            case e.ReplyStarted():
+                self._is_cut_elsewhere = False
+            case e.ReplyEnded(status="cancelled") if self._is_cut_elsewhere:
+                self._is_cut_elsewhere = False
             case e.SpeechStarted() | e.ReplyEnded(status="cancelled"):
                 self._speaker.flush(now_ms)
 

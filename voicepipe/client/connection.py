@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -18,6 +17,7 @@ from websockets.asyncio.client import ClientConnection
 from voicepipe.audio.samples import Samples, to_pcm
 from voicepipe.client.address import Address
 from voicepipe.client.errors import CallEnded, CallFailed, CallRefused, ServerUnreachable
+from voicepipe.client.last_output import LastOutput
 from voicepipe.client.microphone import RATE_HZ
 from voicepipe.protocol import binary
 from voicepipe.protocol.extensions import GoingAway, Resumed, read_server_event
@@ -40,25 +40,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 """Pause between two attempts to resume."""
 
 
-@dataclass(slots=True)
-class LastSound:
-    """The last of the agent's audio that came: it decides where the agent goes on if its node dies."""
-
-    item_id: str = ""
-    _n_bytes: int = 0
-
-    def note(self, item_id: str, n_bytes: int) -> None:
-        """Count more audio of an item: pcm16, 24 kHz."""
-        self._n_bytes = n_bytes + (self._n_bytes if item_id == self.item_id else 0)
-        self.item_id = item_id
-
-    def to_wire(self) -> dict[str, Any]:
-        """Return the fields of `voicepipe.resume`; none before the first sound."""
-        if not self.item_id:
-            return {}
-        return {"received_item_id": self.item_id, "received_ms": self._n_bytes * 1_000 // (2 * RATE_HZ)}
-
-
 class Connection:
     """The connection of one session. Call `receive` from one task; send from any task."""
 
@@ -75,8 +56,8 @@ class Connection:
         self._left: ClientConnection | None = None
         """The connection that was given up last: what still comes on it was not received."""
 
-        self.last_sound = LastSound()
-        self.on_resumed: Callable[[], list[dict[str, Any]]] = list
+        self.last_output = LastOutput()
+        self.on_resumed: Callable[[Resumed], list[dict[str, Any]]] = lambda resumed: []
         """Returns what to send once the session has been resumed."""
 
     @property
@@ -226,7 +207,7 @@ class Connection:
         """
         websocket = await dial(self._address, self._key, resume=self._session_id)
         request = {"session_id": self._session_id, "secret": self._secret, "last_event_id": self._last_event_id}
-        request |= self.last_sound.to_wire()
+        request |= self.last_output.to_wire()
         await websocket.send(msgspec.json.encode({"type": "voicepipe.resume", **request}).decode())
         try:
             answer = read_server_event(await websocket.recv())
@@ -236,7 +217,7 @@ class Connection:
         assert isinstance(answer, Resumed)
         self._secret, self._websocket = answer.secret, websocket
         await self._send_again(answer.input_received_ms)
-        for event in self.on_resumed():
+        for event in self.on_resumed(answer):
             await websocket.send(msgspec.json.encode(event).decode())
 
     async def _send_again(self, received_ms: int) -> None:

@@ -18,6 +18,10 @@ ANSWERING: Final = "conversation_already_has_active_response"
 MAX_ITEMS: Final = 64
 """Items that are remembered. A server confirms or refuses each; one that does not, loses only those of a break."""
 
+MAX_RECENT: Final = 4
+"""Confirmed items that are sent again to another node, which refuses those that it has. A node writes each within some
+ms; more of them are not added in that time."""
+
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 """Sends an event once: what a break loses is sent again here."""
 
@@ -29,7 +33,11 @@ class Delivery:
         self._send = send
         self._token, self._number = secrets.token_hex(4), 0
         self._items: dict[str, dict[str, Any]] = {}  # full: the oldest is dropped, and not sent again
-        self._request = self._probe = ""
+        self._recent: dict[str, dict[str, Any]] = {}  # full: the oldest is dropped
+        """Items that a server has confirmed: the node that goes on after its death may not know the latest."""
+
+        self._request = self._probe = self._response = ""
+        self._is_moved = False
         self._metadata: Mapping[str, str] = {}
         self._waits = False
 
@@ -73,31 +81,49 @@ class Delivery:
             CallEnded: the connection is closed and cannot be resumed.
         """
         match event:
-            case e.ItemAdded(item_id):
-                self._items.pop(item_id, None)
-            case e.ReplyStarted() if not self._items:
-                self._request = ""
-            case e.ReplyEnded() if self._waits:
-                await self._send_request()
+            case e.ItemAdded(item_id) if item_id in self._items:
+                self._recent[item_id] = self._items.pop(item_id)
+                if len(self._recent) > MAX_RECENT:
+                    del self._recent[next(iter(self._recent))]
+            case e.ReplyStarted(response_id) if not self._items:
+                self._response, self._request = (response_id if self._request else self._response), ""
+            case e.ItemDone() | e.FunctionCalled():
+                self._response = ""
+            case e.ReplyEnded(response_id):
+                self._response = "" if response_id == self._response else self._response
+                if self._waits:
+                    await self._send_request()
             case e.ServerError(code, _, event_id) if event_id:
                 return await self._refused(event_id, code)
         return False
 
-    def probe(self) -> list[dict[str, Any]]:
-        """Return what to send on a resumed connection: a request whose error comes after the missed events."""
-        if not self._items and not self._request:
+    def probe(self, *, moved: bool = False, answer_follows: bool = False) -> list[dict[str, Any]]:
+        """Return what to send on a resumed connection: a request whose error comes after the missed events.
+
+        `moved`: another node goes on. `answer_follows`: it answers what was requested, as far as it knows.
+        """
+        self._is_moved = moved
+        if answer_follows:
+            self._response = ""
+        if not self._items and not self._request and not (moved and (self._recent or self._response)):
             return []
         self._probe = self._name("probe")
         return [{"type": "conversation.item.retrieve", "event_id": self._probe, "item_id": self._probe}]
 
     async def _refused(self, event_id: str, code: str) -> bool:
         if event_id == self._probe:  # all that was missed has come
-            for item in tuple(self._items.values()):
+            for item in (*(self._recent.values() if self._is_moved else ()), *self._items.values()):
                 await self._send(item)
-            if self._request and not self._waits:
+            if (self._request and not self._waits) or (self._is_moved and self._response):
+                self._response = ""
                 await self._send_request()
             return True
+        if event_id in self._recent:
+            return True  # the other node has it
         if code == ANSWERING and event_id.startswith(self._prefix_of("request")):
+            if self._is_moved:  # the other node answers it by itself
+                self._request, self._is_moved = "", False
+                return True
             self._request, self._waits = event_id, True
             return True
         if event_id == self._request:

@@ -103,6 +103,22 @@ class ReplyAudio:
 
 
 @dataclass(frozen=True, slots=True)
+class AudioWords:
+    """Words of an answer, each with where it begins in its item's audio, in ms."""
+
+    item_id: str
+    words: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDone:
+    """A message of the agent's is complete."""
+
+    item_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class AudioStreamStarted:
     """The audio of an answer comes in binary frames with this stream number."""
 
@@ -222,6 +238,8 @@ ServerEvent = (
     | TranscriptionFailed
     | ReplyStarted
     | ReplyAudio
+    | AudioWords
+    | ItemDone
     | AudioStreamStarted
     | AgentDucked
     | AgentUnducked
@@ -294,6 +312,10 @@ def _read_reply(kind: str, event: dict[str, Any]) -> ServerEvent:
         case "response.output_audio.delta":
             pcm = pybase64.b64decode(event["delta"], validate=True)
             return ReplyAudio(event["response_id"], pcm, event.get("item_id") or "")
+        case "voicepipe.output_audio.words":
+            return AudioWords(event["item_id"], tuple(zip(event["words"], event["starts_ms"], strict=True)))
+        case "response.output_item.done":
+            return _read_item(event["item"])
         case "voicepipe.output_audio.started":
             return AudioStreamStarted(event["stream"], event["response_id"], event["item_id"])
         case "voicepipe.agent.ducked":
@@ -318,6 +340,13 @@ def _read_reply(kind: str, event: dict[str, Any]) -> ServerEvent:
             return ReplyEnded(response["id"], response["status"], why, goes_on, awaits_approval, calls)
         case _:
             return OtherEvent(kind)
+
+
+def _read_item(item: dict[str, Any]) -> ServerEvent:
+    if item["type"] != "message" or item["status"] != "completed":
+        return OtherEvent("response.output_item.done")
+    texts = (part.get("transcript") or part.get("text") or "" for part in item.get("content") or ())
+    return ItemDone(item["id"], " ".join(filter(None, texts)))
 
 
 def joined_items(words: Mapping[str, Iterable[str]]) -> str:

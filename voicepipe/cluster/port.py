@@ -129,14 +129,20 @@ class SessionTexts(Protocol):
         """Return whether there is a text of this session."""
         ...
 
-    async def keep_text(self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int) -> bool:
-        """Store a session's text in place of the one before; False, and nothing is stored: it has another owner."""
+    async def keep_text(
+        self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, former: str = ""
+    ) -> bool:
+        """Store a session's text in place of the one before; False, and nothing is stored: it has another owner.
+
+        `former`: the digest of the secret before, while the client may not know the latest.
+        """
         ...
 
     async def take_text(self, session_id: str, *, digest: str, owner: str) -> bytes | None:
-        """Make this process the owner, and return the text: of several that want it with one digest, one gets it.
+        """Make this process the owner, and return the text. An owner before it can't write any more.
 
-        None: there is none, or the digest is not that of its latest secret.
+        None: there is none, or the digest is neither that of its latest secret nor of one whose answer may be lost:
+        with which it was taken last, until the owner stores it without `former`.
         """
         ...
 

@@ -140,8 +140,10 @@ class RedisCluster:
     async def has_text(self, session_id: str) -> bool:
         return bool(await self._calls.command("EXISTS", f"{self._prefix}text:{session_id}"))
 
-    async def keep_text(self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int) -> bool:
-        answer: bytes = await self._calls.read(KEEP_TEXT, session_id, owner, digest, text, life_s)
+    async def keep_text(
+        self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, former: str = ""
+    ) -> bool:
+        answer: bytes = await self._calls.read(KEEP_TEXT, session_id, owner, digest, text, life_s, former)
         return answer == b"kept"
 
     async def take_text(self, session_id: str, *, digest: str, owner: str) -> bytes | None:

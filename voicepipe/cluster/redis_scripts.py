@@ -167,21 +167,20 @@ KEEP_TEXT: Final = """
 local key = KEYS[1] .. 'text:' .. ARGV[1]
 local owner = redis.call('HGET', key, 'owner')
 if owner and owner ~= ARGV[2] then return 'lost' end
-redis.call('HSET', key, 'owner', ARGV[2], 'digest', ARGV[3], 'text', ARGV[4])
+redis.call('HSET', key, 'owner', ARGV[2], 'digest', ARGV[3], 'text', ARGV[4], 'taken_with', ARGV[6])
 redis.call('EXPIRE', key, ARGV[5])
 return 'kept'
 """
-"""ARGV: session, owner, digest, text, seconds."""
+"""ARGV: session, owner, digest, text, seconds, digest of the secret before, or nothing."""
 
 TAKE_TEXT: Final = """
 local key = KEYS[1] .. 'text:' .. ARGV[1]
-local had = redis.call('HMGET', key, 'owner', 'digest', 'taken_with', 'text')
-local again = had[1] == ARGV[2] and had[3] == ARGV[3]
-if not had[4] or not (again or had[2] == ARGV[3]) then return false end
+local had = redis.call('HMGET', key, 'digest', 'taken_with', 'text')
+if not had[3] or not (had[1] == ARGV[3] or had[2] == ARGV[3]) then return false end
 redis.call('HSET', key, 'owner', ARGV[2], 'digest', '', 'taken_with', ARGV[3])
-return had[4]
+return had[3]
 """
-"""ARGV: session, owner, digest. A secret is good once; the same owner may ask again, since its answer may be lost."""
+"""ARGV: session, owner, digest. The secret with which it was taken before is good too: that answer may be lost."""
 
 DROP_TEXT: Final = """
 local key = KEYS[1] .. 'text:' .. ARGV[1]

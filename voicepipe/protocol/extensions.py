@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
-from voicepipe.protocol.json_fields import JsonObject, flag, one_of, record
+from voicepipe.protocol.json_fields import MAX_ECHOED_CHARS, JsonObject, flag, one_of, record
 from voicepipe.protocol.metadata import read_metadata
 from voicepipe.turn.notifications import DismissReason, InterruptReason
 from voicepipe.turn.settings import InterruptionMode
@@ -123,10 +123,16 @@ class Resume(ClientExtension, tag="voicepipe.resume", frozen=True):
     """The latest event that came. None: no event came."""
 
     received_item_id: _Id | None = None
-    """The item of the last sound that came. Needed only if another node goes on with the session."""
+    """The item of the last output that came. Needed only if another node goes on with the session."""
 
     received_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """How much of this item's audio came, in ms."""
+
+    received_text: Annotated[str, msgspec.Meta(max_length=MAX_ECHOED_CHARS)] | None = None
+    """The words that begin in it, as `voicepipe.output_audio.words` timed them; of an item that is complete, all."""
+
+    received_done: bool = False
+    """The item is complete."""
 
 
 _RESUME_DECODER: Final = msgspec.json.Decoder(Resume)
@@ -159,6 +165,15 @@ class OutputAudioStarted(ServerExtension, tag="voicepipe.output_audio.started", 
     output_index: int
     content_index: int
     stream: int
+
+
+class OutputAudioWords(ServerExtension, tag="voicepipe.output_audio.words", frozen=True):
+    """Words of an item, and where they begin in its audio. The client names those that it received when it resumes."""
+
+    response_id: str
+    item_id: str
+    words: tuple[str, ...]
+    starts_ms: tuple[int, ...]
 
 
 class TurnMark(ServerExtension, tag="voicepipe.turn.mark", frozen=True):
@@ -253,6 +268,10 @@ class Resumed(ServerExtension, tag="voicepipe.resumed", frozen=True):
     """Another node goes on with the session. Events that were missed do not come; the open response is over, and what
     was not heard of it comes in another one."""
 
+    answer_follows: bool = False
+    """This node answers by itself: the rest of an answer, or one that was due. Otherwise a client whose request for an
+    answer has come to nothing requests it again."""
+
 
 class GoingAway(ServerExtension, tag="voicepipe.going_away", frozen=True):
     """The node is about to stop: resume the session on another connection, which leads to another node."""
@@ -263,6 +282,7 @@ class GoingAway(ServerExtension, tag="voicepipe.going_away", frozen=True):
 
 ServerEvent = (
     OutputAudioStarted
+    | OutputAudioWords
     | TurnMark
     | TurnStage
     | TurnAction

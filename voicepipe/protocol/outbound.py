@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -16,6 +16,7 @@ from voicepipe.protocol.extensions import (
     AgentHandedOver,
     GoingAway,
     OutputAudioStarted,
+    OutputAudioWords,
     Resumed,
     ServerExtension,
     TurnOver,
@@ -48,6 +49,9 @@ class EventRenderer:
     def __init__(self, config: SessionConfig, *, dialect: Dialect = GA) -> None:
         self.config = config
         self._is_moved = False
+        self.times_words = False
+        """Whether the client gets the times of words: another node may go on with the session."""
+
         self.dropped = 0
         """Pieces of output that had no open response or item."""
 
@@ -103,7 +107,9 @@ class EventRenderer:
         session = echo(self._dialect.session(config), config.extensions, **more)
         return self._event("session.updated", session=session)
 
-    def resumed(self, secret: str, *, input_received_ms: int, window_ms: int, moved: bool = False) -> bytes:
+    def resumed(
+        self, secret: str, *, input_received_ms: int, window_ms: int, moved: bool = False, answer_follows: bool = False
+    ) -> bytes:
         """Return the first event on a connection that replaces another. It has no number: the missed events come after
         it.
         """
@@ -118,6 +124,7 @@ class EventRenderer:
                 input_received_ms=input_received_ms,
                 window_ms=window_ms,
                 moved=moved,
+                answer_follows=answer_follows,
             )
         )
 
@@ -194,6 +201,16 @@ class EventRenderer:
         if message is None or not message.audible:
             return []
         return [self._audio_delta(message, coded) for coded in message.codec.push(samples)]
+
+    def words(self, response_id: str, words: Sequence[tuple[str, int]]) -> Frames:
+        """Return words of the response's audio, each with where it begins in ms: for a client that may resume at
+        another node."""
+        extensions, message = self.config.extensions, self._message(response_id)
+        if not (self.times_words and extensions and extensions.resume and message is not None and message.audible):
+            return []
+        texts, starts_ms = zip(*words, strict=True)
+        ids = {"response_id": response_id, "item_id": message.item_id}
+        return self._extension(OutputAudioWords, **ids, words=texts, starts_ms=starts_ms)
 
     def call_delta(self, response_id: str, item_id: str, arguments: str) -> Frames:
         """Return more of the arguments of the response's call of that id."""

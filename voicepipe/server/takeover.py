@@ -65,13 +65,19 @@ def share_text(session: RunsOnSocket, principal: Principal, grant: SessionGrant,
 
 
 async def _keep(
-    texts: SessionTexts, owner: str, principal: Principal, grant: SessionGrant, text: TextState, digest: str
+    texts: SessionTexts,
+    owner: str,
+    principal: Principal,
+    grant: SessionGrant,
+    text: TextState,
+    digest: str,
+    former: str,
 ) -> bool:
     stored = StoredSession.of(principal, grant, text)
     if len(stored) > MAX_BYTES:
         log_event("session_text_too_long", level=logging.WARNING, session=grant.session_id, n_bytes=len(stored))
         return True
-    return await texts.keep_text(grant.session_id, stored, digest=digest, owner=owner, life_s=LIFE_S)
+    return await texts.keep_text(grant.session_id, stored, digest=digest, owner=owner, life_s=LIFE_S, former=former)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +89,15 @@ class StoredSessions:
     others: OtherSessions | None
 
     async def find(self, session_id: str) -> Found:
-        """Return whether another process has this session; also `held` where the store has its text."""
+        """Return whether another process has this session; also `held` where the store has its text. While the store is
+        away that is unknown: `hung`."""
         found: Found = "unknown" if self.others is None else await self.others.find(session_id)
         if found in ("held", "hung"):
             return found
         try:
             return "held" if await self.texts.has_text(session_id) else found
         except Overload:
-            return found
+            return "hung"
 
     async def resume(self, resume_request: Resume, socket: AiohttpSocket) -> bool:
         """Continue the session in its process, or here from its text; return when it is done with the socket. False:

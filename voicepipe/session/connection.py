@@ -63,6 +63,9 @@ class Connection:
         self._socket, self._reconnection = socket, Reconnection(socket, 0, bytes)
         self._on_lost, self._on_back = on_lost, on_back
         self._resumable = self._ending = self._dropped = False
+        self.has_received = False
+        """Whether the client has sent anything."""
+
         self._next: Reconnection | None = None
         self._wake = asyncio.Event()
         self._whole = asyncio.Event()
@@ -94,6 +97,7 @@ class Connection:
             is_gone = self._dropped or (not self._resumable and self._socket.gone)
             message = None if is_gone else await self._socket.receive()
             if message is not None:
+                self.has_received = True
                 return message
             if not await self._is_back():
                 return None

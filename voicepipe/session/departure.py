@@ -8,7 +8,8 @@ from typing import Final
 from voicepipe.clock import monotonic_ms
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.session.resumption import Resumption
-from voicepipe.session.text_state import SessionText
+from voicepipe.session.session_text import SessionText
+from voicepipe.session.shutdown import MOVED, EndingOrders
 from voicepipe.turn.core import Core
 
 CHECK_S: Final = 0.25
@@ -25,9 +26,10 @@ class Departure:
         wire: EventRenderer,
         put: Callable[[Frames], None],
         core: Core,
+        orders: EndingOrders,
     ) -> None:
         self._text, self._resumption, self._wire = text, resumption, wire
-        self._put, self._core = put, core
+        self._put, self._core, self._orders = put, core, orders
         self._ends_ms: int | None = None
         self._at_once = self._is_notified = False
 
@@ -37,7 +39,7 @@ class Departure:
         Returns:
             False: no other node could go on with the session.
         """
-        if self._text.keep is None or self._resumption.digest is None:
+        if self._text.keep is None or self._resumption.digests is None:
             return False
         self._ends_ms = monotonic_ms() + within_ms
         self._at_once = self._at_once or at_once
@@ -45,6 +47,11 @@ class Departure:
         self._text.renew_s = CHECK_S
         self._text.note()
         return True
+
+    def moved(self) -> None:
+        """End the session here: the client has resumed it at another node."""
+        self._resumption.forbid()
+        self._orders.now(MOVED)
 
     def _notify(self) -> None:
         if self._ends_ms is not None and not self._is_notified and (self._at_once or self._core.is_silent):

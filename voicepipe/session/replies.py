@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -96,6 +96,10 @@ class GatedOutput:
         self._retained: list[Samples] = []  # bounded through `room`
         """All audio of a reversible reply, sent or held."""
 
+        self._words: list[tuple[str, int]] = []  # bounded by the LLM's limit
+        self._from_ms = 0
+        """Where the response's audio begins in the reply's."""
+
         self._first = True
         self._owed_ms = 0
         """Audio that the wire's codec holds until more comes."""
@@ -138,6 +142,8 @@ class GatedOutput:
             self.finalize()
         if command.text:
             self._post(self._wire.text_delta(self._response_id, command.text))
+        self._from_ms += command.from_ms
+        self._post_words([word for word in self._words if word[1] >= self._from_ms])
         self._retain(audio)
         self._post_sound(audio)
 
@@ -160,14 +166,22 @@ class GatedOutput:
         else:
             self._post(self._wire.call_delta(self._response_id, item_id, arguments))
 
-    def sound(self, samples: Samples) -> None:
+    def sound(self, samples: Samples, words: tuple[tuple[str, int], ...] = ()) -> None:
         self._held_ms += 0 if self._opened.is_set() else len(samples) * 1_000 // RATE_HZ
-        self._send(lambda: self._send_sound(samples))
+        self._send(lambda: self._send_sound(samples, words))
 
-    def _send_sound(self, samples: Samples) -> None:
+    def _send_sound(self, samples: Samples, words: Sequence[tuple[str, int]]) -> None:
         self._retain(samples)
+        self._words += words
         if not self._suspended:
+            self._post_words(words)
             self._post_sound(samples)
+
+    def _post_words(self, words: Sequence[tuple[str, int]]) -> None:
+        if words:
+            timed = [(word, ms - self._from_ms) for word, ms in words]
+            for frame in self._wire.words(self._response_id, timed):
+                self._outbox.put(OutgoingFrame(frame, self.turn, self.revision))
 
     def _retain(self, samples: Samples) -> None:
         if self._reversible:

@@ -52,7 +52,10 @@ class ReplyOutput(Protocol):
 
     def text(self, delta: str) -> None: ...
     def call(self, item_id: str, arguments: str) -> None: ...
-    def sound(self, samples: Samples) -> None: ...
+    def sound(self, samples: Samples, words: tuple[tuple[str, int], ...]) -> None:
+        """Send audio. `words`: those that are known to begin in it or later, with where in the reply's audio, in ms."""
+        ...
+
     async def room(self) -> None:
         """Wait until more audio may be queued."""
         ...
@@ -103,6 +106,10 @@ class Reply:
         """White space that came last, of a function call or (None) of the text. It is sent with the text that
         follows, since alone it is no progress."""
 
+        self._clause_from = (0, 0)
+        """(clause, where it begins in the reply's audio, in ms)"""
+
+        self._sound_ms = 0
         self._left_out = (0, 0)
         """(clause, ms of silence at its beginning that were left out)"""
 
@@ -287,7 +294,13 @@ class Reply:
         left_out_ms = self._left_out[1] if spoken.clause == self._left_out[0] else 0
         starts_ms = tuple(max(0, word.start_ms - left_out_ms) for word in spoken.words)
         self._post(e.SoundArrived(self._turn, self._revision, spoken.clause, duration_ms, audible_after_ms, starts_ms))
-        self._output.sound(samples)
+        if spoken.clause != self._clause_from[0]:
+            self._clause_from = (spoken.clause, self._sound_ms)
+        self._sound_ms += duration_ms
+        from_ms = self._clause_from[1]
+        self._output.sound(
+            samples, tuple((word.word, from_ms + ms) for word, ms in zip(spoken.words, starts_ms, strict=True))
+        )
 
     def _note_voice(self, event: SynthesizerConnected | ProviderChanged | UnusedSpeech | CachedSpeech) -> None:
         key = (self._turn, self._revision)

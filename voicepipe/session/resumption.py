@@ -30,6 +30,7 @@ class Resumption:
         self._wire, self._audio_input, self._post = wire, audio_input, post
         self._password = Password()
         self._connection: Connection | None = None
+        self._former = ""
 
     def connection(self, socket: ClientSocket) -> Connection:
         """Return the session's connection, which outlives its socket if the client enabled resumption."""
@@ -48,20 +49,34 @@ class Resumption:
             return {}
         return {"resume_secret": self._password.renew(), "resume_window_ms": RESUME_WINDOW_MS}
 
-    def take_over(self) -> bytes:
-        """Return the first frame to a client whose session another process had, with its next secret."""
+    def restore(self, request: Resume) -> None:
+        """Go on for the client that sent `request` to another process: its secret stays good until the client has sent
+        anything on the connection, and so has the next one."""
+        self._former = digest_of(request.secret)
+
+    def take_over(self, *, answer_follows: bool) -> bytes:
+        """Return the first frame to a client whose session another process had, with its next secret.
+
+        `answer_follows`: the session says or generates what the client lacks.
+        """
         return self._wire.resumed(
             self._password.renew(),
             input_received_ms=self._audio_input.restart(),
             window_ms=RESUME_WINDOW_MS,
             moved=True,
+            answer_follows=answer_follows,
         )
 
     @property
-    def digest(self) -> str | None:
-        """Return the digest of the present secret; None: the session can't be resumed."""
-        can_resume = self._connection is not None and self._connection.is_resumable
-        return self._password.digest if can_resume else None
+    def digests(self) -> tuple[str, str] | None:
+        """Return the digest of the present secret, and that of the secret with which the session was taken over while
+        that is still good, or an empty text. None: the session can't be resumed."""
+        connection = self._connection
+        if connection is None or not connection.is_resumable:
+            return None
+        if connection.has_received:
+            self._former = ""
+        return self._password.digest, self._former
 
     async def resume(self, request: Resume, socket: ClientSocket) -> bool:
         """Continue the session on this socket, if its client may. Return when the session no longer uses the socket.

@@ -39,11 +39,12 @@ from voicepipe.session.recorded_items import RecordedItems
 from voicepipe.session.replies import Replies, SentAudio
 from voicepipe.session.resumption import Resumption
 from voicepipe.session.server_tools import SessionTools, session_of
+from voicepipe.session.session_text import Keep, SessionText, Snapshot
 from voicepipe.session.session_voice import Voices
 from voicepipe.session.shutdown import INTERNAL_ERROR, NORMAL, Ending, EndingOrders, expired, say_goodbye
 from voicepipe.session.socket import ClientSocket
 from voicepipe.session.summaries import Summaries
-from voicepipe.session.text_state import Keep, SessionText, TextState
+from voicepipe.session.text_state import TextState
 from voicepipe.session.transcription import SessionTranscription
 from voicepipe.session.unserved import UnservedFields
 from voicepipe.telemetry.isolation import IsolatedJournal
@@ -145,7 +146,9 @@ class Session:
         self._mcp = SessionMcp(hooks.open_mcp, self._wire, held_weakly(self._put), post, held_weakly(self._renew_tools))
         self._resumption = Resumption(self._wire, self._audio_input, post)
         self._text = SessionText()
-        self._departure = Departure(self._text, self._resumption, self._wire, held_weakly(self._put), self._core)
+        self._orders_to_end = orders = EndingOrders()
+        put = held_weakly(self._put)
+        self._departure = Departure(self._text, self._resumption, self._wire, put, self._core, orders)
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None
         self._wake: asyncio.TimerHandle | None = None
@@ -153,7 +156,6 @@ class Session:
         """Stalls of the event loop that are known to the core, or were before the session."""
 
         self._broken: asyncio.Event = asyncio.Event()
-        self._orders_to_end = EndingOrders()
         self._unserved = UnservedFields(hooks.is_another_agent)
 
     @property
@@ -204,7 +206,7 @@ class Session:
             self._go_on(connection)
         self._renew_phrases()
         group.create_task(self._outbox.run(connection), name="outbox")
-        group.create_task(self._text.run(self._snapshot, self._moved_away), name="text")
+        group.create_task(self._text.run(self._snapshot, self._departure.moved), name="text")
         group.create_task(self._transcription.run(), name="stt")
         group.create_task(self._scoring.run(), name="scores")
         group.create_task(self._prompt_builder.warm(), name="warm")
@@ -333,9 +335,11 @@ class Session:
     def share_text(self, keep: Keep) -> None:
         """Have the session's text written, so that another process can go on with it. Call before `run`."""
         self._text.keep = keep
+        self._wire.times_words = True
 
     def restore(self, state: TextState, request: Resume) -> None:
         """Go on with the session of another process, for the client that sent `request`. Call before `run`."""
+        self._resumption.restore(request)
         self._config = self._text.restore(state, request, self._config, self._wire)
         self._wire.config = self._hooks.show(self._config)
         self._audio_input.configure(self._config)
@@ -348,19 +352,16 @@ class Session:
         """Take the conversation over, end the open response, and say or generate what the user has not heard."""
         connection.allow_resume(True)
         reply = self._core.context.settings.reply
-        self._put([self._resumption.take_over(), *self._text.end_of_response(self._wire, reply)])
-        for event in self._text.events(reply):
+        conversation, *rest = self._text.events(reply)
+        hello = self._resumption.take_over(answer_follows=bool(rest))
+        self._put([hello, *self._text.end_of_response(self._wire, reply)])
+        for event in (conversation, *rest):
             self.post(event)
         self._text.note()
 
-    def _snapshot(self) -> tuple[TextState, str] | None:
-        digest = self._resumption.digest
-        return None if digest is None else (self._text.state(self._core, self._audio_input.received_ms), digest)
-
-    def _moved_away(self) -> None:
-        """End the session here: the client has resumed it at another node."""
-        self.forbid_resume()
-        self.end_now(Ending("session_moved", "The session goes on at another node.", NORMAL))
+    def _snapshot(self) -> Snapshot | None:
+        digests = self._resumption.digests
+        return None if digests is None else (self._text.state(self._core, self._audio_input.received_ms), *digests)
 
     async def resume(self, request: Resume, socket: ClientSocket) -> bool:
         """Continue on this socket in place of the previous socket, if the client may; see `Resumption.resume`."""

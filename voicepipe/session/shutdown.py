@@ -92,6 +92,10 @@ MOVE: Final = Ending("server_stopping", "The server is stopping. Resume this ses
 """For one that can, and did not when it was asked."""
 
 
+MOVED: Final = Ending("session_moved", "The session goes on at another node.", NORMAL)
+"""For the connection of a client that has resumed there."""
+
+
 def expired(length_s: int) -> Ending:
     """Return the end of a session that has lasted as long as it may."""
     length = f"{length_s // 60} minutes" if length_s >= 120 else f"{length_s} seconds"

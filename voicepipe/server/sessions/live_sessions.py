@@ -23,9 +23,10 @@ from voicepipe.server.revocations import REVOKED, Revocable
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.slots import FULL_WAIT_MS, RESERVED_S, Full, Slots, reservation
 from voicepipe.session.grant import SessionGrant
+from voicepipe.session.session_text import Keep
 from voicepipe.session.shutdown import MOVE, STOPPING
 from voicepipe.session.socket import ClientSocket
-from voicepipe.session.text_state import Keep, TextState
+from voicepipe.session.text_state import TextState
 from voicepipe.turn.record.values import TurnRecord
 
 CLOSE_WAIT_MS: Final = 2_000

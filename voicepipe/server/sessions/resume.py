@@ -119,7 +119,7 @@ async def resume(
     if is_resumed:
         await socket.close(1000, "")
         return line
-    if resume_request is not None and not is_known:
+    if resume_request is not None and live is None:
         found = await _found(resume_request.session_id, sessions, others)
     if found == "hung":
         await socket.close(TRY_AGAIN_LATER, "The process of this session does not answer.")

@@ -1,0 +1,262 @@
+"""Callers that count for themselves what they hear, and the LLM and TTS that let them: every word of an answer has a
+place, and its audio has a level of its own, so that a caller knows each word from the samples alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import websockets
+
+from voicepipe import clock
+from voicepipe.audio.samples import Samples
+from voicepipe.client import RATE_HZ, Call, CallEnded, CallFailed, connect
+from voicepipe.client import events as e
+from voicepipe.testing.fakes.cues import LlmCue, TtsCue
+
+WORDS: Final = (
+    *("Amber", "bridge", "candle", "desert", "engine", "forest."),
+    *("Garden", "harbour", "island", "jungle", "kettle", "ladder."),
+    *("Marble", "needle", "orchard", "pencil", "quarry", "river."),
+)
+"""An answer, in three sentences."""
+
+PLACE: Final = {word.lower().strip("."): place for place, word in enumerate(WORDS, 1)}
+LEVEL: Final = 1_000
+"""The samples of the word at place n are n times this."""
+
+WORD_MS: Final = 160
+PAUSE_MS: Final = 300
+"""What a caller waits between the end of an answer and its next question."""
+
+ANSWER_S: Final = 25.0
+"""An answer that is not complete by then is lost. A client has 15 s to resume."""
+
+CUT: Final = re.compile(r"cut off after these words, which the user has heard: '([^']*)'")
+
+
+def answer_cue(received: Any) -> LlmCue:
+    """Return the answer to a request: all words, or those behind the words that the user has heard."""
+    question = received if isinstance(received, dict) else received.question
+    system = " ".join(str(each["content"]) for each in question["messages"] if each["role"] == "system")
+    cut = CUT.search(system)
+    first = PLACE[cut.group(1).split()[-1].lower().strip(".")] if cut is not None else 0
+    return LlmCue(tokens=tuple(f"{word} " for word in WORDS[first:]), ttft_ms=60, gap_ms=12)
+
+
+def speech_cue(received: Any) -> TtsCue:
+    """Return the audio of a clause: one level for each word. It comes five times as fast as it plays."""
+    n_samples = RATE_HZ * WORD_MS // 1_000
+    places = [PLACE[word.lower().strip(".,")] for word in str(received.question["input"]).split()]
+    pcm = np.repeat(np.array(places, dtype="<i2") * LEVEL, n_samples).tobytes()
+    return TtsCue(raw=pcm, ttfb_ms=30, chunk_bytes=2 * n_samples, gap_ms=WORD_MS // 5)
+
+
+def history_faults(messages: list[dict[str, Any]]) -> list[str]:
+    """Return what is wrong with the answers that an LLM reads: each but the latest must be there, each word once."""
+    answers: list[list[str]] = []
+    for message in messages:
+        if message["role"] == "user":
+            answers.append([])
+        elif message["role"] == "assistant" and answers:
+            answers[-1] += str(message["content"]).split()
+    return [" ".join(answer) for answer in answers[:-1] if answer != list(WORDS)]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What all callers of a run have counted."""
+
+    questions: int = 0
+    answers_lost: int = 0
+    words_lost: int = 0
+    words_doubled: int = 0
+    sessions_lost: int = 0
+    sessions_refused: int = 0
+    """New calls that no node took; the caller tries again."""
+
+    history_faults: int = 0
+    resumed_ms: list[int] = field(default_factory=list)
+    """From the break, as the client sees it, until the session goes on."""
+
+    voice_ms: list[int] = field(default_factory=list)
+    """From the break until the next sound of an answer that was not complete."""
+
+    notes: list[str] = field(default_factory=list)
+    """The first faults, for people."""
+
+    def note(self, what: str) -> None:
+        """Keep a fault to be printed."""
+        if len(self.notes) < 40:
+            self.notes.append(what)
+
+
+class Ear:
+    """The words in the audio of one answer: runs of one level."""
+
+    def __init__(self) -> None:
+        self._heard: list[int] = []
+        self._item = ""
+
+    def hear(self, item_id: str, samples: Samples) -> None:
+        """Take more audio of an item."""
+        levels = np.rint(samples / LEVEL).astype(int)
+        for place in levels[np.flatnonzero(np.diff(levels, prepend=-1))]:
+            is_same = bool(self._heard) and self._heard[-1] == int(place) and self._item == item_id
+            if place > 0 and not is_same:
+                self._heard.append(int(place))
+            self._item = item_id
+
+    @property
+    def heard(self) -> list[int]:
+        """Return the places of the words, as they were heard."""
+        return self._heard
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the last word was heard."""
+        return bool(self._heard) and self._heard[-1] == len(WORDS)
+
+
+class Caller:
+    """Asks question after question, in as many calls as that takes."""
+
+    def __init__(self, name: str, url: str, counts: Counts, stopped: asyncio.Event) -> None:
+        self.name, self._url, self._counts, self._stopped = name, url, counts, stopped
+        self._broke_ms: int | None = None
+        self._events: asyncio.Queue[e.ServerEvent | None] = asyncio.Queue()  # bounded: the events of a few answers
+        self._plays_until_ms = 0
+        self._why = ""
+
+    async def run(self) -> None:
+        """Call until stopped."""
+        while not self._stopped.is_set():
+            try:
+                async with connect(self._url) as call:
+                    await self._talk(call)
+            except* CallEnded as ended:
+                self._counts.sessions_lost += 1
+                self._counts.note(f"{self.name}: the session is lost: {ended.exceptions}: {self._why}")
+            except* (CallFailed, websockets.ConnectionClosed) as refused:
+                self._counts.sessions_refused += 1
+                self._counts.note(f"{self.name}: refused: {refused.exceptions}")
+                await asyncio.sleep(PAUSE_MS / 1_000)
+
+    async def _talk(self, call: Call) -> None:
+        self._time_resumptions(call)
+        self._events = asyncio.Queue()
+        async with asyncio.TaskGroup() as group:
+            reader = group.create_task(self._read(call), name="reader")
+            try:
+                while not self._stopped.is_set() and await self._question(call):
+                    await self._listen_on(PAUSE_MS)
+            finally:
+                reader.cancel()
+
+    async def _read(self, call: Call) -> None:
+        try:
+            while True:
+                self._events.put_nowait(await call.next_event())
+        except CallEnded as ended:
+            self._why = f"{ended!r} caused by {ended.__cause__!r} in {ended.__context__!r}"
+        self._events.put_nowait(None)
+
+    async def _question(self, call: Call) -> bool:
+        """Ask, and count the answer; False: the session is lost."""
+        counts, ear = self._counts, Ear()
+        counts.questions += 1
+        await call.write("What is there?")
+        await call.respond()
+        trace: list[str] = []
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                while not ear.is_complete:
+                    event = await self._events.get()
+                    if event is None:
+                        raise CallEnded(1006, "while an answer was due")
+                    trace.append(_brief(event))
+                    if isinstance(event, e.ReplyAudio):
+                        self._hear(ear, event)
+        except TimeoutError:
+            counts.answers_lost += 1
+            counts.note(f"{self.name}: no answer after {ear.heard}: {_joined(trace)}")
+        except CallEnded:
+            counts.answers_lost += 1
+            raise
+        else:
+            await self._listen_on(self._plays_until_ms - clock.monotonic_ms(), ear)
+            self._judge(ear.heard, trace)
+        return True
+
+    def _hear(self, ear: Ear, event: e.ReplyAudio) -> None:
+        now_ms = clock.monotonic_ms()
+        if self._broke_ms is not None:
+            self._counts.voice_ms.append(now_ms - self._broke_ms)
+            self._broke_ms = None
+        samples = np.frombuffer(event.pcm, dtype="<i2")
+        ear.hear(event.item_id, samples)
+        self._plays_until_ms = max(self._plays_until_ms, now_ms) + len(samples) * 1_000 // RATE_HZ
+
+    async def _listen_on(self, for_ms: int, ear: Ear | None = None) -> None:
+        """Listen on while the answer plays: nothing more may come."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0, for_ms) / 1_000):
+                while True:
+                    event = await self._events.get()
+                    if event is None:
+                        raise CallEnded(1006, "between two questions")
+                    if isinstance(event, e.ReplyAudio):
+                        if ear is not None:
+                            self._hear(ear, event)
+                        else:
+                            self._counts.words_doubled += 1
+                            self._counts.note(f"{self.name}: a sound behind the answer")
+        self._broke_ms = None
+
+    def _judge(self, heard: list[int], trace: list[str]) -> None:
+        times = Counter(heard)
+        lost = sum(not times[place] for place in range(1, len(WORDS) + 1))
+        doubled = sum(n - 1 for n in times.values() if n > 1)
+        self._counts.words_lost += lost
+        self._counts.words_doubled += doubled
+        if lost or doubled:
+            self._counts.note(f"{self.name}: lost {lost}, doubled {doubled} of {heard}: {_joined(trace)}")
+
+    def _time_resumptions(self, call: Call) -> None:
+        connection = call._connection
+        reconnect: Callable[..., Awaitable[None]] = connection._reconnect
+
+        async def timed(websocket: Any, closed: Any) -> None:
+            begin_ms, before = clock.monotonic_ms(), connection._websocket
+            self._broke_ms = begin_ms if before is websocket else self._broke_ms
+            await reconnect(websocket, closed)
+            if before is websocket:
+                self._counts.resumed_ms.append(clock.monotonic_ms() - begin_ms)
+
+        connection._reconnect = timed  # type: ignore[method-assign]
+
+
+def _brief(event: e.ServerEvent) -> str:
+    match event:
+        case e.ReplyAudio(_, _, item_id):
+            return f"sound {item_id}"
+        case e.ReplyStarted(response_id):
+            return f"+{response_id}"
+        case e.ReplyEnded(response_id, status):
+            return f"-{response_id} {status}"
+        case e.OtherEvent(kind):
+            return kind
+        case _:
+            return str(event)[:90]
+
+
+def _joined(trace: list[str]) -> str:
+    once = [each for place, each in enumerate(trace) if not place or each != trace[place - 1]]
+    return " | ".join(once)[-1500:]

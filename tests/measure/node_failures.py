@@ -1,0 +1,122 @@
+"""Kill, drain and restart nodes under load, and have the callers count what they lost.
+
+`python -m tests.measure.node_failures --kills 20` runs three server processes behind nginx with a real Redis
+(`--store valkey`: Valkey) and callers of the Python client, each with a question after the other. At random points of
+their turns a node is killed (SIGKILL) and started again. `--mode drain` stops it (SIGTERM), `rolling` stops all in
+turn, `frozen` kills a node while the store is stopped (SIGSTOP) for 3 s, `slow` while each of its answers takes 100 ms.
+The answers are 18 words; each word's audio has a level of its own, so that a caller counts words by the samples that it
+received. It prints the answers, the words lost and doubled, and the time to resume; it fails if anything was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final, Literal
+
+from tests.measure.node_callers import Caller, Counts, history_faults
+from tests.measure.node_set import NodeSet, node_set
+from voicepipe.testing.redis import KINDS, Kind, redis_server
+
+Mode = Literal["kill", "drain", "rolling", "frozen", "slow"]
+MODES: Final[tuple[Mode, ...]] = ("kill", "drain", "rolling", "frozen", "slow")
+
+FROZEN_S: Final = 3.0
+SLOW_MS: Final = 50
+"""The delay of each direction."""
+
+LONGEST_PAUSE_S: Final = 4.0
+"""A turn lasts about as long: a failure comes at any point of one."""
+
+
+async def failures(its: NodeSet, mode: Mode, n_failures: int, chance: random.Random) -> None:
+    """Cause failures one after the other, each at a random time."""
+    its.link.delay_ms = SLOW_MS if mode == "slow" else 0
+    for number in range(n_failures):
+        await asyncio.sleep(chance.uniform(0.2, LONGEST_PAUSE_S))
+        node = its.nodes[number % len(its.nodes)] if mode == "rolling" else chance.choice(its.nodes)
+        match mode:
+            case "drain" | "rolling":
+                await node.stop()
+            case "frozen":
+                its.store.freeze()
+                await node.kill()
+                await asyncio.sleep(FROZEN_S)
+                its.store.thaw()
+            case _:
+                await node.kill()
+        await node.start()
+    await asyncio.sleep(LONGEST_PAUSE_S)
+
+
+async def measured(
+    mode: Mode, n_failures: int, *, n_callers: int, seed: int, store: Kind = "redis", drain_ms: int = 20_000
+) -> Counts:
+    """Return what the callers counted."""
+    counts, stopped = Counts(), asyncio.Event()
+    with tempfile.TemporaryDirectory(prefix="vp-nodes-") as folder, redis_server(store) as server:
+        async with node_set(Path(folder), server, drain_ms=drain_ms) as its:
+            callers = [Caller(f"caller{number}", its.url, counts, stopped) for number in range(n_callers)]
+            async with asyncio.TaskGroup() as group:
+                for caller in callers:
+                    group.create_task(caller.run(), name=caller.name)
+                await failures(its, mode, n_failures, random.Random(seed))
+                stopped.set()
+            for request in its.vendor.llm.received:
+                for fault in history_faults(request.question["messages"]):
+                    counts.history_faults += 1
+                    counts.note(f"history: {fault}")
+    return counts
+
+
+def _times(values: list[int]) -> str:
+    if not values:
+        return "none"
+    ordered = sorted(values)
+    p50, p95 = (ordered[min(len(ordered) - 1, len(ordered) * share // 100)] for share in (50, 95))
+    return f"n {len(values)}, p50 {p50}, p95 {p95}, max {ordered[-1]}"
+
+
+def report(counts: Counts) -> str:
+    """Return the figures as lines."""
+
+    return "\n".join(
+        (
+            f"questions {counts.questions}, answers lost {counts.answers_lost}",
+            f"words lost {counts.words_lost}, doubled {counts.words_doubled}, wrong in history {counts.history_faults}",
+            f"sessions lost {counts.sessions_lost}, new sessions refused {counts.sessions_refused}",
+            f"resumed after ms: {_times(counts.resumed_ms)}",
+            f"next sound after ms: {_times(counts.voice_ms)}",
+        )
+    )
+
+
+def is_good(counts: Counts) -> bool:
+    """Return whether nothing was lost or doubled."""
+    lost = counts.answers_lost + counts.words_lost + counts.sessions_lost
+    return not (lost + counts.words_doubled + counts.history_faults)
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mode", choices=MODES, default="kill")
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--callers", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--store", choices=KINDS, default="redis")
+    parser.add_argument("--drain-ms", type=int, default=20_000)
+    its = parser.parse_args()
+    counts = asyncio.run(
+        measured(its.mode, its.kills, n_callers=its.callers, seed=its.seed, store=its.store, drain_ms=its.drain_ms)
+    )
+    sys.stdout.write("\n".join((report(counts), *counts.notes)) + "\n")
+    return 0 if is_good(counts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Nodes that are killed and restarted under load lose nothing; `tests.measure.node_failures` does more of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.measure.node_callers import LEVEL, WORDS, Ear, answer_cue, history_faults, speech_cue
+from tests.measure.node_failures import Mode, is_good, measured, report
+from voicepipe.session.restored_text import GO_ON
+from voicepipe.testing.fakes.script import ReceivedRequest
+
+
+def request(*messages: tuple[str, str]) -> dict[str, object]:
+    return {"messages": [{"role": role, "content": content} for role, content in messages]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "n_failures"), [("kill", 5), ("rolling", 3)])
+async def test_callers_lose_nothing(mode: Mode, n_failures: int) -> None:
+    """Three nodes behind nginx, with a real Redis: each answer comes, and each word of it once."""
+    counts = await measured(mode, n_failures, n_callers=4, seed=7)
+    assert is_good(counts), "\n".join((report(counts), *counts.notes))
+    assert counts.resumed_ms, "no session has moved"
+
+
+def test_a_caller_counts_words_by_their_levels() -> None:
+    """A word that goes on in the next piece is one word; one that is said again in another item is two."""
+    ear = Ear()
+    for item, levels in (("i1", [1, 1, 2]), ("i1", [2, 3]), ("i2", [3, 0, 4])):
+        ear.hear(item, np.array(levels, dtype=np.int16) * LEVEL)
+    assert ear.heard == [1, 2, 3, 3, 4]
+    assert not ear.is_complete
+
+
+def test_an_answer_goes_on_behind_the_words_that_were_heard() -> None:
+    whole = answer_cue(request(("system", "Hello."), ("user", "What?")))
+    rest = answer_cue(request(("system", GO_ON.format(played=" ".join(WORDS[:5]))), ("user", "What?")))
+    assert [token.strip() for token in (whole.tokens[0], rest.tokens[0])] == [WORDS[0], WORDS[5]]
+
+
+def test_a_word_that_the_history_lacks_is_found() -> None:
+    answer = " ".join(WORDS)
+    good = request(("user", "?"), ("assistant", answer), ("user", "?"))
+    bad = request(("user", "?"), ("assistant", answer[6:]), ("user", "?"))
+    assert [len(history_faults(each["messages"])) for each in (good, bad)] == [0, 1]  # type: ignore[arg-type]
+
+
+def test_the_audio_of_a_clause_has_each_word_as_long() -> None:
+    sound = np.frombuffer(speech_cue(ReceivedRequest({"input": "Amber bridge."})).raw or b"", dtype="<i2")
+    assert sorted(set(sound)) == [LEVEL, 2 * LEVEL]

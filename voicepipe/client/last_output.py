@@ -1,0 +1,49 @@
+"""The last of the agent's output that came: it decides where the agent goes on if its node dies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from voicepipe.client import events as e
+from voicepipe.client.microphone import RATE_HZ
+
+
+class LastOutput:
+    """The latest item of the agent's, as far as the client has received it."""
+
+    def __init__(self) -> None:
+        self.item_id = ""
+        self._n_bytes = 0
+        self._words: list[tuple[str, int]] = []  # bounded: the words of one item
+        self._whole_text: str | None = None
+
+    def follow(self, event: e.ServerEvent) -> None:
+        """Note the output of an event, if it has any."""
+        match event:
+            case e.ReplyAudio(_, pcm, item_id):
+                self._begin(item_id)
+                self._n_bytes += len(pcm)
+            case e.AudioWords(item_id, words):
+                self._begin(item_id)
+                self._words += words
+            case e.ItemDone(item_id, text):
+                self._begin(item_id)
+                self._whole_text = text
+
+    def _begin(self, item_id: str) -> None:
+        if item_id != self.item_id:
+            self.item_id, self._n_bytes, self._words, self._whole_text = item_id, 0, [], None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the fields of `voicepipe.resume`; none before the first output."""
+        if not self.item_id:
+            return {}
+        fields: dict[str, Any] = {"received_item_id": self.item_id}
+        received_ms = self._n_bytes * 1_000 // (2 * RATE_HZ)
+        if self._n_bytes:
+            fields["received_ms"] = received_ms
+        if self._whole_text is not None:
+            fields |= {"received_text": self._whole_text, "received_done": True}
+        elif self._words:
+            fields["received_text"] = " ".join(word for word, start_ms in self._words if start_ms < received_ms)
+        return fields

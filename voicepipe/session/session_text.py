@@ -1,0 +1,189 @@
+"""Write the text of a session whenever it has changed, off the critical path; the latest state wins."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from voicepipe.errors import Overload
+from voicepipe.protocol.extensions import Resume
+from voicepipe.protocol.ga import GA
+from voicepipe.protocol.outbound import EventRenderer, Frames
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.protocol.session_update import is_published
+from voicepipe.session.restored_text import going_on
+from voicepipe.session.text_state import ItemCodec, TextState, text_of
+from voicepipe.telemetry.log import log_event
+from voicepipe.turn import commands as c
+from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
+from voicepipe.turn.core import Core
+from voicepipe.turn.settings import ReplySettings
+from voicepipe.turn.states import User
+
+PAUSE_S: Final = 0.2
+"""Time between two writes while a reply grows: what changes meanwhile is written once."""
+
+SHORT_PAUSE_S: Final = 0.02
+"""Shortest time between two writes: an item or a response that begins or ends is written at once."""
+
+RENEW_S: Final = 30.0
+"""Longest time between two writes: the text of a process that died expires."""
+
+RETRY_S: Final = 1.0
+"""Pause before a write that the store refused is tried again."""
+
+CHANGES: Final = (
+    a.ItemAdded,
+    a.ItemDeleted,
+    a.ItemTruncated,
+    a.TranscriptDone,
+    a.OutputStarted,
+    a.ToolEnded,
+    a.ResponseStarted,
+    a.ResponseEnded,
+)
+"""Notifications after which the text is written."""
+
+PROGRESS: Final = (e.ClauseHandedOver, e.SoundArrived, e.SynthesisFinished)
+"""Events of a reply after which the text is written."""
+
+
+Keep = Callable[[TextState, str, str], Awaitable[bool]]
+"""Writes a session's text, with the digests of its resume secret and of the one before, if that is still good; False:
+another process has the session."""
+
+Snapshot = tuple[TextState, str, str]
+"""What `Keep` writes."""
+
+
+class SessionText:
+    """The text of one session: written whenever it has changed, and restored in another process."""
+
+    def __init__(self) -> None:
+        self._changed, self._is_urgent = asyncio.Event(), asyncio.Event()
+        self._codec = ItemCodec()
+        self._updates: list[msgspec.Raw] = []  # bounded by MAX_BYTES: beyond it the session is not written
+        self._input_received_ms = 0
+        self._request: Resume | None = None
+        self.renew_s = RENEW_S
+        self.on_written: Callable[[], None] | None = None
+        """Called when the store has the latest text."""
+
+        self.keep: Keep | None = None
+        """None: no other process could read it."""
+
+        self.restored: TextState | None = None
+        """The state that another process has written; None: the session began here."""
+
+    # --- writing ----------------------------------------------------------------------------
+
+    def note(self, *, soon: bool = True) -> None:
+        """Have the text written; returns at once. `soon`: it can't wait for `PAUSE_S`."""
+        self._changed.set()
+        if soon:
+            self._is_urgent.set()
+
+    def note_update(self, update: Any) -> None:
+        """Keep a `session.update` that was accepted."""
+        if self.keep is not None:
+            self._updates.append(msgspec.Raw(msgspec.json.encode(update)))
+            self.note()
+
+    def follow(self, event: e.Event, commands: tuple[c.Command, ...]) -> None:
+        """Have the text written if the event has changed it."""
+        is_change = any(map(_changes_text, commands))
+        if self.keep is not None and (is_change or isinstance(event, PROGRESS)):
+            self.note(soon=is_change)
+
+    def state(self, core: Core, input_received_ms: int) -> TextState:
+        """Return the state as it is now. While the user speaks, those words are no item yet."""
+        if core.user.state is User.QUIET and not core.user.utterances.pending:
+            self._input_received_ms = input_received_ms
+        generation = 0 if self.restored is None else self.restored.generation + 1
+        return text_of(
+            core,
+            self._codec,
+            updates=tuple(self._updates),
+            generation=generation,
+            input_received_ms=self._input_received_ms,
+        )
+
+    async def run(self, snapshot: Callable[[], Snapshot | None], on_moved: Callable[[], None]) -> None:
+        """Write the text until cancelled, or until another process has the session.
+
+        `snapshot` returns what is to be written; None: the session can't be resumed now. `on_moved` is called when
+        another process has the session.
+        """
+        while self.keep is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.renew_s):
+                    await self._changed.wait()
+            self._changed.clear()
+            self._is_urgent.clear()
+            found = snapshot()
+            try:
+                if found is not None and not await self.keep(*found):
+                    log_event("session_moved", level=logging.WARNING)
+                    on_moved()
+                    return
+                if self.on_written is not None and not self._changed.is_set():
+                    self.on_written()
+            except Overload:  # the store's own trouble is logged once, for all sessions
+                self._changed.set()
+                await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(SHORT_PAUSE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_S - SHORT_PAUSE_S):
+                    await self._is_urgent.wait()
+
+    # --- restoring --------------------------------------------------------------------------
+
+    def restore(self, state: TextState, request: Resume, config: SessionConfig, wire: EventRenderer) -> SessionConfig:
+        """Take a state over, and return the session as its client has set it.
+
+        Raises:
+            ProtocolError: a setting is not known here.
+        """
+        self.restored = state
+        self._updates = list(state.updates)
+        self._input_received_ms = state.input_received_ms
+        self._request = request
+        wire.go_on(state.generation + 1)
+        for raw in state.updates:
+            update = msgspec.json.decode(raw)
+            config = config.merged(update)
+            if is_published(update):
+                wire.speak(GA)
+        return config
+
+    def end_of_response(self, wire: EventRenderer, reply: ReplySettings) -> Frames:
+        """Return the end of the response that the other process had begun and not ended."""
+        open_reply = None if self.restored is None else self.restored.reply
+        if open_reply is None or not open_reply.response_id:
+            return []
+        return wire.ended_elsewhere(open_reply.response_id, reply, "")
+
+    def events(self, reply: ReplySettings) -> tuple[e.Event, ...]:
+        """Return the events that make a new core go on. `reply`: the settings of a reply of this session.
+
+        Raises:
+            ValueError: as `read_items`.
+        """
+        assert self.restored is not None
+        return going_on(self.restored, self._request, reply)
+
+
+def _changes_text(command: c.Command) -> bool:
+    match command:
+        case c.Notify(what):
+            return isinstance(what, CHANGES)
+        case c.KeepRecord() | c.StartReply():
+            return True
+        case _:
+            return False
