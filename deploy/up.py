@@ -88,7 +88,10 @@ DEVELOPMENT = {
 FOR_TESTS = ("test", "search", *DEVELOPMENT)
 """The commands that are not voicepipe's own."""
 
-VOICEPIPE = ("serve", "talk", "eval", "check", "providers", "keys", "token", "revoke", "bench", "simulate", "replay")
+VOICEPIPE = (
+    *("serve", "talk", "eval", "check", "providers", "keys", "token", "revoke", "records"),
+    *("bench", "simulate", "replay"),
+)
 """The commands of voicepipe itself: a mistyped one is refused before anything is installed."""
 
 WHOLE = ("test", "unit", "coverage")

@@ -165,10 +165,10 @@ def test_there_is_time_to_drain(settings: Settings, pod: Manifest) -> None:
     assert pod["terminationGracePeriodSeconds"] > settings.server.drain_ms / 1_000 + CLOSE_MARGIN_MS / 1_000
 
 
-def test_the_probes_ask_for_what_the_server_answers(pod: Manifest) -> None:
+def test_the_probes_use_endpoints_of_the_server(pod: Manifest) -> None:
     (node,) = pod["containers"]
-    asked = {name: node[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
-    assert asked == {"startupProbe": "/readyz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
+    used = {name: node[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
+    assert used == {"startupProbe": "/readyz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
 
 
 def rules(folder: Path) -> Iterator[tuple[str, str, str]]:
@@ -181,15 +181,15 @@ def rules(folder: Path) -> Iterator[tuple[str, str, str]]:
         yield rule["name"]["as"], rule["seriesQuery"], query
 
 
-def test_the_autoscaler_asks_for_metrics_that_there_are(
+def test_the_autoscaler_uses_metrics_that_there_are(
     folder: Path, manifests: dict[str, Manifest], tmp_path: Path
 ) -> None:
     """prometheus-adapter makes them of the server's own, and promtool accepts its queries."""
-    asked = {
+    used = {
         each["pods"]["metric"]["name"] for each in manifests["HorizontalPodAutoscaler/voicepipe"]["spec"]["metrics"]
     }
     made = list(rules(folder))
-    assert asked == {name for name, _, _ in made}
+    assert used == {name for name, _, _ in made}
     known = series()
     for _, each, query in made:
         for name, labels in (*queried(each), *queried(query)):

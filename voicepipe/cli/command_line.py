@@ -27,6 +27,7 @@ from voicepipe.cli.options import (
     KeysOptions,
     Options,
     ProvidersOptions,
+    RecordsOptions,
     ReplayOptions,
     RevokeOptions,
     ServeOptions,
@@ -64,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     _keys(commands)
     _token(commands)
     _revoke(commands)
+    _records(commands)
     add_bench(commands)
     add_simulate(commands)
     _replay(commands)
@@ -247,6 +249,16 @@ def _revoke(commands: Commands[argparse.ArgumentParser]) -> None:
     command.add_argument("--subject", metavar="NAME", help="all secrets issued to this user so far")
     command.add_argument("--project", metavar="NAME", help="their project")
     add_config(command)
+
+
+def _records(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = add_command(commands, None, "records", "change the tables of the turn records")
+    actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
+    downgrade = add_command(
+        actions, RecordsOptions, "downgrade", "bring the tables back to an older version, for an older voicepipe"
+    )
+    downgrade.add_argument("version", type=int, metavar="VERSION", help="the version that the older voicepipe knows")
+    add_config(downgrade)
 
 
 def _replay(commands: Commands[argparse.ArgumentParser]) -> None:

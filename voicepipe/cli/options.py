@@ -184,6 +184,12 @@ class RevokeOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordsOptions(Options):
+    action: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions(Options):
     """Options of each bench of a stage."""
 

@@ -12,6 +12,7 @@ from typing import Final
 from voicepipe.config.settings import RecordsSettings, Settings
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.rollups.retention import Retention
+from voicepipe.telemetry.store import postgres, sqlite_file
 from voicepipe.telemetry.store.port import StoreError, TurnStore
 from voicepipe.telemetry.store.postgres import PostgresTurnStore
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
@@ -40,6 +41,20 @@ async def open_turns(settings: Settings) -> AsyncIterator[TurnStore]:
         yield store
     finally:
         await store.close()
+
+
+async def downgrade_turns(settings: Settings, version: int) -> int:
+    """Bring the tables of the turn records back to an older version; return the version that they had.
+
+    Raises:
+        ConfigError: there are none, or there is no way back to that version; the text says why.
+    """
+    url = settings.records.url
+    return await (
+        postgres.downgrade(url, version)
+        if url
+        else asyncio.to_thread(sqlite_file.downgrade, turns_file(settings), version)
+    )
 
 
 def retention_of(records: RecordsSettings) -> Retention:

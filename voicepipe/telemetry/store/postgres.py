@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -16,7 +16,7 @@ from voicepipe.extras import install_command
 from voicepipe.telemetry.redact import redact
 from voicepipe.telemetry.store.port import RecordRefused, StoreError
 from voicepipe.telemetry.store.renamed import renamed
-from voicepipe.telemetry.store.schema import FROM_VERSION_2, FROM_VERSION_3, VERSION, tables
+from voicepipe.telemetry.store.schema import FROM_VERSION_2, FROM_VERSION_3, VERSION, statements_back, tables
 from voicepipe.telemetry.store.sql import SqlTurnStore
 from voicepipe.telemetry.store.statements import Execute, Fetch, Row, Work, fetch
 from voicepipe.telemetry.store.write import deflated
@@ -60,33 +60,59 @@ class PostgresTurnStore(SqlTurnStore):
             ConfigError: the package `asyncpg` is missing, the database can't be reached or refuses the connection, or
                 a newer voicepipe made the tables.
         """
-        try:
-            import asyncpg
-        except ImportError:
-            raise ConfigError(
-                "records.url: Postgres needs the package asyncpg, which is not installed: "
-                f"{install_command('postgres')}"
-            ) from None
-        try:
-            pool = await asyncpg.create_pool(
-                url,
-                min_size=1,
-                max_size=CONNECTIONS,
-                timeout=CONNECT_S,
-                command_timeout=ANSWER_S,
-                server_settings={"search_path": "voicepipe", "application_name": "voicepipe"},
-            )
-        except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as why:
-            raise ConfigError(f"records.url: {redact(url)} can't be reached: {_said(why)}") from None
-        try:
-            async with pool.acquire() as connection:
-                await _migrate(connection)
-        except BaseException as why:
-            pool.terminate()
-            if isinstance(why, (OSError, TimeoutError, asyncpg.PostgresError)):
-                raise ConfigError(f"records.url: the tables can't be made in {redact(url)}: {_said(why)}") from None
-            raise
-        return cls(_Pool(pool))
+        return cls(_Pool(await _opened(url, _migrate)))
+
+
+async def downgrade(url: str, target: int) -> int:
+    """Bring the tables back to an older version; return the version that they had.
+
+    Servers of the newer version that still run fail to write what the older one does not know.
+
+    Raises:
+        ConfigError: as `PostgresTurnStore.open`, or there is no way back to that version, or no tables.
+    """
+    present = 0
+
+    async def change(connection: Connection) -> None:
+        nonlocal present
+        present = await _bring_back(connection, target)
+
+    (await _opened(url, change)).terminate()
+    return present
+
+
+async def _opened(url: str, prepare: Callable[[Connection], Awaitable[None]]) -> asyncpg.Pool:
+    """Connect, and prepare the tables.
+
+    Raises:
+        ConfigError: as `PostgresTurnStore.open`.
+    """
+    try:
+        import asyncpg
+    except ImportError:
+        raise ConfigError(
+            f"records.url: Postgres needs the package asyncpg, which is not installed: {install_command('postgres')}"
+        ) from None
+    try:
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=1,
+            max_size=CONNECTIONS,
+            timeout=CONNECT_S,
+            command_timeout=ANSWER_S,
+            server_settings={"search_path": "voicepipe", "application_name": "voicepipe"},
+        )
+    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as why:
+        raise ConfigError(f"records.url: {redact(url)} can't be reached: {_said(why)}") from None
+    try:
+        async with pool.acquire() as connection:
+            await prepare(connection)
+    except BaseException as why:
+        pool.terminate()
+        if isinstance(why, (OSError, TimeoutError, asyncpg.PostgresError)):
+            raise ConfigError(f"records.url: the tables can't be made in {redact(url)}: {_said(why)}") from None
+        raise
+    return pool
 
 
 def _said(why: BaseException) -> str:
@@ -208,6 +234,18 @@ async def _migrate(connection: Connection) -> None:
                 f"records.url: the tables have version {version}, made by a newer voicepipe; "
                 f"this one knows versions up to {VERSION}"
             )
+
+
+async def _bring_back(connection: Connection, target: int) -> int:
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        if await connection.fetchval("SELECT to_regclass('version')") is None:
+            raise ConfigError("records.url: expected a database with turn records, got one without their tables")
+        present: int = await connection.fetchval("SELECT version FROM version")
+        for statement in statements_back(present, target):
+            await connection.execute(statement)
+        await connection.execute("UPDATE version SET version = $1", target)
+    return present
 
 
 async def _from_version_2(connection: Connection) -> None:

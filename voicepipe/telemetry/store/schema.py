@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from voicepipe.errors import ConfigError
+
 VERSION: Final = 4
 """Version of these tables. Version 1 was SQLite's alone, one table with the records in it."""
 
@@ -93,6 +95,14 @@ _TABLES: Final = (
 FROM_VERSION_3: Final = ("ALTER TABLE sessions ADD COLUMN summary TEXT NOT NULL DEFAULT ''",)
 """Statements that bring the tables of version 3 to version 4."""
 
+BACK: Final[dict[int, tuple[str, ...]]] = {4: ("ALTER TABLE sessions DROP COLUMN summary",)}
+"""Version -> the statements that bring its tables back to the version before. What that version does not know is lost:
+of version 4 the summaries."""
+
+OLDEST: Final = 3
+"""The oldest version to which tables can be brought back. From it on each version only adds to the one before, so that
+servers of both run with the newer tables: see `test_each_version_only_adds`."""
+
 FROM_VERSION_2: Final = (
     "ALTER TABLE turns RENAME COLUMN caller TO user_id",
     "ALTER TABLE sessions RENAME COLUMN caller TO user_id",
@@ -105,6 +115,21 @@ FROM_VERSION_2: Final = (
     *FROM_VERSION_3,
 )
 """Statements that bring the tables of version 2 to version 4. The records' fields are renamed by `renamed`."""
+
+
+def statements_back(present: int, target: int) -> tuple[str, ...]:
+    """Return the statements that bring tables of version `present` back to version `target`.
+
+    Raises:
+        ConfigError: there is no way from the one to the other.
+    """
+    if present > VERSION:
+        raise ConfigError(
+            f"the tables have version {present}, made by a newer voicepipe; this one knows versions up to {VERSION}"
+        )
+    if not OLDEST <= target <= present:
+        raise ConfigError(f"expected a version from {OLDEST} to {present}, which the tables have, got {target}")
+    return tuple(statement for version in range(present, target, -1) for statement in BACK[version])
 
 
 def tables(*, number: str, bytes: str) -> tuple[str, ...]:

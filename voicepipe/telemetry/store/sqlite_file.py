@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from voicepipe.clock import monotonic_ms
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.rollups.buckets import LEVELS
 from voicepipe.telemetry.store.renamed import renamed
-from voicepipe.telemetry.store.schema import FROM_VERSION_2, FROM_VERSION_3, VERSION, tables
+from voicepipe.telemetry.store.schema import FROM_VERSION_2, FROM_VERSION_3, VERSION, statements_back, tables
 from voicepipe.telemetry.store.write import deflated
 
 BUSY_MS: Final = 5_000
@@ -120,6 +120,27 @@ def migrate(connection: sqlite3.Connection) -> None:
             for statement in {1: _FROM_VERSION_1, 2: _FROM_VERSION_2, 3: FROM_VERSION_3}.get(version, _NEW):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def downgrade(path: Path, target: int) -> int:
+    """Bring the tables of a file back to an older version; return the version that they had. Blocks.
+
+    No server may use the file meanwhile.
+
+    Raises:
+        ConfigError: there is no such file, it can't be read, or no way back to that version.
+    """
+    if not path.is_file():
+        raise ConfigError(f"{path}: expected a file of turn records, got none")
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_MS / 1_000, isolation_level=None)) as file, transaction(file):
+            (present,) = file.execute("PRAGMA user_version").fetchone()
+            for statement in statements_back(present, target):
+                file.execute(statement)
+            file.execute(f"PRAGMA user_version = {target}")
+    except sqlite3.Error as why:
+        raise ConfigError(f"{path}: the tables can't be changed: {why}") from why
+    return int(present)
 
 
 def only_read(connection: sqlite3.Connection) -> None:
