@@ -194,7 +194,7 @@ def parts(command: str, *, local: bool) -> list[Part]:
     if tests:
         required.append(locked("test", "test tools"))
     if command in WHOLE:
-        what = "clients and tools in JavaScript (7 packages)"
+        what = "clients and tools in JavaScript (12 packages)"
         why = "the tests of clients and tools in JavaScript will fail: they run them"
         required.append(NodePart("clients", what, (), CLIENTS / "package-lock.json", why))
     # The clone itself, editable: built with the setuptools of the base lock, so nothing more is fetched.

@@ -174,6 +174,14 @@ def fake_server(tmp_path: Path) -> Open:
     return opened
 
 
+@pytest.fixture(scope="session")
+def node_packages() -> Path:
+    """The packages for Node of the tests' environment."""
+    packages = Path(sys.prefix) / "clients" / "node_modules"
+    assert (packages / "typescript").is_dir(), "`python3 deploy/up.py test` installs them"
+    return packages
+
+
 @pytest.fixture
 def question(tmp_path: Path) -> Path:
     """Return the path of a wav file with a spoken "no"."""

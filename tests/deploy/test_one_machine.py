@@ -3,6 +3,7 @@ to stop in good order."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.web.node import NODE
 from voicepipe.config import load
 from voicepipe.server.listening import LAST_ANSWERS_S
 from voicepipe.server.options import ServerSettings
@@ -60,6 +62,21 @@ def test_the_images_packages_are_pinned(deploy: Path) -> None:
     )
     assert "pip wheel --no-deps --no-build-isolation --wheel-dir /wheels ." in text
     assert all((deploy.parent / lock).exists() for lock in re.findall(r"--requirement (\S+)", text))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("right", "wrong", "faults"), [("", "", []), ("EXPOSE 8080", "EXPOSE port", ["port"])])
+def test_a_linter_accepts_the_image(
+    deploy: Path, tmp_path: Path, node_packages: Path, right: str, wrong: str, faults: list[str]
+) -> None:
+    """It finds what is wrong in a file that is."""
+    (tmp_path / "Dockerfile").write_text((deploy / "Dockerfile").read_text().replace(right, wrong))
+    linter = node_packages / "dockerfile-utils" / "bin" / "dockerfile-utils"
+    command = [str(NODE), str(linter), "lint", "-j", str(tmp_path / "Dockerfile")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    found = [each["message"] for each in json.loads(done.stdout)]
+    assert len(found) == len(faults)
+    assert all(fault in message for fault, message in zip(faults, found, strict=True))
 
 
 def test_image_runs_as_any_user(deploy: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 import subprocess
 import sys
@@ -92,8 +93,12 @@ def test_packages_for_node_are_pinned_and_run_no_script(up: ModuleType, tmp_path
     assert {"ci", "--ignore-scripts"} <= set(command)
     packages = json.loads((tmp_path / "clients" / "package-lock.json").read_text())["packages"]
     fetched = {name: package for name, package in packages.items() if name}
-    names = ("openai", "ws", "typescript", "react", "react-dom", "scheduler", "esbuild-wasm")
+    names = ["openai", "ws", "typescript", "react", "react-dom", "scheduler", "esbuild-wasm"]
+    names += ["@grafana/schema", "dockerfile-utils", "dockerfile-ast"]
+    names += ["vscode-languageserver-textdocument", "vscode-languageserver-types"]
     assert set(fetched) == {f"node_modules/{name}" for name in names}
+    (said,) = re.findall(r"\((\d+) packages\)", clients.doing)
+    assert int(said) == len(names)
     assert all(package["integrity"].startswith("sha512-") for package in fetched.values())
     assert all("resolved" not in package for package in fetched.values()), "the index is whoever installs' own"
 

@@ -84,14 +84,6 @@ OPTIONS = {
 }
 
 
-@pytest.fixture(scope="session")
-def node_packages() -> Path:
-    """The packages for Node of the tests' environment."""
-    packages = Path(sys.prefix) / "clients" / "node_modules"
-    assert (packages / "typescript").is_dir(), "`python3 deploy/up.py test` installs them"
-    return packages
-
-
 async def run(*command: str, folder: Path) -> str:
     """Run a program to its end and return what it printed; it must succeed."""
     process = await asyncio.create_subprocess_exec(
