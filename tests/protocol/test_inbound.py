@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from openai.types.beta.realtime import ConversationItem as BetaItem
+from openai.types.beta.realtime import response_create_event_param
+from openai.types.realtime import ConversationItem, RealtimeResponseCreateParamsParam
 from openai.types.realtime.realtime_client_event import RealtimeClientEvent
 
 from voicepipe.protocol.inbound import (
@@ -18,10 +21,12 @@ from voicepipe.protocol.inbound import (
     InputClear,
     InputCommit,
     Nothing,
+    PartlyServed,
     SessionUpdate,
     Unreadable,
     read,
 )
+from voicepipe.protocol.published_fields import ITEM, RESPONSE
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.turn.conversation import InputText, Item, Message
 from voicepipe.turn.events import (
@@ -142,7 +147,7 @@ def test_response_create_overrides() -> None:
     made = reply(
         instructions="Say hello.",
         output_modalities=["text"],
-        audio={"output": {"voice": "marin", "format": {"type": "audio/pcmu"}}},
+        audio={"output": {"voice": "marin", "format": {"type": "audio/pcm", "rate": 24_000}}},
         tools=[],
         tool_choice="none",
         max_output_tokens="inf",
@@ -154,6 +159,59 @@ def test_response_create_overrides() -> None:
     assert made.metadata == (("client_event_id", "x"),)
     assert made.in_conversation
     assert reply(instructions=None, tools=None, audio=None, metadata=None) == CONFIG.reply_settings()
+
+
+FUNCTION = {"type": "function", "name": "look", "strict": True}
+UNSERVED: list[tuple[dict[str, Any], str]] = [
+    ({"audio": {"output": {"format": {"type": "audio/pcmu"}}}}, "response.audio.output.format"),
+    ({"output_audio_format": "g711_alaw"}, "response.output_audio_format"),
+    ({"reasoning": {"effort": "low"}}, "response.reasoning"),
+    ({"parallel_tool_calls": False}, "response.parallel_tool_calls"),
+    ({"prompt": {"id": "pmpt_1"}}, "response.prompt"),
+    ({"tools": [FUNCTION, {"type": "mcp", "server_label": "a"}]}, "response.tools[1].type"),
+]
+
+
+@pytest.mark.parametrize(("response", "field"), UNSERVED, ids=[field for _, field in UNSERVED])
+def test_what_a_response_can_not_change_is_named_beside_the_reply(response: dict[str, Any], field: str) -> None:
+    served = read_event(type="response.create", event_id="e", response={"instructions": "Hi.", **response})
+    assert isinstance(served, PartlyServed), served
+    assert [path for path, _ in served.fields] == [field]
+    assert (served.request.event_id, served.request.reply.instructions) == ("e", "Hi.")
+    if "tools" in response:
+        assert [(tool.name, tool.strict) for tool in served.request.reply.tools] == [("look", True)]
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        {"reasoning": None, "prompt": None, "parallel_tool_calls": True, "audio": {}, "output_audio_format": "pcm16"},
+        {"audio": {"output": {"format": None}}, "output_audio_format": 3, "tools": None},
+    ],
+)
+def test_what_changes_nothing_is_not_named(response: dict[str, Any]) -> None:
+    assert isinstance(read_event(type="response.create", response=response), ReplyRequested)
+
+
+@pytest.mark.parametrize(
+    ("event", "field"),
+    [
+        ({"type": "response.create", "response": {"instruction": "Hi."}}, "response.instruction"),
+        ({"type": "response.create", "response": {"audio": {"output": {"pitch": 1}}}}, "response.audio.output.pitch"),
+        (
+            {"type": "conversation.item.create", "item": {"type": "message", "role": "user", "contents": []}},
+            "item.contents",
+        ),
+        (
+            {"type": "response.create", "response": {"input": [{"type": "message", "rolle": "user"}]}},
+            "response.input[0].rolle",
+        ),
+    ],
+)
+def test_a_field_that_is_not_published_is_refused(event: dict[str, Any], field: str) -> None:
+    refused = read_event(**event)
+    assert isinstance(refused, Unreadable), refused
+    assert (refused.field, refused.code) == (field, "unknown_parameter")
 
 
 def test_response_create_beta_overrides() -> None:
@@ -389,3 +447,13 @@ def test_any_json_gives_a_value(event: dict[str, Any]) -> None:
     if isinstance(received, Unreadable):
         assert received.message.encode()
         assert len(received.message) < 400
+
+
+def test_every_published_field_of_a_response_and_of_an_item_is_known() -> None:
+    """Of both shapes, in what clients send and in what they get and send again."""
+    responses = (RealtimeResponseCreateParamsParam, response_create_event_param.Response)
+    published = {name for each in responses for name in get_type_hints(each)}
+    assert published <= RESPONSE[""]
+    items = get_args(get_args(ConversationItem)[0])
+    fields = {name for each in (*items, BetaItem) for name in each.model_fields}
+    assert fields <= ITEM[""]

@@ -106,6 +106,22 @@ async def test_request_as_a_whole(vendor: FakeVendor, model: Model) -> None:
     assert "Authorization" not in received.headers
 
 
+@pytest.mark.parametrize(
+    ("strict", "refuses", "sent"),
+    [(True, "", {"strict": True}), (False, "", {}), (None, "", {}), (True, "response_format", {})],
+)
+async def test_a_strict_function_is_strict_at_the_vendor(
+    vendor: FakeVendor, settings: Settings, strict: bool | None, refuses: str, sent: dict[str, bool]
+) -> None:
+    """Except for the models without structured outputs."""
+    schema = {"type": "object", "additionalProperties": False}
+    look = Function("look", "", json.dumps(schema), strict)
+    model = open_model(SPEC, settings(**({"model_refuses": refuses} if refuses else {})))
+    await answer(model, ModelRequest(model="m", messages=HI.messages, functions=(look,)))
+    (tool,) = (await vendor.llm.nth(0)).question["tools"]
+    assert tool == {"name": "look", "description": "", "input_schema": schema, **sent}
+
+
 async def test_options_change_what_is_sent(vendor: FakeVendor, settings: Settings) -> None:
     """No caching, another kind of key, thinking switched off; what the agent leaves open gets a limit."""
     options = {

@@ -167,6 +167,25 @@ def chunk(*parts: dict[str, Any], finish: str | None = None, **more: Any) -> dic
     return {"candidates": [candidate], **more}
 
 
+@pytest.mark.parametrize(
+    ("name", "strict", "choice", "mode"),
+    [
+        ("gemini-2.5-flash", True, "auto", "VALIDATED"),
+        ("gemini-2.5-flash", None, "auto", "AUTO"),
+        ("gemini-2.5-flash", True, "required", "ANY"),
+        ("gemini-2.0-flash", True, "auto", "AUTO"),
+    ],
+)
+async def test_a_strict_function_is_called_by_its_schema(
+    vendor: FakeVendor, model: Model, name: str, strict: bool | None, choice: str, mode: str
+) -> None:
+    """The mode is that of all functions; `ANY` keeps to the schema anyway."""
+    functions = (Function("look", "", "{}", strict), Function("stop", "", ""))
+    await answer(model, ModelRequest(model=name, messages=(USER,), functions=functions, tool_choice=choice))
+    config = (await vendor.llm.nth(0)).question["toolConfig"]["functionCallingConfig"]
+    assert config == {"mode": mode}
+
+
 async def read(vendor: FakeVendor, model: Model, *chunks: dict[str, Any]) -> list[ModelEvent]:
     raw = "".join(f"data: {json.dumps(each)}\r\n\r\n" for each in chunks).encode()
     vendor.llm.cue(LlmCue(raw=(raw,)))

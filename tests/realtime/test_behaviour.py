@@ -431,6 +431,31 @@ async def test_noise_reduction(server: Any, kind: str | None) -> None:
         assert named == [*(["session.audio.input.noise_reduction"] if kind else []), "item_id"]
 
 
+async def test_what_one_response_can_not_change(server: Any) -> None:
+    """Named once in the session, and the response comes; a misspelt field is refused."""
+    async with calling(server.url) as user:
+        for _ in range(2):
+            await user.send("response.create", response={"reasoning": {"effort": "low"}, "conversation": "none"})
+            await user.until("response.done")
+        await user.send("response.create", response={"instruction": "Be brief."})
+        await settled(user)
+        errors = [event["error"] for event in user.events if event["type"] == "error"]
+        assert [(error["code"], error["param"]) for error in errors[:2]] == [
+            ("unsupported_parameter", "response.reasoning"),
+            ("unknown_parameter", "response.instruction"),
+        ]
+        assert user.kinds().count("response.done") == 2
+
+
+async def test_strict_of_a_function_reaches_the_provider(server: Any) -> None:
+    function = {"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": True}
+    async with calling(server.url, session={"tools": [function]}) as user:
+        await user.send("response.create", response={"conversation": "none"})
+        await user.until("response.done")
+    question = (await server.vendor.llm.nth(0)).question
+    assert question["tools"][0]["function"]["strict"] is True
+
+
 CODES = {"audio/pcmu": g711.encode_mulaw, "audio/pcma": g711.encode_alaw}
 DECODES = {"audio/pcmu": g711.decode_mulaw, "audio/pcma": g711.decode_alaw}
 

@@ -19,7 +19,7 @@ from voicepipe.protocol import binary
 from voicepipe.protocol.extensions import Extensions, Playback
 from voicepipe.protocol.items import Find, found_nothing, read_item, recordings
 from voicepipe.protocol.json_fields import JsonObject, displayed, refuse_depth
-from voicepipe.protocol.reply_request import read_reply
+from voicepipe.protocol.reply_request import read_reply, unserved_of_reply
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.turn.events import (
     CancelRequested,
@@ -96,6 +96,14 @@ class Nothing:
 
 
 @dataclass(frozen=True, slots=True)
+class PartlyServed:
+    """A request for a reply with fields that are accepted and have no effect: (path, why)."""
+
+    request: ReplyRequested
+    fields: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Unreadable:
     """A message that cannot be read; the session goes on and sends an error."""
 
@@ -118,6 +126,7 @@ ClientEvent = (
     | InputClear
     | SessionUpdate
     | ReplyRequested
+    | PartlyServed
     | CancelRequested
     | ItemCreateRequested
     | ItemTruncateRequested
@@ -297,8 +306,9 @@ def _client_event(event: _Event, config: SessionConfig, find: Find) -> ClientEve
             return ItemDeleteRequested(event.event_id, event.item_id)
         case _ResponseCreate():
             _refuse_answers(config)
-            reply = read_reply(event.response, config.reply_settings(), find)
-            return ReplyRequested(event.event_id, reply)
+            reply = ReplyRequested(event.event_id, read_reply(event.response, config.reply_settings(), find))
+            unserved = unserved_of_reply(event.response, config.output_format.name)
+            return PartlyServed(reply, unserved) if unserved else reply
         case _ResponseCancel():
             return CancelRequested(event.event_id, event.response_id)
         case _:

@@ -21,6 +21,7 @@ from voicepipe.protocol.json_fields import (
     text,
     wrong_value,
 )
+from voicepipe.protocol.published_fields import ITEM, refuse_unknown
 from voicepipe.turn.conversation import (
     ROOT,
     ApprovalAnswer,
@@ -56,6 +57,7 @@ def read_item(value: object, path: str) -> Item:
     """
     given = record(value, path)
     kind = one_of(required(given, "type", path, "a string"), f"{path}.type", _KINDS)
+    refuse_unknown(given, ITEM, path)
     item_id, status = _read_id(given, path), _read_status(given, path)
     if kind == "message":
         role = one_of(required(given, "role", path, "a string"), f"{path}.role", _ROLES)

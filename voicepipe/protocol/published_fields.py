@@ -1,4 +1,5 @@
-"""The fields of a `session` that are published or that clients are known to send, and those that are not served.
+"""The fields of a `session`, a `response` and an item that are published or that clients are known to send, and those
+that are not served.
 
 A misspelt field would be a setting that is silently not in force, so it is refused. A published field that this server
 does not serve is accepted: the rest of the update takes effect, and an error names the field.
@@ -13,6 +14,8 @@ from voicepipe.errors import ProtocolError
 from voicepipe.protocol.json_fields import JsonObject
 
 SERVED_TOOLS: Final = ("function", "mcp")
+SERVED_TOOLS_OF_RESPONSE: Final = ("function",)
+"""MCP servers are connected for a session, not for one response."""
 
 _TRANSCRIPTION: Final = frozenset({"model", "language", "prompt", "keywords", "languages", "delay"})
 _DETECTION: Final = frozenset(
@@ -59,18 +62,47 @@ def by_object(paths: Iterable[str]) -> dict[str, frozenset[str]]:
     return {dotted: frozenset(fields) for dotted, fields in found.items() if dotted != _FREE}
 
 
-def refuse_unknown(session: JsonObject, fields: dict[str, frozenset[str]]) -> None:
-    """Check that a session has no field beyond these.
+RESPONSE: Final[dict[str, frozenset[str]]] = {
+    "": frozenset(
+        {
+            *("audio", "conversation", "input", "instructions", "max_output_tokens", "metadata", "output_modalities"),
+            *("parallel_tool_calls", "prompt", "reasoning", "tool_choice", "tools"),
+            *("max_response_output_tokens", "modalities", "output_audio_format", "temperature", "voice"),
+            *("id", "object", "prompt_cache_key", "providerData"),
+        }
+    ),
+    "prompt": _INNER["prompt"],
+    "reasoning": _INNER["reasoning"],
+    "audio": frozenset({"input", "output"}),
+    "audio.output": frozenset({"format", "voice", "speed", "model"}),
+    "audio.output.format": _INNER["audio.output.format"],
+}
+"""The fields of the `response` of a `response.create`, in either shape."""
+
+ITEM: Final[dict[str, frozenset[str]]] = {
+    "": frozenset(
+        {
+            *("id", "object", "type", "status", "role", "content", "phase"),
+            *("call_id", "name", "arguments", "output", "approval_request_id", "approve", "reason"),
+            *("server_label", "error", "tools", "metadata", "providerData"),
+        }
+    )
+}
+"""The same for an item. Clients add items again as they got them from a server."""
+
+
+def refuse_unknown(owned: JsonObject, fields: dict[str, frozenset[str]], path: str = "session") -> None:
+    """Check that the object at `path`, a session unless it is named, has no field beyond these.
 
     Raises:
         ProtocolError: `unknown_parameter`, with the dotted path of the first such field.
     """
     for dotted, known in fields.items():
-        owner = at(session, dotted)
+        owner = at(owned, dotted)
         for key in owner if isinstance(owner, dict) else ():
             if key not in known:
-                path = ".".join(filter(None, ("session", dotted, key[:64])))
-                raise ProtocolError(f"{path}: expected a published field", field=path, code="unknown_parameter")
+                field = ".".join(filter(None, (path, dotted, key[:64])))
+                raise ProtocolError(f"{field}: expected a published field", field=field, code="unknown_parameter")
 
 
 def at(session: JsonObject, dotted: str) -> Any:
@@ -89,17 +121,32 @@ def not_served(session: JsonObject) -> Iterator[tuple[str, str]]:
     for dotted, is_unserved, why in _NOT_SERVED:
         if is_unserved(at(session, dotted)):
             yield f"session.{dotted}", why
-    tools = session.get("tools")
+    yield from _unserved_tools(session.get("tools"), "session", SERVED_TOOLS)
+
+
+def not_served_of_response(response: JsonObject) -> Iterator[tuple[str, str]]:
+    """Yield the same for the `response` of a `response.create`."""
+    for dotted, is_unserved, why in (*_NOT_SERVED_OF_BOTH, *_NOT_SERVED_OF_RESPONSE):
+        if is_unserved(at(response, dotted)):
+            yield f"response.{dotted}", why
+    yield from _unserved_tools(response.get("tools"), "response", SERVED_TOOLS_OF_RESPONSE)
+
+
+def _unserved_tools(tools: object, path: str, served: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     kinds = [tool.get("type") if isinstance(tool, dict) else None for tool in tools] if isinstance(tools, list) else []
-    unserved = [(place, kind) for place, kind in enumerate(kinds) if is_unserved_tool(kind)]
+    unserved = [(place, kind) for place, kind in enumerate(kinds) if is_unserved_tool(kind, served)]
     if unserved:
         names = ", ".join(sorted({repr(kind[:64]) for _, kind in unserved if kind is not None}))
-        yield f"session.tools[{unserved[0][0]}].type", f'only "function" and "mcp" are served, not {names}'
+        known = " and ".join(f'"{name}"' for name in served)
+        yield f"{path}.tools[{unserved[0][0]}].type", f"only {known} {_ARE[len(served)]} served, not {names}"
 
 
-def is_unserved_tool(kind: object) -> bool:
+_ARE: Final = {1: "is", 2: "are"}
+
+
+def is_unserved_tool(kind: object, served: tuple[str, ...] = SERVED_TOOLS) -> bool:
     """Return whether this is the `type` of a tool that the server does not have."""
-    return isinstance(kind, str) and bool(kind) and kind not in SERVED_TOOLS
+    return isinstance(kind, str) and bool(kind) and kind not in served
 
 
 def _is_given(value: object) -> bool:
@@ -112,10 +159,19 @@ def _is_own_prompt(prompt: object) -> bool:
 
 _NOISE: Final = "noise is not reduced"
 _KEYWORDS: Final = "the transcriber's settings have them"
-_NOT_SERVED: Final[tuple[tuple[str, Callable[[object], bool], str], ...]] = (
-    ("include", _is_given, "log probabilities of a transcript are not served"),
+_Unserved = tuple[tuple[str, Callable[[object], bool], str], ...]
+"""(field, whether a value of it requests something, why it is not in force)."""
+
+_NOT_SERVED_OF_BOTH: Final[_Unserved] = (
     ("reasoning", _is_given, "the agent's settings decide it"),
     ("parallel_tool_calls", lambda value: value is False, "calls may come in parallel"),
+)
+_NOT_SERVED_OF_RESPONSE: Final[_Unserved] = (
+    ("prompt", _is_given, "stored prompts are not served; write instructions"),
+)
+_NOT_SERVED: Final[_Unserved] = (
+    ("include", _is_given, "log probabilities of a transcript are not served"),
+    *_NOT_SERVED_OF_BOTH,
     ("tracing", lambda value: isinstance(value, dict) and bool(value), "the operator's traces take none of it"),
     ("prompt", _is_own_prompt, "stored prompts are not served; write instructions, or variables of this agent's"),
     ("prompt.version", _is_given, "stored prompts are not served"),

@@ -6,12 +6,37 @@ from dataclasses import replace
 from typing import Any, Final
 
 from voicepipe.protocol.items import Find, read_context
-from voicepipe.protocol.json_fields import MAX_ECHOED_CHARS, Reader, changes, number, record, refuse_depth, text
+from voicepipe.protocol.json_fields import (
+    MAX_ECHOED_CHARS,
+    Reader,
+    changes,
+    listing,
+    number,
+    record,
+    refuse_depth,
+    text,
+)
 from voicepipe.protocol.mcp import with_choice
 from voicepipe.protocol.metadata import read_metadata
-from voicepipe.protocol.session_types import read_audible, read_max_tokens, read_tool_choice, read_tools, read_voice
+from voicepipe.protocol.published_fields import (
+    RESPONSE,
+    SERVED_TOOLS_OF_RESPONSE,
+    at,
+    is_unserved_tool,
+    not_served_of_response,
+    refuse_unknown,
+)
+from voicepipe.protocol.session_types import (
+    FLAT_FORMATS,
+    FormatName,
+    read_audible,
+    read_max_tokens,
+    read_tool_choice,
+    read_tools,
+    read_voice,
+)
 from voicepipe.protocol.session_update import MAX_SPEED, MIN_SPEED
-from voicepipe.turn.settings import ReplySettings
+from voicepipe.turn.settings import ReplySettings, Tool
 
 
 def read_reply(value: object, session: ReplySettings, find: Find) -> ReplySettings:
@@ -25,6 +50,7 @@ def read_reply(value: object, session: ReplySettings, find: Find) -> ReplySettin
         return session
     response = record(value, "response")
     refuse_depth(response, "response")
+    refuse_unknown(response, RESPONSE, "response")
     found = changes(response, _OVERRIDES, "response")
     if response.get("input") is not None:
         found["context"] = read_context(response["input"], "response.input", find)
@@ -32,6 +58,26 @@ def read_reply(value: object, session: ReplySettings, find: Find) -> ReplySettin
     if response.get("max_output_tokens", response.get("max_response_output_tokens")) == "inf":
         given["max_output_tokens"] = None
     return replace(session, **with_choice(given))
+
+
+def unserved_of_reply(value: object, output_format: FormatName) -> tuple[tuple[str, str], ...]:
+    """Return the path of each field of an accepted `response` that does not take effect, and why.
+
+    Args:
+        output_format: the session's own. A response that names the same is served.
+    """
+    if not isinstance(value, dict):
+        return ()
+    fields = dict(not_served_of_response(value))
+    flat = value.get("output_audio_format")
+    named = {
+        "response.audio.output.format": at(value, "audio.output.format.type"),
+        "response.output_audio_format": FLAT_FORMATS.get(flat, flat) if isinstance(flat, str) else None,
+    }
+    other = "the format of the session is in force"
+    return tuple(
+        (fields | {field: other for field, name in named.items() if name not in (None, output_format)}).items()
+    )
 
 
 def _or_null(reader: Reader) -> Reader:
@@ -50,6 +96,15 @@ def _read_instructions(value: object, path: str) -> str:
     return text(value, path, max_chars=MAX_ECHOED_CHARS)
 
 
+def _read_served_tools(value: object, path: str) -> tuple[Tool, ...]:
+    """Read the functions; tools of other types are left out, and named in an error."""
+    return read_tools([tool for tool in listing(value, path) if not _is_unserved(tool)], path)
+
+
+def _is_unserved(tool: object) -> bool:
+    return isinstance(tool, dict) and is_unserved_tool(tool.get("type"), SERVED_TOOLS_OF_RESPONSE)
+
+
 def _read_joined(value: object, path: str) -> bool:
     """Return whether the reply joins the conversation: any string but `none` means the session's conversation."""
     return text(value, path) != "none"
@@ -62,7 +117,7 @@ _OVERRIDES: Final[dict[str, tuple[str, Reader]]] = {
     "voice": ("voice", _or_null(read_voice)),
     "audio.output.voice": ("voice", _or_null(read_voice)),
     "audio.output.speed": ("speed", _or_null(_read_speed)),
-    "tools": ("tools", _or_null(read_tools)),
+    "tools": ("tools", _or_null(_read_served_tools)),
     "tool_choice": ("tool_choice", _or_null(read_tool_choice)),
     "max_response_output_tokens": ("max_output_tokens", read_max_tokens),
     "max_output_tokens": ("max_output_tokens", read_max_tokens),

@@ -293,6 +293,7 @@ def _read_tool(value: object, path: str) -> Tool:
         name=name,
         description="" if description is None else text(description, f"{path}.description"),
         parameters_json=_ANY_ARGUMENTS if parameters is None else _schema(parameters, f"{path}.parameters"),
+        strict=None if given.get("strict") is None else flag(given["strict"], f"{path}.strict"),
     )
 
 

@@ -36,6 +36,7 @@ from voicepipe.server.gateway.responses import create_response
 from voicepipe.server.gateway.speech import speech
 from voicepipe.server.gateway.stored_responses import cancel_response, delete_response, input_items, one_response
 from voicepipe.server.gateway.transcriptions import transcriptions
+from voicepipe.server.live import live_sessions
 from voicepipe.server.realtime import realtime
 from voicepipe.server.websocket_auth_errors import websocket_auth_errors
 
@@ -106,6 +107,14 @@ REALTIME_ENDPOINTS: Final = (
         TOKENS,
         "the same, for a transcription session",
     ),
+    Endpoint(
+        "GET",
+        "/v1/live/sessions",
+        live_sessions,
+        REALTIME,
+        "refused (404): sessions of GPT-Live, which speak [another protocol](wire.md#clients)",
+    ),
+    Endpoint("POST", "/v1/live/sessions", live_sessions, REALTIME, "likewise, over WebRTC"),
 )
 
 GATEWAY: Final = (

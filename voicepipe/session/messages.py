@@ -26,7 +26,7 @@ def request_of(command: StartReply, *, model: str, session: str) -> ModelRequest
     return ModelRequest(
         model=model,
         messages=(*system, *messages_of(command.items)),
-        functions=tuple(Function(t.name, t.description, t.parameters_json) for t in functions),
+        functions=tuple(Function(t.name, t.description, t.parameters_json, t.strict) for t in functions),
         tool_choice=choice,
         max_output_tokens=reply.max_output_tokens,
         temperature=reply.temperature,

@@ -403,6 +403,10 @@ class Session:
                 self._create_recording(created)
             case e.ReplyRequested() as request:
                 self._request_reply(request)
+            case inbound.PartlyServed() as served:
+                for notice in self._unserved.notices_of_response(served):
+                    self._put(self._wire.error(notice))
+                self._request_reply(served.request)
             case e.ItemCreateRequested(event_id, item) if refusal := orphan(self._core.context.conversation, item):
                 self._put(self._wire.error(inbound.Unreadable.because(refusal, event_id)))
             case event:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from voicepipe.protocol.inbound import SessionUpdate, Unreadable
+from voicepipe.protocol.inbound import PartlyServed, SessionUpdate, Unreadable
 from voicepipe.protocol.published_fields import not_served
 
 NOT_SERVED = "unsupported_parameter"
@@ -29,8 +29,15 @@ class UnservedFields:
         requested = request.update.get("model")
         if isinstance(requested, str) and self._is_another_agent(requested):
             fields["session.model"] = f"{model!r} goes on with the session"
-        for field, why in fields.items():
+        yield from self._named_once(fields.items(), request.event_id, "update")
+
+    def notices_of_response(self, served: PartlyServed) -> Iterator[Unreadable]:
+        """Yield an error for each field of a request for a reply that was not named before."""
+        yield from self._named_once(served.fields, served.request.event_id, "request")
+
+    def _named_once(self, fields: Iterable[tuple[str, str]], event_id: str | None, what: str) -> Iterator[Unreadable]:
+        for field, why in fields:
             if (named := field.partition("[")[0]) not in self._named:
                 self._named.add(named)
-                text = f"{field}: accepted, and not in force: {why}. The rest of the update is."
-                yield Unreadable(request.event_id, NOT_SERVED, text, field)
+                text = f"{field}: accepted, and not in force: {why}. The rest of the {what} is."
+                yield Unreadable(event_id, NOT_SERVED, text, field)

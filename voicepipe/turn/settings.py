@@ -22,6 +22,8 @@ class Tool:
     name: str
     description: str
     parameters_json: str
+    strict: bool | None = None
+    """Whether the arguments must match the schema exactly. None: the provider's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ def request_body(address: ProviderAddress, request: ModelRequest, options: Anthr
     if said := system(request.messages):
         fields["system"] = _system(said, options)
     if request.functions:
-        fields["tools"] = [_tool(address, function) for function in request.functions]
+        fields["tools"] = [_tool(address, function, options) for function in request.functions]
         named = {"type": "tool", "name": request.tool_choice}
         fields["tool_choice"] = _CHOICES.get(request.tool_choice, named)
     if request.temperature is not None:
@@ -112,6 +112,9 @@ def _source(url: str) -> dict[str, str]:
     return {"type": "base64", "media_type": kind.partition(";")[0], "data": data}
 
 
-def _tool(address: ProviderAddress, function: Function) -> dict[str, Any]:
+def _tool(address: ProviderAddress, function: Function, options: AnthropicOptions) -> dict[str, Any]:
+    """Source: Claude API, "Structured outputs", strict tool use: of the models that have structured outputs."""
     schema = parameters(address, function) if function.parameters_json else {"type": "object", "properties": {}}
-    return {"name": function.name, "description": function.description, "input_schema": schema}
+    described = {"name": function.name, "description": function.description, "input_schema": schema}
+    is_strict = function.strict and response_format.NAME not in options.left_out
+    return described | ({"strict": True} if is_strict else {})

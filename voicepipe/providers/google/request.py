@@ -32,6 +32,9 @@ _OLDER: Final = re.compile(r"gemini-(1|2)[.-]|gemma")
 """Models without signatures; later ones refuse a step whose first call has none. They also refuse functions together
 with an answer in JSON, as many public issues report."""
 
+_UNVALIDATED: Final = re.compile(r"gemini-(1\.|2\.0)|gemma")
+"""Models without the mode `VALIDATED` of function calls."""
+
 
 def request_body(
     address: ProviderAddress, request: ModelRequest, options: GeminiOptions, signatures: ThoughtSignatures
@@ -46,7 +49,7 @@ def request_body(
         fields["systemInstruction"] = {"parts": [{"text": text} for text in said]}
     if request.functions:
         fields["tools"] = [{"functionDeclarations": [_declared(address, function) for function in request.functions]}]
-        fields["toolConfig"] = {"functionCallingConfig": _calling(request.tool_choice)}
+        fields["toolConfig"] = {"functionCallingConfig": _calling(request)}
     left_out = options.refuses | options.model_refuses
     generation: dict[str, Any] = {"maxOutputTokens": request.max_output_tokens, "temperature": request.temperature}
     generation |= passed_on(address, request, names=_PASSED, left_out=left_out, seen=response_format.SEEN)
@@ -124,7 +127,14 @@ def _declared(address: ProviderAddress, function: Function) -> dict[str, Any]:
     return described
 
 
-def _calling(choice: str) -> dict[str, Any]:
+def _calling(request: ModelRequest) -> dict[str, Any]:
+    """Source: Gemini API, "Function calling modes". Of all modes that call functions, `AUTO` alone lets the arguments
+    differ from the schema.
+    """
+    choice = request.tool_choice
+    is_strict = any(function.strict for function in request.functions)
+    if choice == "auto" and is_strict and not _UNVALIDATED.match(request.model):
+        return {"mode": "VALIDATED"}
     if choice in _MODES:
         return {"mode": _MODES[choice]}
     return {"mode": "ANY", "allowedFunctionNames": [choice]}

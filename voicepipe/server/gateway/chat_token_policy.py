@@ -47,7 +47,7 @@ async def held(
     if "instructions" in locked or ("instructions" in config and not requested.instruction_field):
         changes["messages"] = (Said("system", (Text(session.instructions),)), *request.messages)
     if locked & {"tools", "tool_choice"}:
-        tools = (Function(tool.name, tool.description, tool.parameters_json) for tool in session.tools)
+        tools = (Function(tool.name, tool.description, tool.parameters_json, tool.strict) for tool in session.tools)
         choice = "auto" if session.tool_server else session.tool_choice
         changes |= {"functions": tuple(tools), "tool_choice": choice}
     if "max_output_tokens" in locked:
