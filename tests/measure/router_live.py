@@ -218,7 +218,8 @@ if __name__ == "__main__":
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
             loop = runner.get_loop()
             assert isinstance(loop, VirtualLoop)
-            with patch.object(clock, "monotonic_ms", lambda: loop.now_us // 1_000):
+            jumping: VirtualLoop = loop
+            with patch.object(clock, "monotonic_ms", lambda: jumping.now_us // 1_000):
                 runner.run(main(chosen))
     else:
         uvloop.run(main(chosen))  # as the server does
