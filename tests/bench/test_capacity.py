@@ -247,3 +247,37 @@ def test_a_real_run_is_compared_with_the_simulation(tmp_path: Path, capsys: pyte
     assert compared.main(arguments, loads=slow) == 1
     assert compared.main(options, loads=loads) == 2
     assert "expected the CPU of a run with 120 users" in capsys.readouterr().err
+
+
+def test_runs_are_stored_one_by_one_and_measured_once(tmp_path: Path) -> None:
+    """A run that is ended goes on where it was."""
+    file, measured = tmp_path / "loads.jsonl", list[int]()
+
+    def measure_one(n_users: int) -> Load:
+        measured.append(n_users)
+        if n_users == 60:
+            raise KeyboardInterrupt
+        return a_load(n_users)
+
+    with pytest.raises(KeyboardInterrupt):
+        compared.measured_loads([10, 20, 60], file, measure_one)
+    assert list(compared.stored_loads(file)) == [10, 20]
+    assert compared.measured_loads([10, 20], file, measure_one) == [a_load(10), a_load(20)]
+    assert measured == [10, 20, 60]
+
+
+def test_a_busy_machine_is_refused_and_a_full_server_ends_the_run(tmp_path: Path) -> None:
+    """What a busy machine has measured is not stored."""
+    file = tmp_path / "loads.jsonl"
+    with pytest.raises(ValueError, match=r"too busy: with 10 users .* 11 ms late"):
+        compared.measured_loads([10, 20], file, lambda n: replace(a_load(n), late_p95_ms=11.0))
+    assert compared.stored_loads(file) == {}
+    full = compared.measured_loads([10, 60, 120], None, lambda n: a_load(n, failed=n == 60))
+    assert [load.n_users for load in full] == [10, 60]
+
+
+def a_load(n_users: int, *, failed: bool = False) -> Load:
+    turns = (Turn(0, 400, 5_000.0, error="no answer" if failed else ""),)
+    return Load(
+        target="t", n_users=n_users, turns=turns, cost=Cost(10.0, 100.0, 90.0), late_p95_ms=1.0, stray=0, errors=()
+    )
