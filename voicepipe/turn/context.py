@@ -381,6 +381,9 @@ class RunningReplies:
 
     def find(self, turn: int, revision: int) -> Turn | None:
         """Return the running turn of that number and revision, or None when the event is stale."""
+        mine = self.turn
+        if mine is not None and mine.number == turn and mine.reply.revision == revision:
+            return mine  # nearly always
         return next((t for t in self.all if t.number == turn and t.reply.revision == revision), None)
 
     def filled(self, number: int, waiting: Turn | None) -> Turn | None:

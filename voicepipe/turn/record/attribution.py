@@ -113,6 +113,7 @@ Stall = tuple[int, int]
 """(from, until) in session ms."""
 
 _BEGAN, _ENDED = "stall_began_", "stall_ended_"
+_PAIRS: Final = tuple((f"{_BEGAN}{i}", f"{_ENDED}{i}") for i in range(1, MOST + 1))
 
 _AT_THE_CLIENT: Final = (EARLIER_AUDIO, PLAYBACK)
 """The stages behind the socket's write: they follow the server's own."""
@@ -481,8 +482,7 @@ def _longest(marks: Mapping[str, int], stalls: Iterable[Stall]) -> list[Stall]:
 
 
 def _pairs(marks: Mapping[str, int]) -> list[tuple[str, str]]:
-    names = (f"{i}" for i in range(1, MOST + 1))
-    return [(_BEGAN + i, _ENDED + i) for i in names if _BEGAN + i in marks]
+    return [pair for pair in _PAIRS if pair[0] in marks]
 
 
 def _worked_off_ms(stalls: Iterable[Stall]) -> dict[Stall, int]:
