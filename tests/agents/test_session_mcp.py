@@ -144,3 +144,37 @@ async def test_a_wrong_request_is_refused(
     async with fake_server(allowed(mcp)) as server, calling(server.url) as user:
         await user.send("session.update", session={"type": "realtime", "tools": [requested(mcp, **wrong)]})
         assert (await user.until("error"))["error"]["param"] == param
+
+
+async def test_a_response_names_the_servers_that_it_may_use(fake_server: Any, mcp: FakeMcpServer) -> None:
+    """By the session's labels; the client's functions are replaced as before, and another label is refused."""
+    async with fake_server(allowed(mcp)) as server, calling(server.url) as user:
+        other = requested(mcp, server_label="other", allowed_tools=["reset"])
+        await update(user, requested(mcp, allowed_tools=["free_times"]), other)
+        for _ in range(2):
+            await user.until("mcp_list_tools.completed")
+        server.vendor.llm.usual = LlmCue(tokens=tokens("Fine."))
+        function = {"type": "function", "name": "wave", "parameters": {}}
+        named = {"type": "mcp", "server_label": "clinic"}
+        for tools in (
+            [function],
+            [named, function],
+            [{**named, "server_url": mcp.url}, {"type": "mcp", "server_label": "other"}],
+            [{**named, "server_label": "other"}],
+            [{**named, "allowed_tools": ["book"]}],
+        ):
+            await user.send("response.create", response={"tools": tools})
+            await user.until("response.done")
+        offered = [
+            {each["function"]["name"] for each in request.question.get("tools", ())}
+            for request in server.vendor.llm.received
+        ]
+        await user.send("response.create", response={"tools": [{**named, "server_label": "crm"}]})
+        refused = (await user.until("error"))["error"]
+        await user.send("response.create", response={"tools": [{**named, "server_url": "https://else.example"}]})
+        elsewhere = (await user.until("error"))["error"]
+    both = {"free_times", "reset"}
+    assert offered == [both | {"wave"}, {"free_times", "wave"}, both, {"reset"}, set()]
+    assert refused["param"] == "response.tools[0].server_label"
+    assert "'crm'" in refused["message"]
+    assert elsewhere["param"] == "response.tools[0].server_url"

@@ -12,6 +12,7 @@ from voicepipe.errors import ProtocolError
 from voicepipe.protocol.field_locks import HIDEABLE, check_locks, check_reply, check_update, visible
 from voicepipe.protocol.ga import session_object
 from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.turn.settings import ServerTool, Tool
 
 SESSION = SessionConfig.start(
     session_id="sess_1", model="default", voice="heart", instructions="Be kind.", expires_at=9
@@ -109,3 +110,16 @@ def test_a_lock_that_would_lock_nothing_is_refused(lock: Lock, field: str) -> No
 
 def test_a_lock_into_what_may_come_later_is_taken() -> None:
     check_locks(SESSION, (Lock("audio.input.transcription.model"), Lock("audio"), Lock("tools", hidden=True)))
+
+
+def test_a_reply_may_not_leave_out_a_locked_server() -> None:
+    """A `response.create` that names some of the session's MCP servers leaves out the others."""
+    server = {"type": "mcp", "server_label": "clinic", "server_url": "https://mcp.example", "require_approval": "never"}
+    tool = ServerTool(tool=Tool("reset", "", "{}"), label="clinic")
+    session = replace(SESSION.merged({"tools": [server]}), server_tools=(tool,))
+    own = session.reply_settings()
+    check_reply(session, own, LOCKS)
+    check_reply(session, replace(own, server_tools=()), ())
+    with pytest.raises(ProtocolError) as refused:
+        check_reply(session, replace(own, server_tools=()), LOCKS)
+    assert (refused.value.field, refused.value.code) == ("session.tools", "field_locked")

@@ -168,7 +168,7 @@ UNSERVED: list[tuple[dict[str, Any], str]] = [
     ({"reasoning": {"effort": "low"}}, "response.reasoning"),
     ({"parallel_tool_calls": False}, "response.parallel_tool_calls"),
     ({"prompt": {"id": "pmpt_1"}}, "response.prompt"),
-    ({"tools": [FUNCTION, {"type": "mcp", "server_label": "a"}]}, "response.tools[1].type"),
+    ({"tools": [FUNCTION, {"type": "web_search"}]}, "response.tools[1].type"),
 ]
 
 

@@ -306,9 +306,10 @@ def _client_event(event: _Event, config: SessionConfig, find: Find) -> ClientEve
             return ItemDeleteRequested(event.event_id, event.item_id)
         case _ResponseCreate():
             _refuse_answers(config)
-            reply = ReplyRequested(event.event_id, read_reply(event.response, config.reply_settings(), find))
+            reply = read_reply(event.response, config.reply_settings(), find, config.mcp)
             unserved = unserved_of_reply(event.response, config.output_format.name)
-            return PartlyServed(reply, unserved) if unserved else reply
+            requested = ReplyRequested(event.event_id, reply)
+            return PartlyServed(requested, unserved) if unserved else requested
         case _ResponseCancel():
             return CancelRequested(event.event_id, event.response_id)
         case _:

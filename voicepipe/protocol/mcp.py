@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -87,6 +88,32 @@ class McpRequest:
     """Set: only the tools of which the server says so, or does not."""
 
     approval: Approval = field(default_factory=Approval)
+
+
+@dataclass(frozen=True, slots=True)
+class McpUse:
+    """A server of the session that one response may use."""
+
+    label: str
+    allowed_tools: tuple[str, ...] | None = None
+    """Names; None: all that the session has."""
+
+
+def read_mcp_use(given: JsonObject, path: str, session: Collection[McpRequest]) -> McpUse:
+    """Read a tool of `type: "mcp"` of a response: a server that the session has requested, by its label.
+
+    Raises:
+        ProtocolError: a field is wrong, or the session has no such server.
+    """
+    label, at = text(required(given, "server_label", path, "a string"), f"{path}.server_label"), f"{path}.server_label"
+    known = next((each for each in session if each.label == label), None)
+    if known is None:
+        why = f"{at}: expected a server that the session has requested with session.update, got {label[:64]!r}"
+        raise ProtocolError(why, field=at)
+    if given.get("server_url") not in (None, known.url):
+        why = f"{path}.server_url: expected the session's address of {label!r}, or none"
+        raise ProtocolError(why, field=f"{path}.server_url")
+    return McpUse(label, _read_names(given.get("allowed_tools"), f"{path}.allowed_tools"))
 
 
 def read_mcp(given: JsonObject, path: str) -> McpRequest:

@@ -14,8 +14,6 @@ from voicepipe.errors import ProtocolError
 from voicepipe.protocol.json_fields import JsonObject
 
 SERVED_TOOLS: Final = ("function", "mcp")
-SERVED_TOOLS_OF_RESPONSE: Final = ("function",)
-"""MCP servers are connected for a session, not for one response."""
 
 _TRANSCRIPTION: Final = frozenset({"model", "language", "prompt", "keywords", "languages", "delay"})
 _DETECTION: Final = frozenset(
@@ -121,7 +119,7 @@ def not_served(session: JsonObject) -> Iterator[tuple[str, str]]:
     for dotted, is_unserved, why in _NOT_SERVED:
         if is_unserved(at(session, dotted)):
             yield f"session.{dotted}", why
-    yield from _unserved_tools(session.get("tools"), "session", SERVED_TOOLS)
+    yield from _unserved_tools(session.get("tools"), "session")
 
 
 def not_served_of_response(response: JsonObject) -> Iterator[tuple[str, str]]:
@@ -129,24 +127,20 @@ def not_served_of_response(response: JsonObject) -> Iterator[tuple[str, str]]:
     for dotted, is_unserved, why in (*_NOT_SERVED_OF_BOTH, *_NOT_SERVED_OF_RESPONSE):
         if is_unserved(at(response, dotted)):
             yield f"response.{dotted}", why
-    yield from _unserved_tools(response.get("tools"), "response", SERVED_TOOLS_OF_RESPONSE)
+    yield from _unserved_tools(response.get("tools"), "response")
 
 
-def _unserved_tools(tools: object, path: str, served: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _unserved_tools(tools: object, path: str) -> Iterator[tuple[str, str]]:
     kinds = [tool.get("type") if isinstance(tool, dict) else None for tool in tools] if isinstance(tools, list) else []
-    unserved = [(place, kind) for place, kind in enumerate(kinds) if is_unserved_tool(kind, served)]
+    unserved = [(place, kind) for place, kind in enumerate(kinds) if is_unserved_tool(kind)]
     if unserved:
         names = ", ".join(sorted({repr(kind[:64]) for _, kind in unserved if kind is not None}))
-        known = " and ".join(f'"{name}"' for name in served)
-        yield f"{path}.tools[{unserved[0][0]}].type", f"only {known} {_ARE[len(served)]} served, not {names}"
+        yield f"{path}.tools[{unserved[0][0]}].type", f'only "function" and "mcp" are served, not {names}'
 
 
-_ARE: Final = {1: "is", 2: "are"}
-
-
-def is_unserved_tool(kind: object, served: tuple[str, ...] = SERVED_TOOLS) -> bool:
+def is_unserved_tool(kind: object) -> bool:
     """Return whether this is the `type` of a tool that the server does not have."""
-    return isinstance(kind, str) and bool(kind) and kind not in served
+    return isinstance(kind, str) and bool(kind) and kind not in SERVED_TOOLS
 
 
 def _is_given(value: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,11 +17,10 @@ from voicepipe.protocol.json_fields import (
     refuse_depth,
     text,
 )
-from voicepipe.protocol.mcp import with_choice
+from voicepipe.protocol.mcp import McpRequest, McpUse, read_mcp_use, with_choice
 from voicepipe.protocol.metadata import read_metadata
 from voicepipe.protocol.published_fields import (
     RESPONSE,
-    SERVED_TOOLS_OF_RESPONSE,
     at,
     is_unserved_tool,
     not_served_of_response,
@@ -36,12 +36,17 @@ from voicepipe.protocol.session_types import (
     read_voice,
 )
 from voicepipe.protocol.session_update import MAX_SPEED, MIN_SPEED
-from voicepipe.turn.settings import ReplySettings, Tool
+from voicepipe.turn.settings import ReplySettings, ServerTool, Tool
 
 
-def read_reply(value: object, session: ReplySettings, find: Find) -> ReplySettings:
+def read_reply(
+    value: object, session: ReplySettings, find: Find, servers: Collection[McpRequest] = ()
+) -> ReplySettings:
     """Return the session's own settings with the `response` object of a `response.create` merged in. Nulls change
     nothing.
+
+    `tools` are the client's functions, and servers of the session (`servers`). If it names any, the response has the
+    tools of no others of these.
 
     Raises:
         ProtocolError: a value has the wrong type or is out of range; `field` is its dotted path.
@@ -51,12 +56,20 @@ def read_reply(value: object, session: ReplySettings, find: Find) -> ReplySettin
     response = record(value, "response")
     refuse_depth(response, "response")
     refuse_unknown(response, RESPONSE, "response")
+    functions, uses = _split_tools(response.get("tools"), servers)
+    if uses:
+        response = {**response, "tools": functions}
     found = changes(response, _OVERRIDES, "response")
     if response.get("input") is not None:
         found["context"] = read_context(response["input"], "response.input", find)
     given: dict[str, Any] = {name: override for name, override in found.items() if override is not None}
     if response.get("max_output_tokens", response.get("max_response_output_tokens")) == "inf":
         given["max_output_tokens"] = None
+    if uses:
+        labels = {each.label for each in servers}
+        given["server_tools"] = tuple(
+            each for each in session.server_tools if each.label not in labels or _is_used(each, uses)
+        )
     return replace(session, **with_choice(given))
 
 
@@ -78,6 +91,22 @@ def unserved_of_reply(value: object, output_format: FormatName) -> tuple[tuple[s
     return tuple(
         (fields | {field: other for field, name in named.items() if name not in (None, output_format)}).items()
     )
+
+
+def _split_tools(tools: object, servers: Collection[McpRequest]) -> tuple[list[object], list[McpUse]]:
+    """Return the tools of a response that are no MCP servers, and the servers."""
+    functions, uses = list[object](), list[McpUse]()
+    for position, each in enumerate(tools if isinstance(tools, list) else ()):
+        if isinstance(each, dict) and each.get("type") == "mcp":
+            uses.append(read_mcp_use(each, f"response.tools[{position}]", servers))
+        else:
+            functions.append(each)
+    return functions, uses
+
+
+def _is_used(tool: ServerTool, uses: Iterable[McpUse]) -> bool:
+    names = (each.allowed_tools for each in uses if each.label == tool.label)
+    return any(allowed is None or tool.tool.name in allowed for allowed in names)
 
 
 def _or_null(reader: Reader) -> Reader:
@@ -102,7 +131,7 @@ def _read_served_tools(value: object, path: str) -> tuple[Tool, ...]:
 
 
 def _is_unserved(tool: object) -> bool:
-    return isinstance(tool, dict) and is_unserved_tool(tool.get("type"), SERVED_TOOLS_OF_RESPONSE)
+    return isinstance(tool, dict) and is_unserved_tool(tool.get("type"))
 
 
 def _read_joined(value: object, path: str) -> bool:
