@@ -13,13 +13,13 @@ import pytest
 from voicepipe.bench.endpointing import measure, rules
 from voicepipe.bench.endpointing.picture import svg
 from voicepipe.bench.endpointing.report import READY_MS, lines, table, write_csv
-from voicepipe.bench.endpointing.rules import WaitRule, default_rules, rule_factory, wait_ms
+from voicepipe.bench.endpointing.rules import default_rules, rule_factory
 from voicepipe.bench.endpointing.score import START_MS, Rule, TurnScore, score, summary
 from voicepipe.bench.endpointing.smart_turn import SmartTurn, log_mel
 from voicepipe.bench.endpointing.traces import Models, Pause, Step, Trace, read_traces
 from voicepipe.cli import main
 from voicepipe.errors import ConfigError
-from voicepipe.turn.endpointing.probability import SENTENCE_END, SMART_TURN, end_probability
+from voicepipe.turn.endpointing.probability import SENTENCE_END, SMART_TURN
 from voicepipe.turn.endpointing.strategy import Decision
 
 DATA = Path(__file__).parents[1] / "data"
@@ -128,32 +128,28 @@ def test_summary_of_turns() -> None:
 # --- rules -------------------------------------------------------------------------------------
 
 
-def test_the_wait_falls_with_the_probability() -> None:
-    assert [wait_ms(p) for p in (0.0, 0.3, 0.55, 0.8, 1.0)] == [700, 700, 525, 350, 350]
-
-
 def decided(rule: Rule, silence_ms: int, of: Pause | None = None) -> Decision:
     return rule.decide(of or pause(2_000), Step(at_ms=2_000 + silence_ms, silence_ms=silence_ms))
 
 
 def test_words_and_scores_come_when_they_would() -> None:
     of = pause(2_000)
-    known = [rules.evidence(of, Step(at_ms=0, silence_ms=ms)) for ms in (80, 140, 160, 180)]
+    known = [rules.evidence(of, Step(at_ms=0, silence_ms=ms), smart_turn=True) for ms in (80, 140, 160, 180)]
     assert [bool(each.text) for each in known] == [False, True, True, True]
     assert [dict(each.scores).keys() for each in known] == [set(), set(), {SMART_TURN}, {SMART_TURN, SENTENCE_END}]
 
 
 def test_no_work_begins_before_the_words_are_known() -> None:
-    rule = WaitRule(lambda pause, step: 0.9, 170)
+    rule = rule_factory("silence:350", 720, 170)()
     assert decided(rule, 120) == Decision(350, 350)
     assert decided(rule, 140) == Decision(START_MS, 350)
     assert decided(rule, 120, pause(2_000, text="")) == Decision(START_MS, 350), "there will be no words"
 
 
-def test_our_probability_is_a_rule() -> None:
-    its = decided(rule_factory("probability", 720, 350)(), 400)
-    evidence = rules.evidence(pause(2_000), Step(at_ms=0, silence_ms=400))
-    assert its.audible_ms == wait_ms(end_probability(evidence))
+def test_a_strategy_gets_the_score_of_smart_turn_only_where_its_rule_says_so() -> None:
+    """No session posts it: 0.2 makes the end less likely."""
+    plain, scored = (decided(rule_factory(name, 720, 350)(), 300) for name in ("soft", "soft+smart-turn"))
+    assert scored.audible_ms > plain.audible_ms
 
 
 def test_strategies_of_the_port_are_rules_by_name() -> None:
@@ -185,7 +181,9 @@ def test_wrong_rules(rule: str, why: str) -> None:
 
 def test_the_usual_rules() -> None:
     assert "silence:800" in default_rules(smart_turn=False)
-    assert "smart-turn" not in default_rules(smart_turn=False)
+    assert default_rules(smart_turn=False)[:2] == ("soft", "adaptive")
+    assert not any("smart-turn" in name for name in default_rules(smart_turn=False))
+    assert default_rules(smart_turn=True)[1::6] == ("soft+smart-turn", "silence:800")
     assert default_rules(smart_turn=True)[-1] == "smart-turn"
 
 
@@ -244,11 +242,11 @@ def test_clips_are_traced_once(folder: Path, tmp_path: Path) -> None:
 def test_the_report_has_each_rule_on_each_set(folder: Path, tmp_path: Path) -> None:
     traces = measure.trace_all([folder], fake_models, None, lambda line: None)
     makers: dict[str, Callable[[int], Callable[[], Rule]]] = {
-        name: partial(rule_factory, name, 720) for name in ("probability", "silence:300", "silence:800")
+        name: partial(rule_factory, name, 720) for name in ("soft", "silence:300", "silence:800")
     }
     results = lines(traces, makers)
     assert [(each.rule, each.set, each.condition) for each in results[:3]] == [
-        ("probability", "reading", "clean"),
+        ("soft", "reading", "clean"),
         ("silence:300", "reading", "clean"),
         ("silence:800", "reading", "clean"),
     ]

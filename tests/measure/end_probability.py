@@ -23,11 +23,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tests.measure.endpointing_table import Row, read_table, traces_of
+from tests.measure.endpointing_table import Row, read_table
 from voicepipe.bench.endpointing.report import condition
-from voicepipe.bench.endpointing.rules import StrategyRule, WaitRule
+from voicepipe.bench.endpointing.rules import StrategyRule
 from voicepipe.bench.endpointing.score import Summary, TurnScore, score, summary, work_ms
-from voicepipe.bench.endpointing.traces import LabelledTrace, Pause, Step, read_traces
+from voicepipe.bench.endpointing.traces import LabelledTrace, read_traces
 from voicepipe.turn.endpointing.probability import FITTED, Weights, WeightSets, end_probability, log_odds
 from voicepipe.turn.endpointing.strategies import Adaptive, Soft
 
@@ -120,21 +120,6 @@ def auc(rows: Sequence[Row], probabilities: Sequence[float]) -> float:
     return float((ends[:, None] > inner).mean() + (ends[:, None] == inner).mean() / 2)
 
 
-def policy(rows: Sequence[Row], probabilities: Sequence[float], ready_ms: int) -> dict[str, Summary]:
-    """Return what the waits of the probabilities lead to, by set."""
-    known = {(row.clip, row.voiced_ms): p for row, p in zip(rows, probabilities, strict=True)}
-    scores: dict[str, list[TurnScore]] = {}
-    for traced in traces_of(rows):
-        assert traced.end_ms is not None
-
-        def of_pause(pause: Pause, step: Step, clip: str = traced.trace.clip) -> float:
-            return known[clip, pause.voiced_ms]
-
-        rule = WaitRule(of_pause, work_ms(ready_ms))
-        scores.setdefault(traced.set, []).append(score(traced.trace, rule, traced.end_ms, ready_ms))
-    return {name: summary(its) for name, its in scores.items()}
-
-
 def fitted_without(rows: Sequence[Row], speaker: tuple[str, str]) -> WeightSets:
     """Return the weights without the pauses of a speaker of a set."""
     others = [row for row in rows if (row.set, row.speaker) != speaker]
@@ -142,7 +127,12 @@ def fitted_without(rows: Sequence[Row], speaker: tuple[str, str]) -> WeightSets:
 
 
 def strategy_scores(
-    traces: Iterable[LabelledTrace], rows: Sequence[Row], strategy: type[Soft | Adaptive], ready_ms: int
+    traces: Iterable[LabelledTrace],
+    rows: Sequence[Row],
+    strategy: type[Soft | Adaptive],
+    ready_ms: int,
+    *,
+    smart_turn: bool = False,
 ) -> dict[tuple[str, str], list[TurnScore]]:
     """Return the score of each turn, by condition and set, each judged by weights fitted without its speaker."""
     scores: dict[tuple[str, str], list[TurnScore]] = {}
@@ -154,7 +144,7 @@ def strategy_scores(
         if speaker not in known:
             known[speaker] = fitted_without(rows, speaker)
         judge = partial(end_probability, fitted=known[speaker])
-        rule = StrategyRule(strategy(SILENCE_MS, judge), work_ms(ready_ms))
+        rule = StrategyRule(strategy(SILENCE_MS, judge), work_ms(ready_ms), smart_turn=smart_turn)
         scores.setdefault((condition(traced), traced.set), []).append(
             score(traced.trace, rule, traced.end_ms, ready_ms)
         )
@@ -166,13 +156,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.measure.end_probability", description=__doc__)
     parser.add_argument("--traces", type=Path, help="cross-validate the strategies on these traces instead")
     parser.add_argument("--without-sentence-end", action="store_true", help="leave out that score of the traces")
+    parser.add_argument("--smart-turn", action="store_true", help="use that score of the traces, which no session has")
     options = parser.parse_args(arguments)
     rows = read_table()
     if options.traces is not None:
         traces = list(read_traces(options.traces))
-        _report_strategies(
-            [_without_sentence_end(each) for each in traces] if options.without_sentence_end else traces, rows
-        )
+        if options.without_sentence_end:
+            traces = [_without_sentence_end(each) for each in traces]
+        _report_strategies(traces, rows, smart_turn=options.smart_turn)
         return 0
     for model in MODELS:
         weights = fit(rows, model.columns)
@@ -180,8 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"{model.name}=Weights({_arguments(weights)})\n")
         sys.stdout.write("" if agrees else "    differs from probability.py\n")
     for model in MODELS:
-        probabilities = cross_validated(rows, model.columns)
-        _report(model, rows, probabilities)
+        _report(model, rows)
     return 0
 
 
@@ -189,13 +179,12 @@ def _arguments(weights: Weights) -> str:
     return ", ".join(f"{field.name}={value}" for field in fields(weights) if (value := asdict(weights)[field.name]))
 
 
-def _report(model: Model, rows: Sequence[Row], probabilities: Sequence[float]) -> None:
-    sys.stdout.write(f"\n{model.name}, cross-validated by speaker\n")
-    for ready_ms in READY_MS:
-        for name, its in policy(rows, probabilities, ready_ms).items():
-            of_set = [(row, p) for row, p in zip(rows, probabilities, strict=True) if row.set == name]
-            of_rows, of_p = [row for row, _ in of_set], [p for _, p in of_set]
-            sys.stdout.write(f"  ready {ready_ms} {name:10} AUC {auc(of_rows, of_p):.2f}  {_shares(its)}\n")
+def _report(model: Model, rows: Sequence[Row]) -> None:
+    found = list(zip(rows, cross_validated(rows, model.columns), strict=True))
+    for name in dict.fromkeys(row.set for row in rows):
+        of_set = [(row, p) for row, p in found if row.set == name]
+        its = auc([row for row, _ in of_set], [p for _, p in of_set])
+        sys.stdout.write(f"{model.name}, cross-validated by speaker, {name}: AUC {its:.2f}\n")
 
 
 def _shares(its: Summary) -> str:
@@ -212,10 +201,10 @@ def _without_sentence_end(traced: LabelledTrace) -> LabelledTrace:
     return replace(traced, trace=replace(traced.trace, pauses=pauses))
 
 
-def _report_strategies(traces: Sequence[LabelledTrace], rows: Sequence[Row]) -> None:
+def _report_strategies(traces: Sequence[LabelledTrace], rows: Sequence[Row], *, smart_turn: bool) -> None:
     for strategy, ready_ms in product(STRATEGIES, READY_MS):
         sys.stdout.write(f"\n{strategy.__name__.lower()}, ready {ready_ms}, cross-validated by speaker\n")
-        scores = strategy_scores(traces, rows, strategy, ready_ms)
+        scores = strategy_scores(traces, rows, strategy, ready_ms, smart_turn=smart_turn)
         for (noise, name), its in scores.items():
             cut = 100 * sum(each.overlapped or each.broken for each in its) / len(its)
             sys.stdout.write(f"  {noise:12} {name:10} {_shares(summary(its))}  cut {cut:.1f} %\n")

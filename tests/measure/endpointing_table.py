@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from voicepipe.bench.endpointing.traces import FRAME_MS, LabelledTrace, Pause, Step, Trace, read_traces
+from voicepipe.bench.endpointing.traces import LabelledTrace, Pause, read_traces
 from voicepipe.turn.endpointing.probability import SENTENCE_END, SMART_TURN, Ending, Features, features
 from voicepipe.turn.endpointing.strategy import Evidence
 
@@ -22,9 +22,6 @@ TABLE: Final = Path(__file__).parents[1] / "data" / "endpointing_pauses.csv"
 
 AUDIO_SCORE_AT_MS: Final = 100
 """The silence after which the audio model is asked."""
-
-_MISSED_MS: Final = 2_000
-"""Silence that is known to follow an end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,37 +82,6 @@ def _evidence(pause: Pause) -> Evidence:
     if AUDIO_SCORE_AT_MS in pause.audio_scores:
         scores.append((SMART_TURN, round(pause.audio_scores[AUDIO_SCORE_AT_MS], 4)))
     return Evidence(text=pause.text, scores=tuple(scores))
-
-
-def traces_of(rows: Sequence[Row]) -> Iterator[LabelledTrace]:
-    """Yield what a rule decides on: the clips, with the pauses of the table."""
-    by_clip: dict[str, list[Row]] = {}
-    for row in rows:
-        by_clip.setdefault(row.clip, []).append(row)
-    for clip, its in by_clip.items():
-        pauses = tuple(_pause(row) for row in its)
-        yield LabelledTrace(
-            trace=Trace(clip=clip, condition="clean", started_at_ms=(0,), pauses=pauses),
-            set=its[0].set,
-            speaker=its[0].speaker,
-            end_ms=its[-1].voiced_ms + its[-1].label_ms,
-            babble=False,
-        )
-
-
-def _pause(row: Row) -> Pause:
-    until_ms = _MISSED_MS if row.resumed_ms is None else row.resumed_ms
-    silences = range(row.noticed_ms, until_ms + 1, FRAME_MS)
-    return Pause(
-        began_ms=0,
-        voiced_ms=row.voiced_ms,
-        text="",
-        sentence_end=row.features.sentence_end,
-        audio_scores={},
-        steps=tuple(Step(at_ms=row.voiced_ms + silence_ms, silence_ms=silence_ms) for silence_ms in silences),
-        resumed_at_ms=None if row.resumed_ms is None else row.voiced_ms + row.resumed_ms,
-        onset_ms=None if row.resumed_ms is None else row.voiced_ms + row.resumed_ms,
-    )
 
 
 def read_table(path: Path = TABLE) -> list[Row]:

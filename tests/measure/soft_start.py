@@ -1,10 +1,11 @@
-"""Measure turn latency at the client with `end_of_turn` adaptive and soft, in one run over real sockets.
+"""Measure turn latency at the client with each `end_of_turn` in one run over real sockets.
 
 `python -m tests.measure.soft_start --data FOLDER --kind command --clips 20` says each labelled clip of that kind in
-real time to two agents that differ in `end_of_turn` alone. The providers are fakes: a text 60 ms after each pause, the
+real time to three agents that differ in `end_of_turn` alone: `silence` with 720 ms, `adaptive` and `soft`. Clips of the
+kind `call` are sent as G.711, as a telephone does. The providers are fakes: a text 60 ms after each pause, the
 first token 150 ms after the request, the first audio 90 ms after the first clause. For each agent it prints the time
 from the labelled end of speech to the first audible sample at the client: p50, p90, the number of clips, and how many
-answers were stopped by a later part of the clip.
+answers were stopped by a later part of the clip; then p50 and p90 of `soft` as shares of the others'.
 
 With `--local` the local models take the place of the fakes: the whole stack that a new installation has.
 
@@ -19,6 +20,7 @@ import asyncio
 import json
 import sys
 import tempfile
+from base64 import b64encode
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -28,14 +30,24 @@ import numpy as np
 
 from voicepipe import clock
 from voicepipe.audio.files import read_sound
+from voicepipe.audio.g711 import encode_mulaw
+from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples
 from voicepipe.config import load
+from voicepipe.protocol.session_types import G711_HZ
 from voicepipe.testing.fakes.cues import LlmCue, SttCue, TtsCue, tokens
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.user import WIRE_HZ, User, calling
 from voicepipe.wiring import running
 
-STRATEGIES: Final = ("adaptive", "soft")
+STRATEGIES: Final = ("silence", "adaptive", "soft")
+SILENCE_MS: Final = {"silence": 720, "adaptive": 500, "soft": 500}
+"""The setting `silence_ms`: the default, which `adaptive` and `soft` take 1.44 times where nothing is known, or exactly
+that.
+"""
+
+TELEPHONE: Final = "call"
+"""The kind of clips that are sent as G.711."""
 SPOKEN: Final = "response.output_audio.delta"
 ANSWER: Final = "Of course. That will take a few minutes, and I will tell you when it is done."
 QUIET_MS: Final = 3_000
@@ -49,7 +61,7 @@ def settings_of(folder: Path, vendor: FakeVendor, *, local: bool) -> dict[str, o
     agents = {
         f"agents.{name}.{key}": value
         for name, strategy in (*((each, each) for each in STRATEGIES), ("default", "soft"))
-        for key, value in {**stages, "end_of_turn": strategy}.items()
+        for key, value in {**stages, "end_of_turn": strategy, "silence_ms": SILENCE_MS[strategy]}.items()
     }
     server = {"server.port": 0, "server.data_dir": str(folder / "data"), "server.drain_ms": 0}
     return {**server, "providers.fake.base_url": vendor.base_url, **agents}
@@ -69,11 +81,29 @@ async def ready(url: str) -> None:
     raise TimeoutError(f"expected {url}/readyz to answer 200 within two minutes")
 
 
-async def say(user: User, samples: Samples, silence_ms: int) -> int:
+async def say(user: User, samples: Samples, silence_ms: int, *, telephone: bool) -> int:
     """Say this in real time, and then silence; return when it began, in ms of this machine."""
-    began_ms = clock.monotonic_ms()
-    await user.say_in_real_time(np.concatenate((samples, np.zeros(silence_ms * WIRE_HZ // 1_000, np.int16))))
+    whole = np.concatenate((samples, np.zeros(silence_ms * WIRE_HZ // 1_000, np.int16)))
+    if not telephone:
+        began_ms = clock.monotonic_ms()
+        await user.say_in_real_time(whole)
+        return began_ms
+    audio = encode_mulaw(Resampler(WIRE_HZ, G711_HZ).push(whole))
+    n_frame, began_ms = G711_HZ // 50, clock.monotonic_ms()
+    for first in range(0, len(audio), n_frame):
+        await asyncio.sleep(max(0, began_ms + first * 1_000 // G711_HZ - clock.monotonic_ms()) / 1_000)
+        await user.send("input_audio_buffer.append", audio=b64encode(audio[first : first + n_frame]).decode())
     return began_ms
+
+
+async def becomes_telephone(user: User, clip: dict[str, Any]) -> bool:
+    """Make a call's input G.711; return whether it is."""
+    if clip["kind"] != TELEPHONE:
+        return False
+    audio = {"input": {"format": {"type": "audio/pcmu"}}}
+    await user.send("session.update", session={"type": "realtime", "audio": audio})
+    await user.until("session.updated")
+    return True
 
 
 async def events(user: User, found: dict[str, list[int]], first: asyncio.Event) -> None:
@@ -91,8 +121,9 @@ async def latency_ms(
     """Return the turn latency of one clip, and whether its answer was stopped by the rest of it."""
     found: dict[str, list[int]] = {}
     async with calling(url, query=f"agent={agent}") as user:
+        telephone = await becomes_telephone(user, clip)
         reading = asyncio.create_task(events(user, found, asyncio.Event()))
-        began_ms = await say(user, samples, quiet_ms)
+        began_ms = await say(user, samples, quiet_ms, telephone=telephone)
         reading.cancel()
     ended_ms = began_ms + clip["speech_end_ms"]
     audible_ms = [at_ms for at_ms in found.get(SPOKEN, []) if at_ms >= ended_ms]
@@ -105,13 +136,14 @@ async def stop_ms(url: str, clip: dict[str, Any], samples: Samples) -> int | Non
     found: dict[str, list[int]] = {}
     first = asyncio.Event()
     async with calling(url, query="agent=soft") as user:
+        telephone = await becomes_telephone(user, clip)
         reading = asyncio.create_task(events(user, found, first))
-        speaking = asyncio.create_task(say(user, samples, QUIET_MS))
+        speaking = asyncio.create_task(say(user, samples, QUIET_MS, telephone=telephone))
         await first.wait()
         await asyncio.sleep(0.5)
         speaking.cancel()
         voice = samples[clip["speech_start_ms"] * WIRE_HZ // 1_000 :]
-        began_ms = await say(user, voice, 200)
+        began_ms = await say(user, voice, 200, telephone=telephone)
         reading.cancel()
     started_ms = found["input_audio_buffer.speech_started"]
     if sum(at_ms < began_ms for at_ms in started_ms) > 1:
@@ -127,13 +159,12 @@ def row(name: str, values: list[int], more: str = "") -> str:
     return f"{name:10}{middle:8.0f}{tail:8.0f}{len(values):6}{more}"
 
 
-def ratio(waits: dict[str, list[int]]) -> str:
-    """Return the line with the second strategy's latencies as shares of the first one's."""
-    first, second = (waits[name] for name in STRATEGIES)
-    if not (first and second):
+def ratio(waits: dict[str, list[int]], to: str) -> str:
+    """Return the line with the latencies of `soft` as shares of another strategy's."""
+    if not (waits["soft"] and waits[to]):
         return f"{'ratio':10}{'-':>8}{'-':>8}"
-    middle, tail = np.percentile(second, (50, 90)) / np.percentile(first, (50, 90))
-    return f"{'ratio':10}{middle:8.2f}{tail:8.2f}"
+    middle, tail = np.percentile(waits["soft"], (50, 90)) / np.percentile(waits[to], (50, 90))
+    return f"{'ratio':10}{middle:8.2f}{tail:8.2f}        soft to {to}"
 
 
 async def measured(data: Path, clips: list[dict[str, Any]], text: str, *, stop: bool, local: bool) -> list[str]:
@@ -161,7 +192,7 @@ async def measured(data: Path, clips: list[dict[str, Any]], text: str, *, stop: 
                 waits = {name: [ms for ms, _ in its if ms is not None] for name, its in found.items()}
                 stopped = {name: sum(each for _, each in its) for name, its in found.items()}
                 lines += [row(name, its, f"  {stopped[name]} stopped") for name, its in waits.items()]
-                return [*lines, ratio(waits)]
+                return [*lines, *(ratio(waits, each) for each in STRATEGIES if each != "soft")]
 
 
 def main() -> None:

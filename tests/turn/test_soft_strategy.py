@@ -84,7 +84,7 @@ def test_a_pause_that_is_noticed_late_is_waited_for_longer() -> None:
 def test_who_is_on_a_telephone_is_waited_for_a_little_longer() -> None:
     """At most as long as by adaptive; work begins as much later."""
     plain, phone = (Soft(720).decide(said("What time is it?", telephone=yes, answer_ms=100)) for yes in (False, True))
-    assert (phone.audible_ms, phone.start_ms) == (plain.audible_ms + 60, plain.start_ms + 60)
+    assert (phone.audible_ms, phone.start_ms) == (plain.audible_ms + 90, plain.start_ms + 90)
     assert phone.effects_ms == plain.effects_ms
     resumed = Soft(720).decide(said("What time is it?", telephone=True, n_resumed=2))
     assert resumed.audible_ms == resumed.effects_ms == 500

@@ -133,7 +133,7 @@ def _bench_endpointing(actions: Commands[argparse.ArgumentParser]) -> None:
         action="append",
         metavar="RULE",
         help="only this rule: NAME or NAME:SILENCE_MS of an end-of-turn strategy, without a silence as sessions of the "
-        "agent `default` use it; may be repeated",
+        "agent `default` use it; with smart-turn's score as NAME+smart-turn; may be repeated",
     )
     command.add_argument(
         "--smart-turn",

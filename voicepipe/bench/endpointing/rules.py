@@ -1,4 +1,4 @@
-"""The rules that the bench compares: strategies of the port, waits by a probability, and smart-turn's own."""
+"""The rules that the bench compares: strategies of the port, and smart-turn's own."""
 
 from __future__ import annotations
 
@@ -6,27 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from voicepipe.bench.endpointing.score import START_MS, Rule
+from voicepipe.bench.endpointing.score import Rule
 from voicepipe.bench.endpointing.traces import Pause, Step
 from voicepipe.errors import ConfigError
-from voicepipe.ports.endpointing import strategy_named, strategy_names
+from voicepipe.ports.endpointing import strategy_named
 from voicepipe.turn.endpointing.pauses import Pauses
-from voicepipe.turn.endpointing.probability import SENTENCE_END, SMART_TURN, end_probability
-from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE
+from voicepipe.turn.endpointing.probability import SENTENCE_END, SMART_TURN
+from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE, SOFT
 from voicepipe.turn.endpointing.strategy import Decision, EndpointStrategy, Evidence
 
-PROBABILITY: Final = "probability"
-"""The rule of `WaitRule` by `end_probability`, which no strategy of the port has."""
-
-SOFT: Final = "soft"
-
 FIXED_MS: Final = (300, 400, 500, 720, 800)
-
-SHORTEST_WAIT_MS: Final = 350
-LONGEST_WAIT_MS: Final = 700
-SURE: Final = 0.8
-DOUBTFUL: Final = 0.3
-"""The wait falls from the longest at this probability to the shortest at the other, linearly."""
 
 WORDS_MS: Final = 60
 """Time from a pause to its words: a streaming STT's final, 50 ms, as it falls into frames."""
@@ -39,38 +28,19 @@ SMART_TURN_MS: Final = 60
 
 OWN_SMART_TURN_AT_MS: Final = 100
 
+_WITH_SMART_TURN: Final = f"+{SMART_TURN}"
+
 _PIPECAT_AT_MS: Final = 200
 _PIPECAT_COMPLETE: Final = 0.5
 _PIPECAT_LIMIT_MS: Final = 3_000
 """Pipecat 1.14: its VAD reports the pause after 0.2 s; smart-turn ends the turn from 0.5, or 3 s of silence do."""
 
 
-def wait_ms(probability: float) -> int:
-    """Return the silence after which the answer may be audible."""
-    share = min(1.0, max(0.0, (SURE - probability) / (SURE - DOUBTFUL)))
-    return round(SHORTEST_WAIT_MS + share * (LONGEST_WAIT_MS - SHORTEST_WAIT_MS))
-
-
-class WaitRule:
-    """Waits by the probability of the evidence at each step. Work of `answer_ms` begins as late as the wait allows."""
-
-    def __init__(self, probability: Callable[[Pause, Step], float], answer_ms: int) -> None:
-        self._probability, self._answer_ms = probability, answer_ms
-
-    def decide(self, pause: Pause, step: Step) -> Decision:
-        """Return the wait, and the start of work."""
-        audible_ms = wait_ms(self._probability(pause, step))
-        return _with_words(Decision(max(START_MS, audible_ms - self._answer_ms), audible_ms), pause, step)
-
-    def resumed(self, pause: Pause) -> None:
-        """Do nothing: the rule has no memory."""
-
-
 class StrategyRule:
-    """A strategy of the port, with the evidence of a session."""
+    """A strategy of the port, with the evidence of a session; `smart_turn`: and with that model's score."""
 
-    def __init__(self, strategy: EndpointStrategy, answer_ms: int | None) -> None:
-        self._strategy, self._answer_ms = strategy, answer_ms
+    def __init__(self, strategy: EndpointStrategy, answer_ms: int | None, *, smart_turn: bool = False) -> None:
+        self._strategy, self._answer_ms, self._smart_turn = strategy, answer_ms, smart_turn
         self._pauses = Pauses()
         self._paused: Pause | None = None
         self._known: Evidence | None = None
@@ -82,7 +52,7 @@ class StrategyRule:
             speech_ms = pause.voiced_ms - pause.began_ms
             noticed_ms = pause.steps[0].silence_ms
             self._pauses.began(speech_ms=speech_ms, noticed_ms=noticed_ms)
-        known = evidence(pause, step)
+        known = evidence(pause, step, smart_turn=self._smart_turn)
         if known.text and not self._pauses.evidence.text:
             self._pauses.add_words(known.text)
         for name, score in known.scores:
@@ -112,15 +82,18 @@ class SmartTurnRule:
         """Do nothing: each pause is judged alone."""
 
 
-def evidence(pause: Pause, step: Step) -> Evidence:
-    """Return what a session knows of a pause at one step: words and scores come when they would."""
+def evidence(pause: Pause, step: Step, *, smart_turn: bool = False) -> Evidence:
+    """Return what a session knows of a pause at one step: words and scores come when they would.
+
+    `smart_turn`: with that model's score, which no session posts by itself.
+    """
     since_ms = step.silence_ms - pause.steps[0].silence_ms
     scores: list[tuple[str, float]] = []
     if pause.sentence_end is not None and since_ms >= WORDS_MS + SENTENCE_END_MS:
         scores.append((SENTENCE_END, pause.sentence_end))
-    smart_turn = pause.audio_scores.get(OWN_SMART_TURN_AT_MS)
-    if smart_turn is not None and step.silence_ms >= OWN_SMART_TURN_AT_MS + SMART_TURN_MS:
-        scores.append((SMART_TURN, smart_turn))
+    score = pause.audio_scores.get(OWN_SMART_TURN_AT_MS)
+    if smart_turn and score is not None and step.silence_ms >= OWN_SMART_TURN_AT_MS + SMART_TURN_MS:
+        scores.append((SMART_TURN, score))
     return Evidence(silence_ms=step.silence_ms, text=pause.text if since_ms >= WORDS_MS else "", scores=tuple(scores))
 
 
@@ -132,6 +105,7 @@ def _with_words(decision: Decision, pause: Pause, step: Step) -> Decision:
 
 def rule_factory(text: str, silence_ms: int, answer_ms: int) -> Callable[[], Rule]:
     """Return what makes the rule of `NAME` or `NAME:SILENCE_MS`, one for each turn. `silence_ms`: where it names none.
+    A strategy gets smart-turn's score with `NAME+smart-turn`.
 
     Raises:
         ConfigError: there is no such rule, or its wait is no number.
@@ -139,18 +113,17 @@ def rule_factory(text: str, silence_ms: int, answer_ms: int) -> Callable[[], Rul
     name, _, wait = text.partition(":")
     if name == SMART_TURN:
         return SmartTurnRule
-    if name == PROBABILITY:
-        return lambda: WaitRule(lambda pause, step: end_probability(evidence(pause, step)), answer_ms)
     try:
         silence_ms = int(wait or silence_ms)
     except ValueError:
         raise ConfigError(f"--rule {text}: expected a number of ms after the colon, got {wait!r}") from None
-    factory = strategy_named(name, key="--rule")
-    return lambda: StrategyRule(factory(silence_ms), answer_ms)
+    strategy, has_score, _ = name.partition(_WITH_SMART_TURN)
+    factory = strategy_named(strategy, key="--rule")
+    return lambda: StrategyRule(factory(silence_ms), answer_ms, smart_turn=bool(has_score))
 
 
 def default_rules(*, smart_turn: bool) -> tuple[str, ...]:
     """Return the rules that are compared where none is named: ours, and the usual ones."""
-    ours = SOFT if SOFT in strategy_names() else PROBABILITY
+    ours = (SOFT, f"{SOFT}{_WITH_SMART_TURN}", ADAPTIVE) if smart_turn else (SOFT, ADAPTIVE)
     usual = (SMART_TURN,) if smart_turn else ()
-    return (ours, ADAPTIVE, *(f"{SILENCE}:{ms}" for ms in FIXED_MS), *usual)
+    return (*ours, *(f"{SILENCE}:{ms}" for ms in FIXED_MS), *usual)
