@@ -165,7 +165,7 @@ async def test_a_response_names_the_servers_that_it_may_use(fake_server: Any, mc
         ):
             await user.send("response.create", response={"tools": tools})
             await user.until("response.done")
-        offered = [
+        definitions = [
             {each["function"]["name"] for each in request.question.get("tools", ())}
             for request in server.vendor.llm.received
         ]
@@ -174,7 +174,7 @@ async def test_a_response_names_the_servers_that_it_may_use(fake_server: Any, mc
         await user.send("response.create", response={"tools": [{**named, "server_url": "https://else.example"}]})
         elsewhere = (await user.until("error"))["error"]
     both = {"free_times", "reset"}
-    assert offered == [both | {"wave"}, {"free_times", "wave"}, both, {"reset"}, set()]
+    assert definitions == [both | {"wave"}, {"free_times", "wave"}, both, {"reset"}, set()]
     assert refused["param"] == "response.tools[0].server_label"
     assert "'crm'" in refused["message"]
     assert elsewhere["param"] == "response.tools[0].server_url"

@@ -7,6 +7,7 @@ import asyncio
 from voicepipe.agents import tool
 from voicepipe.ports.server_tool import ToolSession
 from voicepipe.session.server_tools import SessionTools
+from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 
@@ -30,7 +31,7 @@ async def test_a_look_up_is_cancelled_and_not_its_successor() -> None:
     session = ToolSession(session_id="s", project="p", agent="a", identity="", metadata={})
     tools = SessionTools([look_up], session, ended.put_nowait, lambda: None, lambda agent: None)
     assert look_up.facts.runs_early
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         for revision, day in enumerate(("Monday", "Tuesday")):
             tools.run(c.RunTool(1, "call_0", "look_up", f'{{"day": "{day}"}}', revision), group)
             assert await waiting.get() == day
