@@ -23,7 +23,7 @@ from voicepipe.testing.conformance import cluster as suite
 from voicepipe.testing.conformance import cluster_faults as faults
 from voicepipe.testing.conformance.cluster import LATER_S, NOW_S, claims_of
 from voicepipe.testing.redis import PASSWORD, RedisServer
-from voicepipe.testing.waiting import WAIT_S
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -249,6 +249,23 @@ async def test_a_text_expires(redis: RedisServer) -> None:
         for life_s in (60, 120):
             await cluster.keep_text("s", b"1", digest="d", owner="p", life_s=life_s)
             assert 0 < await cluster._calls.command("TTL", "voicepipe:{expiry}:text:s") <= life_s
+
+
+async def test_a_process_is_listed_until_its_announcement_expires(redis: RedisServer) -> None:
+    """The latest one of each process counts; the clock is the store's."""
+    async with open_redis(redis.url, "presence") as cluster:
+        assert await cluster.announced() == []
+        await cluster.announce("a", b"1", life_s=60)
+        await cluster.announce("a", b'{"x": "2 3"}', life_s=60)
+        await cluster.announce("b", b"4", life_s=1)
+
+        async def only_one() -> bool | None:
+            return await cluster.announced() == [b'{"x": "2 3"}'] or None
+
+        await eventually(only_one)
+        await cluster.announce("c", b"5", life_s=60)
+        names = await cluster._calls.command("HKEYS", "voicepipe:{presence}:nodes")
+        assert sorted(names) == [b"a", b"c"], "expired ones are deleted"
 
 
 # --- faults ---------------------------------------------------------------------------------

@@ -146,6 +146,30 @@ async def test_a_command_line_revokes_for_all_nodes(
         assert await other.check(secret) == (401, "token_revoked")
 
 
+async def test_every_node_lists_all_nodes_with_their_load(tmp_path: Path, redis: RedisServer) -> None:
+    """It is information: a node that can't reach the store lists itself, and says that there may be others."""
+    async with nodes(tmp_path, redis) as (one, other), other.call() as call:
+        await call.until("session.created")
+
+        async def loads(node: Node) -> list[tuple[str, int, bool]]:
+            _, body = await node.request("GET", "/v1/nodes")
+            return [(each["node"], each["sessions"], each["draining"]) for each in body["data"]]
+
+        for node in (one, other):
+
+            async def both(node: Node = node) -> bool | None:
+                return await loads(node) == [("node0", 0, False), ("node1", 1, False)] or None
+
+            await eventually(both)
+        redis.freeze()
+        try:
+            status, body = await other.request("GET", "/v1/nodes")
+            assert (status, body["complete"], [each["node"] for each in body["data"]]) == (200, False, ["node1"])
+            await chat_in_text(call, "Hello?")
+        finally:
+            redis.thaw()
+
+
 @pytest.mark.parametrize("fault", ["frozen", "killed"])
 async def test_calls_go_on_while_the_store_is_away(tmp_path: Path, redis: RedisServer, fault: str) -> None:
     """A running call, a new one, a new secret and a used one; all is counted when the store is back, and once."""

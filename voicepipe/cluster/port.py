@@ -151,6 +151,23 @@ class SessionTexts(Protocol):
         ...
 
 
+@runtime_checkable
+class NodePresence(Protocol):
+    """What the processes of all nodes say of themselves. It informs operators; nothing is decided by it.
+
+    Raises:
+        StoreUnavailable: from any method, when the store can't be reached.
+    """
+
+    async def announce(self, process: str, facts: bytes, *, life_s: int) -> None:
+        """Store the facts of a process in place of those before; they expire after `life_s`, by the store's clock."""
+        ...
+
+    async def announced(self) -> list[bytes]:
+        """Return the facts of each process that have not expired."""
+        ...
+
+
 def counter(claims: Claims, what: str) -> str:
     """Return the name of a counter of one token: `what` is `sessions`, `turns` or `spend`."""
     return f"token/{claims.project}/{claims.token_id}/{what}"

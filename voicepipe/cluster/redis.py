@@ -12,6 +12,8 @@ import msgspec
 from voicepipe.auth.claims import Claims
 from voicepipe.cluster.port import Tally, check_config
 from voicepipe.cluster.redis_scripts import (
+    ANNOUNCE,
+    ANNOUNCED,
     COUNT,
     DROP_TEXT,
     GIVE_BACK_SLOTS,
@@ -152,6 +154,13 @@ class RedisCluster:
 
     async def drop_text(self, session_id: str, *, owner: str) -> None:
         await self._calls.read(DROP_TEXT, session_id, owner)
+
+    async def announce(self, process: str, facts: bytes, *, life_s: int) -> None:
+        await self._calls.read(ANNOUNCE, process, facts, life_s)
+
+    async def announced(self) -> list[bytes]:
+        found: list[bytes] = await self._calls.read(ANNOUNCED)
+        return found
 
     async def _counted(self, name: str, now_s: int) -> Tally:
         total, until_s = await self._calls.command("HMGET", f"{self._prefix}count:{name}", "total", "until_s")

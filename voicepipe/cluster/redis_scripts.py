@@ -188,3 +188,24 @@ if redis.call('HGET', key, 'owner') == ARGV[2] then redis.call('DEL', key) end
 return 'dropped'
 """
 """ARGV: session, owner."""
+
+ANNOUNCE: Final = """
+local key, now = KEYS[1] .. 'nodes', tonumber(redis.call('TIME')[1])
+local all = redis.call('HGETALL', key)
+for at = 1, #all, 2 do
+    if tonumber(string.match(all[at + 1], '^%d+')) <= now then redis.call('HDEL', key, all[at]) end
+end
+redis.call('HSET', key, ARGV[1], (now + tonumber(ARGV[3])) .. ' ' .. ARGV[2])
+redis.call('EXPIRE', key, ARGV[3])
+return 'announced'
+"""
+"""ARGV: process, facts, seconds. The clock is the server's: those of the nodes may differ."""
+
+ANNOUNCED: Final = """
+local now, found = tonumber(redis.call('TIME')[1]), {}
+for _, value in ipairs(redis.call('HVALS', KEYS[1] .. 'nodes')) do
+    local until_s, facts = string.match(value, '^(%d+) (.*)$')
+    if tonumber(until_s) > now then found[#found + 1] = facts end
+end
+return found
+"""

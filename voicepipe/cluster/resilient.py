@@ -18,7 +18,7 @@ from voicepipe.clock import unix_s
 from voicepipe.cluster.local_configs import LocalConfig, LocalConfigs
 from voicepipe.cluster.local_counts import LocalCounts
 from voicepipe.cluster.local_slots import HeldSlots, LocalSlots
-from voicepipe.cluster.port import Cluster, SessionTexts, Tally, Unavailable, check_config
+from voicepipe.cluster.port import Cluster, NodePresence, SessionTexts, Tally, Unavailable, check_config
 from voicepipe.cluster.revocation import Revocation
 from voicepipe.cluster.revoked import Revoked
 from voicepipe.cluster.store_calls import StoreCalls
@@ -101,6 +101,11 @@ class Resilient:
     def session_texts(self) -> SessionTexts | None:
         """Return the texts of sessions that nodes share; None: the store is of one machine, and has none."""
         return self._store if isinstance(self._store, SessionTexts) else None
+
+    @property
+    def presence(self) -> NodePresence | None:
+        """Return what nodes say of themselves; None: the store is of one machine."""
+        return self._store if isinstance(self._store, NodePresence) else None
 
     # --- unwritten state ----------------------------------------------------------------------
 

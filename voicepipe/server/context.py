@@ -11,7 +11,7 @@ from typing import Protocol
 from aiohttp import web
 
 from voicepipe.auth.key_store import KeyStore
-from voicepipe.cluster.port import Cluster, SessionTexts
+from voicepipe.cluster.port import Cluster, NodePresence, SessionTexts
 from voicepipe.cluster.response_store import ResponseStore
 from voicepipe.router.health import Health
 from voicepipe.server.audio_ports import AudioModels
@@ -166,6 +166,12 @@ class ServerContext:
 
     session_texts: SessionTexts | None = None
     """The texts of sessions that nodes share; None: this machine shares nothing."""
+
+    presence: NodePresence | None = None
+    """What the nodes that share a store say of themselves; None: this machine shares nothing."""
+
+    node: str = ""
+    """This machine's name among them."""
 
     other_sessions: OtherSessions | None = None
     """The sessions of the other workers, to resume them."""

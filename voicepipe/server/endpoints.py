@@ -18,6 +18,7 @@ from voicepipe.server.api.export import export_turns
 from voicepipe.server.api.health import healthz, readyz
 from voicepipe.server.api.legacy_tokens import sessions, transcription_sessions
 from voicepipe.server.api.metrics import metrics
+from voicepipe.server.api.nodes import list_nodes
 from voicepipe.server.api.pages import asset, dashboard, docs, home, talk
 from voicepipe.server.api.providers import list_providers
 from voicepipe.server.api.recordings import list_recordings, one_recording
@@ -257,6 +258,13 @@ OPERATION: Final = (
         metrics,
         OPERATE_ALL,
         "the [metrics for Prometheus](metrics.md); without a key from `server.metrics_allow`",
+    ),
+    Endpoint(
+        "GET",
+        "/v1/nodes",
+        list_nodes,
+        OPERATE_ALL,
+        "the [nodes](nodes.md#which-nodes-there-are) that share a store, with their sessions and load",
     ),
     Endpoint("GET", "/healthz", healthz, None, "200 while the process answers"),
     Endpoint(

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from voicepipe.errors import ConfigError
 from voicepipe.server.acceptor import Acceptor, bind
+from voicepipe.server.api.nodes import ANNOUNCER
 from voicepipe.server.app import build_app
 from voicepipe.server.bodies import BODIES, Bodies
 from voicepipe.server.connections import CONNECTIONS, Connections
@@ -21,6 +22,7 @@ from voicepipe.server.detached import DETACHED_TASKS
 from voicepipe.server.http_protocol import HttpProtocol
 from voicepipe.server.log_limit import LogLimit
 from voicepipe.server.options import ServerSettings
+from voicepipe.server.presence import Announcer
 from voicepipe.server.workers.answers import answer_queries
 from voicepipe.server.workers.messages import Draining
 from voicepipe.tasks import BackgroundTasks, background_tasks
@@ -46,10 +48,12 @@ async def listening(context: ServerContext) -> AsyncIterator[str]:
         app = build_app(context)
         app[DETACHED_TASKS], app[CONNECTIONS], app[BODIES] = detached, connections, Bodies()
         app[DECODING] = decoders
+        app[ANNOUNCER] = announcer = Announcer(context, context.presence, context.node)
         workers = context.workers
         runner = web.AppRunner(app, handle_signals=False, handler_cancellation=True, shutdown_timeout=LAST_ANSWERS_S)
         with nullcontext() if workers is None else workers.link.handling():
             await runner.setup()
+            announcing = detached.start(announcer.keep(), name="presence")
             try:
                 listeners = bound(context.options) if workers is None else []
                 acceptor = _acceptor(runner, listeners, context, connections, detached, most_descriptors)
@@ -66,6 +70,7 @@ async def listening(context: ServerContext) -> AsyncIterator[str]:
                         workers.link.send(Draining())
                     await context.live_sessions.drain(context.options.drain_ms)
             finally:
+                announcing.cancel()
                 await runner.cleanup()
 
 

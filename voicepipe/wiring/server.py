@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -211,6 +212,8 @@ async def _open(
         context = replace(
             context,
             session_texts=cluster.session_texts,
+            presence=cluster.presence,
+            node=node_of(settings) or socket.gethostname(),
             feed=feed,
             reload=reload,
             webhooks=webhooks,

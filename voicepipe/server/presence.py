@@ -1,0 +1,116 @@
+"""Announce this process to the other nodes, with its load."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from voicepipe import __version__
+from voicepipe.clock import unix_ms
+from voicepipe.cluster.port import NodePresence
+from voicepipe.errors import Overload
+from voicepipe.server.context import ServerContext
+from voicepipe.server.sessions.live_sessions import iso
+
+ANNOUNCE_S: Final = 2.0
+"""Time between two announcements."""
+
+LIFE_S: Final = 10
+"""How long an announcement counts: a process that has died is listed for so long."""
+
+
+class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process says of itself."""
+
+    node: str
+    version: str
+    started_at: str
+    sessions: int
+    max_sessions: int
+    """The limit of its node."""
+
+    loop_lag_ms: float
+    """The 99th percentile of the event loop's lag."""
+
+    cpu_share: float | None
+    """The share of one core that its event loop used in the last seconds; None: not known yet."""
+
+    draining: bool
+
+
+class Announcer:
+    """Tells the other nodes of this process, and lists them."""
+
+    def __init__(self, context: ServerContext, presence: NodePresence | None, node: str) -> None:
+        """`presence` None: no store is shared, and only this process is listed."""
+        self._context, self._presence, self._node = context, presence, node
+        self._started_at = iso(unix_ms())
+
+    def facts(self) -> ProcessFacts:
+        """Return what this process says of itself now."""
+        sessions, loop = self._context.live_sessions, self._context.loop
+        return ProcessFacts(
+            node=self._node,
+            version=__version__,
+            started_at=self._started_at,
+            sessions=len(sessions),
+            max_sessions=sessions.max_sessions,
+            loop_lag_ms=0.0 if loop is None else round(loop.figures().lag_p99_ms, 1),
+            cpu_share=None if loop is None else loop.cpu_share(),
+            draining=sessions.closing,
+        )
+
+    async def keep(self) -> None:
+        """Announce this process until cancelled. While the store is away nothing is announced: the store's trouble is
+        reported once, for all of its uses."""
+        while self._presence is not None:
+            try:
+                owner = self._context.live_sessions.slots.owner
+                await self._presence.announce(owner, msgspec.json.encode(self.facts()), life_s=LIFE_S)
+            except Overload:
+                pass
+            await asyncio.sleep(ANNOUNCE_S)
+
+    async def nodes(self) -> tuple[list[dict[str, Any]], bool]:
+        """Return the nodes by name, and whether these are all; with a store that is away only this process is known."""
+        if self._presence is None:
+            return _by_node((self.facts(),)), True
+        try:
+            found = await self._presence.announced()
+        except Overload:
+            return _by_node((self.facts(),)), False
+        return _by_node(facts for each in found if (facts := _read(each)) is not None), True
+
+
+def _read(facts: bytes) -> ProcessFacts | None:
+    """Return what a process has announced; None: another version of voicepipe announced something else."""
+    try:
+        return msgspec.json.decode(facts, type=ProcessFacts)
+    except msgspec.ValidationError:
+        return None
+
+
+def _by_node(processes: Iterable[ProcessFacts]) -> list[dict[str, Any]]:
+    nodes: dict[str, list[ProcessFacts]] = {}
+    for each in processes:
+        nodes.setdefault(each.node, []).append(each)
+    return [_node(name, its) for name, its in sorted(nodes.items())]
+
+
+def _node(name: str, its: list[ProcessFacts]) -> dict[str, Any]:
+    shares = [each.cpu_share for each in its if each.cpu_share is not None]
+    return {
+        "object": "voicepipe.node",
+        "node": name,
+        "versions": sorted({each.version for each in its}),
+        "started_at": min(each.started_at for each in its),
+        "processes": len(its),
+        "sessions": sum(each.sessions for each in its),
+        "max_sessions": max(each.max_sessions for each in its),
+        "loop_lag_ms": max(each.loop_lag_ms for each in its),
+        "cpu_share": round(max(shares), 3) if shares else None,
+        "draining": any(each.draining for each in its),
+    }
