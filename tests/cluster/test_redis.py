@@ -255,9 +255,9 @@ async def test_a_process_is_listed_until_its_announcement_expires(redis: RedisSe
     """The latest one of each process counts; the clock is the store's."""
     async with open_redis(redis.url, "presence") as cluster:
         assert await cluster.announced() == []
-        await cluster.announce("a", b"1", life_s=60)
+        epoch = await cluster.announce("a", b"1", life_s=60)
         await cluster.announce("a", b'{"x": "2 3"}', life_s=60)
-        await cluster.announce("b", b"4", life_s=1)
+        assert await cluster.announce("b", b"4", life_s=1) == epoch, "the data are the same"
 
         async def only_one() -> bool | None:
             return await cluster.announced() == [b'{"x": "2 3"}'] or None

@@ -170,6 +170,30 @@ async def test_every_node_lists_all_nodes_with_their_load(tmp_path: Path, redis:
             redis.thaw()
 
 
+async def test_a_store_that_lost_its_data_is_noticed(
+    tmp_path: Path, redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each process says so once, and runs on."""
+    async with nodes(tmp_path, redis, 1) as (node,), node.call() as call:
+
+        async def listed() -> bool | None:
+            _, body = await node.request("GET", "/v1/nodes")
+            return (body["complete"] and len(body["data"]) == 1) or None
+
+        await eventually(listed)
+        redis.kill()
+        redis.lose_data()
+        await asyncio.to_thread(redis.start)
+
+        async def noticed() -> bool | None:
+            return "store_lost_data" in caplog.text or None
+
+        await eventually(noticed)
+        await eventually(listed)
+        await chat_in_text(call, "Hello?")
+    assert caplog.text.count("store_lost_data") == 1
+
+
 @pytest.mark.parametrize("fault", ["frozen", "killed"])
 async def test_calls_go_on_while_the_store_is_away(tmp_path: Path, redis: RedisServer, fault: str) -> None:
     """A running call, a new one, a new secret and a used one; all is counted when the store is back, and once."""

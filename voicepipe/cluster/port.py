@@ -159,8 +159,12 @@ class NodePresence(Protocol):
         StoreUnavailable: from any method, when the store can't be reached.
     """
 
-    async def announce(self, process: str, facts: bytes, *, life_s: int) -> None:
-        """Store the facts of a process in place of those before; they expire after `life_s`, by the store's clock."""
+    async def announce(self, process: str, facts: bytes, *, life_s: int) -> str:
+        """Store the facts of a process in place of those before; they expire after `life_s`, by the store's clock.
+
+        Returns:
+            The epoch of the store's data: another one means that the store has lost what it had.
+        """
         ...
 
     async def announced(self) -> list[bytes]:

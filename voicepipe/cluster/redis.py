@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
@@ -155,8 +156,9 @@ class RedisCluster:
     async def drop_text(self, session_id: str, *, owner: str) -> None:
         await self._calls.read(DROP_TEXT, session_id, owner)
 
-    async def announce(self, process: str, facts: bytes, *, life_s: int) -> None:
-        await self._calls.read(ANNOUNCE, process, facts, life_s)
+    async def announce(self, process: str, facts: bytes, *, life_s: int) -> str:
+        epoch: bytes = await self._calls.read(ANNOUNCE, process, facts, life_s, secrets.token_hex(8))
+        return epoch.decode()
 
     async def announced(self) -> list[bytes]:
         found: list[bytes] = await self._calls.read(ANNOUNCED)

@@ -197,9 +197,11 @@ for at = 1, #all, 2 do
 end
 redis.call('HSET', key, ARGV[1], (now + tonumber(ARGV[3])) .. ' ' .. ARGV[2])
 redis.call('EXPIRE', key, ARGV[3])
-return 'announced'
+redis.call('SET', KEYS[1] .. 'epoch', ARGV[4], 'NX')
+return redis.call('GET', KEYS[1] .. 'epoch')
 """
-"""ARGV: process, facts, seconds. The clock is the server's: those of the nodes may differ."""
+"""ARGV: process, facts, seconds, a new epoch. The clock is the server's: those of the nodes may differ. The epoch is
+the first that any process gave, for as long as the data lasts."""
 
 ANNOUNCED: Final = """
 local now, found = tonumber(redis.call('TIME')[1]), {}

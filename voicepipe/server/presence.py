@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from voicepipe.cluster.port import NodePresence
 from voicepipe.errors import Overload
 from voicepipe.server.context import ServerContext
 from voicepipe.server.sessions.live_sessions import iso
+from voicepipe.telemetry.log import log_event
 
 ANNOUNCE_S: Final = 2.0
 """Time between two announcements."""
@@ -48,6 +50,7 @@ class Announcer:
         """`presence` None: no store is shared, and only this process is listed."""
         self._context, self._presence, self._node = context, presence, node
         self._started_at = iso(unix_ms())
+        self._epoch = ""
 
     def facts(self) -> ProcessFacts:
         """Return what this process says of itself now."""
@@ -69,10 +72,16 @@ class Announcer:
         while self._presence is not None:
             try:
                 owner = self._context.live_sessions.slots.owner
-                await self._presence.announce(owner, msgspec.json.encode(self.facts()), life_s=LIFE_S)
+                self._note(await self._presence.announce(owner, msgspec.json.encode(self.facts()), life_s=LIFE_S))
             except Overload:
                 pass
             await asyncio.sleep(ANNOUNCE_S)
+
+    def _note(self, epoch: str) -> None:
+        """Report once that the store has lost its data."""
+        if self._epoch not in ("", epoch):
+            log_event("store_lost_data", level=logging.ERROR)
+        self._epoch = epoch
 
     async def nodes(self) -> tuple[list[dict[str, Any]], bool]:
         """Return the nodes by name, and whether these are all; with a store that is away only this process is known."""

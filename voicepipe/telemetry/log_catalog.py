@@ -249,6 +249,12 @@ LOG_EVENTS: Final = (
         "newer voicepipe wrote it",
     ),
     LogEvent(
+        "store_lost_data",
+        ("error",),
+        (),
+        "the store of the [nodes](nodes.md#when-the-store-is-away) has lost its data; each process says so once",
+    ),
+    LogEvent(
         "session_text_too_long",
         ("warning",),
         ("session", "n_bytes"),
