@@ -67,7 +67,7 @@ async def test_what_a_node_may_not_know_is_sent_again(
     assert sent.kinds() == expected
 
 
-async def test_a_node_that_has_an_item_refuses_it_and_nobody_learns() -> None:
+async def test_a_node_that_has_an_item_refuses_it_silently() -> None:
     sent = Sent()
     delivery = Delivery(sent.send)
     await answered(delivery, sent)

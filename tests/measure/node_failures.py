@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Final, Literal
 
-from tests.measure.node_callers import Caller, Counts, history_faults
 from tests.measure.node_set import NodeSet, node_set
+from tests.measure.node_users import Counts, User, history_faults
 from voicepipe.testing.redis import KINDS, Kind, redis_server
 
 Mode = Literal["kill", "drain", "rolling", "frozen", "slow"]
@@ -54,16 +54,16 @@ async def failures(its: NodeSet, mode: Mode, n_failures: int, chance: random.Ran
 
 
 async def measured(
-    mode: Mode, n_failures: int, *, n_callers: int, seed: int, store: Kind = "redis", drain_ms: int = 20_000
+    mode: Mode, n_failures: int, *, n_users: int, seed: int, store: Kind = "redis", drain_ms: int = 20_000
 ) -> Counts:
     """Return what the callers counted."""
     counts, stopped = Counts(), asyncio.Event()
     with tempfile.TemporaryDirectory(prefix="vp-nodes-") as folder, redis_server(store) as server:
         async with node_set(Path(folder), server, drain_ms=drain_ms) as its:
-            callers = [Caller(f"caller{number}", its.url, counts, stopped) for number in range(n_callers)]
+            users = [User(f"user{number}", its.url, counts, stopped) for number in range(n_users)]
             async with asyncio.TaskGroup() as group:
-                for caller in callers:
-                    group.create_task(caller.run(), name=caller.name)
+                for user in users:
+                    group.create_task(user.run(), name=user.name)
                 await failures(its, mode, n_failures, random.Random(seed))
                 stopped.set()
             for request in its.vendor.llm.received:
@@ -106,13 +106,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mode", choices=MODES, default="kill")
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--callers", type=int, default=6)
+    parser.add_argument("--users", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", choices=KINDS, default="redis")
     parser.add_argument("--drain-ms", type=int, default=20_000)
     its = parser.parse_args()
     counts = asyncio.run(
-        measured(its.mode, its.kills, n_callers=its.callers, seed=its.seed, store=its.store, drain_ms=its.drain_ms)
+        measured(its.mode, its.kills, n_users=its.users, seed=its.seed, store=its.store, drain_ms=its.drain_ms)
     )
     sys.stdout.write("\n".join((report(counts), *counts.notes)) + "\n")
     return 0 if is_good(counts) else 1

@@ -16,13 +16,16 @@ from typing import Final
 
 import aiohttp
 
-from tests.measure.node_callers import answer_cue, speech_cue
+from tests.measure.node_users import answer_cue, speech_cue
 from voicepipe.testing.fakes.cartesia_tts import KEY, FakeCartesia
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.redis import RedisServer
 from voicepipe.testing.waiting import eventually
 
 END_S: Final = 60.0
+START_S: Final = 300.0
+"""A cold start on a machine with thirty times as much work as cores."""
+
 READ_BYTES: Final = 64 * 1024
 
 NGINX: Final = """
@@ -95,7 +98,7 @@ class Node:
         command = (sys.executable, "-m", "voicepipe", "serve", "--config", str(self.config))
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log, env=dict(self.env))
-        await eventually(self._is_ready)
+        await eventually(self._is_ready, within_s=START_S)
 
     async def kill(self) -> None:
         """Kill it as the kernel would (SIGKILL)."""

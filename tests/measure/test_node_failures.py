@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.measure.node_callers import LEVEL, WORDS, Ear, answer_cue, history_faults, speech_cue
 from tests.measure.node_failures import Mode, is_good, measured, report
+from tests.measure.node_users import LEVEL, WORDS, WordMeter, answer_cue, history_faults, speech_cue
 from voicepipe.session.restored_text import GO_ON
 from voicepipe.testing.fakes.script import ReceivedRequest
 
@@ -17,23 +17,23 @@ def request(*messages: tuple[str, str]) -> dict[str, object]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "n_failures"), [("kill", 5), ("rolling", 3)])
-async def test_callers_lose_nothing(mode: Mode, n_failures: int) -> None:
+async def test_users_lose_nothing(mode: Mode, n_failures: int) -> None:
     """Three nodes behind nginx, with a real Redis: each answer comes, and each word of it once."""
-    counts = await measured(mode, n_failures, n_callers=4, seed=7)
+    counts = await measured(mode, n_failures, n_users=4, seed=7)
     assert is_good(counts), "\n".join((report(counts), *counts.notes))
     assert counts.resumed_ms, "no session has moved"
 
 
-def test_a_caller_counts_words_by_their_levels() -> None:
+def test_a_user_counts_words_by_their_levels() -> None:
     """A word that goes on in the next piece is one word; one that is said again in another item is two."""
-    ear = Ear()
+    meter = WordMeter()
     for item, levels in (("i1", [1, 1, 2]), ("i1", [2, 3]), ("i2", [3, 0, 4])):
-        ear.hear(item, np.array(levels, dtype=np.int16) * LEVEL)
-    assert ear.heard == [1, 2, 3, 3, 4]
-    assert not ear.is_complete
+        meter.take(item, np.array(levels, dtype=np.int16) * LEVEL)
+    assert meter.received == [1, 2, 3, 3, 4]
+    assert not meter.is_complete
 
 
-def test_an_answer_goes_on_behind_the_words_that_were_heard() -> None:
+def test_an_answer_goes_on_behind_the_words_that_were_received() -> None:
     whole = answer_cue(request(("system", "Hello."), ("user", "What?")))
     rest = answer_cue(request(("system", GO_ON.format(played=" ".join(WORDS[:5]))), ("user", "What?")))
     assert [token.strip() for token in (whole.tokens[0], rest.tokens[0])] == [WORDS[0], WORDS[5]]

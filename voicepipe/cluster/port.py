@@ -153,7 +153,7 @@ class SessionTexts(Protocol):
 
 @runtime_checkable
 class NodePresence(Protocol):
-    """What the processes of all nodes say of themselves. It informs operators; nothing is decided by it.
+    """The announcements of the processes of all nodes. They inform operators; no decision uses them.
 
     Raises:
         StoreUnavailable: from any method, when the store can't be reached.

@@ -25,7 +25,7 @@ LIFE_S: Final = 10
 
 
 class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process says of itself."""
+    """The announcement of one process."""
 
     node: str
     version: str

@@ -14,13 +14,13 @@ WAIT_S = 60.0
 PROBE_S = 0.05
 
 
-async def eventually(probe: Callable[[], Awaitable[T | None]]) -> T:
+async def eventually(probe: Callable[[], Awaitable[T | None]], *, within_s: float = WAIT_S) -> T:
     """Return the first result of `probe` that is not None, calling it repeatedly.
 
     Raises:
-        TimeoutError: there was none within `WAIT_S`.
+        TimeoutError: there was none within `within_s`.
     """
-    async with asyncio.timeout(WAIT_S):
+    async with asyncio.timeout(within_s):
         while True:
             found = await probe()
             if found is not None:

@@ -98,34 +98,34 @@ class Counts:
             self.notes.append(what)
 
 
-class Ear:
+class WordMeter:
     """The words in the audio of one answer: runs of one level."""
 
     def __init__(self) -> None:
-        self._heard: list[int] = []
+        self._received: list[int] = []
         self._item = ""
 
-    def hear(self, item_id: str, samples: Samples) -> None:
+    def take(self, item_id: str, samples: Samples) -> None:
         """Take more audio of an item."""
         levels = np.rint(samples / LEVEL).astype(int)
         for place in levels[np.flatnonzero(np.diff(levels, prepend=-1))]:
-            is_same = bool(self._heard) and self._heard[-1] == int(place) and self._item == item_id
+            is_same = bool(self._received) and self._received[-1] == int(place) and self._item == item_id
             if place > 0 and not is_same:
-                self._heard.append(int(place))
+                self._received.append(int(place))
             self._item = item_id
 
     @property
-    def heard(self) -> list[int]:
+    def received(self) -> list[int]:
         """Return the places of the words, as they were heard."""
-        return self._heard
+        return self._received
 
     @property
     def is_complete(self) -> bool:
         """Return whether the last word was heard."""
-        return bool(self._heard) and self._heard[-1] == len(WORDS)
+        return bool(self._received) and self._received[-1] == len(WORDS)
 
 
-class Caller:
+class User:
     """Asks question after question, in as many calls as that takes."""
 
     def __init__(self, name: str, url: str, counts: Counts, stopped: asyncio.Event) -> None:
@@ -170,41 +170,41 @@ class Caller:
 
     async def _question(self, call: Call) -> bool:
         """Ask, and count the answer; False: the session is lost."""
-        counts, ear = self._counts, Ear()
+        counts, meter = self._counts, WordMeter()
         counts.questions += 1
         await call.write("What is there?")
         await call.respond()
         trace: list[str] = []
         try:
             async with asyncio.timeout(ANSWER_S):
-                while not ear.is_complete:
+                while not meter.is_complete:
                     event = await self._events.get()
                     if event is None:
                         raise CallEnded(1006, "while an answer was due")
                     trace.append(_brief(event))
                     if isinstance(event, e.ReplyAudio):
-                        self._hear(ear, event)
+                        self._take(meter, event)
         except TimeoutError:
             counts.answers_lost += 1
-            counts.note(f"{self.name}: no answer after {ear.heard}: {_joined(trace)}")
+            counts.note(f"{self.name}: no answer after {meter.received}: {_joined(trace)}")
         except CallEnded:
             counts.answers_lost += 1
             raise
         else:
-            await self._listen_on(self._plays_until_ms - clock.monotonic_ms(), ear)
-            self._judge(ear.heard, trace)
+            await self._listen_on(self._plays_until_ms - clock.monotonic_ms(), meter)
+            self._judge(meter.received, trace)
         return True
 
-    def _hear(self, ear: Ear, event: e.ReplyAudio) -> None:
+    def _take(self, meter: WordMeter, event: e.ReplyAudio) -> None:
         now_ms = clock.monotonic_ms()
         if self._broke_ms is not None:
             self._counts.voice_ms.append(now_ms - self._broke_ms)
             self._broke_ms = None
         samples = np.frombuffer(event.pcm, dtype="<i2")
-        ear.hear(event.item_id, samples)
+        meter.take(event.item_id, samples)
         self._plays_until_ms = max(self._plays_until_ms, now_ms) + len(samples) * 1_000 // RATE_HZ
 
-    async def _listen_on(self, for_ms: int, ear: Ear | None = None) -> None:
+    async def _listen_on(self, for_ms: int, meter: WordMeter | None = None) -> None:
         """Listen on while the answer plays: nothing more may come."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0, for_ms) / 1_000):
@@ -213,21 +213,21 @@ class Caller:
                     if event is None:
                         raise CallEnded(1006, "between two questions")
                     if isinstance(event, e.ReplyAudio):
-                        if ear is not None:
-                            self._hear(ear, event)
+                        if meter is not None:
+                            self._take(meter, event)
                         else:
                             self._counts.words_doubled += 1
                             self._counts.note(f"{self.name}: a sound behind the answer")
         self._broke_ms = None
 
-    def _judge(self, heard: list[int], trace: list[str]) -> None:
-        times = Counter(heard)
+    def _judge(self, received: list[int], trace: list[str]) -> None:
+        times = Counter(received)
         lost = sum(not times[place] for place in range(1, len(WORDS) + 1))
         doubled = sum(n - 1 for n in times.values() if n > 1)
         self._counts.words_lost += lost
         self._counts.words_doubled += doubled
         if lost or doubled:
-            self._counts.note(f"{self.name}: lost {lost}, doubled {doubled} of {heard}: {_joined(trace)}")
+            self._counts.note(f"{self.name}: lost {lost}, doubled {doubled} of {received}: {_joined(trace)}")
 
     def _time_resumptions(self, call: Call) -> None:
         connection = call._connection
