@@ -145,10 +145,10 @@ def outcomes_of(turns: Turns, first: int, k: int, deadline_ms: int) -> list[Outc
     plans = plans_of(first, k, deadline_ms)
     outcomes = [turns.run(plan) for plan in plans]
     alone = [each for plan, each in zip(plans, outcomes, strict=True) if np.isinf(plan.starts_ms[1:]).all()]
-    return outcomes + [kept_warm(each, model) for each in alone for model in range(k) if model != first]
+    return outcomes + [with_warming(each, model) for each in alone for model in range(k) if model != first]
 
 
-def kept_warm(outcome: Outcome, model: int) -> Outcome:
+def with_warming(outcome: Outcome, model: int) -> Outcome:
     """Return this outcome if that model reads the session besides, and writes nothing."""
     reads = tuple(1.0 if i == model else share for i, share in enumerate(outcome.reads))
     sets = np.zeros_like(outcome.read_sets)
