@@ -49,3 +49,14 @@ async def test_a_queue_with_room_is_not_waited_for() -> None:
     queue = StreamQueue[int](2)
     queue.put(1)
     await asyncio.wait_for(queue.room(), WAIT_S)
+
+
+async def test_an_event_after_its_consumer_was_cancelled_waits_for_the_next() -> None:
+    queue = StreamQueue[int](2)
+    consumer = asyncio.ensure_future(queue.next())
+    await asyncio.sleep(0)
+    consumer.cancel()
+    queue.put(1)
+    await asyncio.wait([consumer])
+    assert consumer.cancelled()
+    assert await queue.next() == 1
