@@ -142,10 +142,10 @@ class AudioInput:
         self._has_more = True
         return True
 
-    @property
-    def has_joined(self) -> bool:
-        """Return whether audio was kept by `joins`."""
-        return bool(self._joined)
+    async def process_joined(self, pace: Pace) -> None:
+        """Process what `joins` has kept, as `process` does."""
+        if self._joined:
+            await self.process(b"", pace)
 
     async def process(self, audio: bytes, pace: Pace) -> None:
         """Process more of the user's audio, in the session's input format, as it came from the client, behind what was

@@ -42,20 +42,19 @@ class RecordedItems:
 
         self._n_running = 0
 
-    def create(self, created: RecordingCreated, encoding: AudioFormat) -> None:
-        """Add the item; while the core handles this, it orders the transcript.
-
-        Raises:
-            ProtocolError: too many recordings are being transcribed.
+    def create(self, created: RecordingCreated, encoding: AudioFormat) -> ProtocolError | None:
+        """Add the item, or return why not: too many recordings are being transcribed. While the core handles the item,
+        it orders the transcript.
         """
         if self._n_running >= MOST_AT_ONCE:
             why = f"item: expected at most {MOST_AT_ONCE} recordings that are not transcribed yet, got one more"
-            raise ProtocolError(why, field="item", code="too_many_recordings")
+            return ProtocolError(why, field="item", code="too_many_recordings")
         samples = _decoded(created.audio, encoding)
         recording_ms = len(samples) * 1_000 // encoding.rate_hz
         self._created = samples, encoding.rate_hz
         self._post(replace(created.request, recording_ms=recording_ms if recording_ms >= LEAST_MS else 0))
         self._created = None
+        return None
 
     def transcribe(
         self, command: c.TranscribeRecording, options: TranscriptionOptions, group: asyncio.TaskGroup

@@ -217,7 +217,7 @@ class Session:
         group.create_task(self._expire(), name="expiry")
         if self._hooks.session_started is not None:
             group.create_task(self._start(self._hooks.session_started), name="start")
-        self._follow_mcp(())
+        self._mcp.follow(self._config.mcp, group)
         if self._greeter.awaits_user:
             group.create_task(self._greet_in_time(), name="greeting")
 
@@ -301,10 +301,6 @@ class Session:
         self._wire.config = self._hooks.show(self._config)
         self.post(e.SettingsChanged(self._config.turn_settings()))
 
-    def _follow_mcp(self, before: tuple[object, ...]) -> None:
-        if self._group is not None and self._config.mcp != before:
-            self._mcp.follow(self._config.mcp, self._group)
-
     def _note_end_of_turn(self) -> None:
         if self._core.is_silent:
             self._orders_to_end.turn_over()
@@ -386,8 +382,7 @@ class Session:
             if self._takes_sound() and not (is_followed and self._audio_input.joins(what.audio)):
                 await self._audio_input.process(what.audio, self._pace)
             return
-        if self._audio_input.has_joined:
-            await self._audio_input.process(b"", self._pace)
+        await self._audio_input.process_joined(self._pace)
         match what:
             case inbound.InputCommit(event_id):
                 self.post(self._audio_input.commit_event(event_id))
@@ -400,7 +395,8 @@ class Session:
             case inbound.Nothing():
                 pass
             case inbound.RecordingCreated() as created:
-                self._create_recording(created)
+                if refusal := self._recorded_items.create(created, self._config.input_format):
+                    self._put(self._wire.error(inbound.Unreadable.because(refusal, created.request.event_id)))
             case e.ReplyRequested() as request:
                 self._request_reply(request)
             case inbound.PartlyServed() as served:
@@ -411,12 +407,6 @@ class Session:
                 self._put(self._wire.error(inbound.Unreadable.because(refusal, event_id)))
             case event:
                 self.post(event)
-
-    def _create_recording(self, created: inbound.RecordingCreated) -> None:
-        try:
-            self._recorded_items.create(created, self._config.input_format)
-        except ProtocolError as why:
-            self._put(self._wire.error(inbound.Unreadable.because(why, created.request.event_id)))
 
     def _request_reply(self, request: e.ReplyRequested) -> None:
         ending = self._orders_to_end.ending
@@ -453,7 +443,7 @@ class Session:
             self._put(self._wire.error(notice))
         self.post(e.SettingsChanged(self._config.turn_settings()))
         self._renew_phrases()
-        self._follow_mcp(before.mcp)
+        self._mcp.follow(after.mcp, self._group)
         self._greet()
 
     def _renew_phrases(self) -> None:
