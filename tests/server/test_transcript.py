@@ -51,7 +51,14 @@ async def test_it_has_the_turns_in_order_with_latencies_and_function_calls(serve
     ]
     assert found["turns"][0]["stages"] == {"endpoint": 345, "llm_ttft": 200}
     assert found["turns"][0]["tools"] == [
-        {"name": "look", "arguments": '{"at": 9}', "ran_by": "server", "took_ms": 40, "outcome": "returned"},
+        {
+            "name": "look",
+            "arguments": '{"at": 9}',
+            "ran_by": "server",
+            "took_ms": 40,
+            "early_ms": 0,
+            "outcome": "returned",
+        },
     ]
 
 

@@ -328,9 +328,6 @@ def _read_reply(kind: str, event: dict[str, Any]) -> ServerEvent:
             return ReplyText(event["response_id"], event["delta"], event.get("item_id") or "")
         case "response.function_call_arguments.done":
             return FunctionCalled(event["response_id"], event["call_id"], event["name"], event["arguments"])
-        case "response.output_item.done" if event["item"]["type"] == APPROVAL:
-            item = event["item"]
-            return ApprovalRequested(item["id"], item["server_label"], item["name"], item["arguments"])
         case "response.done":
             response = event["response"]
             why, output = _why(response.get("status_details") or {}), response.get("output") or ()
@@ -343,6 +340,8 @@ def _read_reply(kind: str, event: dict[str, Any]) -> ServerEvent:
 
 
 def _read_item(item: dict[str, Any]) -> ServerEvent:
+    if item["type"] == APPROVAL:
+        return ApprovalRequested(item["id"], item["server_label"], item["name"], item["arguments"])
     if item["type"] != "message" or item["status"] != "completed":
         return OtherEvent("response.output_item.done")
     texts = (part.get("transcript") or part.get("text") or "" for part in item.get("content") or ())
