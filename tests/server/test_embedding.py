@@ -132,7 +132,7 @@ def test_a_bundle_has_each_module_once_and_no_import(tmp_path: Path) -> None:
         c="/** C. */\nconst own = 2;\nexport function c() {\n  return own;\n}\nclass D {}\nexport { D };\n",
     )
     assert bundle(entry) == (
-        "const $c = (() => {\n\nconst own = 2;\nfunction c() {\n  return own;\n}\nclass D {}\n"
+        "const $c = (() => {\n\nconst own = 2;\nfunction c() {\nreturn own;\n}\nclass D {}\n"
         "\nreturn { c, D };\n})();\n"
         "const $b = (() => {\nconst { c } = $c;\nconst own = 1;\nconst b = c() + own;\nreturn { b };\n})();\n"
         "const { b: x } = $b;\nconst { c, D } = $c;\nexport const a = [x, D];\nexport { c };\n"

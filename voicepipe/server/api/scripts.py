@@ -72,10 +72,10 @@ def without_comments(text: str) -> str:
 
 
 def bundle(path: Path) -> str:
-    """Return a module and all that it imports as one module, with the same exports.
+    """Return a module and all that it imports as one module, with the same exports, without indentation.
 
     Each imported module becomes a function that returns its exports, so its other names stay its own. `import.meta` is
-    that of the whole, in the same folder.
+    that of the whole, in the same folder. The indentation of strings over several lines, HTML and CSS, goes too.
 
     Raises:
         ValueError: a module is imported or exported in another form than by its name, or imports itself in the end.
@@ -98,7 +98,7 @@ def _with_imports(path: Path, modules: dict[str, str], within: tuple[str, ...]) 
     wrong = next((line for line in _ELSE.findall(text) if not (_EXPORT.match(line) or _EXPORTS.match(line))), None)
     if wrong is not None:
         raise ValueError(f"{path.name}: expected imports and exports by name, got {wrong!r}")
-    return re.sub(r"\n{2,}", "\n", text)
+    return re.sub(r"\n\s+", "\n", text)
 
 
 def _as_function(name: str, text: str) -> str:
