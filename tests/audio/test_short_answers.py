@@ -43,6 +43,6 @@ def test_the_command_counts_what_is_missed(capsys: pytest.CaptureFixture[str], m
     one = next(answers(WORDS))
     monkeypatch.setattr(short_answers, "answers", lambda speech: iter([one]))
     assert short_answers.main([str(DATA)]) == 0
-    monkeypatch.setattr(short_answers, "is_detected", lambda samples: False)
+    monkeypatch.setattr(short_answers, "is_detected", lambda samples, vad: False)
     assert short_answers.main([str(DATA)]) == 0
     assert capsys.readouterr().out.splitlines() == ["whole: 0 of 1 missed", f"whole: 1 of 1 missed {one.clip}"]

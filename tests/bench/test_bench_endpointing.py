@@ -239,6 +239,16 @@ def test_clips_are_traced_once(folder: Path, tmp_path: Path) -> None:
     assert measure.trace_all([folder], forbidden, file, seen.append) == first == list(read_traces(file))
 
 
+def test_traces_of_another_vad_are_measured_anew(folder: Path, tmp_path: Path) -> None:
+    """The same file has those of both, and each run reads its own."""
+    file = tmp_path / "traces.jsonl"
+    first = measure.trace_all([folder], fake_models, file, lambda line: None)
+    light = measure.trace_all([folder], fake_models, file, lambda line: None, "webrtc")
+    assert [each.vad for each in light] == ["webrtc"] * len(first)
+    assert [each.trace for each in light] != [each.trace for each in first]
+    assert (list(read_traces(file)), list(read_traces(file, "webrtc"))) == (first, light)
+
+
 def test_the_report_has_each_rule_on_each_set(folder: Path, tmp_path: Path) -> None:
     traces = measure.trace_all([folder], fake_models, None, lambda line: None)
     makers: dict[str, Callable[[int], Callable[[], Rule]]] = {
@@ -272,6 +282,14 @@ def test_the_command_measures_prints_and_writes(
     assert "| silence:500 |" in captured.out
     assert "3 of 3 clips" in captured.err
     assert {path.name for path in out.iterdir()} == {"endpointing.md", "endpointing.csv", "endpointing.svg"}
+
+
+def test_the_command_measures_the_vad_of_the_settings(folder: Path, tmp_path: Path) -> None:
+    """That of the agent `default`."""
+    file = tmp_path / "t.jsonl"
+    light = ["--traces", str(file), "--set", "agents.default.vad=webrtc"]
+    assert main(["bench", "endpointing", str(folder), "--without-words", "--rule", "silence:500", *light]) == 0
+    assert (len(list(read_traces(file, "webrtc"))), list(read_traces(file))) == (3, [])
 
 
 def test_a_folder_without_a_manifest_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,10 +11,11 @@ import asyncio
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 
+from voicepipe.audio.classifier import Vad
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples
 from voicepipe.ports.transcriber import TranscriberCapabilities
@@ -60,10 +61,10 @@ class EmptyStream:
 class OneSession:
     """An audio input whose turns end after `SILENCE_MS`."""
 
-    def __init__(self, clock: VirtualClock) -> None:
+    def __init__(self, clock: VirtualClock, vad: Vad) -> None:
         self.stream, self.pace = EmptyStream(), Pace()
         capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
-        config = SessionConfig(session_id="s", model="m", expires_at=0)
+        config = SessionConfig(session_id="s", model="m", expires_at=0, vad=vad)
         self.audio_input = AudioInput(config, capabilities, clock, self._post)  # type: ignore[arg-type]
         self.audio_input.attach(self.stream)  # type: ignore[arg-type]
         self._utterance = 0
@@ -87,10 +88,10 @@ def turn_frames(speech: Samples, noise_rms: float) -> list[bytes]:
     return [frame.tobytes() for frame in pcm]
 
 
-async def measure(frames: list[bytes], n_sessions: int) -> dict[str, float]:
+async def measure(frames: list[bytes], n_sessions: int, vad: Vad = "silero") -> dict[str, float]:
     """Return the CPU time of a frame in us, by part of the turn; the first turn of all is not counted."""
     clock = VirtualClock()
-    sessions = [OneSession(clock) for _ in range(n_sessions)]
+    sessions = [OneSession(clock, vad) for _ in range(n_sessions)]
     spent_s, n_frames = dict.fromkeys(("speech", "pause", "room"), 0.0), dict.fromkeys(("speech", "pause", "room"), 0)
     for counted in (False, True):
         for number, frame in enumerate(frames):
@@ -119,10 +120,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sound", type=Path, required=True, help="what users say: 2.5 s of one voice")
     parser.add_argument("--sessions", type=int, default=40, help="in turn (40)")
     parser.add_argument("--noise", type=float, nargs="+", default=[0, 10, 100], help="level of each room (0 10 100)")
+    parser.add_argument("--vad", choices=get_args(Vad), default="silero", help="the setting `agents.NAME.vad` (silero)")
     options = parser.parse_args(arguments)
     speech = read_sound(options.sound, RATE_HZ)
     for noise_rms in options.noise:
-        figures: dict[str, Any] = asyncio.run(measure(turn_frames(speech, noise_rms), options.sessions))
+        figures: dict[str, Any] = asyncio.run(measure(turn_frames(speech, noise_rms), options.sessions, options.vad))
         cells = ", ".join(f"{name} {value:.3g}" for name, value in figures.items())
         sys.stdout.write(f"noise {noise_rms:g}: us a frame: {cells}\n")
     return 0

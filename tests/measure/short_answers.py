@@ -17,10 +17,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import numpy as np
 
+from voicepipe.audio.classifier import Vad
 from voicepipe.audio.g711 import decode_mulaw, encode_mulaw
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples
@@ -92,27 +93,29 @@ def cut(samples: Samples, start_ms: int, end_ms: int) -> Samples:
     return np.rint(np.concatenate((around, part, around))).astype(np.int16)
 
 
-def edges(samples: Samples) -> Iterator[object]:
+def edges(samples: Samples, vad: Vad = "silero") -> Iterator[object]:
     """Yield what the VAD finds."""
-    segmenter = VadSegmenter(PHONE_HZ)
+    segmenter = VadSegmenter(PHONE_HZ, vad=vad)
     n_frame = FRAME_MS * PHONE_HZ // 1_000
     for end in range(n_frame, len(samples) + 1, n_frame):
         yield from segmenter.push(samples[end - n_frame : end], end * 1_000 // PHONE_HZ)
 
 
-def is_detected(samples: Samples) -> bool:
+def is_detected(samples: Samples, vad: Vad = "silero") -> bool:
     """Return whether the VAD finds speech."""
-    return any(isinstance(edge, SpeechStart) for edge in edges(samples))
+    return any(isinstance(edge, SpeechStart) for edge in edges(samples, vad))
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Count, and print; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.measure.short_answers", description=__doc__)
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
+    parser.add_argument("--vad", choices=get_args(Vad), default="silero", help="the setting `agents.NAME.vad` (silero)")
+    options = parser.parse_args(arguments)
     found: dict[str, list[tuple[str, bool]]] = {}
-    for folder in parser.parse_args(arguments).folders:
+    for folder in options.folders:
         for answer in answers(SpeechSet(folder)):
-            found.setdefault(answer.kind, []).append((answer.clip, is_detected(answer.samples)))
+            found.setdefault(answer.kind, []).append((answer.clip, is_detected(answer.samples, options.vad)))
     for kind, results in found.items():
         missed = [clip for clip, detected in results if not detected]
         sys.stdout.write(f"{kind}: {len(missed)} of {len(results)} missed {' '.join(missed)}".rstrip() + "\n")

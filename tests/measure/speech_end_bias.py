@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 
 from voicepipe.audio import silero
+from voicepipe.audio.classifier import Vad
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples
 from voicepipe.audio.speech_events import Edge, SpeechStart, SpeechStop
@@ -90,19 +91,19 @@ def read_clips(data: Path) -> list[tuple[dict[str, Any], Samples]]:
     return [(clip, read_sound(data / clip["path"], RATE_HZ)) for clip in clips]
 
 
-def measure(clips: list[tuple[dict[str, Any], Samples]]) -> dict[str, Tally]:
-    """Return the tallies by kind of clip."""
+def measure(clips: list[tuple[dict[str, Any], Samples]], vad: Vad = "silero") -> dict[str, Tally]:
+    """Return the tallies by kind of clip, with this VAD."""
     tallies: dict[str, Tally] = {}
     for clip, samples in clips:
-        tallies.setdefault(clip["kind"], Tally()).add(clip, list(speech_edges(samples, VadSegmenter(RATE_HZ))))
+        tallies.setdefault(clip["kind"], Tally()).add(clip, list(speech_edges(samples, VadSegmenter(RATE_HZ, vad=vad))))
     return tallies
 
 
-def cpu_ms_per_s(sounds: list[Samples], new_gate: Callable[[], EnergyGate] = EnergyGate) -> float:
+def cpu_ms_per_s(sounds: list[Samples], new_gate: Callable[[], EnergyGate] = EnergyGate, vad: Vad = "silero") -> float:
     """Return the CPU time of a VAD per second of audio, in ms."""
     began = time.process_time()
     for samples in sounds:
-        for _ in speech_edges(samples, VadSegmenter(RATE_HZ, gate=new_gate())):
+        for _ in speech_edges(samples, VadSegmenter(RATE_HZ, gate=new_gate(), vad=vad)):
             pass
     spent = time.process_time() - began
     return 1_000 * spent * RATE_HZ / sum(len(samples) for samples in sounds)
@@ -131,16 +132,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.measure.speech_end_bias", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="a folder with manifest.jsonl and its clips")
     parser.add_argument("--kind", action="append", help="only clips of this kind; may be given more than once")
+    parser.add_argument("--vad", choices=get_args(Vad), default="silero", help="the setting `agents.NAME.vad` (silero)")
     options = parser.parse_args(arguments)
     clips = [pair for pair in read_clips(options.data) if not options.kind or pair[0]["kind"] in options.kind]
     silero.shared()
-    for line in table(measure(clips)):
+    for line in table(measure(clips, options.vad)):
         sys.stdout.write(line + "\n")
     sounds = [samples for _, samples in clips]
     still: list[Samples] = [np.zeros(60 * RATE_HZ, dtype=np.int16)]
     sys.stdout.write(
-        f"ear, CPU ms per s of audio: {cpu_ms_per_s(sounds):.2f} gated, "
-        f"{cpu_ms_per_s(sounds, OpenGate):.2f} every window, {cpu_ms_per_s(still):.2f} in silence\n"
+        f"VAD, CPU ms per s of audio: {cpu_ms_per_s(sounds, vad=options.vad):.2f} gated, "
+        f"{cpu_ms_per_s(sounds, OpenGate, options.vad):.2f} every window, "
+        f"{cpu_ms_per_s(still, vad=options.vad):.2f} in silence\n"
     )
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.session.test_endpoint_scoring import EventJournal
 from tests.session.test_observers import hooks, session
+from voicepipe.audio import silero
+from voicepipe.audio.g711 import encode_mulaw
+from voicepipe.audio.resample import Resampler
 from voicepipe.ports.transcriber import Samples, TranscriberCapabilities
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
@@ -80,6 +84,24 @@ async def test_missing_frames_are_looked_for_when_the_next_one_is_late(question:
     audio_input._tick()
     assert [type(event) for event in events[:2]] == [e.SpeechPaused, e.SilenceGrew]
     assert given.n_samples >= n_frames * 320 - 64  # the rest is in the resampler
+    audio_input.close()
+
+
+async def test_the_vad_of_the_agent_stays_when_the_format_changes(
+    question: Samples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Speech is found before and after, and the model of the other VAD is not loaded."""
+    monkeypatch.setattr(silero, "shared", lambda: pytest.fail("loaded"))
+    clock, events, config = Hand(), list[Any](), replace(CONFIG, vad="webrtc")
+    audio_input = AudioInput(config, STREAMS, clock, events.append)  # type: ignore[arg-type]
+    await say(audio_input, clock, question, until=e.SpeechStarted, events=events)
+    events.clear()
+    audio_input.configure(config.merged({"type": "realtime", "audio": {"input": {"format": {"type": "audio/pcmu"}}}}))
+    by_phone = encode_mulaw(Resampler(24_000, 8_000).push(question))
+    for first in range(0, len(by_phone), 160):
+        clock.ms += 20
+        await audio_input.process(by_phone[first : first + 160], Pace())
+    assert any(isinstance(event, e.SpeechStarted) for event in events)
     audio_input.close()
 
 

@@ -111,8 +111,12 @@ class NearField:
     @property
     def stirs(self) -> bool:
         """Return whether the newest 20 ms are more than room noise."""
+        return self.rises(1.0)
+
+    def rises(self, share: float) -> bool:
+        """Return whether the newest 20 ms are above the room's level by this share, in dB, of what `stirs` requires."""
         rise_db = max(_LEAST_STIR_DB, _STIR_SHARE * (self._user_db - self._room_db))
-        return _db(self._powers[-1]) >= self._room_db + rise_db
+        return _db(self._powers[-1]) >= self._room_db + share * rise_db
 
     @property
     def room_peak(self) -> float:

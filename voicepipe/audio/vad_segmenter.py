@@ -16,33 +16,27 @@ import numpy as np
 import webrtcvad  # type: ignore[import-untyped]
 
 from voicepipe.audio import levels, silero
+from voicepipe.audio.classifier import FRAME_SAMPLES, Classifier, Vad
 from voicepipe.audio.history import AudioHistory, RingBuffer, StreamClock
 from voicepipe.audio.near_field import NearField, mean_squares
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples, silence
-from voicepipe.audio.silero import RATE_HZ, WINDOW_SAMPLES, Silero
+from voicepipe.audio.silero import RATE_HZ, Silero
 from voicepipe.audio.speech_bounds import SpeechBounds
 from voicepipe.audio.speech_events import Edge, Instant, SilenceProgress, SpeechResume, SpeechStart, SpeechStop
+from voicepipe.audio.voiced_frames import VoicedFrames
 from voicepipe.audio.window_stream import WindowStream
 from voicepipe.errors import ConfigError
-
-_FRAME_SAMPLES: Final = 320
-"""20 ms: one of the 3 lengths that webrtcvad takes, and the step of the voice activity detector."""
 
 _GATE_MODE: Final = 3
 """webrtcvad's strictest mode. Mode 2 opens on plain room tone, and found no speech earlier that mode 3 had missed. Of
 117 clips none was missed. Behind the pre-roll no speech was found more than 44 ms later than without any gate."""
 
-_PREROLL_SAMPLES: Final = 5_120
-"""320 ms, 10 windows: audio that the VAD model processes when the gate opens. The gate may open late, and the VAD model
-needs a running start."""
-
 _HANG_FRAMES: Final = 15
 """300 ms without a voiced frame close the gate."""
 
 _PER_MS: Final = RATE_HZ // 1_000
-_STEP_MS: Final = _FRAME_SAMPLES // _PER_MS
-_WINDOW_MS: Final = WINDOW_SAMPLES // _PER_MS
+_STEP_MS: Final = FRAME_SAMPLES // _PER_MS
 
 _SLICE_MS: Final = 100
 """Longer pushes are processed in slices of this length, so that one burst does not set the size of every buffer. A
@@ -135,10 +129,13 @@ class EnergyGate:
         self._is_speech = webrtcvad.Vad(_GATE_MODE).is_speech
         self._unvoiced = 0
         self.open = False
+        self.voiced = False
+        """Whether the latest frame is voiced."""
 
     def push(self, frame: bytes, *, hold: bool) -> bool:
         """Process one frame of 20 ms, PCM16 at 16 kHz; `hold` forbids closing. Returns whether the gate is open."""
-        if self._is_speech(frame, RATE_HZ):
+        self.voiced = self._is_speech(frame, RATE_HZ)
+        if self.voiced:
             self._unvoiced = 0
             self.open = True
         else:
@@ -146,6 +143,14 @@ class EnergyGate:
             if self._unvoiced >= _HANG_FRAMES and not hold:
                 self.open = False
         return self.open
+
+
+def _classifier(
+    vad: Vad, gate: EnergyGate, near_field: NearField, buffer: RingBuffer, model: Silero | None
+) -> Classifier:
+    if vad == "webrtc":
+        return VoicedFrames(lambda: gate.voiced, near_field.rises)
+    return WindowStream(buffer, model or silero.shared())
 
 
 class VadState(Enum):
@@ -170,7 +175,9 @@ class VadSegmenter:
         *,
         gate: EnergyGate | None = None,
         model: Silero | None = None,
+        vad: Vad = "silero",
     ) -> None:
+        """`model` stands in for the shared one of `silero`."""
         self.rate_hz = rate_hz
         self.options = options or VadOptions()
         """May be replaced between pushes."""
@@ -180,8 +187,10 @@ class VadSegmenter:
         self._recent = AudioHistory(self.options.keep_ms * rate_hz // 1_000)
         self._buffer = RingBuffer(levels.LOOK_BACK_SAMPLES + 2 * _LONGEST_SLICE_SAMPLES, _LONGEST_SLICE_SAMPLES)
         self._speech_bounds = SpeechBounds(self._buffer)
-        self._windows = WindowStream(self._buffer, model or silero.shared())
         self._near_field = NearField()
+        self._windows = _classifier(vad, self._gate, self._near_field, self._buffer, model)
+        self._window_samples = self._windows.window_samples
+        self._window_ms = self._window_samples // _PER_MS
         self._stream_clock = StreamClock()
         self._now_ms: int | None = None
         self._deferred: list[Samples] = []
@@ -350,17 +359,17 @@ class VadSegmenter:
 
     def _process_frames(self, edges: list[Edge]) -> None:
         """Process the complete frames of the buffer, 20 ms each."""
-        n_frames = (self._buffer.end - self._processed) // _FRAME_SAMPLES
+        n_frames = (self._buffer.end - self._processed) // FRAME_SAMPLES
         if n_frames <= 0:
             return
-        samples = self._buffer.read(self._processed, self._processed + n_frames * _FRAME_SAMPLES)
-        pcm, n_bytes = samples.tobytes(), _FRAME_SAMPLES * samples.itemsize
-        for number, power in enumerate(mean_squares(samples.reshape(n_frames, _FRAME_SAMPLES))):
+        samples = self._buffer.read(self._processed, self._processed + n_frames * FRAME_SAMPLES)
+        pcm, n_bytes = samples.tobytes(), FRAME_SAMPLES * samples.itemsize
+        for number, power in enumerate(mean_squares(samples.reshape(n_frames, FRAME_SAMPLES))):
             self._process_frame(pcm[number * n_bytes : (number + 1) * n_bytes], power, edges)
 
     def _process_frame(self, frame: bytes, power: float, edges: list[Edge]) -> None:
         """Pass the next 20 ms of the buffer to the gate, and on to the VAD model when the gate is open."""
-        self._processed += _FRAME_SAMPLES
+        self._processed += FRAME_SAMPLES
         hold = self._probability >= self.options.silence_below
         self._near_field.push(power, speech=hold)
         if self._near_field.near:
@@ -376,9 +385,9 @@ class VadSegmenter:
 
     def _classify_windows(self, edges: list[Edge]) -> None:
         """Run the VAD model on every complete window; after the gate was closed, start a little before it opened."""
-        if self._processed - self._windows.end > _PREROLL_SAMPLES:
-            self._windows.restart(self._processed - _PREROLL_SAMPLES)
-        while self._processed - self._windows.end >= WINDOW_SAMPLES:
+        if self._processed - self._windows.end > self._windows.preroll_samples:
+            self._windows.restart(self._processed - self._windows.preroll_samples)
+        while self._processed - self._windows.end >= self._window_samples:
             self._probability_before = self._probability
             self._probability = self._windows.classify()
             self._weigh(self._probability, edges)
@@ -390,12 +399,12 @@ class VadSegmenter:
             self._net_ms = 0
         elif self.state is VadState.QUIET:
             if probability >= options.speech_from:
-                self._net_ms += _WINDOW_MS
+                self._net_ms += self._window_ms
             else:
-                self._net_ms = max(0, self._net_ms - 2 * _WINDOW_MS) if probability >= options.silence_below else 0
-            if self._is_sure():
-                self._net_ms = max(self._net_ms, 2 * _WINDOW_MS)
-            if self._net_ms >= options.min_speech_ms:
+                self._net_ms = max(0, self._net_ms - 2 * self._window_ms) if probability >= options.silence_below else 0
+            if self._windows.one_window_may_start and self._is_sure():
+                self._net_ms = max(self._net_ms, 2 * self._window_ms)
+            if self._net_ms >= max(options.min_speech_ms, self._windows.least_speech_ms):
                 self._speak(SpeechStart, self._windows.end - self._net_ms * _PER_MS, edges)
         elif probability >= options.silence_below:
             if self.state is VadState.SPEAKING:
@@ -403,7 +412,7 @@ class VadSegmenter:
             elif probability >= options.speech_from or self._speech_bounds.voiced_since(
                 self._not_before, self._windows.end
             ):
-                self._speak(SpeechResume, self._windows.end - WINDOW_SAMPLES, edges)
+                self._speak(SpeechResume, self._windows.end - self._window_samples, edges)
 
     def _is_sure(self) -> bool:
         """Return whether the model is sure of one of the two latest windows, and does not deny the other."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from voicepipe.audio.history import RingBuffer
 from voicepipe.audio.onnx_weights import Weights
 from voicepipe.audio.silero import CONTEXT_SAMPLES, MAX_WINDOWS, WINDOW_SAMPLES, Silero, SileroState
+
+_PREROLL_SAMPLES: Final = 5_120
+"""320 ms, 10 windows: audio that the VAD model processes when the gate opens. The gate may open late, and the VAD model
+needs a running start."""
 
 
 class WindowStream:
@@ -15,6 +20,11 @@ class WindowStream:
     The part of the model without a memory runs for all windows that the buffer has already: together they take less
     CPU. The results are those of one window at a time, to 6 digits.
     """
+
+    window_samples: Final = WINDOW_SAMPLES
+    preroll_samples: Final = _PREROLL_SAMPLES
+    least_speech_ms: Final = 0
+    one_window_may_start: Final = True
 
     def __init__(self, buffer: RingBuffer, model: Silero) -> None:
         self._buffer, self._model, self._state = buffer, model, SileroState()

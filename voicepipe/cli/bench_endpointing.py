@@ -35,14 +35,13 @@ def run(options: EndpointingBenchOptions) -> int:
         ConfigError: an option is wrong, a folder has no manifest, or a model is not installed.
     """
     names = options.rule or default_rules(smart_turn=options.smart_turn is not None)
-    silence_ms = round(
-        ADAPTIVE_MIDDLE * load(options.config, overrides=options.overrides()).agents["default"].silence_ms
-    )
+    agent = load(options.config, overrides=options.overrides()).agents["default"]
+    silence_ms = round(ADAPTIVE_MIDDLE * agent.silence_ms)
     rules = {name: partial(rule_factory, name, silence_ms) for name in dict.fromkeys(names)}
     for make in rules.values():
         make(0)  # report a wrong name before everything is measured
     try:
-        traces = trace_all(options.data, lambda: _models(options), options.traces, _progress)
+        traces = trace_all(options.data, lambda: _models(options), options.traces, _progress, agent.vad)
     except (OSError, msgspec.MsgspecError) as why:
         raise ConfigError(f"bench endpointing: {why}") from why
     results = lines(traces, rules)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from voicepipe.audio.classifier import Vad
 from voicepipe.config.convert import (
     LANGUAGE_TAG,
     MAY_BE_EMPTY,
@@ -86,6 +87,10 @@ class AgentSettings:
     second; function calls wait for `adaptive`. `adaptive` takes nothing back: it waits for `silence_ms` where the
     end is likely, for twice that where it is not, 2.6 times after words that break off, 1.44 times without evidence.
     `silence` waits for exactly `silence_ms`. Any other name is a strategy of an installed package."""
+
+    vad: Vad = "silero"
+    """The VAD. `silero` is a model. `webrtc` has none and takes less CPU, but more noises start a turn: its
+    [figures](measured.md#the-light-vad)."""
 
     silence_ms: Annotated[int, between(20, 10_000)] = 500
     """The least silence of the user before the end of turn, unless the client sets it."""

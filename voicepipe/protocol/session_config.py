@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from voicepipe.audio.classifier import Vad
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.extensions import Extensions
 from voicepipe.protocol.mcp import McpRequest, with_choice
@@ -111,6 +112,9 @@ class SessionConfig:
     """The agent's own strategy: for `semantic_vad`, unless it is `silence`, or `soft` and the client is in no hurry; a
     client's `server_vad` is always exact.
     """
+
+    vad: Vad = "silero"
+    """That of the agent which the session began with."""
 
     idle_ends: bool = False
     """The agent's own: as in `TurnSettings`."""

@@ -451,7 +451,7 @@ class AudioInput:
             call(self._stream)
 
     def _new_segmenter(self) -> VadSegmenter:
-        return VadSegmenter(self._config.input_format.rate_hz, self._vad_options())
+        return VadSegmenter(self._config.input_format.rate_hz, self._vad_options(), vad=self._config.vad)
 
     def _vad_options(self) -> VadOptions:
         return VadOptions(threshold=self._config.vad_threshold)

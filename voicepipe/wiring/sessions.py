@@ -377,6 +377,7 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
             LanguageSettings(tag=tag, voice=its.voice, instructions=its.instructions) for tag, its in agent.languages
         ),
         end_of_turn=agent.end_of_turn,
+        vad=agent.vad,
         interruption=agent.interruption,
     )
 

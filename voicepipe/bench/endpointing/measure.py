@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from voicepipe.audio.classifier import Vad
 from voicepipe.bench.endpointing.report import NOISY
 from voicepipe.bench.endpointing.speech_set import CLEAN, RATE_HZ, Clip, SpeechSet
 from voicepipe.bench.endpointing.traces import LabelledTrace, Models, Tracer, append_trace, read_traces
@@ -26,15 +27,15 @@ Progress = Callable[[str], None]
 
 
 def trace_all(
-    folders: Sequence[Path], models: Callable[[], Models], file: Path | None, progress: Progress
+    folders: Sequence[Path], models: Callable[[], Models], file: Path | None, progress: Progress, vad: Vad = "silero"
 ) -> list[LabelledTrace]:
-    """Return the traces of every clip, clean and at 10 dB. `models` is called if a clip must be measured.
+    """Return the traces of every clip with this VAD, clean and at 10 dB. `models` is called if a clip must be measured.
 
     Raises:
         OSError: a folder has no manifest, or `file` can't be written.
         ConfigError: a model can't be loaded.
     """
-    known = list(read_traces(file)) if file is not None and file.exists() else []
+    known = list(read_traces(file, vad)) if file is not None and file.exists() else []
     have = {(each.trace.clip, each.trace.condition) for each in known}
     todo = [
         (speech, clip, condition)
@@ -46,7 +47,7 @@ def trace_all(
         return known
     tracer_models = models()
     for n, (speech, clip, condition) in enumerate(todo, 1):
-        traced = _traced(speech, clip, condition, tracer_models)
+        traced = _traced(speech, clip, condition, tracer_models, vad)
         if file is not None:
             append_trace(file, traced)
         known.append(traced)
@@ -61,13 +62,14 @@ def _parts(speech: SpeechSet) -> Iterator[tuple[Clip, str]]:
                 yield clip, condition
 
 
-def _traced(speech: SpeechSet, clip: Clip, condition: str, models: Models) -> LabelledTrace:
+def _traced(speech: SpeechSet, clip: Clip, condition: str, models: Models, vad: Vad) -> LabelledTrace:
     mix, name = speech.mixes.get((clip.id, condition)), SET_OF_KIND[clip.kind]
-    tracer = Tracer(RATE_HZ, models, telephone=name in TELEPHONE)
+    tracer = Tracer(RATE_HZ, models, telephone=name in TELEPHONE, vad=vad)
     return LabelledTrace(
         trace=tracer.trace(speech.sound(clip, condition), clip.id, condition),
         set=name,
         speaker=clip.speaker,
         end_ms=clip.end_ms,
         babble=mix is not None and mix.babble,
+        vad=vad,
     )

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from voicepipe.audio.classifier import Vad
 from voicepipe.audio.samples import Samples
 from voicepipe.audio.speech_events import Edge, SilenceProgress, SpeechResume, SpeechStart, SpeechStop
 from voicepipe.audio.vad_segmenter import VadSegmenter
@@ -104,9 +105,12 @@ class LabelledTrace:
     babble: bool
     """Whether the noise of its condition consists of voices."""
 
+    vad: Vad = "silero"
+    """The VAD that found its pauses."""
 
-def read_traces(path: Path) -> Iterator[LabelledTrace]:
-    """Yield the traces that `append_trace` has written.
+
+def read_traces(path: Path, vad: Vad = "silero") -> Iterator[LabelledTrace]:
+    """Yield the traces of one VAD that `append_trace` has written.
 
     Raises:
         OSError: the file can't be read.
@@ -114,7 +118,9 @@ def read_traces(path: Path) -> Iterator[LabelledTrace]:
     """
     with path.open("rb") as file:
         for line in file:
-            yield msgspec.json.decode(line, type=LabelledTrace)
+            traced = msgspec.json.decode(line, type=LabelledTrace)
+            if traced.vad == vad:
+                yield traced
 
 
 def append_trace(path: Path, traced: LabelledTrace) -> None:
@@ -159,9 +165,9 @@ class Models:
 class Tracer:
     """Traces one recording; `telephone`: of a telephone."""
 
-    def __init__(self, rate_hz: int, models: Models, *, telephone: bool = False) -> None:
+    def __init__(self, rate_hz: int, models: Models, *, telephone: bool = False, vad: Vad = "silero") -> None:
         self._rate_hz, self._models, self._telephone = rate_hz, models, telephone
-        self._segmenter = VadSegmenter(rate_hz)
+        self._segmenter = VadSegmenter(rate_hz, vad=vad)
 
     def trace(self, samples: Samples, clip: str, condition: str) -> Trace:
         """Return the trace of `samples`, int16, (n_samples,), pushed in frames of `FRAME_MS`."""
