@@ -211,6 +211,55 @@ async def test_a_session_that_may_be_resumed_outlives_the_connection_of_a_slow_c
     assert line.can_resume_after(0)
 
 
+class Ready(Slow):
+    """A client's socket that takes each frame at once, or after two waits."""
+
+    n_waits = 0
+
+    async def send(self, frame: bytes) -> None:
+        for _ in range(self.n_waits):
+            await self.may_take.acquire()
+        self.frames.append(frame)
+
+
+async def test_only_a_frame_that_waits_takes_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it waits as often as the socket does."""
+    limits, timeout = list[float](), asyncio.timeout
+    socket = Ready()
+    line = a_line(socket, resumable=False)
+
+    def counted(limit_s: float) -> asyncio.Timeout:
+        limits.append(limit_s)
+        return timeout(limit_s)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "timeout", counted)
+        await line.send(1, OutgoingFrame(b"1"))
+        assert (socket.frames, limits) == ([b"1"], [])
+        socket.n_waits = 2
+        async with asyncio.TaskGroup() as group:
+            group.create_task(line.send(2, OutgoingFrame(b"2")))
+            for _ in range(2):
+                await asyncio.sleep(0)
+                assert socket.frames == [b"1"]
+                socket.may_take.release()
+    assert (socket.frames, limits) == ([b"1", b"2"], [lines.UNREAD_LIMIT_S])
+
+
+async def test_a_task_that_is_cancelled_while_a_frame_waits_ends() -> None:
+    """The socket's own wait is cancelled."""
+    socket = Slow()
+    line = a_line(socket, resumable=False)
+    sending = asyncio.create_task(line.send(1, OutgoingFrame(b"1")))
+    await asyncio.sleep(0)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    socket.may_take.release()
+    assert not socket.may_take.locked(), "no one waits for it"
+    assert not socket.gone
+
+
 async def test_too_much_for_a_client_that_is_away_ends_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for one that may never come back is bounded too."""
     lost = asyncio.Event()

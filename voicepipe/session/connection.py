@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.session.outbox import OutgoingFrame
@@ -50,6 +50,25 @@ class Reconnection:
 
     over: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the session no longer uses this socket."""
+
+
+class _Rest:
+    """The rest of a coroutine of the running task, from what it awaits on."""
+
+    def __init__(self, work: Coroutine[Any, Any, None], awaited: Any) -> None:
+        self._work, self._awaited = work, awaited
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        try:
+            while True:
+                try:
+                    result = yield self._awaited
+                except BaseException as why:
+                    self._awaited = self._work.throw(why)
+                else:
+                    self._awaited = self._work.send(result)
+        except StopIteration:
+            return
 
 
 class Connection:
@@ -136,9 +155,14 @@ class Connection:
             self._next.over.set()
 
     async def _deliver(self, socket: ClientSocket, frame: bytes) -> None:
+        sending = socket.send(frame)
+        try:
+            awaited = sending.send(None)
+        except StopIteration:  # nearly every frame: it takes no timer
+            return
         try:
             async with asyncio.timeout(UNREAD_LIMIT_S):
-                await socket.send(frame)
+                await _Rest(sending, awaited)
         except TimeoutError:
             self._drop(socket, f"the client read nothing for {UNREAD_LIMIT_S:.0f} s")  # `receive` reports the end
 

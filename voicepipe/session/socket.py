@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 
 class ClientSocket(Protocol):
@@ -28,7 +29,7 @@ class ClientSocket(Protocol):
         call."""
         ...
 
-    async def send(self, frame: bytes) -> None:
+    def send(self, frame: bytes) -> Coroutine[Any, Any, None]:
         """Send one frame: a `SoundFrame` as it is, any other frame as text, UTF-8 JSON.
 
         Waits while the client does not read: little is buffered below this method, so the wait shows how fast the
