@@ -22,6 +22,7 @@ from voicepipe.auth.rate_limit import AttemptOptions, FailedAttempts
 from voicepipe.auth.tokens import AUDIENCE, ISSUER
 from voicepipe.clock import unix_s
 from voicepipe.cluster.memory import MemoryCluster
+from voicepipe.cluster.port import SessionTexts
 from voicepipe.cluster.response_store import FILE_NAME, ResponseStore
 from voicepipe.ports.model import Usage
 from voicepipe.protocol.extensions import Resume
@@ -46,7 +47,7 @@ from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session_text import Keep
 from voicepipe.session.shutdown import Ending
 from voicepipe.session.socket import ClientSocket
-from voicepipe.session.text_state import TextState
+from voicepipe.session.text_state import TextState, read_items
 from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.telemetry.webhooks.payload import Webhook
@@ -164,7 +165,8 @@ class FakeSession:
         """Do nothing: the servers of these tests share no store."""
 
     def restore(self, state: TextState, request: Resume) -> None:
-        """Do nothing likewise."""
+        """Do nothing likewise, if the items can be read."""
+        read_items(state)
 
     def end_now(self, ending: Ending) -> None:
         self.ending = ending
@@ -280,6 +282,7 @@ def serve(tmp_path: Path) -> Serve:
         quotas: Quotas = NO_QUOTAS,
         head_room: HeadRoom | None = None,
         other_sessions: OtherSessions | None = None,
+        session_texts: SessionTexts | None = None,
         **options: Any,
     ) -> AsyncIterator[Server]:
         settings = ServerSettings(**{"port": 0, "data_dir": str(tmp_path), "drain_ms": 0, **options})
@@ -358,6 +361,7 @@ def serve(tmp_path: Path) -> Serve:
             webhooks=(sender := Webhooks(webhooks, queue)),
             session_events=SessionEvents(sender),
             other_sessions=other_sessions,
+            session_texts=session_texts,
         )
         try:
             async with listening(context) as base, aiohttp.ClientSession() as http, asyncio.TaskGroup() as group:

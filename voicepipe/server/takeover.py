@@ -12,7 +12,7 @@ import msgspec
 from voicepipe.auth.apikeys import ApiKey
 from voicepipe.auth.claims import Claims
 from voicepipe.cluster.port import SessionTexts
-from voicepipe.errors import Overload, VoicepipeError
+from voicepipe.errors import Overload, ProtocolError, VoicepipeError
 from voicepipe.protocol.extensions import Resume
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import ServerContext
@@ -101,20 +101,26 @@ class StoredSessions:
 
     async def resume(self, resume_request: Resume, socket: AiohttpSocket) -> bool:
         """Continue the session in its process, or here from its text; return when it is done with the socket. False:
-        refused."""
+        refused.
+
+        Raises:
+            Overload: not now, or not here: the store does not answer, this node has no place, or a newer voicepipe
+                wrote the text. The client's secret stays good.
+        """
         if self.others is not None and await self.others.resume(resume_request, socket):
             return True
         owner, digest = self.context.live_sessions.slots.owner, digest_of(resume_request.secret)
-        try:
-            found = await self.texts.take_text(resume_request.session_id, digest=digest, owner=owner)
-        except Overload:
-            return False
+        found = await self.texts.take_text(resume_request.session_id, digest=digest, owner=owner)
         if found is None:
             return False
         try:
             await self._go_on(msgspec.json.decode(found, type=StoredSession), resume_request, socket)
         except (VoicepipeError, ValueError) as why:
             log_event("session_not_taken_over", level=logging.WARNING, why=type(why).__name__)
+            if isinstance(why, Overload):
+                raise
+            if isinstance(why, ProtocolError | ValueError):
+                raise Overload("This node can't read the session.") from why
             return False
         return True
 
@@ -123,7 +129,7 @@ class StoredSessions:
 
         Raises:
             VoicepipeError: this node has no place for it, or its secret was revoked.
-            ValueError: a newer voicepipe wrote it.
+            ProtocolError, ValueError: a newer voicepipe wrote it.
         """
         context, principal = self.context, stored.principal
         grant = msgspec.convert(stored.grant, SessionGrant)

@@ -52,7 +52,11 @@ class OtherSessions(Protocol):
         ...
 
     async def resume(self, resume_request: Resume, socket: AiohttpSocket) -> bool:
-        """Continue the session there on this socket; return when it is done with it. False: refused."""
+        """Continue the session there on this socket; return when it is done with it. False: refused.
+
+        Raises:
+            Overload: not now, or not here; another attempt may succeed.
+        """
         ...
 
 
@@ -112,10 +116,14 @@ async def resume(
         group = of_session(named) if is_known else of_address(peer)
         resume_request = await _first_event(socket, resumptions, group)
     live = sessions.find(resume_request.session_id) if resume_request is not None else None
-    if live is None and others is not None and resume_request is not None:
-        is_resumed = await others.resume(resume_request, socket)
-    else:
-        is_resumed = await resumptions.resume(live, resume_request, socket)
+    try:
+        if live is None and others is not None and resume_request is not None:
+            is_resumed = await others.resume(resume_request, socket)
+        else:
+            is_resumed = await resumptions.resume(live, resume_request, socket)
+    except Overload:
+        await socket.close(TRY_AGAIN_LATER, "This session can't be resumed here now.")
+        return line
     if is_resumed:
         await socket.close(1000, "")
         return line

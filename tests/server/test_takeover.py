@@ -1,0 +1,152 @@
+"""What a client gets from a node that finds the text of its session, and can or can't go on with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import ClientWebSocketResponse, WSMsgType
+
+from tests.server.conftest import Serve, Server
+from voicepipe.errors import StoreUnavailable
+from voicepipe.server.takeover import StoredSession
+from voicepipe.session.resumption import digest_of
+from voicepipe.testing.waiting import WAIT_S
+
+SECRET = "right"
+ITEM = {"is": "Message", "id": "i1", "role": "user", "parts": [{"is": "InputText", "text": "hi"}]}
+REPLY = {"item_id": "i2", "response_id": "r1", "is_generated": False, "is_synthesized": False}
+TEXT: dict[str, Any] = {"items": [ITEM], "counts": {"item": 1}, "reply": REPLY}
+GRANT = {
+    "session_id": "sess_x",
+    "project": "acme",
+    "agent": "default",
+    "model": "m",
+    "identity": None,
+    "config": None,
+    "expires_at": 4_000_000_000,
+}
+FIRST_VERSION: dict[str, Any] = {"grant": GRANT, "project": "acme", "claims": None, "api_key": None, "text": TEXT}
+"""A session as the first version that shared texts stored it, with the fields that had no default then. It never
+changes: nodes of two versions run at once while a cluster is upgraded."""
+
+
+class Texts:
+    """A store that has one text."""
+
+    def __init__(self, stored: dict[str, Any], n_failures: int = 0) -> None:
+        self.text = json.dumps(stored).encode()
+        self.n_failures, self.dropped = n_failures, False
+
+    async def has_text(self, session_id: str) -> bool:
+        """Return whether it is the session of this text."""
+        return session_id == "sess_x"
+
+    async def keep_text(
+        self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, former: str = ""
+    ) -> bool:
+        """Take nothing: the sessions of these tests write no text."""
+        raise NotImplementedError
+
+    async def take_text(self, session_id: str, *, digest: str, owner: str) -> bytes | None:
+        """Return the text to whoever has the secret; the first calls fail."""
+        if self.n_failures:
+            self.n_failures -= 1
+            raise StoreUnavailable
+        return self.text if digest == digest_of(SECRET) else None
+
+    async def drop_text(self, session_id: str, *, owner: str) -> None:
+        """Note that the session is over."""
+        self.dropped = True
+
+
+async def requested(server: Server, secret: str = SECRET) -> ClientWebSocketResponse:
+    """Ask to resume the session."""
+    line: ClientWebSocketResponse = await server.http.ws_connect(f"{server.base}/v1/realtime?resume=sess_x")
+    await line.send_str(json.dumps({"type": "voicepipe.resume", "session_id": "sess_x", "secret": secret}))
+    return line
+
+
+async def close_code(line: ClientWebSocketResponse) -> int | None:
+    """Return the code with which the server closes the connection, before any other message."""
+    assert (await line.receive(timeout=WAIT_S)).type is WSMsgType.CLOSE
+    return line.close_code
+
+
+async def goes_on(server: Server) -> bool:
+    """Return whether a right request is followed by the session."""
+    line = await requested(server)
+    await line.send_str("echo")
+    message = await line.receive(timeout=WAIT_S)
+    await line.close()
+    return message.data in ("echo", b"echo")
+
+
+async def test_a_text_of_the_first_version_is_read(serve: Serve) -> None:
+    async with serve(session_texts=Texts(FIRST_VERSION)) as server:
+        assert await goes_on(server)
+        assert server.grants[0].session_id == "sess_x"
+
+
+def without(*path: str) -> Callable[[], dict[str, Any]]:
+    """Return a session that lacks a field: as if this version required one that others do not write."""
+
+    def stored() -> dict[str, Any]:
+        whole = json.loads(json.dumps(FIRST_VERSION))
+        inner = whole
+        for name in path[:-1]:
+            inner = inner[name]
+        del inner[path[-1]]
+        return dict(whole)
+
+    return stored
+
+
+def with_an_unknown_item() -> dict[str, Any]:
+    return {**FIRST_VERSION, "text": {**TEXT, "items": [{"is": "Hologram", "id": "i1"}]}}
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [without("project"), without("grant", "agent"), without("text", "counts"), with_an_unknown_item],
+    ids=["the session", "the grant", "the text", "an item"],
+)
+async def test_a_text_that_this_node_cannot_read_is_left_to_others(
+    serve: Serve, stored: Callable[[], dict[str, Any]]
+) -> None:
+    """The client is not refused for good: it tries again, and reaches a node that reads it. The text stays."""
+    texts = Texts(stored())
+    async with serve(session_texts=texts) as server:
+        assert await close_code(await requested(server)) == 1_013
+        texts.text = json.dumps(FIRST_VERSION).encode()
+        assert not texts.dropped
+        assert await goes_on(server), "a place was not given back"
+
+
+async def test_a_store_that_fails_once_loses_no_session(serve: Serve) -> None:
+    """The store was away when the text was to be taken, and is back when the reason is looked for: not refused."""
+    async with serve(session_texts=Texts(FIRST_VERSION, n_failures=1)) as server:
+        assert await close_code(await requested(server)) == 1_013
+        assert await goes_on(server)
+
+
+async def test_a_node_without_a_place_leaves_the_session_to_others(serve: Serve) -> None:
+    async with serve(session_texts=Texts(FIRST_VERSION), max_sessions=1) as server:
+        other = await server.http.ws_connect(f"{server.base}/v1/realtime")
+        assert await close_code(await requested(server)) == 1_013
+        await other.close()
+
+
+async def test_a_wrong_secret_is_refused_for_good(serve: Serve) -> None:
+    async with serve(session_texts=Texts(FIRST_VERSION)) as server:
+        line = await requested(server, "wrong")
+        assert json.loads(await line.receive_str(timeout=WAIT_S))["error"]["code"] == "resume_refused"
+        assert await close_code(line) == 4_001
+
+
+def test_what_is_stored_is_what_is_read() -> None:
+    stored = msgspec.json.decode(json.dumps(FIRST_VERSION), type=StoredSession)
+    assert msgspec.json.decode(msgspec.json.encode(stored), type=StoredSession) == stored
