@@ -189,3 +189,53 @@ async def test_a_server_that_refuses_for_good_ends_the_call() -> None:
 async def _until_ended(call: Any) -> None:
     while True:
         await call.next_event()
+
+
+async def test_a_caller_that_gives_up_waiting_does_not_end_the_resumption() -> None:
+    """The secret is good once: an answer that nobody took would lose the session."""
+    server = Breaking()
+    server.answer_now.clear()
+    async with served(server) as url, connect(url) as call:
+        server.break_now.set()
+        impatient = asyncio.create_task(_until_ended(call))
+        await eventually(lambda: _is(bool(server.resumed)))
+        impatient.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await impatient
+        sending = asyncio.create_task(call.send(np.ones(480, dtype=np.int16)))
+        server.answer_now.set()
+        async with asyncio.timeout(WAIT_S):
+            await sending
+            while await call.next_event() != e.OtherEvent("later"):
+                pass
+    assert len(server.resumed) == 1
+
+
+async def test_a_call_that_is_left_while_it_resumes_leaves_no_connection() -> None:
+    server = Waiting()
+    async with served(server) as url:
+        async with connect(url) as call:
+            server.break_now.set()
+            reader = asyncio.create_task(_until_ended(call))
+            await eventually(lambda: _is(bool(server.resumed)))
+            reader.cancel()
+        async with asyncio.timeout(WAIT_S):
+            await server.left.wait()
+
+
+class Waiting(Breaking):
+    """A server that never answers a resumption."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = asyncio.Event()
+
+    async def talk(self, line: Line) -> None:
+        """Wait for the end of a connection that resumes."""
+        assert line.request is not None
+        if "resume=" not in line.request.path:
+            return await super().talk(line)
+        self.resumed.append(json.loads(await line.recv()))
+        await line.wait_closed()
+        self.left.set()
+        return None

@@ -389,3 +389,69 @@ def test_an_answer_that_fails_after_its_call_says_why() -> None:
     collector.take(e.ReplyEnded("r", "failed", "llm: broke"), 9)
     assert collector.complete
     assert (answer_of(collector).status, answer_of(collector).why) == ("failed", "llm: broke")
+
+
+def moved_answer(*rest: e.ServerEvent, heard: str = "It is", item: str = "i1") -> TurnCollector:
+    """An answer whose node dies after two of its words, and what the other node sends."""
+    begun = (e.ReplyText("r1", "It is noon.", "i1"), e.ReplyAudio("r1", pcm(loud_ms=100), "i1"))
+    collector = collected(*QUESTION_EVENTS, SPOKEN[0], *((2_900, event) for event in begun))
+    collector.moved(item, heard, is_done=False)
+    for event in rest:
+        collector.take(event, 3_900)
+    return collector
+
+
+REST = (
+    e.ReplyStarted("r2", "turn_1b"),
+    e.ReplyText("r2", "noon.", "i2"),
+    e.ReplyAudio("r2", pcm(loud_ms=50), "i2"),
+    e.ReplyEnded("r2", "completed", ""),
+)
+CUT = e.ReplyEnded("r1", "cancelled", "")
+
+
+@pytest.mark.parametrize("known", [(CUT,), ()], ids=["the other node ends it", "the other node does not know it"])
+def test_an_answer_that_another_node_goes_on_with_is_one_answer(known: tuple[e.ServerEvent, ...]) -> None:
+    """Its first part does not end the turn; the words and the audio of both parts are the answer, which is as fast as
+    its first part."""
+    for n_events in range(len(REST)):
+        assert not moved_answer(*known, *REST[:n_events]).complete
+    collector = moved_answer(*known, *REST)
+    assert collector.complete
+    answer = answer_of(collector)
+    assert (answer.agent_text, answer.status, answer.earlier) == ("It is noon.", "completed", 0)
+    assert (answer.duration_ms, answer.latency_ms) == (150, 900)
+
+
+def test_an_answer_that_another_node_gives_again_is_not_there_twice() -> None:
+    """Nothing of it was heard: its item is deleted."""
+    again = (REST[0], e.ReplyText("r2", "It is noon.", "i2"), *REST[2:])
+    answer = answer_of(moved_answer(CUT, e.ItemDeleted("i1"), *again))
+    assert (answer.agent_text, answer.duration_ms) == ("It is noon.", 50)
+
+
+def test_text_that_another_node_gives_again_is_not_there_twice() -> None:
+    """A text answer: the last output that came is of an earlier answer."""
+    again = (REST[0], e.ReplyText("r2", "It is noon.", "i2"), REST[3])
+    assert answer_of(moved_answer(CUT, *again, item="i0")).agent_text == "It is noon."
+
+
+def test_an_answer_that_came_whole_has_no_rest() -> None:
+    """Only its end did not come before its node died: the other node calls it cancelled."""
+    collector = collected(*QUESTION_EVENTS, SPOKEN[0], (2_850, e.ReplyText("r1", "It is noon.", "i1")))
+    collector.moved("i1", "It is noon.", is_done=True)
+    collector.take(CUT, 3_000)
+    assert collector.complete
+    answer = answer_of(collector)
+    assert (answer.agent_text, answer.status) == ("It is noon.", "completed")
+
+
+def test_an_answer_that_was_requested_may_come_from_another_node() -> None:
+    """It does not know the client's name of the request."""
+    collector = TurnCollector(request="turn_1")
+    collector.typed(0)
+    collector.moved("", "", is_done=False)
+    for event in REST:
+        collector.take(event, 100)
+    assert collector.complete
+    assert answer_of(collector).agent_text == "noon."

@@ -76,18 +76,20 @@ async def connect(
     """
     functions = [each if isinstance(each, Tool) else Tool.of(each) for each in tools]
     address = Address.parse(url, agent=agent)
-    connection = Connection(address, key, await dial(address, key))
-    try:
-        async with background_tasks() as owned:
-            options = session_options or SessionOptions()
+    websocket = await dial(address, key)
+    async with background_tasks() as owned:
+        connection = Connection(address, key, websocket, owned)
+        options = session_options or SessionOptions()
+        try:
             call = Call(
                 connection, options, tasks=owned, tools=functions, mcp=mcp, approve=approve, buffer_ms=buffer_ms
             )
             await call.agree()
             owned.start(call.report(), name="playback reports")
             yield call
-    finally:
-        await connection.close()
+        finally:
+            owned.cancel()
+            await connection.close()
 
 
 class Call:
@@ -121,6 +123,9 @@ class Call:
         self._mcp, self._approve, self._tasks = mcp, approve, tasks
         self._session_tools: Sequence[Mapping[str, Any]] = ()
         self._n_turns = 0
+        self._turn: TurnCollector | None = None
+        """The turn that was begun last."""
+
         self._metadata: Mapping[str, str] = {}
 
     @property
@@ -191,13 +196,14 @@ class Call:
         self._n_turns += 1
         name, extensions = f"turn_{self._n_turns}", self._session_options.extensions
         self._metadata = {**dict(() if extensions is None else extensions.metadata), e.REQUEST: name}
-        return TurnCollector(
+        self._turn = TurnCollector(
             written=self._session_options.text_only,
             tools=self._tools.names,
             request=name,
             plays_until_ms=self.sent_ms + self._speaker.left_ms(clock.monotonic_ms()),
             approves=self._approve is not None,
         )
+        return self._turn
 
     # --- single steps -------------------------------------------------------------------------
 
@@ -328,6 +334,9 @@ class Call:
     def _resumed(self, resumed: Resumed) -> list[dict[str, Any]]:
         """Return what to send on a resumed connection."""
         self._is_cut_elsewhere = resumed.moved
+        if resumed.moved and self._turn is not None:
+            last = self._connection.last_output
+            self._turn.moved(last.item_id, last.heard, is_done=last.is_done)
         return self._delivery.probe(moved=resumed.moved, answer_follows=resumed.answer_follows)
 
     def _sound(self, frame: bytes) -> e.ServerEvent:

@@ -21,6 +21,7 @@ from voicepipe.client.last_output import LastOutput
 from voicepipe.client.microphone import RATE_HZ
 from voicepipe.protocol import binary
 from voicepipe.protocol.extensions import GoingAway, Resumed, read_server_event
+from voicepipe.tasks import BackgroundTasks
 
 CONNECT_S: Final = 10.0
 """Timeout of the handshake; a server whose models are still loading refuses at once."""
@@ -43,8 +44,12 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 class Connection:
     """The connection of one session. Call `receive` from one task; send from any task."""
 
-    def __init__(self, address: Address, key: str | None, websocket: ClientConnection) -> None:
-        self._address, self._key, self._websocket = address, key, websocket
+    def __init__(self, address: Address, key: str | None, websocket: ClientConnection, tasks: BackgroundTasks) -> None:
+        self._address, self._key, self._websocket, self._tasks = address, key, websocket, tasks
+        self._resuming: asyncio.Task[None] | None = None
+        """The resumption in progress: a task of its own, since half of one loses the secret. Whoever waits for it may
+        be cancelled."""
+
         self._changing = asyncio.Lock()
         self._session_id = self._secret = self._last_event_id = ""
         self._window_ms = 0
@@ -90,6 +95,7 @@ class Connection:
             CallEnded: the connection is closed and cannot be resumed.
         """
         async with self._changing:
+            await self._resumption()
             self._n_sent += len(samples)
             if self._secret:
                 self._buffer(samples)
@@ -127,6 +133,7 @@ class Connection:
 
     async def _send(self, message: str, *, again: bool) -> None:
         async with self._changing:
+            await self._resumption()
             while True:
                 websocket = self._websocket
                 try:
@@ -164,18 +171,31 @@ class Connection:
         """Replace the connection `websocket` by a new one, unless that has happened already. The calling method holds
         the lock.
         """
+        await self._resumption()
         if self._websocket is not websocket:
             return
         self._left = websocket
         is_final = closed.rcvd is not None and closed.rcvd.code != websockets.CloseCode.SERVICE_RESTART
         if not self._secret or is_final:  # a close frame ends the session on purpose
             raise ended(closed) from closed
+        self._resuming = self._tasks.start(self._resume_in_time(), name="resumption")
+        await self._resumption()
+        if self._websocket is websocket:
+            raise ended(closed) from closed
+
+    async def _resumption(self) -> None:
+        """Wait for the resumption in progress, if there is one. The calling method holds the lock."""
+        if self._resuming is not None:
+            await asyncio.shield(self._resuming)
+
+    async def _resume_in_time(self) -> None:
         try:
             async with asyncio.timeout(self._window_ms / 1_000):
                 await self._retry_resume()
         except (TimeoutError, CallFailed):
             self._secret = ""
-            raise ended(closed) from closed
+        finally:
+            self._resuming = None
 
     async def _move(self, websocket: ClientConnection) -> None:
         """Leave a node that stops: resume as if the connection had broken."""
@@ -206,13 +226,19 @@ class Connection:
             ConnectionClosed: the connection broke again.
         """
         websocket = await dial(self._address, self._key, resume=self._session_id)
+        try:
+            await self._resume_on(websocket)
+        except BaseException:
+            websocket.transport.abort()
+            raise
+
+    async def _resume_on(self, websocket: ClientConnection) -> None:
         request = {"session_id": self._session_id, "secret": self._secret, "last_event_id": self._last_event_id}
         request |= self.last_output.to_wire()
         await websocket.send(msgspec.json.encode({"type": "voicepipe.resume", **request}).decode())
         try:
             answer = read_server_event(await websocket.recv())
         except msgspec.ValidationError as refused:
-            await websocket.close()
             raise CallFailed("the server refused the resumption") from refused
         assert isinstance(answer, Resumed)
         self._secret, self._websocket = answer.secret, websocket

@@ -51,6 +51,13 @@ class ItemAdded:
 
 
 @dataclass(frozen=True, slots=True)
+class ItemDeleted:
+    """An item of the conversation was deleted."""
+
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class SpeechStarted:
     """The server detects that the user speaks."""
 
@@ -232,6 +239,7 @@ class OtherEvent:
 ServerEvent = (
     SessionReady
     | ItemAdded
+    | ItemDeleted
     | SpeechStarted
     | SpeechStopped
     | TranscriptionCompleted
@@ -271,6 +279,8 @@ def _read(event: dict[str, Any]) -> ServerEvent:
             return _read_session(event["session"])
         case "conversation.item.added" | "conversation.item.created":
             return ItemAdded(event["item"]["id"])
+        case "conversation.item.deleted":
+            return ItemDeleted(event["item_id"])
         case "input_audio_buffer.speech_started":
             return SpeechStarted(event["audio_start_ms"])
         case "input_audio_buffer.speech_stopped":

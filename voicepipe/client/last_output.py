@@ -39,11 +39,26 @@ class LastOutput:
         if not self.item_id:
             return {}
         fields: dict[str, Any] = {"received_item_id": self.item_id}
-        received_ms = self._n_bytes * 1_000 // (2 * RATE_HZ)
         if self._n_bytes:
-            fields["received_ms"] = received_ms
-        if self._whole_text is not None:
-            fields |= {"received_text": self._whole_text, "received_done": True}
+            fields["received_ms"] = self._received_ms
+        if self.is_done:
+            fields |= {"received_text": self.heard, "received_done": True}
         elif self._words:
-            fields["received_text"] = " ".join(word for word, start_ms in self._words if start_ms < received_ms)
+            fields["received_text"] = self.heard
         return fields
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether all of the item came."""
+        return self._whole_text is not None
+
+    @property
+    def heard(self) -> str:
+        """Return the words that begin in the audio that came; of an item that is done, all words."""
+        if self._whole_text is not None:
+            return self._whole_text
+        return " ".join(word for word, start_ms in self._words if start_ms < self._received_ms)
+
+    @property
+    def _received_ms(self) -> int:
+        return self._n_bytes * 1_000 // (2 * RATE_HZ)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -98,6 +98,17 @@ class _Reply:
 
     ended: e.ReplyEnded | None = None
 
+    def rest(self, turn_id: str) -> _Reply:
+        """Return the rest of this reply, which another node gives in another response: it begins with what came."""
+        came: dict[str, Any] = {"sound": self.sound, "words": self.words}
+        return _Reply(
+            turn_id, self.t0_ms, first_output_ms=self.first_output_ms, first_filler_ms=self.first_filler_ms, **came
+        )
+
+    def forget(self) -> None:
+        """Drop what came: the other node gives it again."""
+        self.sound, self.words, self.first_output_ms = [], {}, None
+
     @property
     def only_fills(self) -> bool:
         """Return whether a filler is all that it says. It may call functions, or fail."""
@@ -150,6 +161,9 @@ class TurnCollector:
         self._lost = ""
         self._complaint = ""
         self._replies: dict[str, _Reply] = {}
+        self._cut = ""
+        """The response that a node had begun before another one went on with the session."""
+
         self._apologies: dict[str, _Reply] = {}
         self._others: dict[str, _Reply] = {}
         """The replies of other turns."""
@@ -176,7 +190,10 @@ class TurnCollector:
             case e.ReplyStarted(response_id, turn_id, apologises=False) if self._counts(event):
                 self._owed = False
                 self._turns.add(turn_id)
-                self._replies[response_id] = _Reply(turn_id, self._t0_ms)
+                cut, self._cut = self._replies.pop(self._cut, None), ""
+                self._replies[response_id] = _Reply(turn_id, self._t0_ms) if cut is None else cut.rest(turn_id)
+            case e.ItemDeleted(item_id) if self._cut and item_id in self._replies[self._cut].words:
+                self._replies[self._cut].forget()
             case e.ReplyStarted(response_id, turn_id, apologises=True) if self._failed() is not None:
                 self._apologies = {response_id: _Reply(turn_id, self._t0_ms)}
             case e.ReplyStarted(response_id, turn_id):
@@ -185,6 +202,23 @@ class TurnCollector:
                 self._complaint = message
             case _:
                 self._take_rest(getattr(event, "response_id", ""), event, position_ms)
+
+    def moved(self, item_id: str, heard: str, *, is_done: bool) -> None:
+        """Go on although another node goes on with the session: the rest of an open answer comes in another response.
+
+        Args:
+            item_id: of the last output that came.
+            heard: its words that came, as the other node was told.
+            is_done: all of it came, so no rest follows.
+        """
+        self._owed = self._owed or self._awaits_results or bool(self._request and not self._replies)
+        for response_id, reply in self._replies.items():
+            if reply.ended is None:
+                is_whole = is_done and item_id in reply.words
+                reply.ended = e.ReplyEnded(response_id, "completed" if is_whole else "cancelled", "")
+                if not is_whole:
+                    self._owed, self._cut = True, response_id
+                    reply.words = {**reply.words, item_id: [heard]} if item_id in reply.words else {}
 
     def _take_rest(self, response_id: str, event: e.ServerEvent, position_ms: int) -> None:
         if response_id in self._replies:
@@ -218,7 +252,7 @@ class TurnCollector:
                     reply.first_output_ms = position_ms
             case e.FunctionCalled(_, _, name) if name in self._tools:
                 reply.calls = True
-            case e.ReplyEnded():
+            case e.ReplyEnded() if reply.ended is None:  # otherwise its node had died
                 reply.ended, completed = event, event.status == "completed"
                 decided = event.awaits_approval and self._approves
                 reply.calls = completed and (event.goes_on or reply.calls or decided)
