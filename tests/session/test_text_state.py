@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,11 +16,20 @@ from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session import session_text
-from voicepipe.session.restored_text import IDS_LEFT_OUT, continuation, going_on, restored
+from voicepipe.session.restored_text import (
+    IDS_LEFT_OUT,
+    NO_RESULT,
+    UNKNOWN_OUTCOME,
+    continuation,
+    going_on,
+    restored,
+)
 from voicepipe.session.session_text import SessionText
 from voicepipe.session.text_state import ItemCodec, OpenReply, TextState, read_items
-from voicepipe.testing.waiting import WAIT_S
+from voicepipe.testing.waiting import WAIT_S, eventually
+from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
+from voicepipe.turn import notifications as a
 from voicepipe.turn.conversation import (
     ClauseSound,
     FunctionCall,
@@ -32,7 +44,7 @@ from voicepipe.turn.conversation import (
     ToolList,
     text_after,
 )
-from voicepipe.turn.settings import ReplySettings
+from voicepipe.turn.settings import ReplySettings, ServerTool, Tool
 
 SPEECH = OutputAudio(
     "One two three. Four five six.",
@@ -238,3 +250,171 @@ def test_an_item_of_an_earlier_answer_changes_nothing() -> None:
     assert isinstance(conversation, e.ConversationRestored)
     assert conversation.items == (earlier,)
     assert [type(event) for event in rest] == [e.ReplyRequested]
+
+
+INPUT = (c.Notify(a.ItemAdded(EVERY[0], None)),)
+
+
+class Store:
+    """A store whose writes wait for `answer_now`, and fail while `fails`."""
+
+    def __init__(self) -> None:
+        self.n_begun, self.fails = 0, False
+        self.answer_now = asyncio.Event()
+        self.answer_now.set()
+
+    async def keep(self, state: TextState, digest: str, former: str) -> bool:
+        self.n_begun += 1
+        await self.answer_now.wait()
+        if self.fails:
+            raise StoreUnavailable
+        return True
+
+    async def begins(self, n: int) -> None:
+        """Wait until the write of that number begins."""
+        await eventually(lambda: _is(self.n_begun >= n))
+
+
+async def _is(found: bool) -> bool | None:
+    return found or None
+
+
+@asynccontextmanager
+async def written(store: Store, *, can_resume: bool = True) -> AsyncIterator[SessionText]:
+    """A session whose text is written, once so far."""
+    text = SessionText()
+    text.keep = store.keep
+    writing = asyncio.create_task(text.run(lambda: (state_of([]), "digest", "") if can_resume else None, lambda: None))
+    text.note()
+    await store.begins(int(can_resume))
+    yield text
+    writing.cancel()
+
+
+async def test_output_waits_until_the_store_has_what_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when a write of an earlier state is on its way; a later change of the reply itself is not waited for."""
+    monkeypatch.setattr(session_text, "HOLD_S", 10 * WAIT_S)
+    store = Store()
+    async with written(store) as text, asyncio.timeout(WAIT_S):
+        await eventually(lambda: _is(text._is_kept))
+        assert text.hold() is None
+        store.answer_now.clear()
+        text.note()
+        await store.begins(2)
+        text.follow(e.TimePassed(), INPUT)
+        held = text.hold()
+        assert held is not None
+        waiting = asyncio.ensure_future(held)
+        store.answer_now.set()
+        await waiting
+        assert store.n_begun == 3, "the write of the earlier state was enough"
+        assert text.hold() is None
+        text.follow(e.TimePassed(), (c.Notify(a.ResponseStarted("r1", ReplySettings(), "t1")),))
+        assert text.hold() is None
+
+
+async def test_output_does_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_text, "HOLD_S", 0)
+    store = Store()
+    async with written(store) as text, asyncio.timeout(WAIT_S):
+        await eventually(lambda: _is(text._is_kept))
+        store.answer_now.clear()
+        text.follow(e.TimePassed(), INPUT)
+        held = text.hold()
+        assert held is not None
+        await held
+        assert text.hold() is None
+
+
+@pytest.mark.parametrize("can_resume", [True, False])
+async def test_output_waits_for_no_store_that_would_not_help(can_resume: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has refused the latest write, or the session can't be resumed."""
+    monkeypatch.setattr(session_text, "RETRY_S", 10 * WAIT_S)
+    store = Store()
+    store.fails = True
+    async with written(store, can_resume=can_resume) as text:
+        text.follow(e.TimePassed(), INPUT)
+        assert text.hold() is None
+
+
+async def test_a_write_that_fails_lets_the_output_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_text, "HOLD_S", 10 * WAIT_S)
+    monkeypatch.setattr(session_text, "RETRY_S", 10 * WAIT_S)
+    store = Store()
+    async with written(store) as text, asyncio.timeout(WAIT_S):
+        await eventually(lambda: _is(text._is_kept))
+        store.fails = True
+        text.follow(e.TimePassed(), INPUT)
+        held = text.hold()
+        assert held is not None
+        await held
+        assert text.hold() is None
+
+
+@pytest.mark.parametrize(
+    ("item_id", "is_kept"),
+    [
+        ("item_x_0008", True),
+        ("item_x_0007", False),
+        ("item_x_1008", False),
+        ("filler_x_0008", False),
+        ("item_a", False),
+    ],
+)
+def test_words_of_an_item_that_the_store_never_saw_are_kept(item_id: str, is_kept: bool) -> None:
+    """The store has 7 items and knows of no reply: what the client has received of the next one was said. An older
+    item was deleted."""
+    request = resume_with(received_item_id=item_id, received_ms=900, received_text="One two")
+    conversation, *rest = going_on(state_of(EVERY[:1]), request, ReplySettings())
+    assert isinstance(conversation, e.ConversationRestored)
+    assert [item.id for item in conversation.items] == ["i1", *([item_id] if is_kept else [])]
+    assert [type(each) for each in rest] == ([e.ItemTruncateRequested, e.ReplyRequested] if is_kept else [])
+
+
+def test_items_that_cannot_be_read_are_refused_before_the_session_runs() -> None:
+    config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
+    state = TextState(items=(msgspec.Raw(b'{"is":"Hologram"}'),), counts={})
+    with pytest.raises(ValueError, match="expected something that this version knows"):
+        SessionText().restore(state, resume_with(), config, EventRenderer(config))
+
+
+@pytest.mark.parametrize(
+    ("tools", "output"),
+    [
+        ((), UNKNOWN_OUTCOME),
+        ((ServerTool(tool=Tool("book", "", "{}"), label="server"),), UNKNOWN_OUTCOME),
+        ((ServerTool(tool=Tool("book", "", "{}"), label="server", side_effects=False),), NO_RESULT),
+    ],
+    ids=["an unknown function", "with side effects", "without"],
+)
+@pytest.mark.parametrize("played_ms", [None, 0, 500])
+def test_a_function_that_ran_is_not_run_again(
+    tools: tuple[ServerTool, ...], output: str, played_ms: int | None
+) -> None:
+    """The LLM learns what is known of it, and answers; finished results, and calls that the client runs, stay."""
+    running = FunctionCall("i9", "call_9", "book", "{}", server_label="server")
+    of_client, unapproved = replace(running, id="i10", server_label=""), replace(running, id="i11", approval="awaited")
+    begun = [] if played_ms is None else [SPOKEN]
+    items: list[Item] = [EVERY[0], EVERY[4], *begun, running, of_client, unapproved]
+    state = state_of(items, None if played_ms is None else reply())
+    request = resume_with(received_item_id="i2", received_ms=played_ms)
+    conversation, *cut, again = going_on(state, request, ReplySettings(server_tools=tools))
+    assert isinstance(conversation, e.ConversationRestored)
+    told = replace(running, output=output, failed=True)
+    spoken = [] if played_ms is None else [replace(SPOKEN, status="incomplete")]
+    assert list(conversation.items) == [EVERY[0], EVERY[4], *spoken, told, of_client, unapproved]
+    assert isinstance(again, e.ReplyRequested)
+    assert len(cut) == len(begun)
+
+
+async def test_a_function_runs_when_the_store_has_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another node that does not know of the call would have the LLM call again."""
+    monkeypatch.setattr(session_text, "HOLD_S", 10 * WAIT_S)
+    store = Store()
+    async with written(store) as text, asyncio.timeout(WAIT_S):
+        await eventually(lambda: _is(text._is_kept))
+        text.follow(e.TimePassed(), (c.RunTool(1, "call_1", "book", "{}"),))
+        held = text.hold()
+        assert held is not None
+        await held
+        assert store.n_begun == 2

@@ -28,8 +28,8 @@ class WatchedOutbox(Outbox):
     made: ClassVar[list[WatchedOutbox]] = []
     most_bytes = 0
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
         self.made.append(self)
 
     def put(self, outgoing: OutgoingFrame) -> None:

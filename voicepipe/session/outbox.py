@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -68,13 +68,15 @@ class Outbox:
         on_sent: Callable[[OutgoingFrame], None],
         on_full: Callable[[], None],
         *,
+        hold: Callable[[], Awaitable[None] | None] = lambda: None,
         now_us: Callable[[], int] = monotonic_us,
         crowd: Crowd = ALL_CLIENTS,
     ) -> None:
-        """`on_full` is called by a `put` behind more than `UNTAKEN_MAX_BYTES`, once until that much has left. `now_us`
-        is a monotonic clock; `crowd` has all clients of the event loop."""
+        """`on_full` is called by a `put` behind more than `UNTAKEN_MAX_BYTES`, once until that much has left. `hold` is
+        called before a reply's output is sent, and returns what to wait for first. `now_us` is a monotonic clock;
+        `crowd` has all clients of the event loop."""
         self._on_sent, self._on_full = on_sent, on_full
-        self._now_us, self._crowd = now_us, crowd
+        self._hold, self._now_us, self._crowd = hold, now_us, crowd
         self._n_put = 0
         # Bounded through `room`, `calm` and `on_full`.
         self._frames: deque[tuple[int, OutgoingFrame]] = deque()
@@ -128,6 +130,9 @@ class Outbox:
                     await self._crowd.give_way()
                     since_us = self._now_us()
                     continue  # what was queued may have been dropped meanwhile
+                if self._frames[0][1].output and (held := self._hold()) is not None:
+                    await held
+                    continue
                 number, outgoing = self._frames.popleft()
                 await connection.send(number, outgoing)
                 self._count(-outgoing.sound_ms, -_bytes_of(outgoing))

@@ -10,7 +10,16 @@ import msgspec
 from voicepipe.protocol.extensions import Resume
 from voicepipe.session.text_state import OpenReply, TextState, read_items
 from voicepipe.turn import events as e
-from voicepipe.turn.conversation import ClauseSound, Item, ItemStatus, Message, OutputAudio, OutputText, text_after
+from voicepipe.turn.conversation import (
+    ClauseSound,
+    FunctionCall,
+    Item,
+    ItemStatus,
+    Message,
+    OutputAudio,
+    OutputText,
+    text_after,
+)
 from voicepipe.turn.settings import ReplySettings
 
 IDS_LEFT_OUT: Final = 1_000
@@ -23,6 +32,19 @@ GO_ON: Final = (
     "Your answer was cut off after these words, which the user has heard: {played!r}. Go on with the next word. Repeat "
     "nothing, and do not mention it."
 )
+
+
+UNKNOWN_OUTCOME: Final = (
+    '{"error": "The server stopped while this function ran. It is not known whether it has had its effect. Do not call '
+    'it again before you have checked that, or asked the user."}'
+)
+"""The result of a call with side effects whose node has died."""
+
+NO_RESULT: Final = (
+    '{"error": "The server stopped before this function returned. It changes nothing: call it again if its result is '
+    'needed."}'
+)
+"""The result of another call whose node has died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +81,18 @@ def reconciled(
     place = next((place for place, item in enumerate(items) if item.id == received.item_id), None)
     if state.reply is not None and state.reply.item_id == received.item_id and place is not None:
         return _grown(state, items, place, received)
-    if place is None and state.is_owed:
+    if place is None and (state.is_owed or _is_newer(received.item_id, state)):
         begun = OpenReply(item_id=received.item_id, response_id="", is_generated=False, is_synthesized=False)
         reply = None if received.is_done else begun
         return msgspec.structs.replace(state, reply=reply, is_owed=False), (*items, _message(received, ""))
     return state, items
+
+
+def _is_newer(item_id: str, state: TextState) -> bool:
+    """Return whether an item was begun after this text was written: the ids of a session's items are numbered."""
+    kind, _, rest = item_id.partition("_")
+    number, n_given = rest.rpartition("_")[2], state.counts.get("item", 0)
+    return kind == "item" and number.isdecimal() and n_given < int(number) <= n_given + IDS_LEFT_OUT
 
 
 def _grown(
@@ -105,12 +134,31 @@ def going_on(state: TextState, request: Resume | None, reply: ReplySettings) -> 
     conversation = restored(state)
     received = None if request is None else Received.of(request)
     state, items = reconciled(state, conversation.items, received)
+    awaits_results = any(map(_is_running, items))
+    items = tuple(_settled(item, reply) for item in items)
     conversation = replace(conversation, items=items)
     is_this = state.reply is not None and received is not None and received.item_id == state.reply.item_id
     open_reply = continuation(state, items, received.ms if received is not None and is_this else None)
     if open_reply is not None:
+        if awaits_results:  # something comes behind the words that are known
+            open_reply = replace(open_reply, is_whole=False)
         return (conversation, *_going_on(open_reply, reply))
-    return (conversation, e.ReplyRequested(None, reply)) if state.is_owed else (conversation,)
+    return (conversation, e.ReplyRequested(None, reply)) if state.is_owed or awaits_results else (conversation,)
+
+
+def _is_running(item: Item) -> bool:
+    """Return whether it is a call that the other process had begun, and whose result it did not write."""
+    is_call = isinstance(item, FunctionCall) and item.server_label and not item.approval
+    return bool(is_call and item.output is None and item.status == "completed")
+
+
+def _settled(item: Item, reply: ReplySettings) -> Item:
+    """Return a call that ran with what the LLM is told of it: the call is not repeated here."""
+    if not isinstance(item, FunctionCall) or not _is_running(item):
+        return item
+    tool = reply.server_tool(item.name)
+    output = UNKNOWN_OUTCOME if tool is None or tool.side_effects else NO_RESULT
+    return replace(item, output=output, failed=True)
 
 
 def restored(state: TextState) -> e.ConversationRestored:

@@ -90,7 +90,8 @@ class Session:
         self._wire = EventRenderer(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
         self._events = EventQueue()
         post = self._events.post
-        self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full))
+        self._text = SessionText()
+        self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full), hold=self._text.hold)
         self._pace = Pace()
         believes_short = stages.transcriber.capabilities.short_words
         core = replace(settings, believes_short=believes_short)
@@ -141,11 +142,11 @@ class Session:
             held_weakly(self._end_call),
             held_weakly(self._hand_over),
             hooks.start_outlasting,
+            self._text.hold,
         )
         self._own_tools, self._agent = stages.tools, grant.agent
         self._mcp = SessionMcp(hooks.open_mcp, self._wire, held_weakly(self._put), post, held_weakly(self._renew_tools))
         self._resumption = Resumption(self._wire, self._audio_input, post)
-        self._text = SessionText()
         self._orders_to_end = orders = EndingOrders()
         put = held_weakly(self._put)
         self._departure = Departure(self._text, self._resumption, self._wire, put, self._core, orders)

@@ -17,7 +17,7 @@ from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_update import is_published
 from voicepipe.session.restored_text import going_on
-from voicepipe.session.text_state import ItemCodec, TextState, text_of
+from voicepipe.session.text_state import ItemCodec, TextState, read_items, text_of
 from voicepipe.telemetry.log import log_event
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -37,6 +37,14 @@ RENEW_S: Final = 30.0
 
 RETRY_S: Final = 1.0
 """Pause before a write that the store refused is tried again."""
+
+HOLD_S: Final = 0.5
+"""Longest time for which an answer waits for the write of its question. A store that takes longer is as good as away:
+a request to it ends then (`cluster.resilient.ResilientOptions.answer_ms`)."""
+
+INPUTS: Final = (a.ItemAdded, a.ItemDeleted, a.ItemTruncated, a.TranscriptDone)
+"""Notifications of what an answer depends on: it leaves when the store has that. Otherwise a node that goes on with the
+session would not know the question of an answer that the user has begun to hear."""
 
 CHANGES: Final = (
     a.ItemAdded,
@@ -66,7 +74,12 @@ class SessionText:
     """The text of one session: written whenever it has changed, and restored in another process."""
 
     def __init__(self) -> None:
-        self._changed, self._is_urgent = asyncio.Event(), asyncio.Event()
+        self._changed, self._is_urgent, self._is_awaited = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._settled = asyncio.Event()
+        """Set while no output has to wait for a write."""
+
+        self._settled.set()
+        self._n_inputs, self._is_kept = 0, False
         self._codec = ItemCodec()
         self._updates: list[msgspec.Raw] = []  # bounded by MAX_BYTES: beyond it the session is not written
         self._input_received_ms = 0
@@ -100,6 +113,24 @@ class SessionText:
         is_change = any(map(_changes_text, commands))
         if self.keep is not None and (is_change or isinstance(event, PROGRESS)):
             self.note(soon=is_change)
+            if any(map(_is_input, commands)):
+                self._n_inputs += 1
+                if self._is_kept:
+                    self._settled.clear()
+
+    def hold(self) -> Awaitable[None] | None:
+        """Return what output has to wait for, at most `HOLD_S`: the store lacks what it answers. A function with side
+        effects waits too: the store lacks the call. None: nothing, also where the latest write has failed, or the
+        session can't be resumed."""
+        return None if self._settled.is_set() else self._settle()
+
+    async def _settle(self) -> None:
+        self._is_awaited.set()
+        self._is_urgent.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HOLD_S):
+                await self._settled.wait()
+        self._settled.set()
 
     def state(self, core: Core, input_received_ms: int) -> TextState:
         """Return the state as it is now. While the user speaks, those words are no item yet."""
@@ -126,18 +157,26 @@ class SessionText:
                     await self._changed.wait()
             self._changed.clear()
             self._is_urgent.clear()
-            found = snapshot()
+            self._is_awaited.clear()
+            n_inputs, found = self._n_inputs, snapshot()
             try:
                 if found is not None and not await self.keep(*found):
                     log_event("session_moved", level=logging.WARNING)
                     on_moved()
                     return
+                self._is_kept = found is not None
+                if n_inputs == self._n_inputs or found is None:
+                    self._settled.set()
                 if self.on_written is not None and not self._changed.is_set():
                     self.on_written()
             except Overload:  # the store's own trouble is logged once, for all sessions
+                self._is_kept = False
+                self._settled.set()
                 self._changed.set()
                 await asyncio.sleep(RETRY_S)
-            await asyncio.sleep(SHORT_PAUSE_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SHORT_PAUSE_S):
+                    await self._is_awaited.wait()
             with suppress(TimeoutError):
                 async with asyncio.timeout(PAUSE_S - SHORT_PAUSE_S):
                     await self._is_urgent.wait()
@@ -149,7 +188,9 @@ class SessionText:
 
         Raises:
             ProtocolError: a setting is not known here.
+            ValueError: as `read_items`.
         """
+        read_items(state)
         self.restored = state
         self._updates = list(state.updates)
         self._input_received_ms = state.input_received_ms
@@ -179,11 +220,15 @@ class SessionText:
         return going_on(self.restored, self._request, reply)
 
 
+def _is_input(command: c.Command) -> bool:
+    return isinstance(command, c.RunTool) or (isinstance(command, c.Notify) and isinstance(command.what, INPUTS))
+
+
 def _changes_text(command: c.Command) -> bool:
     match command:
         case c.Notify(what):
             return isinstance(what, CHANGES)
-        case c.KeepRecord() | c.StartReply():
+        case c.KeepRecord() | c.StartReply() | c.RunTool():
             return True
         case _:
             return False
