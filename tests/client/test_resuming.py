@@ -191,7 +191,7 @@ async def _until_ended(call: Any) -> None:
         await call.next_event()
 
 
-async def test_a_caller_that_gives_up_waiting_does_not_end_the_resumption() -> None:
+async def test_a_time_out_of_a_receive_does_not_end_the_resumption() -> None:
     """The secret is good once: an answer that nobody took would lose the session."""
     server = Breaking()
     server.answer_now.clear()

@@ -391,11 +391,11 @@ def test_an_answer_that_fails_after_its_call_says_why() -> None:
     assert (answer_of(collector).status, answer_of(collector).why) == ("failed", "llm: broke")
 
 
-def moved_answer(*rest: e.ServerEvent, heard: str = "It is", item: str = "i1") -> TurnCollector:
+def moved_answer(*rest: e.ServerEvent, received: str = "It is", item: str = "i1") -> TurnCollector:
     """An answer whose node dies after two of its words, and what the other node sends."""
     begun = (e.ReplyText("r1", "It is noon.", "i1"), e.ReplyAudio("r1", pcm(loud_ms=100), "i1"))
     collector = collected(*QUESTION_EVENTS, SPOKEN[0], *((2_900, event) for event in begun))
-    collector.moved(item, heard, is_done=False)
+    collector.moved(item, received, is_done=False)
     for event in rest:
         collector.take(event, 3_900)
     return collector

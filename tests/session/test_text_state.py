@@ -296,7 +296,7 @@ async def test_output_waits_until_the_store_has_what_it_answers(monkeypatch: pyt
     monkeypatch.setattr(session_text, "HOLD_S", 10 * WAIT_S)
     store = Store()
     async with written(store) as text, asyncio.timeout(WAIT_S):
-        await eventually(lambda: _is(text._is_kept))
+        await eventually(lambda: _is(text._is_stored))
         assert text.hold() is None
         store.answer_now.clear()
         text.note()
@@ -317,7 +317,7 @@ async def test_output_does_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(session_text, "HOLD_S", 0)
     store = Store()
     async with written(store) as text, asyncio.timeout(WAIT_S):
-        await eventually(lambda: _is(text._is_kept))
+        await eventually(lambda: _is(text._is_stored))
         store.answer_now.clear()
         text.follow(e.TimePassed(), INPUT)
         held = text.hold()
@@ -342,7 +342,7 @@ async def test_a_write_that_fails_lets_the_output_go(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(session_text, "RETRY_S", 10 * WAIT_S)
     store = Store()
     async with written(store) as text, asyncio.timeout(WAIT_S):
-        await eventually(lambda: _is(text._is_kept))
+        await eventually(lambda: _is(text._is_stored))
         store.fails = True
         text.follow(e.TimePassed(), INPUT)
         held = text.hold()
@@ -352,7 +352,7 @@ async def test_a_write_that_fails_lets_the_output_go(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("item_id", "is_kept"),
+    ("item_id", "is_stored"),
     [
         ("item_x_0008", True),
         ("item_x_0007", False),
@@ -361,14 +361,14 @@ async def test_a_write_that_fails_lets_the_output_go(monkeypatch: pytest.MonkeyP
         ("item_a", False),
     ],
 )
-def test_words_of_an_item_that_the_store_never_saw_are_kept(item_id: str, is_kept: bool) -> None:
+def test_words_of_an_item_that_the_store_never_saw_are_in_the_history(item_id: str, is_stored: bool) -> None:
     """The store has 7 items and knows of no reply: what the client has received of the next one was said. An older
     item was deleted."""
     request = resume_with(received_item_id=item_id, received_ms=900, received_text="One two")
     conversation, *rest = going_on(state_of(EVERY[:1]), request, ReplySettings())
     assert isinstance(conversation, e.ConversationRestored)
-    assert [item.id for item in conversation.items] == ["i1", *([item_id] if is_kept else [])]
-    assert [type(each) for each in rest] == ([e.ItemTruncateRequested, e.ReplyRequested] if is_kept else [])
+    assert [item.id for item in conversation.items] == ["i1", *([item_id] if is_stored else [])]
+    assert [type(each) for each in rest] == ([e.ItemTruncateRequested, e.ReplyRequested] if is_stored else [])
 
 
 def test_items_that_cannot_be_read_are_refused_before_the_session_runs() -> None:
@@ -400,9 +400,9 @@ def test_a_function_that_ran_is_not_run_again(
     request = resume_with(received_item_id="i2", received_ms=played_ms)
     conversation, *cut, again = going_on(state, request, ReplySettings(server_tools=tools))
     assert isinstance(conversation, e.ConversationRestored)
-    told = replace(running, output=output, failed=True)
+    expected = replace(running, output=output, failed=True)
     spoken = [] if played_ms is None else [replace(SPOKEN, status="incomplete")]
-    assert list(conversation.items) == [EVERY[0], EVERY[4], *spoken, told, of_client, unapproved]
+    assert list(conversation.items) == [EVERY[0], EVERY[4], *spoken, expected, of_client, unapproved]
     assert isinstance(again, e.ReplyRequested)
     assert len(cut) == len(begun)
 
@@ -412,7 +412,7 @@ async def test_a_function_runs_when_the_store_has_the_call(monkeypatch: pytest.M
     monkeypatch.setattr(session_text, "HOLD_S", 10 * WAIT_S)
     store = Store()
     async with written(store) as text, asyncio.timeout(WAIT_S):
-        await eventually(lambda: _is(text._is_kept))
+        await eventually(lambda: _is(text._is_stored))
         text.follow(e.TimePassed(), (c.RunTool(1, "call_1", "book", "{}"),))
         held = text.hold()
         assert held is not None

@@ -336,7 +336,7 @@ class Call:
         self._is_cut_elsewhere = resumed.moved
         if resumed.moved and self._turn is not None:
             last = self._connection.last_output
-            self._turn.moved(last.item_id, last.heard, is_done=last.is_done)
+            self._turn.moved(last.item_id, last.received, is_done=last.is_done)
         return self._delivery.probe(moved=resumed.moved, answer_follows=resumed.answer_follows)
 
     def _sound(self, frame: bytes) -> e.ServerEvent:

@@ -42,9 +42,9 @@ class LastOutput:
         if self._n_bytes:
             fields["received_ms"] = self._received_ms
         if self.is_done:
-            fields |= {"received_text": self.heard, "received_done": True}
+            fields |= {"received_text": self.received, "received_done": True}
         elif self._words:
-            fields["received_text"] = self.heard
+            fields["received_text"] = self.received
         return fields
 
     @property
@@ -53,7 +53,7 @@ class LastOutput:
         return self._whole_text is not None
 
     @property
-    def heard(self) -> str:
+    def received(self) -> str:
         """Return the words that begin in the audio that came; of an item that is done, all words."""
         if self._whole_text is not None:
             return self._whole_text

@@ -105,7 +105,7 @@ class _Reply:
             turn_id, self.t0_ms, first_output_ms=self.first_output_ms, first_filler_ms=self.first_filler_ms, **came
         )
 
-    def forget(self) -> None:
+    def drop(self) -> None:
         """Drop what came: the other node gives it again."""
         self.sound, self.words, self.first_output_ms = [], {}, None
 
@@ -193,7 +193,7 @@ class TurnCollector:
                 cut, self._cut = self._replies.pop(self._cut, None), ""
                 self._replies[response_id] = _Reply(turn_id, self._t0_ms) if cut is None else cut.rest(turn_id)
             case e.ItemDeleted(item_id) if self._cut and item_id in self._replies[self._cut].words:
-                self._replies[self._cut].forget()
+                self._replies[self._cut].drop()
             case e.ReplyStarted(response_id, turn_id, apologises=True) if self._failed() is not None:
                 self._apologies = {response_id: _Reply(turn_id, self._t0_ms)}
             case e.ReplyStarted(response_id, turn_id):
@@ -203,12 +203,12 @@ class TurnCollector:
             case _:
                 self._take_rest(getattr(event, "response_id", ""), event, position_ms)
 
-    def moved(self, item_id: str, heard: str, *, is_done: bool) -> None:
+    def moved(self, item_id: str, received: str, *, is_done: bool) -> None:
         """Go on although another node goes on with the session: the rest of an open answer comes in another response.
 
         Args:
             item_id: of the last output that came.
-            heard: its words that came, as the other node was told.
+            received: its words that came, as the other node was told.
             is_done: all of it came, so no rest follows.
         """
         self._owed = self._owed or self._awaits_results or bool(self._request and not self._replies)
@@ -218,7 +218,7 @@ class TurnCollector:
                 reply.ended = e.ReplyEnded(response_id, "completed" if is_whole else "cancelled", "")
                 if not is_whole:
                     self._owed, self._cut = True, response_id
-                    reply.words = {**reply.words, item_id: [heard]} if item_id in reply.words else {}
+                    reply.words = {**reply.words, item_id: [received]} if item_id in reply.words else {}
 
     def _take_rest(self, response_id: str, event: e.ServerEvent, position_ms: int) -> None:
         if response_id in self._replies:

@@ -79,7 +79,7 @@ class SessionText:
         """Set while no output has to wait for a write."""
 
         self._settled.set()
-        self._n_inputs, self._is_kept = 0, False
+        self._n_inputs, self._is_stored = 0, False
         self._codec = ItemCodec()
         self._updates: list[msgspec.Raw] = []  # bounded by MAX_BYTES: beyond it the session is not written
         self._input_received_ms = 0
@@ -115,7 +115,7 @@ class SessionText:
             self.note(soon=is_change)
             if any(map(_is_input, commands)):
                 self._n_inputs += 1
-                if self._is_kept:
+                if self._is_stored:
                     self._settled.clear()
 
     def hold(self) -> Awaitable[None] | None:
@@ -164,13 +164,13 @@ class SessionText:
                     log_event("session_moved", level=logging.WARNING)
                     on_moved()
                     return
-                self._is_kept = found is not None
+                self._is_stored = found is not None
                 if n_inputs == self._n_inputs or found is None:
                     self._settled.set()
                 if self.on_written is not None and not self._changed.is_set():
                     self.on_written()
             except Overload:  # the store's own trouble is logged once, for all sessions
-                self._is_kept = False
+                self._is_stored = False
                 self._settled.set()
                 self._changed.set()
                 await asyncio.sleep(RETRY_S)
