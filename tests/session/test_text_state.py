@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from voicepipe.errors import StoreUnavailable
+from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
@@ -44,7 +45,8 @@ from voicepipe.turn.conversation import (
     ToolList,
     text_after,
 )
-from voicepipe.turn.settings import ReplySettings, ServerTool, Tool
+from voicepipe.turn.core import Core
+from voicepipe.turn.settings import CoreSettings, ReplySettings, ServerTool, Tool, TurnSettings
 
 SPEECH = OutputAudio(
     "One two three. Four five six.",
@@ -418,3 +420,52 @@ async def test_a_function_runs_when_the_store_has_the_call(monkeypatch: pytest.M
         assert held is not None
         await held
         assert store.n_begun == 2
+
+
+def test_a_session_that_no_node_shares_keeps_no_settings() -> None:
+    """Its text grows with each update, so it is not collected for nothing."""
+    text = SessionText()
+    text.note_update({"instructions": "Be brief."})
+    text.follow(e.TimePassed(), INPUT)
+    assert not text._updates
+    assert not text._changed.is_set()
+
+
+def test_the_settings_that_the_client_has_made_come_over() -> None:
+    """In the dialect that the client speaks; and they are in the next text."""
+    config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
+    update = {"type": "realtime", "instructions": "Be brief."}
+    state = state_of([], updates=(msgspec.Raw(msgspec.json.encode(update)),), generation=2)
+    text, wire = SessionText(), EventRenderer(config, dialect=BETA)
+    text.keep = Store().keep
+    after = text.restore(state, resume_with(), config, wire)
+    assert after.instructions == "Be brief."
+    text.note_update({"type": "realtime", "instructions": "Be long."})
+    own = text.state(Core("sess_1", TurnSettings(), CoreSettings()), 700)
+    assert [msgspec.json.decode(raw)["instructions"] for raw in own.updates] == ["Be brief.", "Be long."]
+    assert (own.generation, own.input_received_ms) == (3, 700)
+
+
+@pytest.mark.parametrize(
+    ("open_reply", "kinds"), [(reply(response="r1"), ["response.done"]), (reply(), []), (None, [])]
+)
+def test_a_response_that_was_open_is_ended(open_reply: OpenReply | None, kinds: list[str]) -> None:
+    config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
+    text, wire = SessionText(), EventRenderer(config)
+    assert text.end_of_response(wire, ReplySettings()) == []
+    text.restore(state_of([SPOKEN], open_reply), resume_with(), config, wire)
+    ends = [msgspec.json.decode(frame) for frame in text.end_of_response(wire, ReplySettings())]
+    assert [event["type"] for event in ends] == kinds
+    assert all(event["response"]["status"] == "cancelled" for event in ends)
+
+
+async def test_it_is_noted_that_the_store_has_the_latest_text() -> None:
+    """Not after the write of an earlier one."""
+    store, n_noted = Store(), list[int]()
+    store.answer_now.clear()
+    async with written(store) as text, asyncio.timeout(WAIT_S):
+        text.on_written = lambda: n_noted.append(store.n_begun)
+        text.note()
+        store.answer_now.set()
+        await eventually(lambda: _is(bool(n_noted)))
+    assert n_noted[0] == 2

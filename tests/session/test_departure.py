@@ -1,0 +1,102 @@
+"""A node that stops asks a session's client to resume at another one: when, and what ends the session here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from voicepipe.protocol.outbound import EventRenderer, Frames
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.departure import CHECK_S, Departure
+from voicepipe.session.session_text import SessionText
+from voicepipe.session.shutdown import MOVED, EndingOrders
+from voicepipe.session.text_state import TextState
+from voicepipe.testing.waiting import WAIT_S
+
+
+@dataclass
+class Client:
+    """What the departure asks of the session, and what its client gets."""
+
+    text: SessionText = field(default_factory=SessionText)
+    digests: tuple[str, str] | None = ("digest", "")
+    is_silent: bool = True
+    is_forbidden: bool = False
+    orders: EndingOrders = field(default_factory=EndingOrders)
+    got: list[dict[str, Any]] = field(default_factory=list)
+
+    def forbid(self) -> None:
+        """Refuse any further resumption."""
+        self.is_forbidden = True
+
+    def put(self, frames: Frames) -> None:
+        """Take what is sent."""
+        self.got += map(json.loads, frames)
+
+    def departure(self) -> Departure:
+        """Return the departure of this session."""
+        config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
+        its: Any = self
+        return Departure(self.text, its, EventRenderer(config), self.put, its, self.orders)
+
+
+async def stored(state: TextState, digest: str, former: str) -> bool:
+    """Store a text."""
+    return True
+
+
+def client(**its: Any) -> Client:
+    """Return a client whose session's text is written."""
+    made = Client(**its)
+    made.text.keep = stored
+    return made
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_session_that_no_other_node_could_resume_is_not_asked(is_shared: bool) -> None:
+    """There is no store, or the client did not enable resumption."""
+    its = client(digests=None) if is_shared else Client()
+    assert its.departure().begin(5_000, at_once=True) is False
+    assert its.text.on_written is None
+
+
+def written(its: Client) -> None:
+    """Have the latest text be in the store."""
+    assert its.text.on_written is not None
+    its.text.on_written()
+
+
+def test_the_client_is_asked_once_when_the_store_has_its_text() -> None:
+    its = client()
+    assert its.departure().begin(5_000, at_once=False) is True
+    assert its.got == [], "it is asked before the text is written"
+    written(its)
+    written(its)
+    (asked,) = its.got
+    assert asked["type"] == "voicepipe.going_away"
+    assert 0 < asked["within_ms"] <= 5_000
+    assert its.text.renew_s == CHECK_S
+
+
+def test_a_turn_ends_first_unless_time_is_short() -> None:
+    its = client(is_silent=False)
+    departure = its.departure()
+    departure.begin(5_000, at_once=False)
+    written(its)
+    assert its.got == []
+    departure.begin(0, at_once=True)
+    departure.begin(0, at_once=False)
+    written(its)
+    assert [event["within_ms"] for event in its.got] == [0]
+
+
+async def test_the_session_ends_here_once_another_node_has_it() -> None:
+    its = client()
+    its.departure().moved()
+    async with asyncio.timeout(WAIT_S):
+        assert await its.orders.due() is MOVED
+    assert its.is_forbidden
