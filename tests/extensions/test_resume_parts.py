@@ -264,6 +264,60 @@ async def test_no_wait_after_the_resume_window() -> None:
     assert receiving.result() is None
 
 
+async def test_a_client_that_does_not_come_back_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "RESUME_WINDOW_MS", 0)
+    line = a_line(Wired())
+    assert line.is_whole
+    assert await line.receive() is None
+    assert not line.is_whole
+
+
+async def test_a_connection_that_the_server_closes_stays_closed() -> None:
+    """Also while it waits for its client; a handler whose client has come back meanwhile is released."""
+    lost, socket = asyncio.Event(), Wired()
+    line = Connection(socket, on_lost=lost.set, on_back=lambda missed: None)
+    line.allow_resume(True)
+    late = Reconnection(Wired(["a word"]), 0, lambda: b"hello")
+    async with asyncio.TaskGroup() as group:
+        receiving = group.create_task(line.receive())
+        await lost.wait()
+        await line.close(1_000, "")
+        line.replace(late)
+    assert receiving.result() is None
+    assert socket.hung_up
+    line.end()
+    assert late.over.is_set()
+    assert not line.can_resume_after(0)
+
+
+@pytest.mark.parametrize("can_resume", [True, False])
+async def test_a_client_that_reads_too_slowly_loses_its_socket(can_resume: bool) -> None:
+    """What it had sent is not read; its session goes on if it may come back, and else ends."""
+    slow, back = Wired(["unread"]), Wired(["a word"])
+    line = a_line(slow)
+    line.allow_resume(can_resume)
+    line.drop("too slow")
+    assert slow.dropped
+    slow.gone = True
+    line.drop("too slow")
+    assert line.is_gone() is not can_resume
+    if can_resume:
+        line.replace(Reconnection(back, 0, lambda: b"hello"))
+    assert await line.receive() == ("a word" if can_resume else None)
+
+
+async def test_a_client_that_is_away_and_left_too_much_unread_may_not_come_back() -> None:
+    lost = asyncio.Event()
+    line = Connection(Wired(), on_lost=lost.set, on_back=lambda missed: None)
+    line.allow_resume(True)
+    async with asyncio.TaskGroup() as group:
+        receiving = group.create_task(line.receive())
+        await lost.wait()
+        line.drop("too much")
+    assert receiving.result() is None
+    assert not line.has_message
+
+
 async def test_a_client_that_said_goodbye_is_not_waited_for() -> None:
     socket = Wired(hung_up=True)
     assert await a_line(socket).receive() is None
