@@ -1,4 +1,4 @@
-"""Functions that run for a revision of a reply: each call is its own, also if the LLM gives two the same id."""
+"""Functions of a session that the server runs: each call is its own, and one with side effects may have to wait."""
 
 from __future__ import annotations
 
@@ -45,3 +45,29 @@ async def test_a_look_up_is_cancelled_and_not_its_successor() -> None:
     assert isinstance(refused, e.ToolFinished)
     assert (refused.outcome, refused.revision) == ("failed", 2)
     assert ended.empty()
+
+
+async def test_only_a_function_with_side_effects_waits_until_it_may_run() -> None:
+    ended: asyncio.Queue[e.Event] = asyncio.Queue()
+    may_run = asyncio.Event()
+
+    async def held() -> None:
+        await may_run.wait()
+
+    @tool(side_effects=False)
+    async def look_up() -> str:
+        return "at nine"
+
+    @tool
+    async def book() -> str:
+        return "booked"
+
+    session = ToolSession(session_id="s", project="p", agent="a", identity="", metadata={})
+    tools = SessionTools([look_up, book], session, ended.put_nowait, lambda: None, lambda agent: None, None, held)
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
+        tools.run(c.RunTool(1, "call_0", "book", "{}"), group)
+        tools.run(c.RunTool(1, "call_1", "look_up", "{}"), group)
+        assert await ended.get() == e.ToolFinished(1, "call_1", "at nine")
+        assert ended.empty()
+        may_run.set()
+        assert await ended.get() == e.ToolFinished(1, "call_0", "booked")

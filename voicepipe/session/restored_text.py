@@ -148,8 +148,9 @@ def going_on(state: TextState, request: Resume | None, reply: ReplySettings) -> 
 
 def _is_running(item: Item) -> bool:
     """Return whether it is a call that the other process had begun, and whose result it did not write."""
-    is_call = isinstance(item, FunctionCall) and item.server_label and not item.approval
-    return bool(is_call and item.output is None and item.status == "completed")
+    if not isinstance(item, FunctionCall) or not item.server_label or item.approval:
+        return False
+    return item.output is None and item.status == "completed"
 
 
 def _settled(item: Item, reply: ReplySettings) -> Item:
