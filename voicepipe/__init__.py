@@ -6,7 +6,7 @@ The packages lie in layers. A package imports only packages of lower layers:
     7  wiring
     6  config
     5  server/
-    4  session/  router/  providers/  agents/  testing/  bench/  evals/  client/
+    4  session/  router/  providers/  agents/  testing/  bench/  evals/  client/  phone/
     3  protocol/  telemetry/  ports/  cluster/  knowledge/
     2  turn/  audio/  auth/  registry
     1  clock  quantile  extras  storage  tasks  pii/

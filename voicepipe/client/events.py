@@ -10,7 +10,7 @@ import msgspec
 import pybase64
 
 from voicepipe.client.errors import CallFailed
-from voicepipe.ports.server_tool import END_CALL
+from voicepipe.ports.server_tool import ENDING_TOOLS
 from voicepipe.protocol.extensions import OPT_IN, Extensions
 
 ReplyStatus = Literal["completed", "cancelled", "incomplete", "failed"]
@@ -367,7 +367,7 @@ def _goes_on(output: Iterable[dict[str, Any]]) -> bool:
     """Return whether the server answers again: it has calls to run, and the agent has not said goodbye."""
     calls = {item["name"] for item in output if item["type"] == "mcp_call"}
     says = any(item["type"] == "message" and not item["id"].startswith(FILLER) for item in output)
-    return bool(calls) and not (says and END_CALL in calls)
+    return bool(calls) and not (says and not calls.isdisjoint(ENDING_TOOLS))
 
 
 def _calls(output: Iterable[dict[str, Any]]) -> Iterator[Called]:

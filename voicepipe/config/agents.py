@@ -142,8 +142,8 @@ class AgentSettings:
     """Unset: the provider's own choice."""
 
     tools: tuple[str, ...] = ()
-    """The tools that the server runs for this agent: names of `[tools.NAME]`, and `end_call`, with which the agent ends
-    the session."""
+    """The tools that the server runs for this agent: names of `[tools.NAME]`, `end_call`, with which the agent ends
+    the session, and `transfer_call`, with which it transfers a [phone call](phone.md)."""
 
     mcp: tuple[str, ...] = ()
     """The MCP servers whose tools this agent has: names of `[mcp.NAME]`."""

@@ -14,6 +14,7 @@ from voicepipe.config.convert import displayed, displayed_option, expected, is_s
 from voicepipe.config.languages import LanguageEntry
 from voicepipe.config.load import SINGLE, default_of
 from voicepipe.config.mcp import McpEntry
+from voicepipe.config.phone import PhoneEntry
 from voicepipe.config.settings import ProviderEntry, Settings
 from voicepipe.config.tools import ParameterEntry, ToolEntry
 from voicepipe.config.webhooks import WebhookEntry
@@ -49,6 +50,8 @@ def effective(settings: Settings) -> tuple[Row, ...]:
         rows += _rows(pool, f"pools.{name}", settings)
     for name, webhook in settings.webhooks.items():
         rows += _rows(webhook, f"webhooks.{name}", settings)
+    for name, phone in settings.phone.items():
+        rows += _rows(phone, f"phone.{name}", settings)
     return tuple(rows)
 
 
@@ -67,6 +70,7 @@ def markdown() -> str:
         ("rules.NAME", RuleOptions),
         ("experiments.NAME", ExperimentOptions),
         ("webhooks.NAME", WebhookEntry),
+        ("phone.NAME", PhoneEntry),
     ]
     for section, kind in sections:
         meanings, hints = _meanings(kind), get_type_hints(kind, include_extras=True)

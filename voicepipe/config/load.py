@@ -15,6 +15,7 @@ from voicepipe.agents import Agent
 from voicepipe.config.agents import AgentSettings
 from voicepipe.config.convert import Found, convert, displayed, is_table, section_kind
 from voicepipe.config.mcp import check_mcp, read_mcp
+from voicepipe.config.phone import check_phone, read_phone
 from voicepipe.config.routing import POOL, check_specs, pools_of, read_routing, resolved
 from voicepipe.config.settings import (
     DEFAULT_AGENT,
@@ -123,6 +124,8 @@ def load(
     }
     tools = read_tools(leaves, _read, env)
     check_tools(resolved_agents, tools)
+    phone = read_phone(leaves, _read, env, origins)
+    check_phone(resolved_agents, phone)
     mcp = read_mcp(leaves, _read, env)
     check_mcp(resolved_agents, mcp)
     _check_specs(resolved_agents, providers, origins)
@@ -140,6 +143,7 @@ def load(
         tools=MappingProxyType(tools),
         mcp=MappingProxyType(mcp),
         webhooks=MappingProxyType(webhooks),
+        phone=MappingProxyType(phone),
         origins=MappingProxyType(origins),
         **single,
     )

@@ -18,6 +18,7 @@ from voicepipe.config.convert import (
     between,
 )
 from voicepipe.config.mcp import McpEntry
+from voicepipe.config.phone import PhoneEntry
 from voicepipe.config.routing import Routing
 from voicepipe.config.tools import ToolSettings
 from voicepipe.config.webhooks import WebhookEntry
@@ -227,6 +228,7 @@ class Settings:
     tools: Mapping[str, ToolSettings] = field(default_factory=lambda: MappingProxyType({}))
     mcp: Mapping[str, McpEntry] = field(default_factory=lambda: MappingProxyType({}))
     webhooks: Mapping[str, WebhookEntry] = field(default_factory=lambda: MappingProxyType({}))
+    phone: Mapping[str, PhoneEntry] = field(default_factory=lambda: MappingProxyType({}))
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     """Dotted key -> the source of its value; a key that is missing here has its default."""
 

@@ -37,9 +37,10 @@ SECTIONS = (
     "rules",
     "experiments",
     "webhooks",
+    "phone",
 )
 
-NAMED = ("providers", "agents", "tools", "mcp", "pools", "rules", "experiments", "webhooks")
+NAMED = ("providers", "agents", "tools", "mcp", "pools", "rules", "experiments", "webhooks", "phone")
 """Sections with several entries, each with its own name."""
 
 PREFIX = "VOICEPIPE_"

@@ -14,6 +14,12 @@ from voicepipe.turn.settings import ServerTool as ToolFacts
 END_CALL: Final = "end_call"
 """The built-in function with which the agent ends the call: no answer follows if it has said goodbye."""
 
+TRANSFER_CALL: Final = "transfer_call"
+"""The built-in function with which the agent has a phone call transferred: likewise, once it has announced it."""
+
+ENDING_TOOLS: Final = (END_CALL, TRANSFER_CALL)
+"""The functions after which the session ends."""
+
 MAX_RESULT_CHARS: Final = 16_000
 """The longest result that the LLM reads, about 4,000 tokens: the rest is cut."""
 

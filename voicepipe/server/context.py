@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from aiohttp import web
@@ -13,6 +14,8 @@ from aiohttp import web
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.cluster.port import Cluster, NodePresence, SessionTexts
 from voicepipe.cluster.response_store import ResponseStore
+from voicepipe.phone.calls import PhoneCalls
+from voicepipe.phone.options import PhoneLine
 from voicepipe.router.health import Health
 from voicepipe.server.audio_ports import AudioModels
 from voicepipe.server.authenticate import Authenticator
@@ -147,6 +150,11 @@ class ServerContext:
 
     missing: Callable[[], tuple[str, ...]]
     """The parts that are not ready, as text; empty when all are."""
+
+    phone_lines: Mapping[str, PhoneLine] = field(default_factory=lambda: MappingProxyType({}))
+    """The phone lines of the settings, by name."""
+
+    phone_calls: PhoneCalls = field(default_factory=PhoneCalls)
 
     metrics: Metrics = field(default_factory=lambda: Metrics(BudgetLimits(), agents=frozenset(), providers=frozenset()))
 

@@ -38,6 +38,7 @@ from voicepipe.server.gateway.speech import speech
 from voicepipe.server.gateway.stored_responses import cancel_response, delete_response, input_items, one_response
 from voicepipe.server.gateway.transcriptions import transcriptions
 from voicepipe.server.live import live_sessions
+from voicepipe.server.phone.calls import phone_next, phone_stream, phone_webhook
 from voicepipe.server.realtime import realtime
 from voicepipe.server.websocket_auth_errors import websocket_auth_errors
 
@@ -116,6 +117,30 @@ REALTIME_ENDPOINTS: Final = (
         "refused (404): sessions of GPT-Live, which speak [another protocol](wire.md#clients)",
     ),
     Endpoint("POST", "/v1/live/sessions", live_sessions, REALTIME, "likewise, over WebRTC"),
+)
+
+PHONE: Final = (
+    Endpoint(
+        "POST",
+        "/v1/phone/{line}",
+        phone_webhook,
+        None,
+        "a carrier's webhook for [calls to a phone number](phone.md); the carrier signs it",
+    ),
+    Endpoint(
+        "POST",
+        "/v1/phone/{line}/next",
+        phone_next,
+        None,
+        "asked by the carrier when the agent is done: a transfer, or the end of the call; signed likewise",
+    ),
+    Endpoint(
+        "GET",
+        "/v1/phone/{line}/stream/{token}",
+        detached(phone_stream),
+        None,
+        "the WebSocket of a call's media stream; the token is good once, for the call that the webhook has announced",
+    ),
 )
 
 GATEWAY: Final = (
@@ -303,5 +328,5 @@ PAGES: Final = (
     Endpoint("GET", "/web/{path:.+}", asset, None, "the files of these pages"),
 )
 
-ENDPOINTS: Final = (*REALTIME_ENDPOINTS, *GATEWAY, *RECORDS, *OPERATION, *PAGES)
+ENDPOINTS: Final = (*REALTIME_ENDPOINTS, *PHONE, *GATEWAY, *RECORDS, *OPERATION, *PAGES)
 """All endpoints. A path that is a case of another path's variable stands before it."""

@@ -59,7 +59,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
     if not line.can_prepare(request):
         await context.live_sessions.check(live)
-        return _upgrade_required()
+        return upgrade_required()
     async with admitted(live, context) as session:
         share_text(session, principal, grant, context)
         await line.prepare(request)
@@ -73,14 +73,15 @@ async def _resume(request: web.Request, context: ServerContext) -> web.StreamRes
     handshake = context.authenticator.handshake(request)
     line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
     if not line.can_prepare(request):
-        return _upgrade_required()
+        return upgrade_required()
     others = context.other_sessions
     if context.session_texts is not None:
         others = StoredSessions(context, context.session_texts, others)
     return await resume(request, line, context.live_sessions, context.resumptions, handshake.peer, others)
 
 
-def _upgrade_required() -> web.Response:
+def upgrade_required() -> web.Response:
+    """Return the answer to a request without an upgrade."""
     answer = refusal(426, "This is a WebSocket endpoint: connect with ws:// or wss://.", code="upgrade_required")
     answer.headers["Upgrade"] = "websocket"
     return answer

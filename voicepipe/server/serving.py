@@ -10,8 +10,8 @@ from voicepipe.clock import monotonic_ms, unix_ms
 from voicepipe.errors import Overload, StageError
 from voicepipe.server.context import ServerContext
 from voicepipe.server.sessions.live_sessions import LiveSession, RunsOnSocket, iso
-from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.session.grant import SessionGrant
+from voicepipe.session.socket import ClientSocket
 from voicepipe.telemetry.log import log_crash, log_event, working_for
 
 
@@ -44,7 +44,7 @@ def _traced(grant: SessionGrant, context: ServerContext) -> AbstractContextManag
     return context.tracing.session(grant.session_id, project=grant.project, agent=grant.agent, model=grant.model)
 
 
-async def run_session(session: RunsOnSocket, live: LiveSession, socket: AiohttpSocket) -> None:
+async def run_session(session: RunsOnSocket, live: LiveSession, socket: ClientSocket) -> None:
     """Run a session to its end, and count its usage."""
     grant = live.grant
     log_event("session_opened", session=grant.session_id, project=grant.project, agent=grant.agent)
@@ -56,7 +56,7 @@ async def run_session(session: RunsOnSocket, live: LiveSession, socket: AiohttpS
     log_event("session_closed", session=grant.session_id, lasted_ms=monotonic_ms() - began_ms)
 
 
-async def _talk(session: RunsOnSocket, socket: AiohttpSocket, grant: SessionGrant) -> None:
+async def _talk(session: RunsOnSocket, socket: ClientSocket, grant: SessionGrant) -> None:
     try:
         await session.run(socket)
     except Exception as error:

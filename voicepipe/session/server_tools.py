@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from voicepipe.ports.server_tool import END_CALL, MAX_RESULT_CHARS, ServerTool, ToolError, ToolSession
+from voicepipe.ports.server_tool import ENDING_TOOLS, MAX_RESULT_CHARS, ServerTool, ToolError, ToolSession
 from voicepipe.session.context import StartTask
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.hand_over import HandOver
@@ -94,7 +94,7 @@ class SessionTools:
             finished = self._broke(command, bug)
         if finished.outcome != "returned":
             log_event("tool_failed", tool=command.name, outcome=finished.outcome, session=self._session.session_id)
-        if command.name == END_CALL:
+        if command.name in ENDING_TOOLS and finished.outcome == "returned":
             self._post(replace(finished, final=True))
             self._end_call()
         else:

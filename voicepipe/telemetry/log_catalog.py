@@ -135,6 +135,19 @@ LOG_EVENTS: Final = (
         "queries are searched for by their words only; logged once until one is embedded",
     ),
     LogEvent(
+        "phone_call_refused",
+        ("warning",),
+        ("line", "why"),
+        "a [phone call](phone.md) got the busy tone, or was ended before its session began",
+    ),
+    LogEvent(
+        "phone_signature_wrong",
+        ("warning",),
+        ("line", "url"),
+        "a webhook request was not signed by the carrier, or not for this `url`: compare it with the one at the "
+        "carrier; logged once a line",
+    ),
+    LogEvent(
         "summary_failed",
         ("warning",),
         ("session", "why"),

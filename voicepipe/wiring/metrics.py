@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from voicepipe.cluster.resilient import Resilient
 from voicepipe.config.settings import STAGES, Settings
+from voicepipe.phone.calls import PhoneCalls
 from voicepipe.router.tts.audio_cache import AudioCache
 from voicepipe.telemetry.journal.writer import JournalWriter
 from voicepipe.telemetry.live_feed import Feed
@@ -51,6 +52,7 @@ class Counts:
     feed: Feed
     journals: JournalWriter
     recordings: RecordingWriter
+    phone_calls: PhoneCalls
 
     def __call__(self) -> Iterator[Sample]:
         yield Sample("sessions_stuck_total", self.sessions.n_stuck)
@@ -68,6 +70,10 @@ class Counts:
         yield Sample("spans_lost_total", self.spans.lost)
         yield Sample("journal_events_dropped_total", self.journals.dropped)
         yield Sample("recording_slices_dropped_total", self.recordings.dropped)
+        phone = self.phone_calls
+        for result in phone.results:
+            yield Sample("phone_calls_total", phone.results[result], (result,))
+        yield Sample("phone_messages_unread_total", phone.n_unread)
         counts = self.webhooks.counts
         yield Sample("webhook_attempts_total", counts.delivered, ("delivered",))
         yield Sample("webhook_attempts_total", counts.failed, ("failed",))

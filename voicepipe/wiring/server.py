@@ -211,6 +211,8 @@ async def _open(
             context = _connected(context, workers, feed)
         context = replace(
             context,
+            phone_lines={name: entry.line(name) for name, entry in settings.phone.items()},
+            phone_calls=tools.phone_calls,
             session_texts=cluster.session_texts,
             presence=cluster.presence,
             node=node_of(settings) or socket.gethostname(),
@@ -233,6 +235,7 @@ async def _open(
                 feed=feed,
                 journals=journals,
                 recordings=recordings,
+                phone_calls=tools.phone_calls,
             ),
             tracing=spans,
         )

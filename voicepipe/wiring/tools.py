@@ -9,7 +9,9 @@ import aiohttp
 
 from voicepipe.agents.http_tool import HttpTool
 from voicepipe.config.settings import Settings
-from voicepipe.ports.server_tool import END_CALL, ServerTool
+from voicepipe.phone.calls import PhoneCalls
+from voicepipe.phone.transfer_call import TransferCall
+from voicepipe.ports.server_tool import END_CALL, TRANSFER_CALL, ServerTool
 from voicepipe.session.end_call import EndCall
 
 
@@ -18,11 +20,15 @@ class Tools:
 
     def __init__(self, http: aiohttp.ClientSession) -> None:
         self._http = http
+        self.phone_calls = PhoneCalls()
+        """The phone calls that the tools are for."""
 
     def of(self, settings: Settings) -> Mapping[str, ServerTool]:
         """Return the tools of the settings and the built-in ones, by name."""
         over_http = {name: HttpTool(tool.options(name), self._http) for name, tool in settings.tools.items()}
-        return {END_CALL: EndCall(), **over_http}
+        names = {name for line in settings.phone.values() for name, _ in line.transfer_to}
+        transfer_call = TransferCall(self.phone_calls, names)
+        return {END_CALL: EndCall(), TRANSFER_CALL: transfer_call, **over_http}
 
 
 @asynccontextmanager

@@ -123,6 +123,13 @@ NOW: Final = (
     Family(
         "recording_slices_dropped_total", "counter", (), "Slices of recorded calls lost because the disk was too slow"
     ),
+    Family(
+        "phone_calls_total",
+        "counter",
+        ("result",),
+        "Phone calls: answered, refused, transferred; and webhook requests with a wrong signature (unsigned)",
+    ),
+    Family("phone_messages_unread_total", "counter", (), "Messages of phone carriers that could not be read"),
     Family("audio_cache_hits_total", "counter", (), "Clauses played from the audio cache"),
     Family("audio_cache_misses_total", "counter", (), "Clauses that the audio cache did not have"),
     Family(

@@ -1,0 +1,76 @@
+"""Twilio's wire: its signature, its messages, its TwiML."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from voicepipe.phone.carrier import (
+    AudioReceived,
+    DigitPressed,
+    IncomingCall,
+    MarkPlayed,
+    StreamStarted,
+    StreamStopped,
+    Unread,
+    WebhookRequest,
+)
+from voicepipe.phone.twilio import Twilio, TwilioCodec, signature
+
+
+def test_the_signature_is_that_of_the_documentation() -> None:
+    """The example of Twilio and of its own libraries."""
+    fields = [
+        ("CallSid", "CA1234567890ABCDE"),
+        ("Caller", "+14158675309"),
+        ("Digits", "1234"),
+        ("From", "+14158675309"),
+        ("To", "+18005551212"),
+    ]
+    url = "https://mycompany.com/myapp.php?foo=1&bar=2"
+    assert signature(url, fields, "12345") == "RSOYDt4T1cUTdK1PDd93/VVr8B8="
+
+
+@pytest.mark.parametrize(
+    ("message", "event"),
+    [
+        ({"event": "connected", "protocol": "Call", "version": "1.0.0"}, Unread()),
+        ({"event": "media", "media": {"track": "inbound", "payload": "/38="}}, AudioReceived(b"\xff\x7f")),
+        ({"event": "media", "media": {"track": "outbound", "payload": "/38="}}, Unread()),
+        ({"event": "dtmf", "dtmf": {"track": "inbound_track", "digit": "*"}}, DigitPressed("*")),
+        ({"event": "dtmf", "dtmf": {"digit": "12"}}, Unread(is_garbage=True)),
+        ({"event": "mark", "mark": {"name": "vp1"}}, MarkPlayed("vp1")),
+        ({"event": "stop", "stop": {}}, StreamStopped()),
+        ({"event": "unheard of"}, Unread(is_garbage=True)),
+        ({"event": "start"}, Unread(is_garbage=True)),
+        ({"event": "media", "media": {"payload": "%%"}}, Unread(is_garbage=True)),
+    ],
+)
+def test_messages_of_the_stream(message: object, event: object) -> None:
+    assert TwilioCodec().read(json.dumps(message)) == event
+
+
+def test_messages_to_the_stream_have_its_id() -> None:
+    codec = TwilioCodec()
+    started = codec.read('{"event":"start","streamSid":"MZ1","start":{"callSid":"CA1"}}')
+    assert started == StreamStarted(call_id="CA1", stream_id="MZ1", encoding="audio/x-mulaw")
+    media = {"event": "media", "streamSid": "MZ1", "media": {"payload": base64.b64encode(b"\xff").decode()}}
+    assert json.loads(codec.audio(b"\xff")) == media
+    assert json.loads(codec.mark("m")) == {"event": "mark", "streamSid": "MZ1", "mark": {"name": "m"}}
+    assert json.loads(codec.clear()) == {"event": "clear", "streamSid": "MZ1"}
+
+
+def test_twiml_is_escaped() -> None:
+    call = IncomingCall(call_id="CA1", from_number="", to_number="")
+    answer = Twilio().connect(call, stream_url='wss://a/"&', next_url="https://a/?b&c")
+    assert "<Stream url='wss://a/\"&amp;'/>" in answer.body
+    assert '<Redirect method="POST">https://a/?b&amp;c</Redirect>' in answer.body
+    assert "<Dial>&lt;+1</Dial>" in Twilio().transfer("<+1").body
+
+
+def test_a_request_without_a_signature_is_not_signed() -> None:
+    request = WebhookRequest(method="POST", url="https://a/", headers={}, body=b"", form=())
+    assert not Twilio().is_signed(request, "secret")
+    assert Twilio().incoming(request) is None

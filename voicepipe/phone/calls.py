@@ -1,0 +1,81 @@
+"""The phone calls of this process, for the tools of their agents."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from voicepipe.telemetry.log import log_event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhoneCall:
+    """A call that an agent talks to."""
+
+    transfer_to: Mapping[str, str]
+    """Name -> number."""
+
+    transfer: Callable[[str], Awaitable[None]]
+    """Have the carrier connect the call with this number once its session has ended."""
+
+
+class PhoneCalls:
+    """The calls that run here, by their session's ID."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, PhoneCall] = {}  # bounded by `server.max_sessions`
+        self._logged: set[str] = set()  # bounded: the lines of the settings
+        self.n_answered = 0
+        """Number of calls that got a session since the server started."""
+
+        self.n_refused = 0
+        """Number of calls that were rejected: the server had no room, or the agent could not be used."""
+
+        self.n_unsigned = 0
+        """Number of webhook requests whose signature was wrong."""
+
+        self.n_unread = 0
+        """Number of messages of carriers that could not be read."""
+
+        self.n_transferred = 0
+        """Number of calls that were connected with another number."""
+
+    @property
+    def results(self) -> Mapping[str, int]:
+        """Return the number of calls by result."""
+        return {
+            "answered": self.n_answered,
+            "refused": self.n_refused,
+            "transferred": self.n_transferred,
+            "unsigned": self.n_unsigned,
+        }
+
+    def note_unread(self) -> None:
+        """Count a message of a carrier that can't be read."""
+        self.n_unread += 1
+
+    def note_unsigned(self, line: str, url: str) -> None:
+        """Count a webhook request with a wrong signature, and log it. Each line logs one: anyone can send more."""
+        self.n_unsigned += 1
+        if line not in self._logged:
+            self._logged.add(line)
+            log_event("phone_signature_wrong", level=logging.WARNING, line=line, url=url)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def find(self, session_id: str) -> PhoneCall | None:
+        """Return the call of a session; None: the session is no phone call."""
+        return self._calls.get(session_id)
+
+    @contextmanager
+    def running(self, session_id: str, call: PhoneCall) -> Iterator[None]:
+        """List a call while the block runs."""
+        self._calls[session_id] = call
+        self.n_answered += 1
+        try:
+            yield
+        finally:
+            del self._calls[session_id]

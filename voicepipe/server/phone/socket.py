@@ -1,0 +1,207 @@
+"""Translate a carrier's media stream to the connection of a session's client, and back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from voicepipe.phone.carrier import (
+    BYTES_PER_MS,
+    AudioReceived,
+    DigitPressed,
+    MarkPlayed,
+    StreamCodec,
+    StreamEvent,
+    StreamStarted,
+    StreamStopped,
+    Unread,
+)
+from voicepipe.phone.digits import DigitCollector
+from voicepipe.phone.playback import CarrierPlayback, Played
+from voicepipe.protocol import binary
+from voicepipe.session.socket import ClientSocket
+
+START_S: Final = 10.0
+"""Time for the carrier's `start` after its WebSocket is open."""
+
+SESSION: Final = {
+    "audio": {"input": {"format": {"type": "audio/pcmu"}}, "output": {"format": {"type": "audio/pcmu"}}},
+    "providerData": {"voicepipe": {"binary_audio": True, "playback_reports": True}},
+}
+"""What a session on the phone starts with, as in `session.update`: G.711 both ways, at the carrier's own rate."""
+
+
+class _Response(msgspec.Struct, frozen=True):
+    status: str = ""
+
+
+class _ServerEvent(msgspec.Struct, frozen=True):
+    """What the phone needs of any event of the server."""
+
+    type: str
+    item_id: str = ""
+    stream: int = 0
+    response: _Response | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_ServerEvent)
+
+
+class PhoneSocket:
+    """Implements `ClientSocket` over a carrier's WebSocket, as a client does that plays audio and reports it."""
+
+    def __init__(self, line: ClientSocket, codec: StreamCodec, note_unread: Callable[[], None]) -> None:
+        """`line` has the carrier's messages. `note_unread` is called at each one that can't be read."""
+        self._line, self._codec, self._note_unread = line, codec, note_unread
+        self._playback, self._digits = CarrierPlayback(), DigitCollector()
+        # Bounded: one message of the carrier makes a few, and all are taken before the next is read. Cuts add some.
+        self._messages: deque[bytes] = deque()
+        self._n_bytes = 0
+        self._items: dict[int, str] = {}
+        """The stream of the latest binary audio, and its item."""
+
+        self._responding = self._stopped = False
+
+    @property
+    def hung_up(self) -> bool:
+        """Return whether either side ended the call on purpose."""
+        return self._stopped or self._line.hung_up
+
+    @property
+    def gone(self) -> bool:
+        """Return whether the connection is closed."""
+        return self._line.gone
+
+    @property
+    def has_message(self) -> bool:
+        """Return whether an event waits that was made of an earlier message."""
+        return bool(self._messages)
+
+    @property
+    def input_ms(self) -> int:
+        """Return how much of the user's audio has come, in ms."""
+        return self._n_bytes // BYTES_PER_MS
+
+    async def start(self) -> StreamStarted | None:
+        """Return the carrier's first words; None: they did not come within `START_S`, or the connection is closed."""
+        try:
+            async with asyncio.timeout(START_S):
+                while (raw := await self._line.receive()) is not None:
+                    event = self._codec.read(raw)
+                    if isinstance(event, StreamStarted):
+                        return event
+                    await self._take(event)
+        except TimeoutError:
+            pass
+        return None
+
+    async def receive(self) -> str | bytes | None:
+        """Return the next event of the user; None when the call is over, and on every later call."""
+        while not self._messages:
+            raw = None if self._stopped else await self._line.receive()
+            if raw is None:
+                return None
+            await self._take(self._codec.read(raw))
+        return self._messages.popleft()
+
+    async def _take(self, event: StreamEvent) -> None:
+        match event:
+            case AudioReceived(audio):
+                self._n_bytes += len(audio)
+                self._messages.append(binary.user_frame(audio))
+                self._send_digits()
+            case MarkPlayed(name):
+                if (played := self._playback.mark(name, self.input_ms)) is not None:
+                    self._report((played,))
+            case DigitPressed(digit):
+                await self._press(digit)
+            case StreamStopped():
+                self._stopped = True
+            case Unread(is_garbage=True):
+                self._note_unread()
+
+    # --- keys ---------------------------------------------------------------------------------
+
+    async def _press(self, digit: str) -> None:
+        """Take a key. The first one stops the agent, as a voice does."""
+        if self._digits.is_empty:
+            await self._stop_agent()
+        self._digits.press(digit, self.input_ms)
+        self._send_digits()
+
+    async def _stop_agent(self) -> None:
+        if cut := await self._cut():
+            playing, *later = cut
+            at = {"item_id": playing.item_id, "content_index": 0, "audio_end_ms": playing.played_ms}
+            self._post("conversation.item.truncate", **at)
+            self._report(later)
+        elif self._responding:
+            self._post("response.cancel")
+
+    def _send_digits(self) -> None:
+        """Send the keys as the user's words, once they are complete, and request an answer to them."""
+        digits = self._digits.take(self.input_ms)
+        if digits:
+            if self._responding:
+                self._post("response.cancel")
+            content = [{"type": "input_text", "text": f"[DTMF: {digits}]"}]
+            self._post("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+            self._post("response.create")
+
+    # --- to the carrier -----------------------------------------------------------------------
+
+    async def send(self, frame: bytes) -> None:
+        """Play a `SoundFrame`; of any other event, note what the phone needs."""
+        if isinstance(frame, binary.SoundFrame):
+            await self._play(binary.agent_sound(frame))
+            return
+        event = _DECODER.decode(frame)
+        match event:
+            case _ServerEvent(type="voicepipe.output_audio.started"):
+                self._items = {event.stream: event.item_id}
+            case _ServerEvent(type="response.created"):
+                self._responding = True
+            case _ServerEvent(type="response.done", response=response):
+                self._responding = False
+                if response is not None and response.status == "cancelled":
+                    self._report(await self._cut())
+            case _ServerEvent(type="input_audio_buffer.speech_started"):
+                self._report(await self._cut())
+
+    async def _play(self, sound: binary.AgentSound) -> None:
+        mark = self._playback.send(self._items.get(sound.stream, ""), len(sound.audio), self.input_ms)
+        await self._line.send(self._codec.audio(sound.audio))
+        await self._line.send(self._codec.mark(mark))
+
+    async def _cut(self) -> tuple[Played, ...]:
+        """Have the carrier drop what it has not played; return how much was played of each item that it had."""
+        if cut := self._playback.clear(self.input_ms):
+            await self._line.send(self._codec.clear())
+        return cut
+
+    # --- to the session -----------------------------------------------------------------------
+
+    def _report(self, played: Iterable[Played]) -> None:
+        for each in played:
+            self._post(
+                "voicepipe.playback",
+                item_id=each.item_id,
+                played_ms=each.played_ms,
+                buffered_ms=each.buffered_ms,
+                input_ms=self.input_ms,
+            )
+
+    def _post(self, kind: str, **fields: Any) -> None:
+        self._messages.append(msgspec.json.encode({"type": kind, **fields}))
+
+    async def close(self, code: int, reason: str) -> None:
+        """Close the media stream: the carrier goes on with the call as the webhook has answered."""
+        await self._line.close(code, reason)
+
+    def abort(self) -> None:
+        """Abort the connection now."""
+        self._line.abort()
