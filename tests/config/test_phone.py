@@ -28,9 +28,9 @@ def test_a_line_has_its_carrier_and_its_numbers(tmp_path: Path) -> None:
     assert (line.name, line.secret, line.agent, line.project) == ("main", SECRET, "", "default")
     assert line.public_url == "https://voice.example"
     assert dict(line.transfer_to) == {"sales": "+4930123456"}
-    shown = {row.key: row for row in effective(settings)}
-    assert shown["phone.main.carrier"].value == '"twilio"'
-    assert SECRET not in str(shown) + repr(settings)
+    rows = {row.key: row for row in effective(settings)}
+    assert rows["phone.main.carrier"].value == '"twilio"'
+    assert SECRET not in str(rows) + repr(settings)
 
 
 def test_the_secret_may_come_from_a_variable(tmp_path: Path) -> None:
@@ -49,6 +49,7 @@ def test_the_secret_may_come_from_a_variable(tmp_path: Path) -> None:
         ("[phone.main]\nsecret = 'x'\nagent = 'other'", "phone.main.agent: expected the name of an agent"),
         ("[phone.main]\nsecret = 'x'\npublic_url = 'voice'", "phone.main.public_url: expected an address"),
         ("[phone.main]\nsecret = 'x'\ntransfer_to.a = '0301'", "phone.main.transfer_to.a: expected a number such as"),
+        ("[phone.main]\nsecret = 'x'\nnumber = '+4930'", "phone.main.number: expected a number such as"),
         ("[agents.default]\ntools = ['transfer_call']", "agents.default.tools: 'transfer_call' needs a"),
     ],
 )

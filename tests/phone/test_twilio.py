@@ -8,9 +8,9 @@ import json
 import pytest
 
 from voicepipe.phone.carrier import (
+    AnnouncedCall,
     AudioReceived,
     DigitPressed,
-    IncomingCall,
     MarkPlayed,
     StreamStarted,
     StreamStopped,
@@ -63,7 +63,7 @@ def test_messages_to_the_stream_have_its_id() -> None:
 
 
 def test_twiml_is_escaped() -> None:
-    call = IncomingCall(call_id="CA1", from_number="", to_number="")
+    call = AnnouncedCall(call_id="CA1", user_number="", line_number="")
     answer = Twilio().connect(call, stream_url='wss://a/"&', next_url="https://a/?b&c")
     assert "<Stream url='wss://a/\"&amp;'/>" in answer.body
     assert '<Redirect method="POST">https://a/?b&amp;c</Redirect>' in answer.body
@@ -73,4 +73,4 @@ def test_twiml_is_escaped() -> None:
 def test_a_request_without_a_signature_is_not_signed() -> None:
     request = WebhookRequest(method="POST", url="https://a/", headers={}, body=b"", form=())
     assert not Twilio().is_signed(request, "secret")
-    assert Twilio().incoming(request) is None
+    assert Twilio().announced(request) is None

@@ -13,7 +13,7 @@ import pytest
 from voicepipe.audio import g711
 from voicepipe.audio.files import read_sound
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, SttCue, tokens
-from voicepipe.testing.fakes.twilio import ACCOUNT, TwilioCall, calling, post
+from voicepipe.testing.fakes.twilio import ACCOUNT, TwilioApi, TwilioCall, calling, post
 from voicepipe.testing.user import calling as calling_by_websocket
 from voicepipe.testing.waiting import eventually
 
@@ -294,3 +294,65 @@ async def test_the_tool_for_transfers_needs_a_phone_call(server: Any) -> None:
         await user.prompt("Give me a person.")
         result = server.vendor.llm.received[-1].question["messages"][-1]["content"]
         assert "no phone call" in result
+
+
+@pytest.fixture
+async def api() -> TwilioApi:
+    return TwilioApi()
+
+
+@pytest.fixture
+async def dialing(fake_server: Any, api: TwilioApi) -> AsyncIterator[Any]:
+    async with api.serving(SECRET) as address:
+        more = {"phone.main.account": ACCOUNT, "phone.main.number": "+493012345", "phone.main.api_url": address}
+        async with fake_server(SETTINGS | more) as server:
+            yield server
+
+
+async def test_the_server_calls_a_number_and_the_agent_talks(
+    dialing: Any, api: TwilioApi, http: aiohttp.ClientSession, no: bytes
+) -> None:
+    body = {"to": "+4915112345678", "agent": "default"}
+    async with http.post(f"{webhook(dialing)}/calls", json=body) as answer:
+        assert answer.status == 201
+        call_sid = (await answer.json())["id"]
+    (dialed,) = api.dialed
+    assert (dialed["To"], dialed["From"], dialed["MachineDetection"]) == ("+4915112345678", "+493012345", "Enable")
+    assert dialed["Url"] == f"{webhook(dialing)}?agent=default"
+    picked_up = {"Direction": "outbound-api", "AnsweredBy": "human", "number": dialed["From"], "to": dialed["To"]}
+    async with calling(http, dialed["Url"], SECRET, call_sid=call_sid, **picked_up) as call:
+        call.say(no)
+        await played(call)
+        await call.hang_up()
+    turn, *_ = await turns(dialing, 1)
+    assert turn["user"] == "+4915112345678"
+    assert await metric(dialing, "dialed") == 1
+
+
+async def test_a_call_that_a_machine_answers_ends(dialing: Any, http: aiohttp.ClientSession) -> None:
+    fields = {"CallSid": "CA1", "Direction": "outbound-api", "AnsweredBy": "machine_start", "From": "+1", "To": "+2"}
+    _, twiml = await post(http, webhook(dialing), fields, SECRET)
+    assert twiml.find("Hangup") is not None
+    assert await metric(dialing, "voicemail") == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("main", {"to": "015112345"}, 400),
+        ("main", {"to": "+4915112345678", "agent": "other"}, 404),
+        ("other", {"to": "+4915112345678"}, 404),
+        ("main", {"to": "+4915112345678"}, 502),
+    ],
+)
+async def test_a_call_that_cannot_be_made_is_refused(
+    dialing: Any, api: TwilioApi, http: aiohttp.ClientSession, path: str, body: dict[str, str], status: int
+) -> None:
+    api.refuses = True
+    async with http.post(f"{dialing.url}/v1/phone/{path}/calls", json=body) as answer:
+        assert answer.status == status
+
+
+async def test_a_line_without_a_number_makes_no_calls(server: Any, http: aiohttp.ClientSession) -> None:
+    async with http.post(f"{webhook(server)}/calls", json={"to": "+4915112345678"}) as answer:
+        assert answer.status == 400

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final, Literal, Protocol
 
-from voicepipe.config.convert import SECRET, TABLE
+from voicepipe.config.convert import SECRET, TABLE, WEB_ADDRESS
 from voicepipe.config.sources import Leaves, key_in
 from voicepipe.config.tools import Read
 from voicepipe.errors import ConfigError
@@ -38,8 +38,8 @@ class PhoneEntry:
     same name with `_FILE` behind it names a file that holds the secret instead."""
 
     agent: str = ""
-    """The agent that answers. Empty: the first whose `chosen_by` fits `phone_line`, `user_number` and `line_number`,
-    or the default agent."""
+    """The agent that answers. Empty: the first whose `chosen_by` fits `phone_line`, `user_number`, `line_number`
+    and `answered_by`, or the default agent."""
 
     project: str = "default"
     """The project that the calls belong to."""
@@ -47,6 +47,18 @@ class PhoneEntry:
     public_url: str = ""
     """The server's address as the carrier calls it, such as `https://voice.example.com`. Empty: as the request has it,
     which is right without a proxy, and behind one that `server.trusted_proxies` names."""
+
+    account: str = ""
+    """The ID of the account at the carrier (Twilio: the account SID), for calls that the server makes."""
+
+    number: str = ""
+    """The number from which the server calls, with `+`: one of the account's. Empty: the server makes no calls."""
+
+    api_url: Annotated[str, WEB_ADDRESS] = ""
+    """The address of the carrier's API, for another region. Empty: the usual one."""
+
+    voicemail: Literal["hang_up", "talk"] = "hang_up"
+    """What happens to a call of the server that a machine answers: it ends, or the agent talks to the machine."""
 
     transfer_to: Annotated[tuple[tuple[str, str], ...], TABLE] = ()
     """Where the agent may transfer a call to, with the tool `transfer_call`: names, and numbers with `+`."""
@@ -61,6 +73,10 @@ class PhoneEntry:
             agent=self.agent,
             project=self.project,
             public_url=self.public_url.rstrip("/"),
+            account=self.account,
+            number=self.number,
+            api_url=self.api_url.rstrip("/"),
+            hangs_up_on_voicemail=self.voicemail == "hang_up",
             transfer_to=MappingProxyType(dict(self.transfer_to)),
         )
 
@@ -93,6 +109,8 @@ def _checked(entry: PhoneEntry, name: str, env: Mapping[str, str], origins: dict
         raise ConfigError(f"{at}.secret: expected the carrier's secret, got none: no webhook could be verified")
     if entry.public_url and not entry.public_url.startswith(("http://", "https://")):
         raise ConfigError(f"{at}.public_url: expected an address that begins with http(s)://, got another one")
+    if entry.number and not (_NUMBER.fullmatch(entry.number) and entry.account):
+        raise ConfigError(f"{at}.number: expected a number such as +4930123456 and an account, got {entry.number!r}")
     for to, number in entry.transfer_to:
         if not _NUMBER.fullmatch(number):
             raise ConfigError(f"{at}.transfer_to.{to}: expected a number such as +4930123456, got {number!r}")

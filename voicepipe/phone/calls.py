@@ -39,6 +39,12 @@ class PhoneCalls:
         self.n_unread = 0
         """Number of messages of carriers that could not be read."""
 
+        self.n_dialed = 0
+        """Number of calls that the carrier has taken from the server."""
+
+        self.n_voicemail = 0
+        """Number of these that a machine has answered."""
+
         self.n_transferred = 0
         """Number of calls that were connected with another number."""
 
@@ -48,6 +54,8 @@ class PhoneCalls:
         return {
             "answered": self.n_answered,
             "refused": self.n_refused,
+            "dialed": self.n_dialed,
+            "voicemail": self.n_voicemail,
             "transferred": self.n_transferred,
             "unsigned": self.n_unsigned,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 RATE_HZ: Final = 8_000
@@ -13,17 +13,32 @@ BYTES_PER_MS: Final = RATE_HZ // 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncomingCall:
-    """A call that the carrier's webhook announces."""
+class AnnouncedCall:
+    """A call that the carrier's webhook announces: the user calls, or has answered a call of the server."""
 
     call_id: str
     """The carrier's ID of the call."""
 
-    from_number: str
-    """The number that calls, as the carrier writes it; empty: withheld."""
+    user_number: str
+    """The user's number, as the carrier writes it; empty: withheld."""
 
-    to_number: str
-    """The number that is called."""
+    line_number: str
+    """The number of the line."""
+
+    is_voicemail: bool = False
+    """Whether a machine has answered a call of the server, as far as the carrier can say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialRequest:
+    """A request to the carrier's API that calls a number."""
+
+    url: str
+    user: str
+    password: str = field(repr=False)
+    """With `user`: the credentials of HTTP Basic."""
+
+    form: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +139,11 @@ class Carrier(Protocol):
         """Return whether the carrier made the request: its signature is right."""
         ...
 
-    def incoming(self, request: WebhookRequest) -> IncomingCall | None:
+    def announced(self, request: WebhookRequest) -> AnnouncedCall | None:
         """Return the call that a webhook announces; None: the request has no call."""
         ...
 
-    def connect(self, call: IncomingCall, *, stream_url: str, next_url: str) -> WebhookAnswer:
+    def connect(self, call: AnnouncedCall, *, stream_url: str, next_url: str) -> WebhookAnswer:
         """Return the answer that connects the call with a media stream, and asks at `next_url` when it is over."""
         ...
 
@@ -142,6 +157,20 @@ class Carrier(Protocol):
 
     def reject(self) -> WebhookAnswer:
         """Return the answer to a call that can't be taken: busy."""
+        ...
+
+    def dial(
+        self, *, api_url: str, account: str, secret: str, line_number: str, user_number: str, webhook_url: str
+    ) -> DialRequest:
+        """Return the request that calls the user, and has `webhook_url` asked once the call is answered."""
+        ...
+
+    def dialed(self, body: bytes) -> str:
+        """Return the ID of the call from the API's answer.
+
+        Raises:
+            ValueError: it has none.
+        """
         ...
 
     def codec(self) -> StreamCodec:

@@ -26,5 +26,17 @@ class PhoneLine:
     public_url: str
     """The server's address as the carrier calls it, without a slash at its end; empty: as the request has it."""
 
+    account: str
+    """The ID of the account at the carrier, for calls that the server makes."""
+
+    number: str
+    """The number from which the server calls; empty: it makes no calls."""
+
+    api_url: str
+    """The address of the carrier's API; empty: its usual one."""
+
+    hangs_up_on_voicemail: bool
+    """Whether a call that a machine answers ends at once."""
+
     transfer_to: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Name -> the number to which the agent may transfer a call."""

@@ -1,8 +1,9 @@
 """Twilio: TwiML for the webhook, Media Streams for the audio.
 
-Sources: twilio.com/docs/voice/media-streams/websocket-messages, /docs/voice/twiml/stream, /docs/usage/security
-(`X-Twilio-Signature`), read on 2026-11-23. Audio is mu-law at 8 kHz both ways. A stream that the server closes lets
-Twilio go on with the next verb.
+Sources: twilio.com/docs/voice/media-streams/websocket-messages, /docs/voice/twiml/stream, /docs/api/rest/making-calls
+and the OpenAPI description of `Calls.json`, read on 2026-11-23; for `X-Twilio-Signature` the example of Twilio's own
+libraries. Not confirmed: the values of `AnsweredBy` and `Direction`. Audio is mu-law at 8 kHz both ways. A stream that
+the server closes lets Twilio go on with the next verb.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from xml.sax.saxutils import escape, quoteattr
 import msgspec
 
 from voicepipe.phone.carrier import (
+    AnnouncedCall,
     AudioReceived,
+    DialRequest,
     DigitPressed,
-    IncomingCall,
     MarkPlayed,
     StreamEvent,
     StreamStarted,
@@ -28,6 +30,7 @@ from voicepipe.phone.carrier import (
     WebhookRequest,
 )
 
+API_URL: Final = "https://api.twilio.com"
 SIGNATURE_HEADER: Final = "x-twilio-signature"
 DIGITS: Final = frozenset("0123456789*#ABCD")
 
@@ -50,6 +53,10 @@ class _Dtmf(msgspec.Struct, frozen=True):
 
 class _Mark(msgspec.Struct, frozen=True):
     name: _Text
+
+
+class _Dialed(msgspec.Struct, frozen=True):
+    sid: _Text
 
 
 class _Message(msgspec.Struct, frozen=True):
@@ -132,16 +139,21 @@ class Twilio:
         expected = signature(request.url, list(request.form), secret)
         return hmac.compare_digest(expected.encode(), request.headers.get(SIGNATURE_HEADER, "").encode())
 
-    def incoming(self, request: WebhookRequest) -> IncomingCall | None:
+    def announced(self, request: WebhookRequest) -> AnnouncedCall | None:
         """Return the call of `CallSid`, `From` and `To`."""
         fields = dict(request.form)
         if not fields.get("CallSid"):
             return None
-        return IncomingCall(
-            call_id=fields["CallSid"], from_number=fields.get("From", ""), to_number=fields.get("To", "")
+        is_outbound = fields.get("Direction", "").startswith("outbound")
+        user, line = ("To", "From") if is_outbound else ("From", "To")
+        return AnnouncedCall(
+            call_id=fields["CallSid"],
+            user_number=fields.get(user, ""),
+            line_number=fields.get(line, ""),
+            is_voicemail=fields.get("AnsweredBy", "").startswith(("machine", "fax")),
         )
 
-    def connect(self, call: IncomingCall, *, stream_url: str, next_url: str) -> WebhookAnswer:
+    def connect(self, call: AnnouncedCall, *, stream_url: str, next_url: str) -> WebhookAnswer:
         """Return `<Connect><Stream>`, and a `<Redirect>` behind it, which is reached when the server closes."""
         stream = f"<Connect><Stream url={quoteattr(stream_url)}/></Connect>"
         return _twiml(f'{stream}<Redirect method="POST">{escape(next_url)}</Redirect>')
@@ -157,6 +169,24 @@ class Twilio:
     def reject(self) -> WebhookAnswer:
         """Return `<Reject>`, with the busy tone."""
         return _twiml('<Reject reason="busy"/>')
+
+    def dial(
+        self, *, api_url: str, account: str, secret: str, line_number: str, user_number: str, webhook_url: str
+    ) -> DialRequest:
+        """Return the request that makes a call, with the detection of answering machines."""
+        form = {
+            "To": user_number,
+            "From": line_number,
+            "Url": webhook_url,
+            "Method": "POST",
+            "MachineDetection": "Enable",
+        }
+        url = f"{api_url or API_URL}/2010-04-01/Accounts/{account}/Calls.json"
+        return DialRequest(url=url, user=account, password=secret, form=form)
+
+    def dialed(self, body: bytes) -> str:
+        """Return the call's `sid`."""
+        return msgspec.json.decode(body, type=_Dialed).sid
 
     def codec(self) -> TwilioCodec:
         """Return the messages of a new stream."""

@@ -39,6 +39,7 @@ from voicepipe.server.gateway.stored_responses import cancel_response, delete_re
 from voicepipe.server.gateway.transcriptions import transcriptions
 from voicepipe.server.live import live_sessions
 from voicepipe.server.phone.calls import phone_next, phone_stream, phone_webhook
+from voicepipe.server.phone.dial import phone_dial
 from voicepipe.server.realtime import realtime
 from voicepipe.server.websocket_auth_errors import websocket_auth_errors
 
@@ -133,6 +134,14 @@ PHONE: Final = (
         phone_next,
         None,
         "asked by the carrier when the agent is done: a transfer, or the end of the call; signed likewise",
+    ),
+    Endpoint(
+        "POST",
+        "/v1/phone/{line}/calls",
+        phone_dial,
+        TOKENS,
+        "calls the number `to`, for an `agent`; for API keys of the line's project, see "
+        "[Calls that the server makes](phone.md#calls-that-the-server-makes)",
     ),
     Endpoint(
         "GET",

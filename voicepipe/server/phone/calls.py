@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from dataclasses import asdict
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -14,7 +13,7 @@ from aiohttp import web
 from voicepipe.clock import unix_s
 from voicepipe.errors import AuthError, Overload, VoicepipeError
 from voicepipe.phone.calls import PhoneCall
-from voicepipe.phone.carrier import IncomingCall, WebhookAnswer, WebhookRequest
+from voicepipe.phone.carrier import AnnouncedCall, WebhookAnswer, WebhookRequest
 from voicepipe.phone.options import PhoneLine
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.bodies import read_body
@@ -44,14 +43,27 @@ TRANSFER_WAIT_S: Final = 300
 FORM: Final = "application/x-www-form-urlencoded"
 
 
+class _Stored(msgspec.Struct, frozen=True):
+    """A call between its webhook and its media stream."""
+
+    call: AnnouncedCall
+    agent: str
+    """The agent that the server has dialed for; empty: the line's."""
+
+
 async def phone_webhook(request: web.Request) -> web.Response:
     """`POST /v1/phone/{line}`: the carrier announces a call, and connects it with a media stream."""
     context = request.app[CONTEXT]
-    line = _line(request, context)
+    line = line_of(request, context)
     call, base_url = await _signed(request, line, context)
+    if call.is_voicemail:
+        context.phone_calls.n_voicemail += 1
+        if line.hangs_up_on_voicemail:
+            return _answer(line.carrier.hang_up())
+    agent = request.query.get("agent", "")  # the address is signed
     try:
         check_ready(context)
-        await context.live_sessions.check(_live(call, line, context))
+        await context.live_sessions.check(_live(call, agent, line, context))
     except (Overload, QuotaExceeded) as why:
         _refuse(line, context, why)
         return _answer(line.carrier.reject())
@@ -59,7 +71,7 @@ async def phone_webhook(request: web.Request) -> web.Response:
     now_s = unix_s()
     await context.cluster.keep_config(
         _stored_call(token),
-        msgspec.json.encode(asdict(call)),
+        msgspec.json.encode(_Stored(call, agent)),
         project=line.project,
         until_s=now_s + STREAM_WAIT_S,
         now_s=now_s,
@@ -72,7 +84,7 @@ async def phone_webhook(request: web.Request) -> web.Response:
 async def phone_next(request: web.Request) -> web.Response:
     """`POST /v1/phone/{line}/next`: the media stream is over; the call is transferred, or ends."""
     context = request.app[CONTEXT]
-    line = _line(request, context)
+    line = line_of(request, context)
     call, _ = await _signed(request, line, context)
     stored = await context.cluster.config(_stored_transfer(line, call.call_id), project=line.project, now_s=unix_s())
     if stored is None:
@@ -84,18 +96,18 @@ async def phone_next(request: web.Request) -> web.Response:
 async def phone_stream(request: web.Request) -> web.StreamResponse:
     """`GET /v1/phone/{line}/stream/{token}`: the media stream of a call that the webhook has announced."""
     context = request.app[CONTEXT]
-    line = _line(request, context)
-    call = await _announced(request.match_info["token"], line, context)
+    line = line_of(request, context)
+    stored = await _announced(request.match_info["token"], line, context)
     check_ready(context)
     response = upgrade(ping_ms=context.options.ping_ms, subprotocol=None)
     if not response.can_prepare(request):
         return upgrade_required()
-    live = _live(call, line, context)
+    live = _live(stored.call, stored.agent, line, context)
     await response.prepare(request)
     socket = AiohttpSocket(response, request.transport)
     phone = PhoneSocket(socket, line.carrier.codec(), context.phone_calls.note_unread)
     try:
-        await _talk(phone, call, line, live, context)
+        await _talk(phone, stored.call, line, live, context)
     except VoicepipeError as why:  # the server has filled since the webhook, or a provider can't be used
         _refuse(line, context, why)
         await socket.close(TRY_AGAIN_LATER, "The call can't be taken now.")
@@ -103,7 +115,7 @@ async def phone_stream(request: web.Request) -> web.StreamResponse:
 
 
 async def _talk(
-    phone: PhoneSocket, call: IncomingCall, line: PhoneLine, live: LiveSession, context: ServerContext
+    phone: PhoneSocket, call: AnnouncedCall, line: PhoneLine, live: LiveSession, context: ServerContext
 ) -> None:
     started = await phone.start()
     if started is None or started.call_id != call.call_id:
@@ -127,7 +139,12 @@ async def _talk(
             await run_session(session, live, phone)
 
 
-def _line(request: web.Request, context: ServerContext) -> PhoneLine:
+def line_of(request: web.Request, context: ServerContext) -> PhoneLine:
+    """Return the line that the path names.
+
+    Raises:
+        NotFound: there is none.
+    """
     name = request.match_info["line"]
     line = context.phone_lines.get(name)
     if line is None:
@@ -135,7 +152,7 @@ def _line(request: web.Request, context: ServerContext) -> PhoneLine:
     return line
 
 
-async def _signed(request: web.Request, line: PhoneLine, context: ServerContext) -> tuple[IncomingCall, str]:
+async def _signed(request: web.Request, line: PhoneLine, context: ServerContext) -> tuple[AnnouncedCall, str]:
     """Return the call of a webhook's request, and the server's address as the carrier called it.
 
     Raises:
@@ -145,7 +162,7 @@ async def _signed(request: web.Request, line: PhoneLine, context: ServerContext)
     body = await read_body(request, BODY_MAX_BYTES)
     form = parse_qsl(body.decode(errors="replace"), keep_blank_values=True) if request.content_type == FORM else []
     handshake = context.authenticator.handshake(request)
-    base_url = line.public_url or f"{handshake.scheme}://{request.host}"
+    base_url = base_url_of(request, line, context)
     webhook = WebhookRequest(
         method=request.method,
         url=f"{base_url}{request.raw_path}",
@@ -156,13 +173,18 @@ async def _signed(request: web.Request, line: PhoneLine, context: ServerContext)
     if not line.carrier.is_signed(webhook, line.secret):
         context.phone_calls.note_unsigned(line.name, f"{base_url}{request.path}")
         raise AuthError("The carrier's signature is wrong.", code="phone_signature_wrong", status=403)
-    call = line.carrier.incoming(webhook)
+    call = line.carrier.announced(webhook)
     if call is None:
         raise NotFound("The request names no call.", param=None, code="phone_call_not_found")
     return call, base_url
 
 
-async def _announced(token: str, line: PhoneLine, context: ServerContext) -> IncomingCall:
+def base_url_of(request: web.Request, line: PhoneLine, context: ServerContext) -> str:
+    """Return the server's address as the carrier calls it."""
+    return line.public_url or f"{context.authenticator.handshake(request).scheme}://{request.host}"
+
+
+async def _announced(token: str, line: PhoneLine, context: ServerContext) -> _Stored:
     """Return the call for which the webhook has made this token. It opens one stream.
 
     Raises:
@@ -173,7 +195,7 @@ async def _announced(token: str, line: PhoneLine, context: ServerContext) -> Inc
     if stored is not None:
         used = await context.cluster.count(name, 1, limit=1, until_s=now_s + STREAM_WAIT_S, now_s=now_s)
         if used.counted:
-            return msgspec.json.decode(stored, type=IncomingCall)
+            return msgspec.json.decode(stored, type=_Stored)
     raise AuthError("No call waits for this media stream.", code="phone_stream_unknown", status=401)
 
 
@@ -185,16 +207,21 @@ def _stored_transfer(line: PhoneLine, call_id: str) -> str:
     return f"phone_transfer_{line.name}_{call_id}"
 
 
-def _live(call: IncomingCall, line: PhoneLine, context: ServerContext) -> LiveSession:
+def _live(call: AnnouncedCall, requested_agent: str, line: PhoneLine, context: ServerContext) -> LiveSession:
     """Return the call's session, not yet admitted. The user's number is its identity."""
-    metadata = (("phone_line", line.name), ("user_number", call.from_number), ("line_number", call.to_number))
-    agent = line.agent or context.agent_for(metadata) or "default"
+    metadata = (
+        ("phone_line", line.name),
+        ("user_number", call.user_number),
+        ("line_number", call.line_number),
+        ("answered_by", "voicemail" if call.is_voicemail else "person"),
+    )
+    agent = requested_agent or line.agent or context.agent_for(metadata) or "default"
     grant = SessionGrant(
         session_id=f"sess_{secrets.token_urlsafe(18)}",
         project=line.project,
         agent=agent,
         model=agent,
-        identity=call.from_number or None,
+        identity=call.user_number or None,
         config=SESSION,
         metadata=metadata,
         expires_at=unix_s() + context.session_limit_s(agent),

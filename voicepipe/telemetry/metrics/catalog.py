@@ -127,7 +127,7 @@ NOW: Final = (
         "phone_calls_total",
         "counter",
         ("result",),
-        "Phone calls: answered, refused, transferred; and webhook requests with a wrong signature (unsigned)",
+        "Phone calls: answered, refused, dialed, voicemail, transferred; unsigned: requests with a wrong signature",
     ),
     Family("phone_messages_unread_total", "counter", (), "Messages of phone carriers that could not be read"),
     Family("audio_cache_hits_total", "counter", (), "Clauses played from the audio cache"),

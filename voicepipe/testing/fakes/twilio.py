@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import aiohttp
+from aiohttp import web
 
 from voicepipe.clock import loop_s
 from voicepipe.tasks import background_tasks
@@ -214,6 +215,40 @@ class TwilioCall:
             self._changed.notify_all()
 
 
+class TwilioApi:
+    """The API that makes calls."""
+
+    def __init__(self) -> None:
+        self.dialed: list[dict[str, str]] = []
+        """The fields of each request."""
+
+        self.refuses = False
+
+    @asynccontextmanager
+    async def serving(self, secret: str) -> AsyncIterator[str]:
+        """Yield the API's address."""
+
+        async def make_call(request: web.Request) -> web.Response:
+            right = f"Basic {base64.b64encode(f'{ACCOUNT}:{secret}'.encode()).decode()}"
+            if request.headers.get("Authorization") != right:
+                return web.json_response({"code": 20003, "message": "Authenticate", "status": 401}, status=401)
+            if self.refuses:
+                return web.json_response({"code": 21211, "message": "Invalid 'To'", "status": 400}, status=400)
+            self.dialed.append({name: str(value) for name, value in (await request.post()).items()})
+            return web.json_response({"sid": f"CA{len(self.dialed):032}", "status": "queued"}, status=201)
+
+        app = web.Application()
+        app.router.add_post(f"/2010-04-01/Accounts/{ACCOUNT}/Calls.json", make_call)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        try:
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()
+
+
 @asynccontextmanager
 async def calling(
     http: aiohttp.ClientSession,
@@ -223,9 +258,10 @@ async def calling(
     number: str = "+4915112345678",
     to: str = "+493012345",
     call_sid: str = "CA00000000000000000000000000000001",
+    **more: str,
 ) -> AsyncIterator[TwilioCall]:
     """Call a number whose webhook is at `url`, and yield the call once its media stream has begun."""
-    fields = {"AccountSid": ACCOUNT, "CallSid": call_sid, "From": number, "To": to, "CallStatus": "ringing"}
+    fields = {"AccountSid": ACCOUNT, "CallSid": call_sid, "From": number, "To": to, "CallStatus": "ringing", **more}
     status, twiml = await post(http, url, fields, secret)
     assert status == 200, status
     stream, redirect = twiml.find("Connect/Stream"), twiml.find("Redirect")
