@@ -9,10 +9,16 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from voicepipe.audio import g711
 from voicepipe.audio.files import read_sound
-from voicepipe.testing.fakes.cues import CallCue, LlmCue, SttCue, tokens
+from voicepipe.auth.apikeys import ApiKeys
+from voicepipe.clock import unix_s
+from voicepipe.phone.calls import PhoneCall, PhoneCalls
+from voicepipe.phone.transfer_call import TransferCall
+from voicepipe.ports.server_tool import ToolError, ToolSession
+from voicepipe.testing.fakes.cues import CallCue, Hold, LlmCue, SttCue, tokens
 from voicepipe.testing.fakes.twilio import ACCOUNT, TwilioApi, TwilioCall, calling, post
 from voicepipe.testing.user import calling as calling_by_websocket
 from voicepipe.testing.waiting import eventually
@@ -348,7 +354,7 @@ async def test_a_call_that_a_machine_answers_ends(dialing: Any, http: aiohttp.Cl
 async def test_a_call_that_cannot_be_made_is_refused(
     dialing: Any, api: TwilioApi, http: aiohttp.ClientSession, path: str, body: dict[str, str], status: int
 ) -> None:
-    api.refuses = True
+    api.answer = web.json_response({"code": 21211, "message": "Invalid 'To'", "status": 400}, status=400)
     async with http.post(f"{dialing.url}/v1/phone/{path}/calls", json=body) as answer:
         assert answer.status == status
 
@@ -356,3 +362,93 @@ async def test_a_call_that_cannot_be_made_is_refused(
 async def test_a_line_without_a_number_makes_no_calls(server: Any, http: aiohttp.ClientSession) -> None:
     async with http.post(f"{webhook(server)}/calls", json={"to": "+4915112345678"}) as answer:
         assert answer.status == 400
+
+
+async def test_a_client_secret_and_another_project_make_no_calls(
+    dialing: Any, api: TwilioApi, http: aiohttp.ClientSession
+) -> None:
+    async with http.post(f"{dialing.url}/v1/realtime/client_secrets") as minted:
+        secret = (await minted.json())["value"]
+    other = ApiKeys(dialing.folder / "data").create("acme", now_s=unix_s()).text
+    for key in (secret, other):
+        headers = {"Authorization": f"Bearer {key}"}
+        async with http.post(f"{webhook(dialing)}/calls", json={"to": "+4915112345678"}, headers=headers) as answer:
+            assert answer.status == 403
+    assert api.dialed == []
+
+
+async def test_keys_pressed_before_the_agent_speaks_stop_what_it_is_about_to_say(
+    server: Any, http: aiohttp.ClientSession, no: bytes
+) -> None:
+    hold = Hold()
+    server.vendor.llm.cue(LlmCue(tokens=tokens("Too late."), hold=hold))
+    async with calling(http, webhook(server), SECRET) as call:
+        call.say(no)
+        await call.until(lambda: len(server.vendor.llm.received) > 0)
+        await call.press("7#")
+        await call.until(lambda: len(server.vendor.llm.received) > 1)
+        assert server.vendor.llm.received[-1].question["messages"][-1]["content"] == "[DTMF: 7#]"
+        await played(call)
+    hold.release.set()
+
+
+async def test_an_answer_of_the_api_without_a_call_is_a_bad_gateway(
+    dialing: Any, api: TwilioApi, http: aiohttp.ClientSession
+) -> None:
+    api.answer = web.Response(text="no json", status=201)
+    async with http.post(f"{webhook(dialing)}/calls", json={"to": "+4915112345678"}) as answer:
+        assert answer.status == 502
+    assert await metric(dialing, "dialed") == 0
+
+
+async def test_an_api_that_cannot_be_reached_is_a_bad_gateway(fake_server: Any, http: aiohttp.ClientSession) -> None:
+    away = {
+        "phone.main.account": ACCOUNT,
+        "phone.main.number": "+493012345",
+        "phone.main.api_url": "http://127.0.0.1:1",
+    }
+    async with (
+        fake_server(SETTINGS | away) as server,
+        http.post(f"{webhook(server)}/calls", json={"to": "+4915112345678"}) as answer,
+    ):
+        assert answer.status == 502
+
+
+async def test_an_agent_may_talk_to_a_machine(fake_server: Any, http: aiohttp.ClientSession, no: bytes) -> None:
+    async with fake_server(SETTINGS | {"phone.main.voicemail": "talk"}) as server:
+        machine = {"Direction": "outbound-api", "AnsweredBy": "machine_end_beep"}
+        async with calling(http, webhook(server), SECRET, **machine) as call:
+            call.say(no)
+            await played(call)
+        assert await metric(server, "voicemail") == 1
+
+
+async def test_a_server_that_has_filled_since_the_webhook_closes_the_stream(
+    fake_server: Any, http: aiohttp.ClientSession
+) -> None:
+    async with fake_server(SETTINGS | {"server.max_sessions": 1}) as server:
+        _, twiml = await post(http, webhook(server), {"CallSid": "CA2"}, SECRET)
+        stream = twiml.find("Connect/Stream")
+        assert stream is not None
+        async with calling(http, webhook(server), SECRET):
+            await eventually(lambda: _answered(server))
+            async with http.ws_connect(stream.attrib["url"]) as line:
+                other = TwilioCall(line, "CA2", "")
+                await other.start()
+                assert (await line.receive()).data == 1013
+        assert await metric(server, "refused") == 1
+
+
+@pytest.mark.parametrize("arguments", ["", "[]", '{"to":7}'])
+async def test_wrong_arguments_of_a_transfer_are_named(arguments: str) -> None:
+    calls = PhoneCalls()
+    session = ToolSession(session_id="sess_1", project="default", agent="default")
+    transferred: list[str] = []
+
+    async def transfer(number: str) -> None:
+        transferred.append(number)
+
+    call = PhoneCall(transfer_to={"sales": "+49"}, transfer=transfer)
+    with calls.running("sess_1", call), pytest.raises(ToolError, match="Expected an object with `to`"):
+        await TransferCall(calls, ["sales"]).call(arguments, session)
+    assert transferred == []

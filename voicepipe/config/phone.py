@@ -67,7 +67,6 @@ class PhoneEntry:
         """Return the line as the server needs it."""
         return PhoneLine(
             name=name,
-            carrier_name=self.carrier,
             carrier=CARRIERS[self.carrier],
             secret=self.secret,
             agent=self.agent,

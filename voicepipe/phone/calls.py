@@ -71,9 +71,6 @@ class PhoneCalls:
             self._logged.add(line)
             log_event("phone_signature_wrong", level=logging.WARNING, line=line, url=url)
 
-    def __len__(self) -> int:
-        return len(self._calls)
-
     def find(self, session_id: str) -> PhoneCall | None:
         """Return the call of a session; None: the session is no phone call."""
         return self._calls.get(session_id)

@@ -46,9 +46,6 @@ class StreamStarted:
     """The media stream begins."""
 
     call_id: str
-    stream_id: str
-    encoding: str
-    """The audio's encoding, as the carrier names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +109,12 @@ class StreamCodec(Protocol):
 class WebhookRequest:
     """A request of the carrier's webhook."""
 
-    method: str
     url: str
     """The address as the carrier called it."""
 
     headers: Mapping[str, str]
     """By lower-case name."""
 
-    body: bytes
     form: Sequence[tuple[str, str]]
     """The body's fields; empty unless it is a form."""
 

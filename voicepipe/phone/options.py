@@ -14,7 +14,6 @@ class PhoneLine:
     """A `[phone.NAME]`: numbers of one account at a carrier, answered by an agent."""
 
     name: str
-    carrier_name: str
     carrier: Carrier
     secret: str = field(repr=False)
     """Verifies the signatures of the carrier's webhook."""

@@ -39,7 +39,6 @@ _Text = Annotated[str, msgspec.Meta(max_length=256)]
 
 class _Start(msgspec.Struct, frozen=True):
     callSid: _Text  # noqa: N815 (the wire's name)
-    mediaFormat: dict[str, str | int] = {}  # noqa: N815
 
 
 class _Media(msgspec.Struct, frozen=True):
@@ -96,8 +95,7 @@ class TwilioCodec:
                 return DigitPressed(digit)
             case _Message(event="start", start=_Start() as start):
                 self._stream = message.streamSid
-                encoding = str(start.mediaFormat.get("encoding", "audio/x-mulaw"))
-                return StreamStarted(call_id=start.callSid, stream_id=message.streamSid, encoding=encoding)
+                return StreamStarted(call_id=start.callSid)
             case _Message(event="stop"):
                 return StreamStopped()
             case _Message(event="connected"):

@@ -164,10 +164,8 @@ async def _signed(request: web.Request, line: PhoneLine, context: ServerContext)
     handshake = context.authenticator.handshake(request)
     base_url = base_url_of(request, line, context)
     webhook = WebhookRequest(
-        method=request.method,
         url=f"{base_url}{request.raw_path}",
         headers=dict(handshake.headers),
-        body=body,
         form=form,
     )
     if not line.carrier.is_signed(webhook, line.secret):

@@ -222,7 +222,8 @@ class TwilioApi:
         self.dialed: list[dict[str, str]] = []
         """The fields of each request."""
 
-        self.refuses = False
+        self.answer: web.Response | None = None
+        """What it answers in place of a call."""
 
     @asynccontextmanager
     async def serving(self, secret: str) -> AsyncIterator[str]:
@@ -232,8 +233,8 @@ class TwilioApi:
             right = f"Basic {base64.b64encode(f'{ACCOUNT}:{secret}'.encode()).decode()}"
             if request.headers.get("Authorization") != right:
                 return web.json_response({"code": 20003, "message": "Authenticate", "status": 401}, status=401)
-            if self.refuses:
-                return web.json_response({"code": 21211, "message": "Invalid 'To'", "status": 400}, status=400)
+            if self.answer is not None:
+                return self.answer
             self.dialed.append({name: str(value) for name, value in (await request.post()).items()})
             return web.json_response({"sid": f"CA{len(self.dialed):032}", "status": "queued"}, status=201)
 
