@@ -41,7 +41,8 @@ def requirements() -> dict[str, list[str]]:
     base = [*project["dependencies"], *extras["fast"], *extras["crypto"], *pyproject["build-system"]["requires"]]
     test = [*base, *extras["otel"], *extras["postgres"], *extras["redis"], *extras["mcp"], *extras["test"]]
     nodes = [*base, *extras["redis"], *extras["postgres"]]
-    return {"base": base, "local": [*base, *extras["local"], WEIGHTS], "nodes": nodes, "test": test}
+    webrtc = [*base, *extras["webrtc"]]
+    return {"base": base, "local": [*base, *extras["local"], WEIGHTS], "nodes": nodes, "test": test, "webrtc": webrtc}
 
 
 def resolve(requirement: list[str], lock: Path, known: list[Path], *, options: list[str]) -> str:

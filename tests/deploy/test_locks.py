@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-NAMES = ("base", "local", "nodes", "test")
+NAMES = ("base", "local", "nodes", "test", "webrtc")
 PIN = re.compile(
     r"(?P<name>[a-z0-9-]+)==(?P<version>[0-9a-z.]+)(?: ; (?P<marker>[^\\]+?))?(?: --hash=sha256:[0-9a-f]{64})+"
 )
@@ -57,9 +57,9 @@ def test_heading_has_the_sizes(root: Path, name: str) -> None:
 
 def test_locks_agree(locks: dict[str, dict[str, str]]) -> None:
     """No lock undoes what an earlier one installed."""
-    for name in ("local", "nodes", "test"):
+    for name in ("local", "nodes", "test", "webrtc"):
         assert locks[name].keys().isdisjoint(locks["base"])
-    for name in ("local", "nodes"):
+    for name in ("local", "nodes", "webrtc"):
         shared = locks[name].keys() & locks["test"].keys()
         assert {each: locks[name][each] for each in shared} == {each: locks["test"][each] for each in shared}
     assert locks["nodes"].keys() <= locks["test"].keys()
@@ -76,6 +76,7 @@ def test_locks_agree(locks: dict[str, dict[str, str]]) -> None:
         ("postgres", "nodes"),
         ("otel", "test"),
         ("test", "test"),
+        ("webrtc", "webrtc"),
     ],
 )
 def test_locks_satisfy_pyproject(
@@ -91,6 +92,13 @@ def test_locks_satisfy_pyproject(
         if not requirement.specifier.contains(have.get(canonicalize_name(requirement.name), "0"))
     ]
     assert unmet == []
+
+
+def test_the_default_installation_has_no_webrtc(locks: dict[str, dict[str, str]]) -> None:
+    """aiortc requires PyAV, whose wheels are under the GPL."""
+    assert "av" in locks["webrtc"]
+    assert all(locks[name].keys().isdisjoint({"aiortc", "pylibsrtp"}) for name in NAMES if name != "webrtc")
+    assert all("av" not in locks[name] for name in ("base", "local", "nodes"))
 
 
 def test_build_tools_are_locked(locks: dict[str, dict[str, str]], project: dict[str, Any]) -> None:

@@ -40,6 +40,7 @@ from voicepipe.registry import Spec
 from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
+from voicepipe.server.webrtc.settings import WebRtcSettings
 from voicepipe.telemetry.journal.settings import JournalSettings
 from voicepipe.telemetry.recording.settings import RecordingSettings
 from voicepipe.turn.conversation_limits import ConversationLimits
@@ -59,6 +60,7 @@ sets.
 
 SINGLE = {
     "server": ServerSettings,
+    "webrtc": WebRtcSettings,
     "budget": BudgetLimits,
     "deadlines": Deadlines,
     "conversation": ConversationLimits,

@@ -30,6 +30,7 @@ from voicepipe.registry import ProviderSettings, Spec, Stage
 from voicepipe.router.options import RouterOptions
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
+from voicepipe.server.webrtc.settings import WebRtcSettings
 from voicepipe.telemetry.journal.settings import JournalSettings
 from voicepipe.telemetry.recording.settings import RecordingSettings
 from voicepipe.turn.conversation_limits import ConversationLimits
@@ -198,6 +199,7 @@ class Settings:
     """The operator's settings, checked."""
 
     server: ServerSettings = field(default_factory=ServerSettings)
+    webrtc: WebRtcSettings = field(default_factory=WebRtcSettings)
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     deadlines: Deadlines = field(default_factory=Deadlines)
     conversation: ConversationLimits = field(default_factory=ConversationLimits)

@@ -16,6 +16,7 @@ Leaves = dict[KeyPath, Found]
 
 SECTIONS = (
     "server",
+    "webrtc",
     "budget",
     "deadlines",
     "conversation",

@@ -29,6 +29,7 @@ from voicepipe.server.revocations import EndsRevoked
 from voicepipe.server.sessions.live_sessions import LiveSessions, RunsOnSocket
 from voicepipe.server.sessions.resume import OtherSessions, Resumptions
 from voicepipe.server.token_issuer import TokenIssuer
+from voicepipe.server.webrtc.calls import Calls
 from voicepipe.server.workers.peers import Workers
 from voicepipe.session.grant import SessionGrant
 from voicepipe.storage import StorageHealth
@@ -183,6 +184,9 @@ class ServerContext:
 
     other_sessions: OtherSessions | None = None
     """The sessions of the other workers, to resume them."""
+
+    calls: Calls = field(default_factory=Calls)
+    """The calls over WebRTC."""
 
     feed: Feed = field(default_factory=Feed)
     webhooks: Webhooks = field(default_factory=Webhooks)

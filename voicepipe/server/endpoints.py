@@ -41,6 +41,7 @@ from voicepipe.server.live import live_sessions
 from voicepipe.server.phone.calls import phone_next, phone_stream, phone_webhook
 from voicepipe.server.phone.dial import phone_dial
 from voicepipe.server.realtime import realtime
+from voicepipe.server.webrtc.create_call import create_call, hang_up
 from voicepipe.server.websocket_auth_errors import websocket_auth_errors
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -82,6 +83,14 @@ REALTIME_ENDPOINTS: Final = (
         ("/openai/v1/realtime", "/openai/realtime", "/api/v1/realtime/session"),
         any_origin_reads=True,
     ),
+    Endpoint(
+        "POST",
+        "/v1/realtime/calls",
+        create_call,
+        REALTIME,
+        "begins a call [over WebRTC](webrtc.md): an SDP offer in, an SDP answer out; 501 without the extra `webrtc`",
+    ),
+    Endpoint("POST", "/v1/realtime/calls/{id}/hangup", hang_up, REALTIME, "ends such a call"),
     Endpoint(
         "POST",
         "/v1/realtime/client_secrets",

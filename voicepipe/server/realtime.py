@@ -29,6 +29,7 @@ from voicepipe.server.sessions.websocket import AiohttpSocket, upgrade
 from voicepipe.server.takeover import StoredSessions, drop_text, share_text
 from voicepipe.server.token_issuer import metadata_of
 from voicepipe.server.usage_limits import UsageLimits
+from voicepipe.server.webrtc.sideband import serve_sideband
 from voicepipe.session.grant import Dialect, SessionGrant
 
 STARTING_WAIT_MS = 2_000
@@ -49,10 +50,11 @@ async def realtime(request: web.Request) -> web.StreamResponse:
         return await _resume(request, context)
     principal = await context.authenticator.admit(request)
     principal.check_scope(REALTIME)
-    if "call_id" in request.query:
-        why = f"There is no call {request.query['call_id'][:64]!r} here."
-        raise NotFound(why, param="call_id", code="call_not_found")
     handshake = context.authenticator.handshake(request)
+    if "call_id" in request.query:
+        call = context.calls.find(request.query["call_id"], principal)
+        line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
+        return await serve_sideband(request, line, call) if line.can_prepare(request) else upgrade_required()
     check_ready(context)
     grant = await grant_for(principal, handshake, request.query, context)
     live = LiveSession(grant, SessionUsage(UsageLimits(principal, context.quotas, context.cluster)))

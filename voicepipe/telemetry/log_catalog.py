@@ -240,6 +240,12 @@ LOG_EVENTS: Final = (
     ),
     LogEvent("refused", ("info",), ("path", "status", "code", "address"), "a credential was refused"),
     LogEvent(
+        "call_not_connected",
+        ("info",),
+        ("session",),
+        "a client began a call over WebRTC and did not connect within `webrtc.connect_ms`",
+    ),
+    LogEvent(
         "slow_client_dropped",
         ("warning",),
         ("why",),

@@ -34,6 +34,7 @@ from voicepipe.server.reference_figures import ReferenceFigures
 from voicepipe.server.revocations import watch_revocations
 from voicepipe.server.sessions.live_sessions import LiveSessions
 from voicepipe.server.tls import tls_context
+from voicepipe.server.webrtc.calls import Calls
 from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.peers import Workers
 from voicepipe.server.workers.relay import RelayedSessions
@@ -335,6 +336,7 @@ def _context(
             others=others,
         ),
         quotas=settings.quotas,
+        calls=Calls(settings.webrtc),
         token_issuer=token_issuer(in_force, cluster, files.key_store),
         key_store=files.key_store,
         cluster=cluster,

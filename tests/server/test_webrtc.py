@@ -1,0 +1,277 @@
+"""Calls over WebRTC, with aiortc as the client on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pybase64
+import pytest
+
+from tests.server.conftest import Serve, Server
+from voicepipe.audio.samples import to_pcm
+from voicepipe.session.socket import ClientSocket
+
+WAIT_S = 15.0
+
+aiortc = pytest.importorskip(
+    "aiortc",
+    reason="calls over WebRTC are NOT tested: install deploy/locks/webrtc.txt (pip install --editable '.[webrtc]')",
+)
+from aiortc.mediastreams import AudioStreamTrack  # noqa: E402
+from av.audio.frame import AudioFrame  # noqa: E402
+
+CALLS = "/v1/realtime/calls"
+
+
+class Tone(AudioStreamTrack):  # type: ignore[misc] # mypy does not read aiortc
+    """A microphone in front of a tone of 440 Hz."""
+
+    async def recv(self) -> AudioFrame:
+        frame = await super().recv()
+        samples = 8_000 * np.sin(2 * np.pi * 440 / 8_000 * (frame.pts + np.arange(frame.samples)))
+        loud = AudioFrame.from_ndarray(samples.astype(np.int16)[np.newaxis], "s16", "mono")
+        loud.pts, loud.sample_rate, loud.time_base = frame.pts, frame.sample_rate, frame.time_base
+        return loud
+
+
+@dataclass
+class Caller:
+    """A client: what it sent and got."""
+
+    connection: Any
+    channel: Any
+    events: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+    call_id: str = ""
+    track: Any = None
+
+    async def event(self, kind: str) -> dict[str, Any]:
+        """The next event of that type; those before it are dropped."""
+        while True:
+            event = await asyncio.wait_for(self.events.get(), WAIT_S)
+            if event["type"] == kind:
+                return event
+
+    async def sound(self) -> np.ndarray[Any, Any]:
+        """The next 20 ms of the agent's audio that are not silent."""
+        while True:
+            frame = await asyncio.wait_for(self.track.recv(), WAIT_S)
+            samples: np.ndarray[Any, Any] = frame.to_ndarray()
+            if np.abs(samples).max() > 500:
+                return samples
+
+    def send(self, event: dict[str, Any]) -> None:
+        self.channel.send(json.dumps(event))
+
+
+def form(sdp: str, session: dict[str, Any]) -> aiohttp.FormData:
+    fields = aiohttp.FormData()
+    fields.add_field("sdp", sdp, content_type="application/sdp")
+    fields.add_field("session", json.dumps(session), content_type="application/json")
+    return fields
+
+
+@asynccontextmanager
+async def calling(server: Server, *, session: dict[str, Any] | None = None, query: str = "") -> AsyncIterator[Caller]:
+    connection = aiortc.RTCPeerConnection(aiortc.RTCConfiguration([]))
+    caller = Caller(connection, connection.createDataChannel("oai-events"))
+    is_open = asyncio.Event()
+    caller.channel.on("open", is_open.set)
+    caller.channel.on("message", lambda text: caller.events.put_nowait(json.loads(text)))
+    connection.on("track", lambda track: setattr(caller, "track", track))
+    connection.on(
+        "connectionstatechange", lambda: caller.closed.set() if connection.connectionState == "closed" else None
+    )
+    connection.addTrack(Tone())
+    await connection.setLocalDescription(await connection.createOffer())
+    offer = connection.localDescription.sdp
+    body: Any = {"data": offer, "headers": {"Content-Type": "application/sdp"}}
+    if session is not None:
+        body = {"data": form(offer, session)}
+    try:
+        async with server.http.post(f"{server.base}{CALLS}{query}", **body) as answer:
+            assert answer.status == 201, await answer.text()
+            assert answer.content_type == "application/sdp"
+            caller.call_id = answer.headers["Location"].removeprefix(f"{CALLS}/")
+            await connection.setRemoteDescription(aiortc.RTCSessionDescription(await answer.text(), "answer"))
+        await asyncio.wait_for(is_open.wait(), WAIT_S)
+        yield caller
+    finally:
+        await connection.close()
+        assert await server.context.live_sessions.left(5_000)
+
+
+def event(kind: str, **fields: object) -> bytes:
+    return json.dumps({"type": kind, "event_id": "event_1", **fields}, separators=(",", ":")).encode()
+
+
+def hello(**session: object) -> bytes:
+    return event("session.created", session={"id": "sess_1", "audio": {"input": {"turn_detection": {}}}, **session})
+
+
+def delta(pcm: bytes, response_id: str = "resp_1") -> bytes:
+    ids = {"response_id": response_id, "item_id": f"item_{response_id}", "output_index": 0, "content_index": 0}
+    return event("response.output_audio.delta", **ids, delta=pybase64.b64encode(pcm).decode())
+
+
+def done(status: str, response_id: str = "resp_1") -> bytes:
+    return event("response.done", response={"id": response_id, "status": status})
+
+
+def tone(duration_s: float) -> bytes:
+    samples = 8_000 * np.sin(2 * np.pi * 300 / 24_000 * np.arange(int(24_000 * duration_s)))
+    return to_pcm(samples.astype(np.int16))
+
+
+async def until_end(socket: ClientSocket) -> None:
+    while await socket.receive() is not None:
+        pass
+
+
+@pytest.mark.slow
+async def test_events_go_over_the_data_channel_and_the_users_audio_comes_over_rtp(serve: Serve) -> None:
+    heard = bytearray()
+
+    async def talk(socket: ClientSocket) -> None:
+        await socket.send(hello())
+        while (message := await socket.receive()) is not None:
+            got = json.loads(message)
+            if got["type"] == "input_audio_buffer.append":
+                heard.extend(pybase64.b64decode(got["audio"]))
+                if len(heard) > 48_000:
+                    await socket.send(event("enough"))
+            else:
+                await socket.send(event("echo", of=got))
+
+    async with serve() as server:
+        server.talks.append(talk)
+        async with calling(server) as caller:
+            assert (await caller.event("session.created"))["session"]["id"] == "sess_1"
+            caller.send({"type": "response.create"})
+            assert (await caller.event("echo"))["of"] == {"type": "response.create"}
+            await caller.event("enough")
+        samples = np.frombuffer(bytes(heard[-24_000:]), "<i2").astype(float)
+        spectrum = np.abs(np.fft.rfft(samples))
+        assert abs(np.argmax(spectrum) * 24_000 / len(samples) - 440) < 5
+        assert np.abs(samples).max() > 4_000
+
+
+@pytest.mark.slow
+async def test_the_agents_audio_goes_over_rtp_and_its_events_say_when_it_plays(serve: Serve) -> None:
+    async def talk(socket: ClientSocket) -> None:
+        await socket.send(hello())
+        await socket.send(delta(tone(0.2)))
+        await socket.send(delta(tone(0.2)))
+        await socket.send(done("completed"))
+        await until_end(socket)
+
+    async with serve() as server:
+        server.talks.append(talk)
+        async with calling(server) as caller:
+            assert len(await caller.sound())
+            kinds = ["session.created", "response.done", "output_audio_buffer.started", "output_audio_buffer.stopped"]
+            events = [await asyncio.wait_for(caller.events.get(), WAIT_S) for _ in kinds]
+            assert [each["type"] for each in events] == kinds
+            assert [each["response_id"] for each in events[2:]] == ["resp_1", "resp_1"]
+
+
+@pytest.mark.slow
+async def test_the_users_voice_stops_the_audio_and_the_server_truncates_what_was_not_heard(serve: Serve) -> None:
+    truncations: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    go = asyncio.Event()
+
+    async def talk(socket: ClientSocket) -> None:
+        await socket.send(hello())
+        await socket.send(delta(tone(60)))
+        await go.wait()
+        await socket.send(event("input_audio_buffer.speech_started"))
+        while (message := await socket.receive()) is not None:
+            if (got := json.loads(message))["type"] != "input_audio_buffer.append":
+                truncations.put_nowait(got)
+
+    async with serve() as server:
+        server.talks.append(talk)
+        async with calling(server) as caller:
+            await caller.event("output_audio_buffer.started")
+            await caller.sound()
+            go.set()
+            assert (await caller.event("output_audio_buffer.cleared"))["response_id"] == "resp_1"
+            cut = await asyncio.wait_for(truncations.get(), WAIT_S)
+            assert (cut["type"], cut["item_id"], cut["content_index"]) == (
+                "conversation.item.truncate",
+                "item_resp_1",
+                0,
+            )
+            assert 0 < cut["audio_end_ms"] < 60_000
+
+
+@pytest.mark.slow
+async def test_a_backend_follows_a_call_by_its_id_and_hangs_up(serve: Serve) -> None:
+    taken: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    async def talk(socket: ClientSocket) -> None:
+        await socket.send(hello())
+        while (message := await socket.receive()) is not None:
+            if (got := json.loads(message))["type"] != "input_audio_buffer.append":
+                taken.put_nowait(got)
+                await socket.send(event("echo", of=got["type"]))
+
+    async with serve() as server:
+        server.talks.append(talk)
+        async with calling(server) as caller:
+            await caller.event("session.created")
+            async with server.connect(f"/v1/realtime?call_id={caller.call_id}") as line:
+                first = await line.receive_json(timeout=WAIT_S)
+                assert (first["type"], first["session"]["id"]) == ("session.created", "sess_1")
+                await line.send_json({"type": "response.create"})
+                assert (await asyncio.wait_for(taken.get(), WAIT_S))["type"] == "response.create"
+                assert (await line.receive_json(timeout=WAIT_S))["of"] == "response.create"
+                assert (await caller.event("echo"))["of"] == "response.create"
+                status = (await server.http.post(f"{server.base}{CALLS}/{caller.call_id}/hangup")).status
+                assert status == 200
+                assert (await line.receive(timeout=WAIT_S)).data == 1000
+            await asyncio.wait_for(caller.closed.wait(), WAIT_S)
+            assert (await server.post(f"{CALLS}/{caller.call_id}/hangup"))[0] == 404
+
+
+@pytest.mark.slow
+async def test_a_backend_sets_the_session_without_formats(serve: Serve) -> None:
+    """Opus is negotiated by SDP: a session that says pcmu would be decoded as noise."""
+    session = {"type": "realtime", "model": "support", "audio": {"input": {"format": {"type": "audio/pcmu"}}}}
+    async with serve() as server, calling(server, session=session):
+        assert server.grants[0].agent == "support"
+        assert server.grants[0].config == {"type": "realtime", "model": "support", "audio": {"input": {}}}
+
+
+async def test_a_broken_offer_is_refused_and_leaves_nothing(serve: Serve) -> None:
+    async with serve() as server:
+        sdp = "v=0\r\nm=audio 9 nonsense\r\nm=application x\r\n"
+        async with server.http.post(
+            server.base + CALLS, data=sdp, headers={"Content-Type": "application/sdp"}
+        ) as answer:
+            assert answer.status == 400
+            assert (await answer.json())["error"]["param"] == "sdp"
+        assert len(server.context.live_sessions) == 0
+
+
+async def test_a_client_that_never_connects_loses_its_place(serve: Serve) -> None:
+    async with serve() as server:
+        object.__setattr__(server.context.calls.settings, "connect_ms", 100)
+        connection = aiortc.RTCPeerConnection(aiortc.RTCConfiguration([]))
+        connection.createDataChannel("oai-events")
+        connection.addTrack(Tone())
+        await connection.setLocalDescription(await connection.createOffer())
+        headers = {"Content-Type": "application/sdp"}
+        async with server.http.post(
+            server.base + CALLS, data=connection.localDescription.sdp, headers=headers
+        ) as answer:
+            assert answer.status == 201
+        assert await server.context.live_sessions.left(5_000)
+        await connection.close()

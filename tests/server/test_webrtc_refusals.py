@@ -1,0 +1,106 @@
+"""What is refused of requests for calls, with and without the extra `webrtc`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.server.conftest import Serve, Server, bearer
+from voicepipe.errors import ConfigError
+from voicepipe.server.webrtc import create_call
+from voicepipe.server.webrtc.settings import WebRtcSettings
+
+CALLS = "/v1/realtime/calls"
+SDP = "v=0\r\nm=audio 9 x\r\nm=application 9 x\r\n"
+
+
+@pytest.fixture
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here comes to the peer connection."""
+
+    async def found() -> type:
+        return object
+
+    monkeypatch.setattr(create_call, "_peer_type", found)
+
+
+async def refused(server: Server, body: Any, content_type: str = "", **headers: str) -> tuple[int, dict[str, Any]]:
+    named = {"Content-Type": content_type} if content_type else {}
+    async with server.http.post(server.base + CALLS, data=body, headers=named | headers) as answer:
+        return answer.status, (await answer.json())["error"]
+
+
+async def test_without_the_extra_the_answer_names_it(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(create_call, "import_module", missing)
+    async with serve() as server:
+        status, error = await refused(server, SDP, "application/sdp")
+        assert (status, error["code"]) == (501, "webrtc_not_installed")
+        assert "'.[webrtc]'" in error["message"]
+
+
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize(
+    ("sdp", "why"),
+    [
+        ("", "expected an SDP offer"),
+        ("hello", "expected an SDP offer"),
+        ("v=0\r\nm=application 9\r\n", "audio"),
+        ("v=0\r\nm=audio 9\r\n", "a data channel"),
+    ],
+)
+async def test_an_offer_that_no_call_can_come_of_is_refused(serve: Serve, sdp: str, why: str) -> None:
+    async with serve() as server:
+        status, error = await refused(server, sdp, "application/sdp")
+        assert (status, error["param"]) == (400, "sdp")
+        assert why in error["message"]
+
+
+@pytest.mark.usefixtures("_installed")
+async def test_another_kind_of_body_is_refused(serve: Serve) -> None:
+    async with serve() as server:
+        assert (await refused(server, json.dumps({"sdp": SDP}), "application/json"))[1]["code"] == "invalid_type"
+
+
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize("session", ["{", "[]", "null"])
+async def test_a_session_that_is_no_object_is_refused(serve: Serve, session: str) -> None:
+    async with serve() as server:
+        fields = aiohttp.FormData()
+        fields.add_field("sdp", SDP, content_type="application/sdp")
+        fields.add_field("session", session, content_type="application/json")
+        status, error = await refused(server, fields)
+        assert (status, error["param"]) == (400, "session")
+
+
+@pytest.mark.usefixtures("_installed")
+async def test_a_client_secret_has_its_session_already(serve: Serve) -> None:
+    async with serve() as server:
+        key = server.new_key()
+        secret = (await server.mint({}, headers=key))[1]["value"]
+        fields = aiohttp.FormData()
+        fields.add_field("sdp", SDP, content_type="application/sdp")
+        fields.add_field("session", '{"type":"realtime"}', content_type="application/json")
+        status, error = await refused(server, fields, **bearer(secret))
+        assert (status, error["param"]) == (400, "session")
+
+
+async def test_a_call_needs_a_credential_and_is_known_to_its_own_project_only(serve: Serve) -> None:
+    async with serve() as server:
+        key = server.new_key()
+        assert (await refused(server, SDP, "application/sdp"))[0] == 401
+        status, answer = await server.post(f"{CALLS}/rtc_nobody/hangup", headers=key)
+        assert (status, answer["error"]["code"]) == (404, "call_not_found")
+
+
+@pytest.mark.parametrize(
+    "options", [{"ice_servers": ("stun.example",)}, {"ice_servers": ("stun:",)}, {"connect_ms": 1}]
+)
+def test_wrong_settings_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"webrtc\."):
+        WebRtcSettings(**options)

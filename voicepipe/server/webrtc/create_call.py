@@ -1,0 +1,128 @@
+"""`POST /v1/realtime/calls`: from an SDP offer to a session over WebRTC; and how a backend ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from voicepipe.auth.scopes import REALTIME
+from voicepipe.errors import ProtocolError, VoicepipeError
+from voicepipe.extras import install_command
+from voicepipe.server.authenticate import Principal
+from voicepipe.server.context import CONTEXT, ServerContext
+from voicepipe.server.detached import DETACHED_TASKS
+from voicepipe.server.errors import refusal
+from voicepipe.server.realtime import check_ready, grant_for
+from voicepipe.server.serving import admitted, run_session
+from voicepipe.server.sessions.live_sessions import LiveSession
+from voicepipe.server.sessions.session_usage import SessionUsage
+from voicepipe.server.usage_limits import UsageLimits
+from voicepipe.server.webrtc.calls import Call
+from voicepipe.server.webrtc.events import without_formats
+from voicepipe.server.webrtc.offer import Offer, read_offer
+from voicepipe.server.webrtc.rtc_socket import RtcSocket
+from voicepipe.session.grant import SessionGrant
+from voicepipe.session.shutdown import NORMAL, Ending
+from voicepipe.telemetry.log import log_crash, log_event
+
+if TYPE_CHECKING:
+    from voicepipe.server.webrtc.peer import RtcPeer
+
+HUNG_UP = Ending("call_ended", "The call was hung up.", NORMAL)
+Answer = asyncio.Future[str]
+"""The SDP answer."""
+
+
+async def create_call(request: web.Request) -> web.Response:
+    """Check everything that can be refused, answer the offer, and leave the call to a task of its own."""
+    context = request.app[CONTEXT]
+    principal = await context.authenticator.admit(request)
+    principal.check_scope(REALTIME)
+    peer_type = await _peer_type()
+    if peer_type is None:
+        why = f"This server has no WebRTC: it needs the extra 'webrtc' ({install_command('webrtc')})."
+        return refusal(501, why, code="webrtc_not_installed")
+    check_ready(context)
+    offer = await read_offer(request)
+    grant = await _grant(request, principal, offer, context)
+    socket = RtcSocket()
+    peer = peer_type(context.calls.settings, socket)
+    live = LiveSession(grant, SessionUsage(UsageLimits(principal, context.quotas, context.cluster)))
+    token_id = principal.claims.token_id if principal.claims is not None else ""
+    call = Call(f"rtc_{secrets.token_urlsafe(18)}", principal.project, token_id, live, socket)
+    answer: Answer = asyncio.get_running_loop().create_future()
+    request.app[DETACHED_TASKS].start(_serve(call, peer, offer.sdp, answer, context), name="call")
+    location = f"/v1/realtime/calls/{call.id}"
+    return web.Response(status=201, text=await answer, content_type="application/sdp", headers={"Location": location})
+
+
+async def _peer_type() -> type[RtcPeer] | None:
+    """Return the class, which is imported with the first call; None: the extra is not installed."""
+    try:
+        module = await asyncio.to_thread(import_module, "voicepipe.server.webrtc.peer")
+    except ImportError:
+        return None
+    found: type[RtcPeer] = module.RtcPeer
+    return found
+
+
+async def _grant(request: web.Request, principal: Principal, offer: Offer, context: ServerContext) -> SessionGrant:
+    """Return the session that the client gets.
+
+    Raises:
+        ProtocolError: a session comes with a client secret, whose session its backend has set.
+        AuthError, NotFound: as in `grant_for`.
+    """
+    if offer.session is not None and principal.claims is not None:
+        why = "session: expected none with a client secret, which has its own"
+        raise ProtocolError(why, field="session")
+    query = dict(request.query)
+    if offer.session is not None and isinstance(model := offer.session.get("model"), str):
+        query["model"] = model
+    handshake = context.authenticator.handshake(request)
+    grant = await grant_for(principal, handshake, query, context)
+    return replace(grant, config=without_formats(offer.session if offer.session is not None else grant.config))
+
+
+async def _serve(call: Call, peer: RtcPeer, sdp: str, answer: Answer, context: ServerContext) -> None:
+    """Run a call to its end. What is refused before the answer is the answer's exception."""
+    try:
+        async with admitted(call.live, context) as session:
+            sdp_answer = await peer.answer(sdp)
+            with context.calls.open(call):
+                if not answer.done():  # done: the client waits no longer
+                    answer.set_result(sdp_answer)
+                if not await peer.connected(context.calls.settings.connect_ms):
+                    log_event("call_not_connected", session=call.live.grant.session_id)
+                    return
+                call.socket.use(peer)
+                call.live.socket = call.socket
+                async with asyncio.TaskGroup() as group:
+                    audio = group.create_task(peer.read_audio(), name="rtp")
+                    await run_session(session, call.live, call.socket)
+                    audio.cancel()
+    except Exception as error:
+        if not answer.done():
+            answer.set_exception(error)
+        elif not isinstance(error, VoicepipeError):
+            log_crash("call", error, session=call.live.grant.session_id)
+    finally:
+        answer.cancel()
+        call.socket.end()
+        await peer.close()
+
+
+async def hang_up(request: web.Request) -> web.Response:
+    """End a call."""
+    context = request.app[CONTEXT]
+    principal = await context.authenticator.admit(request)
+    principal.check_scope(REALTIME)
+    call = context.calls.find(request.match_info["id"], principal)
+    if call.live.session is not None:
+        call.live.session.end_now(HUNG_UP)
+    return web.Response(status=200)

@@ -1,0 +1,66 @@
+"""Read a request for a call: the client's SDP offer, and the session that its backend wants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from voicepipe.errors import ProtocolError
+from voicepipe.server.bodies import read_body
+from voicepipe.server.form_reader import FIELD_BYTES, MOST_PARTS, PART_HEADER_BYTES, FormReader
+
+MAX_BYTES: Final = FIELD_BYTES + MOST_PARTS * PART_HEADER_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A request for a call."""
+
+    sdp: str
+    session: dict[str, Any] | None
+    """As in `session.update`; None: the agent's own, or that of the client secret."""
+
+
+async def read_offer(request: web.Request) -> Offer:
+    """Read the body: `application/sdp`, or a form with `sdp` and `session`.
+
+    Raises:
+        ProtocolError: it is neither, or holds no offer.
+        HTTPException: 408, 413: it comes too slowly, or is too long.
+        Overload: too many bodies are in transit.
+    """
+    body = await read_body(request, MAX_BYTES)
+    if request.content_type == "application/sdp":
+        return Offer(_checked(body.decode("utf-8", "replace")), None)
+    if request.content_type != "multipart/form-data":
+        why = f"Expected application/sdp or multipart/form-data, got {request.content_type[:64]}."
+        raise ProtocolError(why, code="invalid_type")
+    form = FormReader(request.headers["Content-Type"])
+    form.push(body)
+    fields = form.finish().fields
+    return Offer(_checked(fields.get("sdp", [""])[0]), _session(fields.get("session", [""])[0]))
+
+
+def _checked(sdp: str) -> str:
+    """Return an offer that has what a call needs: audio and a data channel."""
+    if not sdp.lstrip().startswith("v=0"):
+        raise ProtocolError("sdp: expected an SDP offer", field="sdp", code="missing_required_parameter")
+    for media, what in (("m=audio", "audio"), ("m=application", "a data channel")):
+        if media not in sdp:
+            raise ProtocolError(f"sdp: expected an offer with {what}, got none", field="sdp")
+    return sdp.strip() + "\r\n"
+
+
+def _session(text: str) -> dict[str, Any] | None:
+    if not text.strip():
+        return None
+    try:
+        session = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        session = None
+    if not isinstance(session, dict):
+        raise ProtocolError("session: expected a JSON object", field="session", code="invalid_json")
+    return session

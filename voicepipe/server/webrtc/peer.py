@@ -1,0 +1,212 @@
+"""One peer connection, by aiortc: ICE, DTLS, the data channel, and Opus both ways.
+
+Only this module imports aiortc and PyAV, which are in the extra `webrtc`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+from aiortc import (
+    RTCConfiguration,
+    RTCDataChannel,
+    RTCIceServer,
+    RTCPeerConnection,
+    RTCSessionDescription,
+)
+from aiortc.exceptions import InvalidStateError
+from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
+from aiortc.rtcconfiguration import RTCBundlePolicy
+from av.audio.codeccontext import AudioCodecContext
+from av.audio.frame import AudioFrame
+from av.frame import Frame
+from av.packet import Packet
+
+from voicepipe.audio.resample import Resampler
+from voicepipe.audio.samples import Samples, silence
+from voicepipe.clock import monotonic_us
+from voicepipe.errors import ProtocolError
+from voicepipe.server.webrtc.playout import RATE_HZ, Playout, mono
+from voicepipe.server.webrtc.rtc_socket import RtcSocket
+from voicepipe.server.webrtc.settings import WebRtcSettings
+
+OPUS_HZ: Final = 48_000
+"""The clock of Opus over RTP (RFC 7587, 4.1), and the rate at which the user's audio is decoded."""
+
+FRAME_MS: Final = 20
+BIT_RATE: Final = 32_000
+"""Wideband speech with room for the copy of each frame that its successor carries (RFC 6716, 2.1.7)."""
+
+OPUS_OPTIONS: Final = {"application": "voip", "frame_duration": str(FRAME_MS), "fec": "1", "packet_loss": "5"}
+
+LATE_US: Final = 200_000
+"""An event loop that was stalled for longer does not make up for it: the frames come later."""
+
+MAX_GAP: Final = OPUS_HZ
+"""Longest gap in the user's audio that is filled with silence: 1 s. A longer one is a client that sent nothing."""
+
+BUFFERED_BYTES: Final = 256 * 1024
+"""Bytes of events that the data channel may hold before the session waits."""
+
+
+class AgentTrack(MediaStreamTrack):  # type: ignore[misc] # mypy does not read aiortc
+    """The agent's audio as Opus packets, one each 20 ms."""
+
+    kind = "audio"
+
+    def __init__(self, playout: Playout) -> None:
+        super().__init__()
+        self._playout, self._n_samples, self._n_frames = playout, RATE_HZ * FRAME_MS // 1_000, 0
+        self._due_us = 0
+        self._encoder = AudioCodecContext.create("libopus", "w")
+        self._encoder.sample_rate, self._encoder.format, self._encoder.layout = RATE_HZ, "s16", "mono"
+        self._encoder.bit_rate, self._encoder.options = BIT_RATE, OPUS_OPTIONS
+
+    async def recv(self) -> Packet[Any]:
+        """Return the next packet when it is due.
+
+        Raises:
+            MediaStreamError: the track has been stopped.
+        """
+        while True:
+            now_us = monotonic_us()
+            if now_us - self._due_us > LATE_US:
+                self._due_us = now_us
+            await asyncio.sleep(max(0, self._due_us - now_us) / 1_000_000)
+            self._due_us += FRAME_MS * 1_000
+            if self.readyState != "live":
+                raise MediaStreamError
+            frame = AudioFrame.from_ndarray(self._playout.take(self._n_samples)[np.newaxis], "s16", "mono")
+            frame.sample_rate, frame.pts = RATE_HZ, self._n_frames * self._n_samples
+            self._n_frames += 1
+            for packet in self._encoder.encode(frame):
+                packet.pts, packet.time_base = self._n_frames * OPUS_HZ * FRAME_MS // 1_000, Fraction(1, OPUS_HZ)
+                return packet
+
+
+class UserAudio:
+    """The user's decoded frames as samples of 24 kHz mono, without gaps: what was lost is silence."""
+
+    def __init__(self) -> None:
+        self._resampler = Resampler(OPUS_HZ, RATE_HZ)
+        self._next_pts: int | None = None
+
+    def samples(self, frame: AudioFrame) -> Samples:
+        """Return the audio of the next frame, 48 kHz stereo, with what is missing before it."""
+        stereo: Samples = frame.to_ndarray().astype(np.int16, copy=False).reshape(-1, 2)
+        pts = frame.pts or 0
+        gap = 0 if self._next_pts is None else pts - self._next_pts
+        self._next_pts = pts + len(stereo)
+        lost = self._resampler.push(silence(gap)) if 0 < gap <= MAX_GAP else silence(0)
+        return np.concatenate((lost, self._resampler.push(mono(stereo))))
+
+
+class RtcPeer:
+    """One client's peer connection. Implements `EventChannel`."""
+
+    def __init__(self, settings: WebRtcSettings, socket: RtcSocket) -> None:
+        servers = [
+            RTCIceServer(url)
+            if url.startswith("stun:")
+            else RTCIceServer(url, settings.turn_username, settings.turn_credential)
+            for url in settings.ice_servers
+        ]
+        self._connection = RTCPeerConnection(RTCConfiguration(servers, bundlePolicy=RTCBundlePolicy.MAX_BUNDLE))
+        self._socket = socket
+        self._channel: RTCDataChannel | None = None
+        self._user_track: MediaStreamTrack | None = None
+        self._is_ready, self._is_empty = asyncio.Event(), asyncio.Event()
+        self._is_empty.set()
+        self._connection.on("track", self._take_track)
+        self._connection.on("datachannel", self._take_channel)
+        self._connection.on("connectionstatechange", self._follow)
+
+    async def answer(self, offer: str) -> str:
+        """Return the SDP answer to a client's SDP offer, with all candidates.
+
+        Raises:
+            ProtocolError: the offer can't be read, or has no audio and no data channel.
+        """
+        try:
+            await self._connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))
+            self._connection.addTrack(AgentTrack(self._socket.playout))
+            await self._connection.setLocalDescription(await self._connection.createAnswer())
+        except (
+            AssertionError,
+            ValueError,
+            KeyError,
+            IndexError,
+            AttributeError,
+            InvalidStateError,
+        ):  # aiortc asserts too
+            raise ProtocolError("sdp: expected an SDP offer, got one that can't be read", field="sdp") from None
+        answer: str = self._connection.localDescription.sdp
+        return answer
+
+    async def connected(self, within_ms: int) -> bool:
+        """Wait until events can flow; return False if they can't in that time."""
+        try:
+            async with asyncio.timeout(within_ms / 1_000):
+                await self._is_ready.wait()
+        except TimeoutError:
+            return False
+        return self._channel is not None
+
+    async def read_audio(self) -> None:
+        """Give the user's audio to the socket until the track ends."""
+        track, audio = self._user_track, UserAudio()
+        while track is not None:
+            try:
+                frame: Frame = await track.recv()
+            except MediaStreamError:
+                return
+            if isinstance(frame, AudioFrame):
+                self._socket.take_audio(audio.samples(frame))
+
+    def send(self, event: str) -> None:
+        """Send an event; dropped if the channel is closed, or takes no event of this length."""
+        channel = self._channel
+        if channel is None or channel.readyState != "open":
+            return
+        channel.send(event)
+        if channel.bufferedAmount:
+            self._is_empty.clear()
+
+    async def drained(self) -> None:
+        """Wait until little is buffered: where there is more than `BUFFERED_BYTES`, until all of it has left."""
+        if self._channel is not None and self._channel.bufferedAmount > BUFFERED_BYTES:
+            await self._is_empty.wait()
+
+    async def flushed(self) -> None:
+        """Wait until the data channel holds nothing, or is closed."""
+        await self._is_empty.wait()
+
+    async def close(self) -> None:
+        """Close the connection, to the end even if this is cancelled: one that is half closed can't be closed again."""
+        self._end()
+        await asyncio.shield(self._connection.close())
+
+    def _take_track(self, track: MediaStreamTrack) -> None:
+        if track.kind == "audio" and self._user_track is None:
+            self._user_track = track
+
+    def _take_channel(self, channel: RTCDataChannel) -> None:
+        if self._channel is not None:
+            return
+        self._channel = channel
+        channel.on("message", self._socket.take_event)
+        channel.on("bufferedamountlow", self._is_empty.set)
+        channel.on("close", self._end)
+        self._is_ready.set()
+
+    def _follow(self) -> None:
+        if self._connection.connectionState in ("failed", "closed"):
+            self._end()
+
+    def _end(self) -> None:
+        self._socket.end()
+        self._is_ready.set()
+        self._is_empty.set()

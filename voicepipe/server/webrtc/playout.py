@@ -1,0 +1,135 @@
+"""The agent's audio between the session, which sends it as it is synthesized, and RTP, which takes it in real time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from voicepipe.audio.samples import Samples, silence
+
+RATE_HZ: Final = 24_000
+MAX_QUEUED_S: Final = 600
+"""Audio that waits to be played. An answer that is longer has lost its end: no voice agent speaks for so long."""
+
+PlayoutEvent = Literal["started", "stopped", "cleared"]
+
+
+@dataclass(slots=True)
+class Part:
+    """The audio of one content part of a response."""
+
+    response_id: str
+    item_id: str
+    content_index: int
+    n_played: int = 0
+    """Samples that RTP has taken."""
+
+    @property
+    def played_ms(self) -> int:
+        """Return how much of it RTP has taken, in ms."""
+        return self.n_played * 1_000 // RATE_HZ
+
+
+class Playout:
+    """A queue of audio, int16, 24 kHz mono, by response. Pure: it is asked for each frame when the frame is due."""
+
+    def __init__(self, on_event: Callable[[PlayoutEvent, str], None]) -> None:
+        """`on_event` gets what begins or ends to play: the event, and the ID of the response."""
+        self._on_event = on_event
+        self._queue: deque[tuple[Part, Samples]] = deque()  # bounded by MAX_QUEUED_S
+        self._n_queued = 0
+        self._audible: Part | None = None
+        self._complete: set[str] = set()
+        """Responses that get no more audio, and that are not played to their end."""
+
+    @property
+    def is_audible(self) -> bool:
+        """Return whether a response has begun to play and has not ended."""
+        return self._audible is not None
+
+    @property
+    def queued_ms(self) -> int:
+        """Return how much audio waits, in ms."""
+        return self._n_queued * 1_000 // RATE_HZ
+
+    def push(self, part: Part, samples: Samples) -> None:
+        """Queue more audio of a part, int16, (n_samples,). What exceeds `MAX_QUEUED_S` is dropped."""
+        known = next((each for each, _ in reversed(self._queue) if _same(each, part)), self._audible)
+        part = known if known is not None and _same(known, part) else part
+        samples = samples[: max(0, MAX_QUEUED_S * RATE_HZ - self._n_queued)]
+        if len(samples):
+            self._queue.append((part, samples))
+            self._n_queued += len(samples)
+
+    def complete(self, response_id: str) -> None:
+        """Note that the response gets no more audio."""
+        if self._is_pending(response_id):
+            self._complete.add(response_id)
+            self._end_played()
+
+    def take(self, n_samples: int) -> Samples:
+        """Return the next frame, int16, (n_samples,); silence where there is no audio."""
+        frame, n_filled = silence(n_samples), 0
+        while n_filled < n_samples and self._queue:
+            part, samples = self._queue.popleft()
+            self._begin(part)
+            n = min(len(samples), n_samples - n_filled)
+            frame[n_filled : n_filled + n] = samples[:n]
+            if n < len(samples):
+                self._queue.appendleft((part, samples[n:]))
+            n_filled += n
+            part.n_played += n
+            self._n_queued -= n
+        self._end_played()
+        return frame
+
+    def clear(self, response_id: str | None = None) -> Part | None:
+        """Drop the audio of a response, or of all; return the part that was playing, if it is dropped."""
+        dropped = [len(samples) for part, samples in self._queue if response_id in (None, part.response_id)]
+        self._queue = deque(each for each in self._queue if response_id not in (None, each[0].response_id))
+        self._n_queued = self._n_queued - sum(dropped)
+        cut = self._audible
+        if cut is None or response_id not in (None, cut.response_id):
+            return None
+        self._audible = None
+        self._complete.discard(cut.response_id)
+        self._on_event("cleared", cut.response_id)
+        return cut
+
+    def _begin(self, part: Part) -> None:
+        before, self._audible = self._audible, part
+        if before is not None and before.response_id != part.response_id:
+            self._complete.discard(before.response_id)
+            self._on_event("stopped", before.response_id)
+        if before is None or before.response_id != part.response_id:
+            self._on_event("started", part.response_id)
+
+    def _is_pending(self, response_id: str) -> bool:
+        is_audible = self._audible is not None and self._audible.response_id == response_id
+        return is_audible or any(part.response_id == response_id for part, _ in self._queue)
+
+    def _end_played(self) -> None:
+        audible = self._audible
+        if audible is None or audible.response_id not in self._complete:
+            return
+        if not any(part.response_id == audible.response_id for part, _ in self._queue):
+            self._audible = None
+            self._complete.discard(audible.response_id)
+            self._on_event("stopped", audible.response_id)
+
+
+def _same(one: Part, other: Part) -> bool:
+    return (one.response_id, one.item_id, one.content_index) == (
+        other.response_id,
+        other.item_id,
+        other.content_index,
+    )
+
+
+def mono(stereo: Samples) -> Samples:
+    """Return the mean of two channels: int16, (n_samples, 2) to (n_samples,)."""
+    return ((stereo[:, 0].astype(np.int32) + stereo[:, 1]) >> 1).astype(np.int16)

@@ -1,0 +1,210 @@
+"""A client over WebRTC behind the port that sessions use: events over the data channel, audio over RTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from voicepipe.audio.samples import PcmJoiner, Samples, to_pcm
+from voicepipe.protocol.binary import SoundFrame
+from voicepipe.server.webrtc import events
+from voicepipe.server.webrtc.playout import Part, Playout, PlayoutEvent
+
+MAX_WAITING: Final = 512
+"""Messages of the client that the session has not received, 10 s of audio: further audio is dropped, and an event more
+ends the call."""
+
+DRAIN_S: Final = 1.0
+"""Time for the last events to leave before the connection is closed."""
+
+
+class EventChannel(Protocol):
+    """The data channel."""
+
+    def send(self, event: str) -> None:
+        """Send an event; dropped if the channel is closed."""
+        ...
+
+    async def drained(self) -> None:
+        """Wait until little is buffered, or the channel is closed."""
+        ...
+
+    async def flushed(self) -> None:
+        """Wait until nothing is buffered, or the channel is closed."""
+        ...
+
+
+class EventListener(Protocol):
+    """A sideband connection, which gets the same events."""
+
+    def put(self, frame: bytes) -> None:
+        """Queue an event; returns at once."""
+        ...
+
+    def end(self) -> None:
+        """Close the connection: the call is over."""
+        ...
+
+
+class RtcSocket:
+    """Implements `ClientSocket`. To the session it is a client that plays in real time, and truncates what was cut."""
+
+    def __init__(self) -> None:
+        self._channel: EventChannel | None = None
+        self._waiting: asyncio.Queue[str | bytes | None] = asyncio.Queue()  # bounded by `_take`
+        self._is_over = self._has_ended = False
+        self._listeners: set[EventListener] = set()
+        self._joiner = PcmJoiner()
+        self._session: dict[str, Any] | None = None
+        self._interrupts = True
+        self._n_events = 0
+        self.playout = Playout(self._report)
+        self.n_dropped = 0
+        """Pieces of the user's audio that were dropped: the session did not receive them in time."""
+
+    def use(self, channel: EventChannel) -> None:
+        """Send events over this channel from now on."""
+        self._channel = channel
+
+    # --- ClientSocket -------------------------------------------------------------------------
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the call has ended: over WebRTC it can't be resumed on another connection."""
+        return self._is_over
+
+    @property
+    def gone(self) -> bool:
+        """Whether the connection is closed."""
+        return self._is_over
+
+    @property
+    def has_message(self) -> bool:
+        """Whether a message has come that was not received."""
+        return not self._waiting.empty() and not self._has_ended
+
+    async def receive(self) -> str | bytes | None:
+        """Return the next event, or the user's audio as an event; None when the call has ended."""
+        if self._has_ended or (self._is_over and self._waiting.empty()):
+            return None
+        message = await self._waiting.get()
+        self._has_ended = message is None
+        return message
+
+    async def send(self, frame: bytes) -> None:
+        """Send an event over the data channel, and its audio over RTP. Waits while the client does not read."""
+        kind = "" if isinstance(frame, SoundFrame) else events.type_of(frame)
+        if not kind:
+            return
+        if kind in events.AUDIO_DELTAS:
+            delta = events.read_delta(frame)
+            part = Part(delta.response_id, delta.item_id, delta.content_index)
+            self.playout.push(part, self._joiner.push(delta.pcm()))
+            return
+        if kind in ("session.created", "session.updated"):
+            self._note_session(frame)
+        elif kind == "input_audio_buffer.speech_started" and self._interrupts:
+            self._cut()
+        self._forward(frame)
+        if kind == "response.done":
+            response_id, status = events.read_done(frame)
+            if status == "cancelled":
+                self._cut(response_id)
+            else:
+                self.playout.complete(response_id)
+        if self._channel is not None:
+            await self._channel.drained()
+
+    async def close(self, code: int, reason: str) -> None:
+        """End the call once the last events have left, or after `DRAIN_S`. WebRTC has no close codes.
+
+        Whoever opened the peer connection closes it behind that: aiortc can't be cancelled while it closes one.
+        """
+        channel = self._channel
+        with suppress(TimeoutError):  # a client that does not read
+            async with asyncio.timeout(DRAIN_S):
+                if channel is not None:
+                    await channel.flushed()
+        self.abort()
+
+    def abort(self) -> None:
+        """End the call now, and drop what was not sent."""
+        self._channel = None
+        self.end()
+
+    # --- what comes from the client -----------------------------------------------------------
+
+    def end(self) -> None:
+        """Note that the call has ended: `receive` returns what came before, and then None."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._waiting.put_nowait(None)
+        self.playout.clear()
+        for listener in tuple(self._listeners):
+            listener.end()
+
+    def take_event(self, raw: str | bytes) -> None:
+        """Take an event of the client, from the data channel or a sideband connection."""
+        kind, message = events.client_event(raw)
+        if kind == "output_audio_buffer.clear":
+            self._cut()
+        elif self._waiting.qsize() < MAX_WAITING:
+            self._put(message)
+        else:
+            self.abort()
+
+    def take_audio(self, samples: Samples) -> None:
+        """Take more of the user's audio, int16, (n_samples,), 24 kHz mono."""
+        if self._waiting.qsize() < MAX_WAITING:
+            self._put(events.append_event(to_pcm(samples)))
+        else:
+            self.n_dropped += 1
+
+    def _put(self, message: str | bytes) -> None:
+        if not self._is_over:
+            self._waiting.put_nowait(message)
+
+    # --- sideband connections -----------------------------------------------------------------
+
+    @contextmanager
+    def listening(self, listener: EventListener) -> Iterator[None]:
+        """Have a sideband connection get all events while the block runs; first the session as it is."""
+        if self._session is not None:
+            listener.put(events.event("session.created", self._next_id(), session=self._session))
+        self._listeners.add(listener)
+        try:
+            yield
+        finally:
+            self._listeners.discard(listener)
+
+    # --- what is sent -------------------------------------------------------------------------
+
+    def _forward(self, frame: bytes) -> None:
+        if self._channel is not None:
+            self._channel.send(frame.decode())
+        for listener in self._listeners:
+            listener.put(frame)
+
+    def _note_session(self, frame: bytes) -> None:
+        session: dict[str, Any] = msgspec.json.decode(frame)["session"]
+        self._session, self._interrupts = session, events.interrupts(session)
+
+    def _cut(self, response_id: str | None = None) -> None:
+        """Stop playing, and truncate the item that played: over WebRTC the server knows what was heard."""
+        part = self.playout.clear(response_id)
+        if part is not None:
+            place = {"item_id": part.item_id, "content_index": part.content_index, "audio_end_ms": part.played_ms}
+            self._put(events.event("conversation.item.truncate", self._next_id(), **place))
+
+    def _report(self, what: PlayoutEvent, response_id: str) -> None:
+        if not self._is_over:
+            self._forward(events.event(f"output_audio_buffer.{what}", self._next_id(), response_id=response_id))
+
+    def _next_id(self) -> str:
+        self._n_events += 1
+        return f"event_rtc_{self._n_events:x}"

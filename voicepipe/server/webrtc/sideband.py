@@ -1,0 +1,57 @@
+"""A WebSocket beside a call: a backend follows the call's events, and sends events of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+
+from voicepipe.server.sessions.websocket import AiohttpSocket
+from voicepipe.server.webrtc.calls import Call
+from voicepipe.session.socket import ClientSocket
+
+MAX_UNSENT: Final = 1_000
+"""Events that wait for a slow connection; one more closes it. The call goes on."""
+
+
+class Sideband:
+    """One sideband connection. Implements `EventListener`."""
+
+    def __init__(self, socket: ClientSocket) -> None:
+        self._socket = socket
+        self._unsent: asyncio.Queue[bytes | None] = asyncio.Queue()  # bounded by `put`
+
+    def put(self, frame: bytes) -> None:
+        """Queue an event; returns at once."""
+        if self._unsent.qsize() < MAX_UNSENT:
+            self._unsent.put_nowait(frame)
+        else:
+            self._socket.abort()
+
+    def end(self) -> None:
+        """Close the connection behind all events: the call is over."""
+        self._unsent.put_nowait(None)
+
+    async def run(self, take: Callable[[str | bytes], None]) -> None:
+        """Send what is queued, and give what comes to `take`, until either side closes the connection."""
+        async with asyncio.TaskGroup() as group:
+            sending = group.create_task(self._send(), name="sideband")
+            while (message := await self._socket.receive()) is not None:
+                take(message)
+            sending.cancel()
+
+    async def _send(self) -> None:
+        while (frame := await self._unsent.get()) is not None:
+            await self._socket.send(frame)
+        await self._socket.close(1000, "The call is over.")
+
+
+async def serve_sideband(request: web.Request, line: web.WebSocketResponse[bool], call: Call) -> web.StreamResponse:
+    """Serve a sideband connection of a call to its end."""
+    await line.prepare(request)
+    sideband = Sideband(AiohttpSocket(line, request.transport))
+    with call.socket.listening(sideband):
+        await sideband.run(call.socket.take_event)
+    return line
