@@ -18,6 +18,7 @@ from aiortc import (
     RTCSessionDescription,
 )
 from aiortc.exceptions import InvalidStateError
+from aiortc.jitterbuffer import JitterFrame
 from aiortc.mediastreams import MediaStreamError, MediaStreamTrack
 from aiortc.rtcconfiguration import RTCBundlePolicy
 from av.audio.codeccontext import AudioCodecContext
@@ -29,6 +30,7 @@ from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.clock import monotonic_us
 from voicepipe.errors import ProtocolError
+from voicepipe.server.webrtc.packet_order import PacketOrder
 from voicepipe.server.webrtc.playout import RATE_HZ, Playout, mono
 from voicepipe.server.webrtc.rtc_socket import RtcSocket
 from voicepipe.server.webrtc.settings import WebRtcSettings
@@ -50,6 +52,10 @@ MAX_GAP: Final = OPUS_HZ
 
 BUFFERED_BYTES: Final = 256 * 1024
 """Bytes of events that the data channel may hold before the session waits."""
+
+
+JITTER_BUFFER: Final = "_RTCRtpReceiver__jitter_buffer"
+"""The attribute of aiortc's receiver that `PacketOrder` replaces."""
 
 
 class AgentTrack(MediaStreamTrack):  # type: ignore[misc] # mypy does not read aiortc
@@ -133,6 +139,9 @@ class RtcPeer:
         try:
             await self._connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))
             self._connection.addTrack(AgentTrack(self._socket.playout))
+            for receiver in self._connection.getReceivers():
+                if receiver.track.kind == "audio":
+                    setattr(receiver, JITTER_BUFFER, PacketOrder(JitterFrame))
             await self._connection.setLocalDescription(await self._connection.createAnswer())
         except (
             AssertionError,
