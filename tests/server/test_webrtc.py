@@ -250,6 +250,39 @@ async def test_a_backend_sets_the_session_without_formats(serve: Serve) -> None:
         assert server.grants[0].config == {"type": "realtime", "model": "support", "audio": {"input": {}}}
 
 
+def decoded(first_sample: int) -> AudioFrame:
+    """20 ms of the user's audio as the decoder gives it."""
+    frame = AudioFrame.from_ndarray(np.full((1, 2 * 960), 1_000, np.int16), "s16", "stereo")
+    frame.sample_rate, frame.pts = 48_000, first_sample
+    return frame
+
+
+def test_lost_audio_is_silence_and_a_client_that_paused_is_not_waited_for() -> None:
+    """What comes later would otherwise seem to have been said earlier."""
+    from voicepipe.server.webrtc.peer import MAX_GAP, UserAudio
+
+    def n_samples(*frames: int) -> int:
+        audio = UserAudio()
+        return sum(len(audio.samples(decoded(first))) for first in frames)
+
+    whole = n_samples(0, 960, 1_920, 2_880)
+    assert n_samples(0, 960, 2_880) == whole
+    assert n_samples(0, MAX_GAP + 9_600, MAX_GAP + 10_560, MAX_GAP + 11_520) == whole
+
+
+@pytest.mark.slow
+async def test_an_event_that_is_longer_than_the_client_takes_is_left_out(serve: Serve) -> None:
+    async def talk(socket: ClientSocket) -> None:
+        await socket.send(event("long", text="x" * 100_000))
+        await socket.send(hello())
+        await until_end(socket)
+
+    async with serve() as server:
+        server.talks.append(talk)
+        async with calling(server) as caller:
+            await caller.event("session.created")
+
+
 async def test_a_broken_offer_is_refused_and_leaves_nothing(serve: Serve) -> None:
     async with serve() as server:
         sdp = "v=0\r\nm=audio 9 nonsense\r\nm=application x\r\n"

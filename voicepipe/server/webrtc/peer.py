@@ -6,6 +6,7 @@ Only this module imports aiortc and PyAV, which are in the extra `webrtc`.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any, Final
 
@@ -180,7 +181,8 @@ class RtcPeer:
         channel = self._channel
         if channel is None or channel.readyState != "open":
             return
-        channel.send(event)
+        with suppress(ValueError):  # it is longer than the client takes, by its offer's max-message-size
+            channel.send(event)
         if channel.bufferedAmount:
             self._is_empty.clear()
 
