@@ -45,6 +45,34 @@ window.connection.getStats().then((stats) =>
 """
 
 
+INTERRUPT = """
+window.channel.addEventListener("message", ({ data }) => {
+  if (JSON.parse(data).type !== "output_audio_buffer.started") return;
+  for (const type of ["response.cancel", "output_audio_buffer.clear"]) window.channel.send(JSON.stringify({ type }));
+});
+const item = { type: "message", role: "user", content: [{ type: "input_text", text: "What do I here seek?" }] };
+window.channel.send(JSON.stringify({ type: "conversation.item.create", item }));
+window.channel.send(JSON.stringify({ type: "response.create" }));
+"""
+
+
+async def test_an_interrupted_answer_is_truncated_by_the_server(talking: Any) -> None:
+    """The client says only that it stops, as @openai/agents does."""
+    async with talking() as talk, talk.page() as page:
+        await page.evaluate(CALL)
+        await page.until("window.channel.readyState === 'open'")
+        await page.evaluate("(window.connection.getSenders()[0].track.enabled = false)")  # it would beep
+        await page.evaluate(INTERRUPT)
+        await page.until("window.came.some(({ type }) => type === 'conversation.item.truncated')")
+        came = await page.evaluate("window.came")
+        kinds = [each["type"] for each in came]
+        assert "output_audio_buffer.cleared" in kinds
+        (truncated,) = (each for each in came if each["type"] == "conversation.item.truncated")
+        spoken_ms = len(talk.answer) // 24
+        assert 0 < truncated["audio_end_ms"] < spoken_ms
+        await page.evaluate("window.connection.close()")
+
+
 async def test_a_spoken_question_is_answered_in_speech_over_webrtc(talking: Any) -> None:
     """The page sends its offer at once, before it has any candidate, as the published examples do."""
     settings = {"agents.default.end_of_turn": "silence", "agents.default.silence_ms": 1_500}
