@@ -39,7 +39,8 @@ def requirements() -> dict[str, list[str]]:
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, extras = pyproject["project"], pyproject["project"]["optional-dependencies"]
     base = [*project["dependencies"], *extras["fast"], *extras["crypto"], *pyproject["build-system"]["requires"]]
-    test = [*base, *extras["otel"], *extras["postgres"], *extras["redis"], *extras["mcp"], *extras["test"]]
+    tried = ("otel", "postgres", "redis", "mcp", "webrtc", "test")
+    test = [*base, *(each for extra in tried for each in extras[extra])]
     nodes = [*base, *extras["redis"], *extras["postgres"]]
     webrtc = [*base, *extras["webrtc"]]
     return {"base": base, "local": [*base, *extras["local"], WEIGHTS], "nodes": nodes, "test": test, "webrtc": webrtc}

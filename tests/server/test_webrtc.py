@@ -10,22 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+import aiortc
 import numpy as np
 import pybase64
 import pytest
+from aiortc.mediastreams import AudioStreamTrack
+from av.audio.frame import AudioFrame
 
 from tests.server.conftest import Serve, Server
 from voicepipe.audio.samples import to_pcm
 from voicepipe.session.socket import ClientSocket
 
 WAIT_S = 15.0
-
-aiortc = pytest.importorskip(
-    "aiortc",
-    reason="calls over WebRTC are NOT tested: install deploy/locks/webrtc.txt (pip install --editable '.[webrtc]')",
-)
-from aiortc.mediastreams import AudioStreamTrack  # noqa: E402
-from av.audio.frame import AudioFrame  # noqa: E402
 
 CALLS = "/v1/realtime/calls"
 

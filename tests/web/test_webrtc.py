@@ -6,10 +6,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip(
-    "aiortc", reason="calls over WebRTC are NOT tested: install deploy/locks/webrtc.txt (the extra 'webrtc')"
-)
-
 pytestmark = pytest.mark.slow
 
 QUESTION = "What do I here seek?"
