@@ -57,7 +57,7 @@ def client(**its: Any) -> Client:
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
-def test_a_session_that_no_other_node_could_resume_is_not_asked(is_shared: bool) -> None:
+def test_a_session_that_no_other_node_could_resume_gets_no_notice(is_shared: bool) -> None:
     """There is no store, or the client did not enable resumption."""
     its = client(digests=None) if is_shared else Client()
     assert its.departure().begin(5_000, at_once=True) is False
@@ -70,15 +70,15 @@ def written(its: Client) -> None:
     its.text.on_written()
 
 
-def test_the_client_is_asked_once_when_the_store_has_its_text() -> None:
+def test_the_client_gets_one_notice_when_the_store_has_its_text() -> None:
     its = client()
     assert its.departure().begin(5_000, at_once=False) is True
-    assert its.got == [], "it is asked before the text is written"
+    assert its.got == [], "it is sent before the text is written"
     written(its)
     written(its)
-    (asked,) = its.got
-    assert asked["type"] == "voicepipe.going_away"
-    assert 0 < asked["within_ms"] <= 5_000
+    (notice,) = its.got
+    assert notice["type"] == "voicepipe.going_away"
+    assert 0 < notice["within_ms"] <= 5_000
     assert its.text.renew_s == CHECK_S
 
 
