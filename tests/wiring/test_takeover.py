@@ -15,10 +15,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from tests.wiring.test_serve import config_file, lines_until
 from voicepipe.cluster.redis import open_redis
-from voicepipe.testing.fakes.cues import Hold, LlmCue
+from voicepipe.session.restored_text import UNKNOWN_OUTCOME
+from voicepipe.testing.fakes.cues import CallCue, Hold, LlmCue
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.reconnecting_user import ReconnectingUser
 from voicepipe.testing.redis import RedisServer, redis_server
@@ -76,17 +78,16 @@ class Nodes:
 
 
 @asynccontextmanager
-async def nodes(folder: Path, redis: RedisServer, *, drain_ms: int = 0) -> AsyncIterator[Nodes]:
+async def nodes(folder: Path, redis: RedisServer, *, drain_ms: int = 0, agent: str = "") -> AsyncIterator[Nodes]:
+    """`agent`: more settings of its section, and the sections behind it."""
     async with AsyncExitStack() as stack:
         vendor = await stack.enter_async_context(FakeVendor())
         found = []
         for name in ("one", "other"):
             (folder / name).mkdir()
-            found.append(
-                await _started(
-                    stack, config_file(folder / name, vendor, limits=f"drain_ms = {drain_ms}"), redis, folder.name, name
-                )
-            )
+            path = config_file(folder / name, vendor, limits=f"drain_ms = {drain_ms}")
+            path.write_text(path.read_text() + agent)
+            found.append(await _started(stack, path, redis, folder.name, name))
         store = await stack.enter_async_context(open_redis(redis.url, folder.name, answer_ms=10_000))
         one, other = found
         yield Nodes(one, other, vendor, store)
@@ -251,6 +252,50 @@ async def test_an_llm_call_that_was_played_in_part_goes_on_behind_the_played_wor
     assert played.split() == words[: len(played.split())]
     assert 0 < len(played.split()) < len(words) - 2
     assert repr(played) in read_by_llm(its.vendor)[0][1]
+
+
+@asynccontextmanager
+async def hanging_backend() -> AsyncIterator[tuple[str, asyncio.Queue[str]]]:
+    """A service that takes each call and never answers; yields its address, and the paths of the calls."""
+    calls: asyncio.Queue[str] = asyncio.Queue()
+    is_over = asyncio.Event()
+
+    async def take(request: web.Request) -> web.Response:
+        calls.put_nowait(request.path)
+        await is_over.wait()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/book", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", calls
+    finally:
+        is_over.set()
+        await runner.cleanup()
+
+
+async def test_a_function_with_side_effects_is_called_once(tmp_path: Path, redis: RedisServer) -> None:
+    """It runs when its node dies: the other node does not call it, and the LLM reads that its outcome is not known."""
+    async with hanging_backend() as (url, calls):
+        agent = f'tools = ["book"]\n[tools.book]\nurl = "{url}/book"\ndescription = "Book a seat."\n'
+        async with nodes(tmp_path, redis, agent=agent) as its, talking(its.one) as user:
+            its.vendor.llm.cue(LlmCue(calls=(CallCue("book", ("{}",)),)))
+            content = [{"type": "input_text", "text": "Book a seat."}]
+            await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+            await user.send("response.create")
+            async with asyncio.timeout(WAIT_S):
+                assert await calls.get() == "/book"
+            await its.one.kill()
+            its.vendor.llm.cue(LlmCue(tokens=("I ", "will ", "check.")))
+            resumed = await user.resume_at(its.other.url)
+            assert resumed["answer_follows"] is True
+            assert await user.answer() == "I will check."
+        assert calls.empty()
+        (result,) = (each for each in its.vendor.llm.received[-1].question["messages"] if each["role"] == "tool")
+        assert result["content"] == UNKNOWN_OUTCOME
 
 
 async def test_a_node_that_is_stopped_has_its_clients_move(tmp_path: Path, redis: RedisServer) -> None:
