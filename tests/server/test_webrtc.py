@@ -38,7 +38,7 @@ class Tone(AudioStreamTrack):  # type: ignore[misc] # mypy does not read aiortc
 
 
 @dataclass
-class Caller:
+class RtcUser:
     """A client: what it sent and got."""
 
     connection: Any
@@ -75,15 +75,15 @@ def form(sdp: str, session: dict[str, Any]) -> aiohttp.FormData:
 
 
 @asynccontextmanager
-async def calling(server: Server, *, session: dict[str, Any] | None = None, query: str = "") -> AsyncIterator[Caller]:
+async def calling(server: Server, *, session: dict[str, Any] | None = None, query: str = "") -> AsyncIterator[RtcUser]:
     connection = aiortc.RTCPeerConnection(aiortc.RTCConfiguration([]))
-    caller = Caller(connection, connection.createDataChannel("oai-events"))
+    user = RtcUser(connection, connection.createDataChannel("oai-events"))
     is_open = asyncio.Event()
-    caller.channel.on("open", is_open.set)
-    caller.channel.on("message", lambda text: caller.events.put_nowait(json.loads(text)))
-    connection.on("track", lambda track: setattr(caller, "track", track))
+    user.channel.on("open", is_open.set)
+    user.channel.on("message", lambda text: user.events.put_nowait(json.loads(text)))
+    connection.on("track", lambda track: setattr(user, "track", track))
     connection.on(
-        "connectionstatechange", lambda: caller.closed.set() if connection.connectionState == "closed" else None
+        "connectionstatechange", lambda: user.closed.set() if connection.connectionState == "closed" else None
     )
     connection.addTrack(Tone())
     await connection.setLocalDescription(await connection.createOffer())
@@ -95,10 +95,10 @@ async def calling(server: Server, *, session: dict[str, Any] | None = None, quer
         async with server.http.post(f"{server.base}{CALLS}{query}", **body) as answer:
             assert answer.status == 201, await answer.text()
             assert answer.content_type == "application/sdp"
-            caller.call_id = answer.headers["Location"].removeprefix(f"{CALLS}/")
+            user.call_id = answer.headers["Location"].removeprefix(f"{CALLS}/")
             await connection.setRemoteDescription(aiortc.RTCSessionDescription(await answer.text(), "answer"))
         await asyncio.wait_for(is_open.wait(), WAIT_S)
-        yield caller
+        yield user
     finally:
         await connection.close()
         assert await server.context.live_sessions.left(5_000)
@@ -133,27 +133,27 @@ async def until_end(socket: ClientSocket) -> None:
 
 @pytest.mark.slow
 async def test_events_go_over_the_data_channel_and_the_users_audio_comes_over_rtp(serve: Serve) -> None:
-    heard = bytearray()
+    received = bytearray()
 
     async def talk(socket: ClientSocket) -> None:
         await socket.send(hello())
         while (message := await socket.receive()) is not None:
             got = json.loads(message)
             if got["type"] == "input_audio_buffer.append":
-                heard.extend(pybase64.b64decode(got["audio"]))
-                if len(heard) > 48_000:
+                received.extend(pybase64.b64decode(got["audio"]))
+                if len(received) > 48_000:
                     await socket.send(event("enough"))
             else:
                 await socket.send(event("echo", of=got))
 
     async with serve() as server:
         server.talks.append(talk)
-        async with calling(server) as caller:
-            assert (await caller.event("session.created"))["session"]["id"] == "sess_1"
-            caller.send({"type": "response.create"})
-            assert (await caller.event("echo"))["of"] == {"type": "response.create"}
-            await caller.event("enough")
-        samples = np.frombuffer(bytes(heard[-24_000:]), "<i2").astype(float)
+        async with calling(server) as user:
+            assert (await user.event("session.created"))["session"]["id"] == "sess_1"
+            user.send({"type": "response.create"})
+            assert (await user.event("echo"))["of"] == {"type": "response.create"}
+            await user.event("enough")
+        samples = np.frombuffer(bytes(received[-24_000:]), "<i2").astype(float)
         spectrum = np.abs(np.fft.rfft(samples))
         assert abs(np.argmax(spectrum) * 24_000 / len(samples) - 440) < 5
         assert np.abs(samples).max() > 4_000
@@ -170,16 +170,16 @@ async def test_the_agents_audio_goes_over_rtp_and_its_events_say_when_it_plays(s
 
     async with serve() as server:
         server.talks.append(talk)
-        async with calling(server) as caller:
-            assert len(await caller.sound())
+        async with calling(server) as user:
+            assert len(await user.sound())
             kinds = ["session.created", "response.done", "output_audio_buffer.started", "output_audio_buffer.stopped"]
-            events = [await asyncio.wait_for(caller.events.get(), WAIT_S) for _ in kinds]
+            events = [await asyncio.wait_for(user.events.get(), WAIT_S) for _ in kinds]
             assert [each["type"] for each in events] == kinds
             assert [each["response_id"] for each in events[2:]] == ["resp_1", "resp_1"]
 
 
 @pytest.mark.slow
-async def test_the_users_voice_stops_the_audio_and_the_server_truncates_what_was_not_heard(serve: Serve) -> None:
+async def test_the_users_voice_stops_the_audio_and_the_server_truncates_what_was_not_played(serve: Serve) -> None:
     truncations: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     go = asyncio.Event()
 
@@ -194,11 +194,11 @@ async def test_the_users_voice_stops_the_audio_and_the_server_truncates_what_was
 
     async with serve() as server:
         server.talks.append(talk)
-        async with calling(server) as caller:
-            await caller.event("output_audio_buffer.started")
-            await caller.sound()
+        async with calling(server) as user:
+            await user.event("output_audio_buffer.started")
+            await user.sound()
             go.set()
-            assert (await caller.event("output_audio_buffer.cleared"))["response_id"] == "resp_1"
+            assert (await user.event("output_audio_buffer.cleared"))["response_id"] == "resp_1"
             cut = await asyncio.wait_for(truncations.get(), WAIT_S)
             assert (cut["type"], cut["item_id"], cut["content_index"]) == (
                 "conversation.item.truncate",
@@ -221,20 +221,20 @@ async def test_a_backend_follows_a_call_by_its_id_and_hangs_up(serve: Serve) -> 
 
     async with serve() as server:
         server.talks.append(talk)
-        async with calling(server) as caller:
-            await caller.event("session.created")
-            async with server.connect(f"/v1/realtime?call_id={caller.call_id}") as line:
+        async with calling(server) as user:
+            await user.event("session.created")
+            async with server.connect(f"/v1/realtime?call_id={user.call_id}") as line:
                 first = await line.receive_json(timeout=WAIT_S)
                 assert (first["type"], first["session"]["id"]) == ("session.created", "sess_1")
                 await line.send_json({"type": "response.create"})
                 assert (await asyncio.wait_for(taken.get(), WAIT_S))["type"] == "response.create"
                 assert (await line.receive_json(timeout=WAIT_S))["of"] == "response.create"
-                assert (await caller.event("echo"))["of"] == "response.create"
-                status = (await server.http.post(f"{server.base}{CALLS}/{caller.call_id}/hangup")).status
+                assert (await user.event("echo"))["of"] == "response.create"
+                status = (await server.http.post(f"{server.base}{CALLS}/{user.call_id}/hangup")).status
                 assert status == 200
                 assert (await line.receive(timeout=WAIT_S)).data == 1000
-            await asyncio.wait_for(caller.closed.wait(), WAIT_S)
-            assert (await server.post(f"{CALLS}/{caller.call_id}/hangup"))[0] == 404
+            await asyncio.wait_for(user.closed.wait(), WAIT_S)
+            assert (await server.post(f"{CALLS}/{user.call_id}/hangup"))[0] == 404
 
 
 @pytest.mark.slow
@@ -275,8 +275,8 @@ async def test_an_event_that_is_longer_than_the_client_takes_is_left_out(serve: 
 
     async with serve() as server:
         server.talks.append(talk)
-        async with calling(server) as caller:
-            await caller.event("session.created")
+        async with calling(server) as user:
+            await user.event("session.created")
 
 
 async def test_a_broken_offer_is_refused_and_leaves_nothing(serve: Serve) -> None:

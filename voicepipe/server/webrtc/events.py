@@ -89,12 +89,12 @@ def without_formats(session: Any) -> Any:
     """
     if not isinstance(session, dict):
         return session
-    kept = {key: value for key, value in session.items() if key not in ("input_audio_format", "output_audio_format")}
-    if isinstance(audio := kept.get("audio"), dict):
-        kept["audio"] = {side: _without(options, ("format",)) for side, options in audio.items()}
-    if isinstance(data := kept.get("providerData"), dict) and "voicepipe" in data:
-        kept["providerData"] = {**data, "voicepipe": _without(data["voicepipe"], NOT_OVER_RTP)}
-    return kept
+    changed = {key: value for key, value in session.items() if key not in ("input_audio_format", "output_audio_format")}
+    if isinstance(audio := changed.get("audio"), dict):
+        changed["audio"] = {side: _without(options, ("format",)) for side, options in audio.items()}
+    if isinstance(data := changed.get("providerData"), dict) and "voicepipe" in data:
+        changed["providerData"] = {**data, "voicepipe": _without(data["voicepipe"], NOT_OVER_RTP)}
+    return changed
 
 
 def _without(value: Any, names: tuple[str, ...]) -> Any:
