@@ -1,11 +1,15 @@
-"""The only module that reads a clock. Below `session/` time arrives as `now_ms`."""
+"""The only module that reads a clock. Below `session/` time arrives as `now_ms`.
+
+In `virtual_time` the clock is a `VirtualClock`, in the whole process. CPU time stays real.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -15,14 +19,64 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 """Of what /proc/stat counts; see proc(5)."""
 
 
+class VirtualClock:
+    """A clock that stands still until it is told to advance, with a resolution of 1 us."""
+
+    def __init__(self) -> None:
+        self._unix_began_ns = time.time_ns()
+        self.elapsed_us = 0
+        self.n_outside = 0
+        """Waits for work outside the event loop, see `outside_work`."""
+
+    def monotonic_ns(self) -> int:
+        """Return nanoseconds since the clock was made, and a second: some code reads 0 as never."""
+        return 1_000_000_000 + 1_000 * self.elapsed_us
+
+    def unix_ns(self) -> int:
+        """Return nanoseconds since 1970 UTC: the real time when the clock was made, and what has elapsed since."""
+        return self._unix_began_ns + 1_000 * self.elapsed_us
+
+
+_monotonic_ns: Callable[[], int] = time.monotonic_ns
+_unix_ns: Callable[[], int] = time.time_ns
+_virtual: VirtualClock | None = None
+
+
+@contextmanager
+def virtual_time(virtual: VirtualClock) -> Iterator[None]:
+    """Read `virtual` in place of this machine's clock while the block runs, in all threads."""
+    global _monotonic_ns, _unix_ns, _virtual
+    _monotonic_ns, _unix_ns, _virtual = virtual.monotonic_ns, virtual.unix_ns, virtual
+    try:
+        yield
+    finally:
+        _monotonic_ns, _unix_ns, _virtual = time.monotonic_ns, time.time_ns, None
+
+
+@contextmanager
+def outside_work() -> Iterator[None]:
+    """Wait in the block for work that the event loop does not see, such as a thread's. A virtual clock stands still
+    meanwhile.
+    """
+    virtual = _virtual
+    if virtual is None:
+        yield
+        return
+    virtual.n_outside += 1
+    try:
+        yield
+    finally:
+        virtual.n_outside -= 1
+
+
 def monotonic_ms() -> int:
     """Milliseconds on this machine's monotonic clock; only differences mean anything."""
-    return time.monotonic_ns() // 1_000_000
+    return _monotonic_ns() // 1_000_000
 
 
 def monotonic_us() -> int:
     """Microseconds on the same clock, for what is over in less than a millisecond: pauses of the collector."""
-    return time.monotonic_ns() // 1_000
+    return _monotonic_ns() // 1_000
 
 
 def thread_cpu_us() -> int:
@@ -79,17 +133,17 @@ def loop_clock() -> Callable[[], float]:
 
 def unix_s() -> int:
     """Seconds since 1970 UTC, for token lifetimes and records."""
-    return int(time.time())
+    return _unix_ns() // 1_000_000_000
 
 
 def unix_ms() -> int:
     """Milliseconds since 1970 UTC: when a session began, for its turns' records."""
-    return time.time_ns() // 1_000_000
+    return _unix_ns() // 1_000_000
 
 
 def utc_iso() -> str:
     """Now in UTC as ISO 8601 with milliseconds, for records and logs."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(_unix_ns() / 1e9, UTC).isoformat(timespec="milliseconds")
 
 
 class SessionClock:
@@ -99,7 +153,7 @@ class SessionClock:
         self._zero_ms = monotonic_ms()
 
     def now_ms(self) -> int:
-        return time.monotonic_ns() // 1_000_000 - self._zero_ms
+        return _monotonic_ns() // 1_000_000 - self._zero_ms
 
     def since_ms(self, at_ms: int) -> int:
         """Return an instant of `monotonic_ms` in milliseconds since the session began."""

@@ -26,6 +26,8 @@ FAILING = {
 }
 """Scenario -> its first failure."""
 
+TIMES = ("real", "virtual")
+
 
 @pytest.fixture
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -36,11 +38,12 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_the_scenarios_pass(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Interruption, hesitation, a tool, typed text, hanging up: over the whole server, in real time."""
+@pytest.mark.parametrize("time", TIMES)
+def test_the_scenarios_pass(own_folder: Path, capsys: pytest.CaptureFixture[str], time: str) -> None:
+    """Interruption, hesitation, a tool, typed text, hanging up: over the whole server, in real and virtual time."""
     # The hesitation's 420 ms stay below the earliest soft answer, 560 ms, also where words come late.
     longer = ["--set", "agents.default.silence_ms=800"]
-    status = main(["eval", str(HERE / "scenarios"), "--html", "e.html", "--junit", "e.xml", *longer])
+    status = main(["eval", str(HERE / "scenarios"), "--html", "e.html", "--junit", "e.xml", "--time", time, *longer])
     out = capsys.readouterr().out
     assert status == 0, out
     assert (own_folder / "e.html").read_text().count("<audio ") == 5
@@ -50,9 +53,10 @@ def test_the_scenarios_pass(own_folder: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.slow
-def test_each_wrong_agent_fails(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("time", TIMES)
+def test_each_wrong_agent_fails(own_folder: Path, capsys: pytest.CaptureFixture[str], time: str) -> None:
     """An eval that cannot fail would be worth nothing."""
-    assert main(["eval", str(HERE / "failing"), "--runs", "2", "--junit", "e.xml"]) == 1
+    assert main(["eval", str(HERE / "failing"), "--runs", "2", "--junit", "e.xml", "--time", time]) == 1
     (suite,) = ElementTree.fromstring((own_folder / "e.xml").read_bytes())
     failures = {Path(case.get("classname") or "").stem: case.findtext("failure") or "" for case in suite}
     assert failures.keys() == FAILING.keys()
@@ -60,6 +64,51 @@ def test_each_wrong_agent_fails(own_folder: Path, capsys: pytest.CaptureFixture[
         assert failures[name].startswith(f"run 1, {first}"), failures[name]
         assert f"run 2, {first}" in failures[name]
     assert "0 of 2" in capsys.readouterr().out
+
+
+SILENCE = """
+scripted:
+  answers:
+    - {if: hello, text: Good morning., after_ms: 800}
+    - {if: more, text: There is more., after_ms: 100, token_ms: 40}
+steps:
+  - {type: Hello, expect: {contains: Good morning, latency_ms: LATENCY}}
+  - wait_ms: 60000
+  - {type: More, expect: {contains: more, latency_ms: 260}}
+"""
+
+
+@pytest.mark.slow
+def test_latencies_in_virtual_time_are_exact(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """800 ms to the LLM's first token, 10 ms to its second, which ends the sentence, and 80 ms to the voice; then 100
+    ms, twice 40 ms and 80 ms. A minute of silence takes a minute of virtual time.
+    """
+    Path("exact.yaml").write_text(SILENCE.replace("LATENCY", "890"))
+    Path("less.yaml").write_text(SILENCE.replace("LATENCY", "889"))
+    status = main(["eval", "exact.yaml", "less.yaml", "--time", "virtual", "--junit", "e.xml", "--html", "e.html"])
+    out = capsys.readouterr().out
+    assert status == 1
+    assert "step 1 (types: Hello): latency_ms: expected at most 889, got 890" in out
+    assert out.count("expected") == 1, out
+    assert "time)" in out, "the table says which"
+    assert (own_folder / "e.html").read_text().count("1 of 1 runs passed, in virtual time") == 1
+    (suite,) = ElementTree.fromstring((own_folder / "e.xml").read_bytes())
+    for case in suite:
+        assert case.find("properties/property[@name='time'][@value='virtual']") is not None
+        assert 60 <= float(case.get("time") or 0) < 90
+
+
+@pytest.mark.slow
+def test_two_runs_in_virtual_time_are_the_same(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In every latency and every sample, though the user interrupts."""
+    assert main(["eval", str(HERE / "scenarios"), "--time", "virtual", "--runs", "2", "--html", "e.html"]) in (0, 1)
+    capsys.readouterr()
+    runs = [
+        each.partition("<h2>")[0].partition("</h3>")[2].replace("</html>", "").strip()
+        for each in (own_folder / "e.html").read_text().split("<h3>Run ")[1:]
+    ]
+    assert len(runs) == 10
+    assert runs[0::2] == runs[1::2]
 
 
 @pytest.mark.slow
@@ -104,11 +153,14 @@ steps:
 
 
 @pytest.mark.slow
-def test_an_agent_in_python_is_tested_without_a_key(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("time", TIMES)
+def test_an_agent_in_python_is_tested_without_a_key(
+    own_folder: Path, capsys: pytest.CaptureFixture[str], time: str
+) -> None:
     """Each step waits for the answer to the result of its tool, which the server runs."""
     (own_folder / "clinic.py").write_text(CLINIC)
     (own_folder / "slots.yaml").write_text(SLOTS)
-    status = main(["eval", "slots.yaml", "clinic.py", "--set", "agents.default.silence_ms=300"])
+    status = main(["eval", "slots.yaml", "clinic.py", "--set", "agents.default.silence_ms=300", "--time", time])
     out = capsys.readouterr().out
     assert status == 0, out
     assert "default" in out, "the agent is named"
@@ -143,12 +195,37 @@ def test_a_wrong_agent_is_named(
         (["--url", "127.0.0.1:1"], "scripted: {}\n", "a.yaml: scripted: expected no --url"),
         ([], "expect: {judge: It is polite.}\n", "a.yaml: models.judge: expected provider/model (or --judge)"),
         ([], "agent: [x]\n", "a.yaml:2: agent: expected `str | null`, got `array`: ['x']"),
+        (["--time", "virtual", "--url", "127.0.0.1:1"], "", "--time virtual: expected no --url, since a server that"),
+        (["--time", "virtual"], "", "a.yaml: scripted: expected all three stages with --time virtual, since a model"),
+        (["--time", "virtual"], "scripted: {answers: [{text: x}], stt: false}\n", "got none for stt"),
+        (
+            ["--time", "virtual", "--judge", "a/b"],
+            "scripted: {answers: [{text: x}]}\nexpect: {judge: It is polite.}\n",
+            "a.yaml: judge: expected none with --time virtual, since its model answers in real time",
+        ),
+        (
+            ["--time", "virtual", "--set", "server.speech_models=local/hibari"],
+            "scripted: {answers: [{text: x}]}\n",
+            "--time virtual: expected settings without a local model, since it answers in real time; got one for tts",
+        ),
+        (
+            ["--time", "virtual"],
+            "scripted: {answers: [{text: x}]}\nsteps: [{persona: {instructions: x}, expect: {answers: 1}}]\n"
+            "models: {persona: a/b}\n",
+            "a.yaml: persona: expected none with --time virtual, since its model answers in real time",
+        ),
+        (
+            ["--time", "virtual", "--set", "mcp.shop.url=https://shop.example", "--set", "agents.default.mcp=shop"],
+            "scripted: {answers: [{text: x}]}\n",
+            "agents.default.mcp: expected no MCP server with --time virtual, since it answers in real time; got shop",
+        ),
         (["--judge", "nobody/x"], "expect: {judge: x}\n", "models: expected a model of a provider of the settings"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_runs(
     own_folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str, why: str
 ) -> None:
-    (own_folder / "a.yaml").write_text(f"steps: [{{type: x, expect: {{answers: 1}}}}]\n{text}")
+    steps = "" if "steps:" in text else "steps: [{type: x, expect: {answers: 1}}]\n"
+    (own_folder / "a.yaml").write_text(f"{steps}{text}")
     assert main(["eval", "a.yaml", *arguments]) == 2
-    assert f"voicepipe: {why}" in capsys.readouterr().err
+    assert why in capsys.readouterr().err

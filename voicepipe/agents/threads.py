@@ -9,6 +9,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Final
 
+from voicepipe.clock import outside_work
 from voicepipe.ports.server_tool import ToolError
 
 MOST_THREADS: Final = 64
@@ -51,7 +52,8 @@ async def run_in_thread(function: Callable[[], Any]) -> Any:
     except RuntimeError:  # the system has no threads left
         _running.release()
         raise
-    result, error = await done
+    with outside_work():
+        result, error = await done
     if error is not None:
         raise error
     return result

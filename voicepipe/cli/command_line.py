@@ -139,6 +139,11 @@ def _eval(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("--runs", type=int, metavar="N", help="how often each scenario is run")
     command.add_argument(
+        "--time",
+        choices=("real", "virtual"),
+        help="virtual: with a clock that jumps over waits, for scenarios whose models are all scripted",
+    )
+    command.add_argument(
         "--url", help="the server, ws://... or http://...; without it one is started with the settings"
     )
     command.add_argument("--key", help=_KEY)

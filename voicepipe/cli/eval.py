@@ -18,6 +18,7 @@ from rich.status import Status
 from voicepipe import clock
 from voicepipe.agents import Agent
 from voicepipe.cli.bench_run import engines
+from voicepipe.cli.eval_time import SERVER, refuse_outside_scenario, refuse_outside_server
 from voicepipe.cli.local_server import refuse_python_file
 from voicepipe.cli.options import EvalOptions
 from voicepipe.client import until_ready
@@ -25,10 +26,11 @@ from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError
 from voicepipe.evals.persona import NamedModel
 from voicepipe.evals.report import ScenarioResult, failures_of, html, junit, table
-from voicepipe.evals.run import Target, run_scenario
+from voicepipe.evals.run import Target, run_scenario, utterances_of
 from voicepipe.evals.scenario import Scenario, Scripted, read_scenario, scenario_files, texts
 from voicepipe.evals.scripted_models import ScriptedModels
 from voicepipe.evals.speech import UserSpeech, UserTts
+from voicepipe.evals.virtual_time import run_in_virtual_time
 from voicepipe.ports.synthesizer import Voice
 from voicepipe.registry import Spec, Stage
 from voicepipe.wiring.stages import Stages
@@ -59,9 +61,11 @@ def run(options: EvalOptions) -> int:
     scenarios = [_with_options(read_scenario(path), options) for path in scenario_files(options.scenarios)]
     for scenario in scenarios:
         _check(scenario, options)
+        if options.time == "virtual":
+            refuse_outside_scenario(scenario, options)
     agents = _agents(scenarios, options)
     out, err = Console(highlight=False), Console(stderr=True, highlight=False)
-    results = asyncio.run(_run_all(options, scenarios, agents, err))
+    results = _run_all(options, scenarios, agents, err)
     _report(options, results, out)
     return PASSED if all(each.passed for each in results) else FAILED
 
@@ -104,25 +108,46 @@ def _agents(scenarios: Sequence[Scenario], options: EvalOptions) -> tuple[Agent,
     return agents
 
 
-async def _run_all(
+def _run_all(
     options: EvalOptions, scenarios: Sequence[Scenario], agents: Sequence[Agent], err: Console
 ) -> list[ScenarioResult]:
     from voicepipe.telemetry.log import logging_to
 
-    results: dict[Path, ScenarioResult] = {}
     with (
         tempfile.TemporaryDirectory(prefix="vp-eval-", ignore_cleanup_errors=True) as folder,
         logging_to(style="human", level=logging.ERROR),
     ):
-        async with AsyncExitStack() as stack:
-            overrides = options.overrides() | _data_dir(options, folder, "own")
-            own = _OwnModels(load(options.config, overrides=overrides, agents=agents))
-            await own.open(stack, scenarios)
-            for key in dict.fromkeys(_key(scenario) for scenario in scenarios):
-                same = [scenario for scenario in scenarios if _key(scenario) == key]
-                async with _server(options, agents, key, folder, err) as (url, scripted):
-                    for scenario in same:
-                        results[scenario.path] = await _run_runs(options, scenario, own, url, scripted, err)
+        overrides = options.overrides() | _data_dir(options, folder, "own")
+        own = _OwnModels(load(options.config, overrides=overrides, agents=agents))
+
+        async def in_real_time() -> list[ScenarioResult]:
+            async with AsyncExitStack() as stack:
+                await own.open(stack, scenarios)
+                return await _converse(options, scenarios, agents, own, folder, err)
+
+        async def in_virtual_time() -> list[ScenarioResult]:
+            return await _converse(options, scenarios, agents, own, folder, err)
+
+        if options.time == "real":
+            return asyncio.run(in_real_time())
+        asyncio.run(own.speak(scenarios))
+        return run_in_virtual_time(in_virtual_time)
+
+
+async def _converse(
+    options: EvalOptions,
+    scenarios: Sequence[Scenario],
+    agents: Sequence[Agent],
+    own: _OwnModels,
+    folder: str,
+    err: Console,
+) -> list[ScenarioResult]:
+    results: dict[Path, ScenarioResult] = {}
+    for key in dict.fromkeys(_key(scenario) for scenario in scenarios):
+        same = [scenario for scenario in scenarios if _key(scenario) == key]
+        async with _server(options, agents, key, folder, err) as (url, scripted):
+            for scenario in same:
+                results[scenario.path] = await _run_runs(options, scenario, own, url, scripted, err)
     return [results[scenario.path] for scenario in scenarios]
 
 
@@ -154,7 +179,7 @@ async def _run_runs(
             status.update(escape(prefix))
             scripted.begin(scenario.scripted or Scripted())
             runs.append(await run_scenario(scenario, target, _progress(status, prefix)))
-    result = ScenarioResult(scenario, tuple(runs), clock.monotonic_ms() - began_ms)
+    result = ScenarioResult(scenario, tuple(runs), clock.monotonic_ms() - began_ms, time=options.time)
     err.print(
         f"{scenario.name}: {result.n_passed} of {len(runs)} runs passed", style="dim", markup=False, soft_wrap=True
     )
@@ -210,7 +235,11 @@ async def _server(
         overrides = options.overrides() | here | _data_dir(options, folder, name)
         agents = load(options.config, overrides=overrides, agents=in_python).agents
         overrides |= _scripted_stages(key, agents, scripted.base_url)
+        if options.time == "virtual":
+            overrides |= SERVER
         settings = load(options.config, overrides=overrides, agents=in_python)
+        if options.time == "virtual":
+            refuse_outside_server(settings)
         async with running(settings, say=say) as server:
             await server.ready.wait()
             yield server.base_url, scripted
@@ -237,6 +266,17 @@ class _OwnModels:
         for stage, specs in self._needed(scenarios).items():
             if specs:
                 await stack.enter_async_context(engines(self._stages, stage, specs))
+
+    async def speak(self, scenarios: Sequence[Scenario]) -> None:
+        """Make what the user says in all scenarios, in real time: a TTS runs outside this process.
+
+        Raises:
+            ConfigError: a recording or the user's TTS does not work.
+        """
+        async with AsyncExitStack() as stack:
+            await self.open(stack, scenarios)
+            for scenario in scenarios:
+                await utterances_of(scenario, self.speech)
 
     def model(self, spec: str) -> NamedModel | None:
         """Return a language model by spec; None for an empty one.

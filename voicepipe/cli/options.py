@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from voicepipe.errors import ConfigError
 
@@ -121,6 +121,7 @@ class TalkOptions(StageOptions):
 class EvalOptions(StageOptions):
     scenarios: tuple[Path, ...]
     runs: int = 1
+    time: Literal["real", "virtual"] = "real"
     url: str | None = None
     key: str | None = None
     agent: str | None = None

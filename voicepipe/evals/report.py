@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from statistics import median
-from typing import Final
+from typing import Final, Literal
 from xml.etree import ElementTree
 
 from rich.table import Table
@@ -26,6 +26,9 @@ _STYLE: Final = (
 )
 
 
+Time = Literal["real", "virtual"]
+
+
 @dataclass(frozen=True, slots=True)
 class ScenarioResult:
     """All runs of a scenario."""
@@ -33,6 +36,8 @@ class ScenarioResult:
     scenario: Scenario
     runs: tuple[RunResult, ...]
     took_ms: int
+    time: Time = "real"
+    """The time in which they ran."""
 
     @property
     def n_passed(self) -> int:
@@ -63,7 +68,8 @@ def failures_of(result: ScenarioResult) -> Iterator[str]:
 
 def table(results: Sequence[ScenarioResult]) -> Table:
     """Return the table for the terminal."""
-    lines = Table("scenario", "agent", "passed", "latency p50 / max, ms", "result")
+    in_time = " (virtual time)" if any(each.time == "virtual" for each in results) else ""
+    lines = Table("scenario", "agent", "passed", f"latency p50 / max, ms{in_time}", "result")
     for each in results:
         result = "[green]passed[/]" if each.passed else "[red]failed[/]"
         its = each.scenario
@@ -88,6 +94,8 @@ def junit(results: Sequence[ScenarioResult]) -> bytes:
             classname=str(each.scenario.path),
             time=f"{each.took_ms / 1_000:.3f}",
         )
+        if each.time == "virtual":
+            ElementTree.SubElement(ElementTree.SubElement(case, "properties"), "property", name="time", value="virtual")
         lines = _printable("\n".join(failures_of(each)))
         if not each.passed:
             message = f"{each.n_passed} of {len(each.runs)} runs passed"
@@ -112,7 +120,8 @@ def _html(results: Sequence[ScenarioResult]) -> Iterator[str]:
     for each in results:
         yield f"<h2>{escape(each.scenario.name)}: {_word(each.passed)}</h2>"
         place = f"{each.scenario.path}, agent {each.scenario.agent_name}"
-        yield f"<p>{escape(place)}: {each.n_passed} of {len(each.runs)} runs passed</p>"
+        in_time = ", in virtual time" if each.time == "virtual" else ""
+        yield f"<p>{escape(place)}: {each.n_passed} of {len(each.runs)} runs passed{in_time}</p>"
         for number, run in enumerate(each.runs, start=1):
             yield f"<h3>Run {number}: {_word(run.passed)}</h3>"
             yield '<p>The user is on the left, the agent on the right.</p><audio controls preload="none" '

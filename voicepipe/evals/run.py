@@ -82,7 +82,7 @@ async def run_scenario(scenario: Scenario, target: Target, say: Say) -> RunResul
         ConfigError: a recording or the user's TTS does not work.
         ServerUnreachable: no server answers.
     """
-    utterances = await _utterances(scenario, target.speech)
+    utterances = await utterances_of(scenario, target.speech)
     persona = None if target.persona is None else Persona(target.persona, _speaker(scenario, target.speech))
     user: ScriptedUser | None = None
     records, problem = dict[str, TurnRecord](), ""
@@ -108,7 +108,12 @@ async def run_scenario(scenario: Scenario, target: Target, say: Say) -> RunResul
     return await _judge(scenario, user, records, target.judge, problem)
 
 
-async def _utterances(scenario: Scenario, speech: UserSpeech) -> dict[int, Utterance]:
+async def utterances_of(scenario: Scenario, speech: UserSpeech) -> dict[int, Utterance]:
+    """Return what the user says, by step.
+
+    Raises:
+        ConfigError: a recording or the user's TTS does not work.
+    """
     folder, its = scenario.path.parent, scenario.user
     return {
         n: await speech.utterance(step.parts, folder, its.tts, its.voice)

@@ -23,6 +23,9 @@ SETTLE_MS: Final = 400
 """How long the user waits after the last word before an answer counts as the last one. A server needs some 100 ms to
 detect that the user goes on speaking."""
 
+MOST_ROUNDS: Final = 50
+"""Replies of one turn whose calls the user answers. An agent that calls again at each result never ends its turn."""
+
 Note = Callable[[tuple[Words, ...], int], None]
 """Notes what the user says from a time of the monotonic clock on, for a scripted transcriber."""
 
@@ -235,7 +238,8 @@ class ScriptedUser:
             return
         tools = {tool.name: tool for tool in self._scenario.tools}
         own = [(tools[call.name], call) for call in reply.calls if call.name in tools]
-        if own:
+        n_rounds = sum(each.turn_id == reply.turn_id and bool(each.calls) for each in self.conversation.replies)
+        if own and n_rounds <= MOST_ROUNDS:
             self._n_tools += 1
             self._tasks.start(self._return_results(own), name=f"tools of {ended.response_id}")
 
