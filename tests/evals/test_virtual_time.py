@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -80,6 +81,13 @@ def test_the_clock_stands_still_while_a_thread_works(run: object, never: threadi
     assert run_in_virtual_time(work) == 0
 
 
+def test_a_thread_is_awaited_when_no_timer_is_due(never: threading.Event) -> None:
+    async def work() -> bool:
+        return await asyncio.to_thread(never.wait, 0.05)
+
+    assert run_in_virtual_time(work) is False
+
+
 def test_a_function_that_never_returns_does_not_stop_the_clock(
     never: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +152,14 @@ def test_what_is_outside_is_refused(tmp_path: object) -> None:
         port = elsewhere.getsockname()[1]
 
         async def dial() -> None:
-            await asyncio.open_connection("127.0.0.1", port)
+            ours, other = os.pipe()  # what the loop reads need not be a socket
+            asyncio.get_running_loop().add_reader(ours, lambda: None)
+            try:
+                await asyncio.open_connection("127.0.0.1", port)
+            finally:
+                asyncio.get_running_loop().remove_reader(ours)
+                os.close(ours)
+                os.close(other)
 
         async def dial_path() -> None:
             await asyncio.open_unix_connection(f"{tmp_path}/engine.sock")
