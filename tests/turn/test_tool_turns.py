@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from voicepipe.turn.conversation import FunctionOutput
 from voicepipe.turn.cost import Price, PriceList
 from voicepipe.turn.record.values import Breach, ToolCall, TurnRecord
 from voicepipe.turn.settings import BudgetActionSettings, ReplySettings
+from voicepipe.turn.turn import Turn
 
 TOOL_MS = 3_000
 
@@ -118,6 +120,16 @@ def test_two_rounds_are_one_turn_too() -> None:
     assert {span.stage: span for span in turn.stages}["tool"].duration_ms >= 1_600
     assert len(turn.tools) == 2
     assert problems(turn) == []
+
+
+def test_rounds_without_an_end_are_one_turn() -> None:
+    """A client may return results as often as the LLM calls: more often than Python may recurse."""
+    first = last = Turn(1, "turn_1", "create")
+    for number in range(2, 2 * sys.getrecursionlimit()):
+        last = Turn(number, "turn_1", "create", before=last)
+    replies = last.replies
+    assert (replies[0], replies[-1]) == (first, last)
+    assert [each.number for each in replies] == list(range(1, 2 * sys.getrecursionlimit()))
 
 
 def test_a_call_that_was_ready_before_the_turn_was_over() -> None:

@@ -378,7 +378,10 @@ class Turn:
     @property
     def replies(self) -> tuple[Turn, ...]:
         """Return the replies that are one turn for the user: those that called functions, and this one."""
-        return (*(() if self.before is None else self.before.replies), self)
+        newest_first = [self]
+        while (before := newest_first[-1].before) is not None:  # a client may return results without an end
+            newest_first.append(before)
+        return tuple(reversed(newest_first))
 
     def continue_after_tools(self, after: Turn, now_ms: int) -> None:
         """Become the answer to the results of the tools that `after` has called: the same turn for the user.
