@@ -112,12 +112,15 @@ def test_two_runs_in_virtual_time_are_the_same(own_folder: Path, capsys: pytest.
 
 
 @pytest.mark.slow
-def test_the_worked_scenario_passes_as_the_page_has_it(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("time", TIMES)
+def test_the_worked_scenario_passes_as_the_page_has_it(
+    own_folder: Path, capsys: pytest.CaptureFixture[str], time: str
+) -> None:
     """Its user speaks with the local TTS."""
     (worked,) = code("yaml", (ROOT / "web/docs/evals.md").read_text(encoding="utf-8"))
     (own_folder / "table.yaml").write_text(worked)
     assert len(read_scenario(Path("table.yaml")).steps) == 4
-    status = main(["eval", "table.yaml"])
+    status = main(["eval", "table.yaml", "--time", time])
     out = capsys.readouterr().out
     assert status == 0, out
 
