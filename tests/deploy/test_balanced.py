@@ -165,7 +165,7 @@ async def test_a_call_goes_on_when_its_node_dies(cluster: Cluster) -> None:
     """Its client reconnects through the balancer, at once, and gets the other node."""
     user = await cluster.call(resume=True)
     await user.prompt("Question 1?")
-    await cluster.nodes.until_written(user.session_id, "Question 1?")
+    await cluster.nodes.until_answered(user.session_id, 1)
     node, other = await cluster.node_of(user)
     await node.kill()
     resumed = await user.resume_at(cluster.balancer.url)

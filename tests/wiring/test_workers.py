@@ -485,7 +485,7 @@ async def test_a_stop_drains_both_workers_and_leaves_no_process(tmp_path: Path) 
         pids = [server.pid(0), server.pid(1)]
         users = [await stack.enter_async_context(talking(server)) for _ in range(2)]
         server.process.send_signal(signal.SIGHUP)
-        await eventually(lambda: _said(server, "settings not reloaded"))
+        await eventually(lambda: _said(server, "settings reloaded by 2 of 2 workers"))
         server.process.send_signal(signal.SIGTERM)
         await eventually(lambda: _said(server, "stopping ..."))
         for user in users:
