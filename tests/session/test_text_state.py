@@ -39,6 +39,7 @@ from voicepipe.turn.conversation import (
     InputImage,
     InputText,
     Item,
+    ItemStatus,
     Message,
     OutputAudio,
     OutputText,
@@ -390,11 +391,12 @@ def test_items_that_cannot_be_read_are_refused_before_the_session_runs() -> None
     ids=["an unknown function", "with side effects", "without"],
 )
 @pytest.mark.parametrize("played_ms", [None, 0, 500])
+@pytest.mark.parametrize("status", ["in_progress", "completed"])
 def test_a_function_that_ran_is_not_run_again(
-    tools: tuple[ServerTool, ...], output: str, played_ms: int | None
+    tools: tuple[ServerTool, ...], output: str, played_ms: int | None, status: ItemStatus
 ) -> None:
     """The LLM learns what is known of it, and answers; finished results, and calls that the client runs, stay."""
-    running = FunctionCall("i9", "call_9", "book", "{}", server_label="server")
+    running = FunctionCall("i9", "call_9", "book", "{}", status, server_label="server")
     of_client, unapproved = replace(running, id="i10", server_label=""), replace(running, id="i11", approval="awaited")
     begun = [] if played_ms is None else [SPOKEN]
     items: list[Item] = [EVERY[0], EVERY[4], *begun, running, of_client, unapproved]
@@ -402,7 +404,7 @@ def test_a_function_that_ran_is_not_run_again(
     request = resume_with(received_item_id="i2", received_ms=played_ms)
     conversation, *cut, again = going_on(state, request, ReplySettings(server_tools=tools))
     assert isinstance(conversation, e.ConversationRestored)
-    expected = replace(running, output=output, failed=True)
+    expected = replace(running, output=output, failed=True, status="completed")
     spoken = [] if played_ms is None else [replace(SPOKEN, status="incomplete")]
     assert list(conversation.items) == [EVERY[0], EVERY[4], *spoken, expected, of_client, unapproved]
     assert isinstance(again, e.ReplyRequested)

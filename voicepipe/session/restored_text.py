@@ -147,10 +147,11 @@ def going_on(state: TextState, request: Resume | None, reply: ReplySettings) -> 
 
 
 def _is_running(item: Item) -> bool:
-    """Return whether it is a call that the other process had begun, and whose result it did not write."""
+    """Return whether it is a call that the other process had begun, and whose result it did not write. Its function may
+    run before the item has ended."""
     if not isinstance(item, FunctionCall) or not item.server_label or item.approval:
         return False
-    return item.output is None and item.status == "completed"
+    return item.output is None and item.status != "incomplete"
 
 
 def _settled(item: Item, reply: ReplySettings) -> Item:
@@ -159,7 +160,7 @@ def _settled(item: Item, reply: ReplySettings) -> Item:
         return item
     tool = reply.server_tool(item.name)
     output = UNKNOWN_OUTCOME if tool is None or tool.side_effects else NO_RESULT
-    return replace(item, output=output, failed=True)
+    return replace(item, output=output, failed=True, status="completed")
 
 
 def restored(state: TextState) -> e.ConversationRestored:
