@@ -59,19 +59,20 @@ CHECKS = (*LINT, *TYPES)
 """The checks that `test` runs before pytest, whose closing line comes last."""
 
 
-def side_by_side(most: int) -> tuple[str, ...]:
-    """Return pytest's options to run in two processes for each core, up to `most`.
+def side_by_side(most: int, per_core: int = 2) -> tuple[str, ...]:
+    """Return pytest's options to run in so many processes for each core, up to `most`.
 
     For two thirds of its time a test waits for sockets, timers and other processes: one process leaves a core idle.
     """
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return ("-n", str(min(most, 2 * n_cores)), "--dist", "worksteal")
+    return ("-n", str(min(most, per_core * n_cores)), "--dist", "worksteal")
 
 
 SIDE_BY_SIDE = side_by_side(4)
 """For the slow tests too: each process starts a browser and loads the local models."""
 
-QUICK_SIDE_BY_SIDE = side_by_side(8)
+QUICK_SIDE_BY_SIDE = side_by_side(8, 3)
+"""Without the slow tests: 2 min 40 s on two cores with five processes, 3 min 2 s with four."""
 
 SEARCH = ("-m", "hypothesis", "--hypothesis-profile", "search")
 """pytest on the property tests alone, which draw the same examples in every run of `test`, and others here."""
@@ -89,7 +90,7 @@ FOR_TESTS = ("test", "search", *DEVELOPMENT)
 """The commands that are not voicepipe's own."""
 
 VOICEPIPE = (
-    *("serve", "talk", "eval", "check", "providers", "keys", "token", "revoke", "records"),
+    *("serve", "talk", "eval", "check", "providers", "regions", "keys", "token", "revoke", "records"),
     *("bench", "simulate", "replay"),
 )
 """The commands of voicepipe itself: a mistyped one is refused before anything is installed."""
@@ -194,7 +195,7 @@ def parts(command: str, *, local: bool) -> list[Part]:
     if tests:
         required.append(locked("test", "test tools"))
     if command in WHOLE:
-        what = "clients and tools in JavaScript (12 packages)"
+        what = "clients and tools in JavaScript (35 packages)"
         why = "the tests of clients and tools in JavaScript will fail: they run them"
         required.append(NodePart("clients", what, (), CLIENTS / "package-lock.json", why))
     # The clone itself, editable: built with the setuptools of the base lock, so nothing more is fetched.

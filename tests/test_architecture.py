@@ -54,6 +54,7 @@ ONE_VENDOR_ELSEWHERE = {
     ("providers.net.failures", "google"): "errors of all vendors are read in one place",
     ("providers.net.grpc_errors", "google"): "google.rpc.Code is gRPC's list of codes",
     ("server.endpoints", "inworld"): "a path of the Realtime API at another server",
+    ("testing.fakes.inworld_realtime", "openai_realtime"): "its protocol is the other vendor's",
     ("testing.chromium", "google"): "google-chrome is a browser",
 }
 """(module, a vendor's name) -> why it may stand outside the vendor's package and fake."""
@@ -206,14 +207,14 @@ def vendors_elsewhere(sources: Sources) -> list[str]:
 
 
 def _vendor_names() -> dict[str, str]:
-    """Package, kinds and providers of each vendor -> its package. `openai` is the name of the wire, too, and `gguf`
-    that of a file format."""
+    """Package, kinds and providers of each vendor -> its package. `openai` is the name of the wire, too, `gguf`
+    that of a file format, and `together` a word."""
     names = {
         name: package
         for package, its in VENDORS.items()
         for name in (package, *(api.kind for api in its.apis), *(each.name for each in its.providers))
     }
-    return {name: package for name, package in names.items() if name not in ("openai", "local", "gguf")}
+    return {name: package for name, package in names.items() if name not in ("openai", "local", "gguf", "together")}
 
 
 def _names_vendor(file: str, package: str) -> bool:
@@ -222,6 +223,17 @@ def _names_vendor(file: str, package: str) -> bool:
 
 
 Rule = Callable[[Sources], list[str]]
+
+
+def stubs(modules: Sources) -> list[str]:
+    """Functions that refuse to do their work: the shape of their port is wrong."""
+    return [
+        f"{module}:{node.lineno} raises NotImplementedError"
+        for module, source in modules.items()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Raise) and node.exc is not None and "NotImplementedError" in ast.unparse(node.exc)
+    ]
+
 
 RULES: list[Rule] = [
     climbing,
@@ -233,6 +245,7 @@ RULES: list[Rule] = [
     unnamed,
     too_long,
     vendors_elsewhere,
+    stubs,
 ]
 
 
@@ -275,6 +288,8 @@ WRONG: list[tuple[Rule, Sources]] = [
     (vendors_elsewhere, {"registry": "KINDS = ['deepgram']"}),
     (vendors_elsewhere, {"providers.rime.tts": "from voicepipe.providers.deepgram import tts"}),
     (vendors_elsewhere, {"testing.fakes.rime_tts": "class FakeDeepgram: ..."}),
+    (stubs, {"server.speech": "def fail():\n    raise NotImplementedError"}),
+    (stubs, {"server.speech": "def fail():\n    raise NotImplementedError('nothing is streamed')"}),
 ]
 
 

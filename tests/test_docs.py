@@ -283,7 +283,7 @@ def test_every_settings_file_is_one_that_loads(text: str, tmp_path: Path) -> Non
     """Each of its agents can be reached with the keys that it names."""
     (tmp_path / "voicepipe.toml").write_text(text)
     (tmp_path / "my-catalog.toml").write_text(code("toml catalog")[0])
-    keys = dict.fromkeys(re.findall(r"[A-Z0-9_]+_(?:KEY|TOKEN)", DOCS), "k")
+    keys = dict.fromkeys(re.findall(r"[A-Z0-9_]+_(?:KEY|TOKEN|SECRET)", DOCS), "k")
     settings = load(environ={"HOME": str(tmp_path), **keys}, folder=tmp_path)
     for agent in settings.agents.values():
         reached = settings.connection(agent.spec("llm"), key="llm")

@@ -14,7 +14,7 @@ from tests import docs
 from voicepipe.server.app import build_app
 from voicepipe.server.context import ServerContext
 from voicepipe.server.endpoints import ENDPOINTS
-from voicepipe.server.gateway.exchange import KINDS
+from voicepipe.server.gateway.exchange import STAGES
 from voicepipe.telemetry.log_catalog import LOG_EVENTS
 from voicepipe.telemetry.metrics.catalog import FAMILIES
 
@@ -82,7 +82,7 @@ def events(name: ast.expr) -> tuple[str, ...]:
         case ast.Constant(str(text)):
             return (text,)
         case ast.JoinedStr([ast.FormattedValue(), ast.Constant(str(ending))]):
-            return tuple(f"{kind}{ending}" for kind in KINDS.values())
+            return tuple(f"{kind}{ending}" for kind in STAGES)
     raise AssertionError(f"an event's name can't be read: {ast.unparse(name)}")
 
 

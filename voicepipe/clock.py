@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,27 @@ class VirtualClock:
         self.elapsed_us = 0
         self.n_outside = 0
         """Waits for work outside the event loop, see `outside_work`."""
+
+        self.n_answers = 0
+        """Waits for another process, see `answer_from_outside`."""
+
+        self.is_within: Callable[[str], bool] = lambda url: False
+        """Whether a server of this event loop answers at this address."""
+
+        self._followed_ns: int | None = None
+
+    def follow(self) -> None:
+        """Advance by the real time since the last call, the first one since `leave` excepted."""
+        now_ns = time.monotonic_ns()
+        if self._followed_ns is None:
+            self._followed_ns = now_ns
+        elapsed_us = (now_ns - self._followed_ns) // 1_000
+        self._followed_ns += 1_000 * elapsed_us
+        self.elapsed_us += elapsed_us
+
+    def leave(self) -> None:
+        """Stop to follow the real time."""
+        self._followed_ns = None
 
     def monotonic_ns(self) -> int:
         """Return nanoseconds since the clock was made, and a second: some code reads 0 as never."""
@@ -67,6 +89,34 @@ def outside_work() -> Iterator[None]:
         yield
     finally:
         virtual.n_outside -= 1
+
+
+_waits_outside: ContextVar[bool] = ContextVar("waits_outside", default=False)
+
+
+@contextmanager
+def answer_from_outside(url: str = "") -> Iterator[None]:
+    """Wait in the block for an answer of another process, such as a model's. A virtual clock runs with this machine's
+    meanwhile, so the answer takes the time that it takes.
+
+    `url`: the address, which may be one of this process after all; empty: it is none.
+    """
+    virtual = _virtual
+    if virtual is None or (url and virtual.is_within(url)):
+        yield
+        return
+    before = _waits_outside.set(True)
+    virtual.n_answers += 1
+    try:
+        yield
+    finally:
+        virtual.n_answers -= 1
+        _waits_outside.reset(before)
+
+
+def waits_outside() -> bool:
+    """Return whether the caller, or the task that started its task, is in a block of `answer_from_outside`."""
+    return _waits_outside.get()
 
 
 def monotonic_ms() -> int:

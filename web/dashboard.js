@@ -178,7 +178,8 @@ class Dashboard {
 
   showViews() {
     const { view, turn } = this.view;
-    const links = Object.entries(VIEWS).map(([name, words]) => {
+    const listed = Object.entries(VIEWS).filter(([name]) => name !== "nodes" || this.about.sees_all);
+    const links = listed.map(([name, words]) => {
       const to = /** @type {keyof typeof VIEWS} */ (name);
       const here = name === view && !turn ? { "aria-current": "page" } : {};
       return link(this.view, { view: to, turn: "", session: "" }, /** @type {Record<string, string>} */ (here), words);
@@ -316,9 +317,10 @@ class Dashboard {
  * @param {View} view
  * @param {any} turn
  */
-function concerns({ filters, at_ms }, { agent, project, session }) {
+function concerns({ filters, at_ms, node: chosen }, { agent, project, session, node }) {
   return (
     at_ms === null &&
+    (!chosen || chosen === node) &&
     [undefined, agent].includes(filters.agent) &&
     [undefined, project].includes(filters.project) &&
     session.toLowerCase().includes((filters.text ?? "").toLowerCase())

@@ -19,8 +19,10 @@ export class Latencies {
    * @param {import("./realtime.js").Realtime} line
    * @param {import("./transcript.js").Transcript} transcript
    * @param {(turn: string) => Promise<TurnRecord | null | false>} fetchRecord; null: not there yet; false: never
+   * @param {import("./feedback.js").Feedback} feedback
    */
-  constructor(line, transcript, fetchRecord) {
+  constructor(line, transcript, fetchRecord, feedback) {
+    this.feedback = feedback;
     this.line = line;
     this.transcript = transcript;
     this.fetchRecord = fetchRecord;
@@ -77,7 +79,9 @@ export class Latencies {
   show(record) {
     if (record.outcome) this.turns.over(record.id);
     this.limit_ms = record.total_limit_ms;
-    this.transcript.measure(record.id, latencyCard(record, this.transcript.unfolded(record.id)));
+    const card = latencyCard(record, this.transcript.unfolded(record.id));
+    if (record.outcome) card.append(this.feedback.buttons(record.id));
+    this.transcript.measure(record.id, card);
     this.tick();
   }
 }

@@ -19,6 +19,7 @@ const NAMES = {
   llm_ttft: "LLM first token",
   first_clause: "First clause",
   tts_ttfb: "TTS first byte",
+  speech_to_speech: "Speech to speech",
   tool: "Tool",
   overhead: "Server",
   earlier_audio: "Earlier audio",

@@ -27,6 +27,13 @@ const SPOKEN = [
   ["playback", "first_sent", "first_audible"],
 ];
 
+/** The stages of an answer that a speech-to-speech model makes. */
+const UPSTREAM = [
+  ["endpoint", "voiced_last", "speech_requested"],
+  ["speech_to_speech", "speech_requested", "first_sound"],
+  ...SPOKEN.slice(4),
+];
+
 const WRITTEN = [
   ["endpoint", "voiced_last", "llm_requested"],
   ["llm_ttft", "llm_requested", "first_delta"],
@@ -141,10 +148,20 @@ export function soFar(turn, now_ms) {
 function path({ marks }) {
   const written = "first_sent" in marks && !("first_sound" in marks);
   const held = !written && marks.gate_opened > marks.first_sound;
-  const legs = written ? WRITTEN : held ? HELD : SPOKEN;
+  const legs = written ? WRITTEN : held ? HELD : "speech_requested" in marks ? upstream(marks) : SPOKEN;
   const due = "start_due" in marks && !held ? "start_due" : "end_due";
   const behind = "earlier_audio_ended" in marks ? [...legs.slice(0, -1), ...BEHIND] : legs;
   if (!(due in marks)) return behind;
   const [[stage, began, end], ...rest] = behind;
   return [["silence", began, due], [stage, due, end], ...rest];
+}
+
+/**
+ * Return the path of an answer that was requested of a speech-to-speech model; LLM and TTS answer where it has failed.
+ *
+ * @param {Record<string, number>} marks
+ */
+function upstream(marks) {
+  if (!(marks.llm_requested <= (marks.first_sound ?? Infinity))) return UPSTREAM;
+  return [UPSTREAM[0], ["speech_to_speech", "speech_requested", "llm_requested"], ...SPOKEN.slice(1)];
 }

@@ -40,7 +40,11 @@ const LAST_WAIT_MS = 8000;
 /** Full means that the network is slower than the voice: sound is dropped and counted, other events never are. */
 const UNSENT_BYTES = 512 * 1024;
 
-/** The close code of a server that goes away or has had enough of this session, and of none (RFC 6455, 7.4.1). */
+/**
+ * The close code of a server whose agent has ended the call, that goes away or has had enough of this session, and of
+ * none (RFC 6455, 7.4.1).
+ */
+const NORMAL = 1000;
 const GOING_AWAY = 1001;
 const NO_GOODBYE = 1006;
 const BY_POLICY = 1008;
@@ -94,7 +98,7 @@ export class Realtime extends Listeners {
 
   /** Close the session. */
   close() {
-    this.unplug()?.close(1000);
+    this.unplug()?.close(NORMAL);
     this.change("closed");
   }
 
@@ -346,7 +350,7 @@ export class Realtime extends Listeners {
     // The server ended the session for a reason: the user starts the next one.
     const ended = this.lastWord && (code === BY_POLICY || code >= 4000 || this.lastWord.code === "session_expired");
     if (ended && this.lastWord) return this.lastWord;
-    if (code === BY_POLICY || code >= 4000) return failure("ended", String(code), reason);
+    if (code === NORMAL || code === BY_POLICY || code >= 4000) return failure("ended", String(code), reason);
     return failure(code === GOING_AWAY ? "unreachable" : "broken", String(code), reason);
   }
 

@@ -5,6 +5,7 @@
  */
 
 import { part } from "./elements.js";
+import { Feedback } from "./feedback.js";
 import { Latencies } from "./latency.js";
 import { Secrets } from "./secrets.js";
 import { Settings } from "./settings.js";
@@ -13,7 +14,7 @@ import { SCENES, TOO_SHORT, ofFailure, ofMicrophone } from "./messages.js";
 import { VoicepipeCall } from "./voicepipe.js";
 
 /** @typedef {import("./voicepipe.js").CallChange} CallChange */
-/** @typedef {"line" | "microphone" | "hint" | "records"} Topic */
+/** @typedef {"line" | "microphone" | "hint" | "records" | "feedback"} Topic */
 
 /** @type {Record<import("./realtime.js").LineState, string>} */
 const STATES = {
@@ -65,6 +66,7 @@ class TalkPage {
     this.running = false;
     /** What is displayed of the call. */
     this.last = this.call.now;
+    this.feedback = new Feedback((turn, score) => this.score(turn, score));
     /** @type {Latencies | null} */
     this.latencies = null;
     this.frames = 0;
@@ -169,7 +171,7 @@ class TalkPage {
   followLine() {
     this.latencies?.stop();
     const { line } = this.call;
-    this.latencies = line && new Latencies(line, this.transcript, (turn) => this.record(turn));
+    this.latencies = line && new Latencies(line, this.transcript, (turn) => this.record(turn), this.feedback);
   }
 
   /** Report that the connection broke and was resumed. */
@@ -259,6 +261,26 @@ class TalkPage {
     show.troubleWords.replaceChildren(...lines);
     show.trouble.hidden = lines.length === 0;
     press.retryMicrophone.hidden = !this.running || !this.problems.has("microphone");
+  }
+
+  // --- feedback -----------------------------------------------------------------
+
+  /**
+   * @param {string} turn
+   * @param {number} score from 0 to 1
+   */
+  async score(turn, score) {
+    const minted = await this.secrets.fresh();
+    if (!minted.ok) return false;
+    const headers = { Authorization: `Bearer ${minted.secret.value}`, "Content-Type": "application/json" };
+    const body = JSON.stringify({ score });
+    try {
+      const answer = await fetch(`/v1/turns/${encodeURIComponent(turn)}/feedback`, { method: "POST", headers, body });
+      this.setProblem("feedback", answer.ok ? "" : "The server did not take your feedback on this answer.");
+      return answer.ok;
+    } catch {
+      return false; // the connection reports that the server is gone
+    }
   }
 
   // --- latency ------------------------------------------------------------------

@@ -27,6 +27,7 @@ const ENDS = /** @type {Record<string, string>} */ ({
   llm_ttft: "first_delta",
   first_clause: "first_clause",
   tts_ttfb: "first_sound",
+  speech_to_speech: "first_sound",
   overhead: "first_sent",
   earlier_audio: "earlier_audio_ended",
   playback: "first_audible",
@@ -83,16 +84,16 @@ export function waterfall(record) {
 }
 
 /**
- * Return the marks that end `endpoint` and `tool` in this turn: where the user waited for them, the last one of that
- * wait. A record without the end of its silence keeps the LLM request.
+ * Return the marks that end these stages in this turn: where the user waited for them, the last one of that wait. A
+ * record without the end of its silence keeps the LLM request as the end of `endpoint`.
  *
  * @param {TurnRecord} record
  * @returns {Record<string, string>}
  */
 function laterEnds({ contributions }) {
-  const silent = contributions.some((/** @type {any} */ { stage }) => stage === "silence");
+  const moved = contributions.some((/** @type {any} */ { stage }) => ["silence", "speech_to_speech"].includes(stage));
   const own = contributions.filter(
-    (/** @type {any} */ { stage }) => stage === "tool" || (stage === "endpoint" && silent),
+    (/** @type {any} */ { stage }) => ["tool", "speech_to_speech"].includes(stage) || (stage === "endpoint" && moved),
   );
   return Object.fromEntries(own.map((/** @type {any} */ part) => [part.stage, part.to_mark]));
 }

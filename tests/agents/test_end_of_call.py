@@ -34,6 +34,30 @@ async def test_the_call_ends_after_the_goodbye(fake_server: Any, speech: Samples
     assert answer["tool_choice"] == "none"
 
 
+@pytest.mark.parametrize("n_sentences", [1, 20])
+@pytest.mark.parametrize("is_spoken", [True, False])
+async def test_the_words_of_the_reply_that_ends_the_call_are_played(
+    fake_server: Any, speech: Samples, n_sentences: int, is_spoken: bool
+) -> None:
+    """However many they are, and with no second goodbye, which no reply would be requested for."""
+    words = "This is a sentence of the goodbye. " * n_sentences
+    goodbye = LlmCue(before_calls=tokens(words), calls=(CallCue("end_call"),))
+    async with fake_server(END) as server, calling(server.url, session={}) as user:
+        server.vendor.llm.cue(goodbye)
+        if is_spoken:
+            await user.say(speech)
+        else:
+            await user.send("response.create")
+        with pytest.raises(ConnectionError):
+            await user.until("no such event")
+        assert user.close_code == 1000
+        assert len(server.vendor.llm.received) == 1
+    message, call = [event for event in user.events if event["type"] == "response.done"][-1]["response"]["output"]
+    assert message["content"][0]["transcript"].split() == words.split()
+    assert call["name"] == "end_call"
+    assert user.sound().size
+
+
 def test_no_second_goodbye() -> None:
     """The reply that ends the call has said it."""
     scenario = call_that_ends("Goodbye!")

@@ -192,7 +192,7 @@ async def test_an_agent_of_the_settings_uses_it(fake_server: Any) -> None:
         (
             '"times"]',
             '"tmes"]',
-            r"agents\.default\.tools: expected .* \(book, end_call, times, transfer_call\), got 'tmes'",
+            r"agents\.default\.tools: expected .* \(book, end_call, send_dtmf, times, transfer_call\), got 'tmes'",
         ),
         ("{{doctor}}", "{{who}}", r"tools\.book\.url: .* \(days, doctor, minutes\), got 'who'"),
         ("BACKEND_KEY", "OTHER", r"tools\.book\.headers\.Authorization: .*OTHER, which is not set"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from voicepipe.agents import Agent
+from voicepipe.agents.interpreter import instructions_between, name_of
 from voicepipe.config import load
 from voicepipe.config.docs_table import effective
 from voicepipe.config.settings import Settings
@@ -16,6 +18,7 @@ from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import LlmCue, SttCue, tokens
 from voicepipe.testing.fakes.deepgram_stt import KEY, FakeDeepgram
 from voicepipe.testing.user import User, calling
+from voicepipe.testing.waiting import eventually
 
 GERMAN = {
     "agents.default.languages.de.voice": "Anna",
@@ -96,6 +99,17 @@ def follower() -> Agent:
     )
 
 
+async def turns_of(server: Any) -> list[dict[str, Any]]:
+    """Return the two records of a session, the first first, as soon as both are stored."""
+
+    async def stored() -> list[dict[str, Any]] | None:
+        async with aiohttp.ClientSession() as http, http.get(f"{server.url}/v1/turns") as answer:
+            found: list[dict[str, Any]] = (await answer.json())["data"]
+        return found[::-1] if len(found) == 2 else None
+
+    return await eventually(stored)
+
+
 async def say(user: User, speech: Samples) -> None:
     await user.say(speech)
     await user.until("response.done")
@@ -113,3 +127,84 @@ async def test_a_session_follows_its_user(fake_server: Any, speech: Samples) -> 
             await say(user, speech)
         answers = answers_of(server)
     assert answers == [("Be brief.\n\nSay Sie, Ada.", "Anna"), ("Sing.", "Low")]
+
+
+# --- fillers --------------------------------------------------------------------------------------
+
+
+async def test_a_filler_is_spoken_ahead_in_the_voice_of_its_language(fake_server: Any, speech: Samples) -> None:
+    languages = {"de": {"voice": "Anna", "filler": "Einen Moment."}}
+    agent = Agent("Be brief.", voice="Heart", filler="One moment.", languages=languages, end_of_turn="silence")
+    async with FakeDeepgram() as stt, fake_server(settings_of(stt), agents=[agent]) as server:
+        stt.script.usual = SttCue(text="Wie spät ist es jetzt?", language="de")
+        async with calling(server.url) as user:
+            await say(user, speech)
+        spoken = {(each.question["input"], each.question["voice"]) for each in server.vendor.tts.received}
+    assert {("One moment.", "Heart"), ("Einen Moment.", "Anna")} <= spoken
+
+
+# --- interpreters ---------------------------------------------------------------------------------
+
+INTERPRETER = {
+    "agents.default.instructions": "You answer the telephone.",
+    "agents.default.language": "en",
+    "agents.default.knowledge": "",
+    "agents.between.interpret": ["en", "de"],
+    "agents.between.languages.de.voice": "Anna",
+    "agents.between.languages.de.instructions": "Say Sie.",
+    "agents.between.languages.en.voice": "Emma",
+    "agents.between.voice": "Heart",
+    "agents.between.end_of_turn": "silence",
+    "agents.between.silence_ms": 200,
+    "agents.between.speculate": False,
+}
+
+
+def test_an_interpreter_inherits_nothing_that_it_would_answer_with(tmp_path: Path) -> None:
+    settings = load(overrides=INTERPRETER, environ={"HOME": str(tmp_path)}, folder=tmp_path)
+    between = settings.agents["between"]
+    assert (between.language, "telephone" in between.instructions) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"interpret": ["en"]}, "expected two languages"),
+        ({"interpret": ["en", "en-GB"]}, "expected two languages"),
+        ({"interpret": ["en", "german!"]}, "expected a language tag"),
+        ({"interpret": ["en", "de"], "language": "en"}, "language: expected none for an agent that interprets"),
+        ({"interpret": ["en", "de"], "tools": ["end_call"]}, "tools: expected none for an agent that interprets"),
+    ],
+)
+def test_a_wrong_interpreter_is_refused(tmp_path: Path, options: dict[str, object], expected: str) -> None:
+    overrides = {f"agents.between.{name}": value for name, value in options.items()}
+    with pytest.raises(ConfigError, match=expected):
+        load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path)
+
+
+async def test_an_interpreter_says_everything_in_the_other_language(fake_server: Any, speech: Samples) -> None:
+    """Each side in its turn; the record of a turn has both texts."""
+    async with FakeDeepgram() as stt, fake_server(settings_of(stt) | INTERPRETER) as server:
+        async with calling(server.url, query="model=between") as user:
+            for said, language, answer in (
+                ("What time is it?", "en", "Wie spät ist es?"),
+                ("Zwölf Uhr.", "de", "Twelve o'clock."),
+            ):
+                stt.script.usual = SttCue(text=said, language=language)
+                server.vendor.llm.usual = LlmCue(tokens=tokens(answer))
+                await say(user, speech)
+        answers = answers_of(server)
+        records = await turns_of(server)
+    assert [voice for _, voice in answers] == ["Anna", "Emma"]
+    first, second = (system for system, _ in answers)
+    assert first.startswith("You are an interpreter between English and German.")
+    assert first.endswith("The latest message is in English: translate it into German.\n\nSay Sie.")
+    assert second.endswith("The latest message is in German: translate it into English.")
+    assert [each["user_text"].split()[-1] for each in records] == ["it?", "Uhr."]
+    assert [each["agent_text"] for each in records] == ["Wie spät ist es?", "Twelve o'clock."]
+
+
+def test_the_prompt_names_languages_as_llms_know_them() -> None:
+    assert name_of("pt-BR") == "Portuguese (pt-BR)"
+    assert name_of("tlh") == "the language tlh"
+    assert instructions_between(("en", "de"), "Ada is a name.").endswith("\n\nAda is a name.")

@@ -8,6 +8,7 @@ import itertools
 import json
 import logging
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from voicepipe.agents import Agent
+from voicepipe.agents import Agent, mcp_server
 from voicepipe.agents.mcp_options import McpOptions
 from voicepipe.agents.mcp_server import McpServer
 from voicepipe.agents.mcp_tool import McpTool
@@ -307,3 +308,34 @@ def test_settings_of_an_mcp_server(tmp_path: Path) -> None:
 def test_wrong_settings_are_refused(tmp_path: Path, options: dict[str, object], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         load(overrides=options, environ={"HOME": "/h"}, folder=tmp_path)
+
+
+async def test_the_time_for_a_connection_begins_behind_the_import(
+    mcp: FakeMcpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the import takes seconds: the first attempt would fail, and sessions begin without tools."""
+    begun, go_on, load_package, n_imports = threading.Event(), threading.Event(), mcp_server._package, 0
+
+    def slow() -> Any:
+        nonlocal n_imports
+        n_imports += 1
+        begun.set()
+        assert go_on.wait(WAIT_S)
+        return load_package()
+
+    async def has_begun() -> bool | None:
+        return begun.is_set() or None
+
+    monkeypatch.setattr(mcp_server, "_package", slow)
+    monkeypatch.setattr(mcp_server, "CONNECT_S", 0.0)
+    server = McpServer(McpOptions(name="clinic", url=mcp.url))
+    running = asyncio.create_task(server.run())
+    await eventually(has_begun)
+    monkeypatch.setattr(mcp_server, "CONNECT_S", WAIT_S)
+    go_on.set()
+    async with asyncio.timeout(WAIT_S):
+        await server.attempted.wait()
+    assert (server.n_connected, server.is_away, n_imports) == (1, False, 1)
+    server.stop()
+    running.cancel()
+    await asyncio.wait([running])

@@ -120,3 +120,29 @@ def test_a_file_from_a_newer_voicepipe_is_refused(keys: ApiKeys, tmp_path: Path)
         file.execute("PRAGMA user_version = 99")
     with pytest.raises(ConfigError, match="has version 99, made by a newer voicepipe; this one knows 1"):
         keys.list()
+
+
+def test_keys_of_another_node_are_added(keys: ApiKeys, tmp_path: Path) -> None:
+    """They work as they do there; a file that has them all is not written."""
+    other = ApiKeys(tmp_path / "other")
+    new = other.create("shop", now_s=5, name="backend", scopes=["turns"])
+    keys.create("shop", now_s=1)
+    assert keys.merge(other.rows()) == 1
+    assert keys.find(new.text) == new.key
+    before = keys.state()
+    assert keys.merge(other.rows()) == 0
+    assert keys.state() == before
+
+
+def test_a_key_that_is_revoked_anywhere_is_revoked(keys: ApiKeys, tmp_path: Path) -> None:
+    other = ApiKeys(tmp_path / "other")
+    new = other.create("shop", now_s=5)
+    keys.merge(other.rows())
+    other.revoke(new.key.id, now_s=7)
+    valid = keys.rows()
+    assert keys.merge(other.rows()) == 1
+    assert other.merge(valid) == 0, "nothing is taken back"
+    for each in (keys, other):
+        with pytest.raises(AuthError, match="revoked"):
+            each.find(new.text)
+    assert keys.list()[0].revoked_at_s == 7

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from voicepipe.bench.endpointing import measure, rules
@@ -15,7 +14,6 @@ from voicepipe.bench.endpointing.picture import svg
 from voicepipe.bench.endpointing.report import READY_MS, lines, table, write_csv
 from voicepipe.bench.endpointing.rules import default_rules, rule_factory
 from voicepipe.bench.endpointing.score import START_MS, Rule, TurnScore, score, summary
-from voicepipe.bench.endpointing.smart_turn import SmartTurn, log_mel
 from voicepipe.bench.endpointing.traces import Models, Pause, Step, Trace, read_traces
 from voicepipe.cli import main
 from voicepipe.errors import ConfigError
@@ -147,7 +145,7 @@ def test_no_work_begins_before_the_words_are_known() -> None:
 
 
 def test_a_strategy_gets_the_score_of_smart_turn_only_where_its_rule_says_so() -> None:
-    """No session posts it: 0.2 makes the end less likely."""
+    """Sessions have it only with the setting `smart_turn`. 0.2 makes the end less likely."""
     plain, scored = (decided(rule_factory(name, 720, 350)(), 300) for name in ("soft", "soft+smart-turn"))
     assert scored.audible_ms > plain.audible_ms
 
@@ -301,22 +299,3 @@ def test_a_broken_trace_file_is_an_error(folder: Path, tmp_path: Path, capsys: p
     (tmp_path / "t.jsonl").write_text("{}\n")
     assert main(["bench", "endpointing", str(folder), "--traces", str(tmp_path / "t.jsonl")]) != 0
     assert "bench endpointing" in capsys.readouterr().err
-
-
-# --- smart-turn ----------------------------------------------------------------------------------
-
-
-def test_features_are_whispers() -> None:
-    """A tone is in the filter of its pitch, at full height; the rest is at the floor. 80 filters, 10 ms each."""
-    seconds = np.arange(16_000) / 16_000
-    found = log_mel(np.sin(2 * np.pi * 1_000 * seconds))
-    assert found.shape == (80, 100)
-    top = found.max()
-    assert found.min() == pytest.approx(top - 2)
-    assert set(found[:, 20:80].argmax(axis=0)) <= {24, 25, 26}
-
-
-def test_a_file_that_is_no_model_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "m.onnx").write_bytes(b"no model")
-    with pytest.raises(ConfigError, match="an ONNX file of smart-turn"):
-        SmartTurn(tmp_path / "m.onnx", 24_000)

@@ -22,7 +22,7 @@ from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples, silence, to_pcm
 from voicepipe.bench.load import servers
 from voicepipe.bench.load import user as user_module
-from voicepipe.bench.load.admission import Admission, Arrivals, admission_lines
+from voicepipe.bench.load.admission import Admission, Arrivals, admission_lines, until_room
 from voicepipe.bench.load.crowd import Cost, Crowd, Load, Target, unlimited_session
 from voicepipe.bench.load.flood import Counts, Flood
 from voicepipe.bench.load.process_cost import read_usage
@@ -296,6 +296,33 @@ def test_rows_are_read_again(tmp_path: Path) -> None:
 def test_a_pair_is_compared_round_by_round() -> None:
     loads = [load_of("a", 400), load_of("b", 500), load_of("a", 420), load_of("b", 540)]
     assert list(compared(loads, "a", "b")) == ["a answers 110 ms earlier than b, 1 users (rounds: 100, 120)"]
+
+
+async def test_the_second_part_of_admission_waits_until_there_is_room() -> None:
+    """The users of the first part are leaving; other refusals are no matter of time."""
+    refusals = [web.Response(status=503, headers={"Retry-After": "0"}), web.Response(status=503), None]
+    n_requests = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal n_requests
+        refusal = refusals[n_requests]
+        n_requests += 1
+        if refusal is not None:
+            return refusal
+        line = web.WebSocketResponse()
+        await line.prepare(request)
+        await line.close()
+        return line
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    async with TestServer(app) as server:
+        target = Target(name="x", url=str(server.make_url("/")), pid=0, session={})
+        await until_room(target)
+        assert n_requests == 3
+        n_requests, refusals[0] = 0, web.Response(status=401)
+        with pytest.raises(ConnectionError, match="still refuses users: HTTP 401"):
+            await until_room(target)
 
 
 def test_admission_names_the_growth_and_the_refusals() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.local.tiny_onnx import write_model
 from voicepipe.testing.fakes.cartesia_tts import KEY as CARTESIA_KEY
 from voicepipe.testing.fakes.cartesia_tts import FakeCartesia
 from voicepipe.testing.fakes.cues import LlmCue, Status, SttCue, TtsCue
@@ -97,3 +98,25 @@ async def test_the_agents_of_a_python_file_are_tried(voicepipe: Any, tmp_path: P
         ran = await voicepipe("check", "clinic.py", "--agent", "clinic", FAKE_KEY="k")
     assert ran.status == 0, ran.err
     assert "llm  fake/better  " in ran.out
+
+
+async def test_smart_turn_is_tried(voicepipe: Any, tmp_path: Path) -> None:
+    """Once for each file, with the sentence that was synthesized. One that can't be read fails, with its setting."""
+    write_model(tmp_path / "finished.onnx", bias=9.0)
+    more = """
+        smart_turn = "finished.onnx"
+        [agents.support]
+        [agents.sales]
+        smart_turn = "none.onnx"
+        """
+    async with FakeVendor() as vendor:
+        write_settings(tmp_path, vendor, more)
+        ran = await voicepipe("check", "--set", f"server.data_dir={tmp_path / 'd'}", FAKE_KEY="k")
+    assert ran.status == 1
+    lines = [line for line in ran.out.splitlines() if "  endpoint  " in line]
+    assert len(lines) == 2
+    assert lines[0].startswith("ok      endpoint  finished.onnx  first after ")
+    assert lines[0].endswith("probability of the end: 1.00")
+    assert lines[1].startswith("FAILED  endpoint  none.onnx  ")
+    assert "smart_turn: expected the ONNX file of smart-turn, got " in lines[1]
+    assert "ok      llm  fake/llm" in ran.out

@@ -84,13 +84,22 @@ def test_what_is_not_known_is_a_dash() -> None:
     assert " ".join(list(table([replace(used, measured=here)]))[1].split()).endswith(" 200/300 ms, 3 turns - 200 x")
 
 
+def test_figures_of_publications_that_differ() -> None:
+    """The router's own figure first."""
+    facts = catalog.load().providers["anthropic"].model("claude-opus-4-6")
+    line = Line(provider="a", model="m", in_use=False, key="set", evidence="x", facts=facts, measured=None)
+    _, row, _ = table([line])
+    assert "1100 ms or 320 ms" in row
+    assert "48 or 40" in row
+
+
 async def test_every_vendor_has_its_line(voicepipe: Any, tmp_path: Path) -> None:
     ran = await voicepipe("providers", "--json", "--set", "agents.default.llm=groq/openai/gpt-oss-120b")
     assert (ran.status, ran.err) == (0, ""), ran.err
     lines = json.loads(ran.out)
     assert len({line["provider"] for line in lines if line["stage"] == "llm"}) == len(catalog.load().providers)
     spoken = {line["provider"] for line in lines if line["stage"] == "tts"}
-    assert spoken == {"local", "cartesia", "elevenlabs", "deepgram", "inworld", "rime", "openai"}
+    assert spoken == {"local", "cartesia", "elevenlabs", "deepgram", "inworld", "rime", "together", "openai"}
     first = lines[0]
     assert (first["provider"], first["model"], first["in_use"], first["key"]) == (
         "groq",

@@ -15,7 +15,7 @@ import pytest
 import websockets
 from websockets.http11 import Request, Response
 
-from voicepipe.client import RATE_HZ, CallEnded, connect
+from voicepipe.client import RATE_HZ, CallEnded, CallRefused, connect
 from voicepipe.client import events as e
 from voicepipe.protocol import binary
 from voicepipe.testing.waiting import WAIT_S, eventually
@@ -181,9 +181,43 @@ async def test_a_server_that_refuses_for_good_ends_the_call() -> None:
     server.status = HTTPStatus.FORBIDDEN
     async with served(server) as url, connect(url) as call:
         server.break_now.set()
-        with pytest.raises(CallEnded):
+        with pytest.raises(CallEnded) as ended:
             await _until_ended(call)
     assert server.n_tried == 1
+    assert isinstance(ended.value.__cause__, CallRefused)
+    assert ended.value.__cause__.status == 403
+
+
+LOST = {"type": "error", "event_id": "event_x", "error": {"code": "session_lost", "message": "Its node has died."}}
+
+
+class Forgetful(Breaking):
+    """A server that answers a resumption with `answer`."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__()
+        self.answer = answer
+
+    async def talk(self, line: Line) -> None:
+        assert line.request is not None
+        if "resume=" in line.request.path:
+            await line.recv()
+            await line.send(json.dumps(self.answer))
+            return
+        await super().talk(line)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [(LOST, "session_lost: Its node has died."), ({"type": "other"}, "its answer is no error event")],
+)
+async def test_the_end_of_a_call_says_why_it_was_not_resumed(answer: object, why: str) -> None:
+    server = Forgetful(answer)
+    async with served(server) as url, connect(url) as call:
+        server.break_now.set()
+        with pytest.raises(CallEnded) as ended:
+            await _until_ended(call)
+    assert str(ended.value.__cause__) == f"the server refused the resumption: {why}"
 
 
 async def _until_ended(call: Any) -> None:

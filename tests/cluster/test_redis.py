@@ -333,6 +333,7 @@ async def test_a_server_that_comes_and_goes_counts_each_once(redis: RedisServer)
                 with fault(redis):
                     await asyncio.gather(*(_count(cluster) for _ in range(10)))
                 await asyncio.gather(*(_count(cluster) for _ in range(10)))
+    async with open_redis(redis.url, "comes", answer_ms=int(WAIT_S * 1_000)) as store:  # the machine may stand still
         assert (await store.count("n", 0, limit=None, until_s=LATER_S, now_s=NOW_S)).total == 80
 
 
@@ -350,3 +351,34 @@ def test_the_server_of_the_tests_leaves_no_folder(redis: RedisServer) -> None:
         folder = other.folder
         assert folder.is_dir()
     assert not folder.exists()
+
+
+async def test_an_event_is_read_by_each_node_that_reads(redis: RedisServer) -> None:
+    """From the place on at which it began; nobody is asked for events whom no node reads."""
+    async with open_redis(redis.url, "events") as cluster:
+        assert not await cluster.are_events_requested()
+        await cluster.send_events([b"before"])
+        places = [(await cluster.events_after("", limit=9, requested_s=60))[0] for _ in range(2)]
+        assert await cluster.are_events_requested()
+        await cluster.send_events([b"1", b"2"])
+        await cluster.send_events([b"3"])
+        for start in places:
+            place, events = await cluster.events_after(start, limit=2, requested_s=60)
+            assert events[-2:] == [b"1", b"2"]
+            assert (await cluster.events_after(place, limit=9, requested_s=60))[1] == [b"3"]
+
+
+async def test_a_hint_has_an_age_and_expires(redis: RedisServer) -> None:
+    """The latest of each process and kind counts; the clock is the store's."""
+    async with open_redis(redis.url, "hints") as cluster:
+        await cluster.keep_hint("k", "a", b"1", life_s=60)
+        await cluster.keep_hint("k", "a", b'{"x": "2 3"}', life_s=60)
+        await cluster.keep_hint("other", "a", b"4", life_s=60)
+        await cluster.keep_hint("k", "b", b"\x00\n5", life_s=60)
+        found = sorted(await cluster.hints("k"), key=lambda each: each.process)
+        assert [(each.process, each.body) for each in found] == [("a", b'{"x": "2 3"}'), ("b", b"\x00\n5")]
+        assert all(0 <= each.age_ms < 60_000 for each in found)
+        await cluster._calls.command("HSET", "voicepipe:{hints}:hints:k", "dead", "1 1 x")
+        assert len(await cluster.hints("k")) == 2
+        await cluster.keep_hint("k", "b", b"6", life_s=60)
+        assert not await cluster._calls.command("HEXISTS", "voicepipe:{hints}:hints:k", "dead")

@@ -76,7 +76,7 @@ def test_rules_keep_their_order_and_the_first_that_applies_counts(tmp_path: Path
     rules = settings.routing.rules
 
     def pool(**metadata: str) -> PoolChoice:
-        return pool_of(RoutingQuery(metadata=metadata), "home", rules, ())
+        return pool_of(RoutingQuery(metadata=metadata), PoolChoice("home"), rules, ())
 
     assert pool(user_tier="Gold", language="de", agent="default") == PoolChoice("gold", "rule vip")
     assert pool(language="de-AT", agent="default") == PoolChoice("german", "rule de")
@@ -110,6 +110,22 @@ def test_rules_keep_their_order_and_the_first_that_applies_counts(tmp_path: Path
         (
             '[pools.p]\nmodels = ["mine/a"]\neasy_models = ["nobody/b"]\n',
             "pools.p.easy_models: no provider is called 'nobody'",
+        ),
+        (
+            '[pools.p]\nmodels = ["mine/a"]\nmedium_models = ["nobody/b"]\n',
+            "pools.p.medium_models: no provider is called 'nobody'",
+        ),
+        (
+            '[pools.p]\nmodels = ["mine/a"]\neasy_models = ["mine/b"]\njudge_model = "nobody/b"\n',
+            "pools.p.judge_model: no provider is called 'nobody'",
+        ),
+        (
+            '[pools.p]\nmodels = ["mine/a"]\njudge_model = "mine/b"\n',
+            "pools.p.judge_model: expected easy_models or medium_models too",
+        ),
+        (
+            '[agents.default]\ntts = "pool/p"\n[pools.p]\nmodels = ["mine/a"]\nmedium_models = ["mine/b"]\n',
+            "pools.p.medium_models: expected none in a pool of TTS (agents.default.tts)",
         ),
         ('[pools.p]\nmodels = ["mine/a"]\ndeadline_ms = 9000\n', "pools.p.deadline_ms: expected 50 to 4000 ms"),
         ("[router]\ndeadline_ms = 10\n", "router.deadline_ms: expected 50 to 4000 ms, got 10"),

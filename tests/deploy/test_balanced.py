@@ -66,7 +66,7 @@ class Cluster:
 
     async def sessions_at(self, node: Node) -> set[str]:
         """Return the sessions that a node has."""
-        async with self.http.get(f"{node.url}/v1/sessions?live=true") as answer:
+        async with self.http.get(node.sessions_url) as answer:
             return {each["id"] for each in (await answer.json())["data"]}
 
     async def node_of(self, user: ReconnectingUser) -> tuple[Node, Node]:
@@ -93,7 +93,7 @@ class Cluster:
         return [each["content"] for each in messages if each["role"] == "user"]
 
 
-async def started(stack: AsyncExitStack, config: Path, store: str) -> Node:
+async def started(stack: AsyncExitStack, config: Path, store: str, name: str) -> Node:
     """Start a server process, as an operator would."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("VOICEPIPE_")}
     process = await asyncio.create_subprocess_exec(
@@ -108,7 +108,7 @@ async def started(stack: AsyncExitStack, config: Path, store: str) -> Node:
         await process.communicate()
 
     stack.push_async_callback(end)
-    return Node(process, (await lines_until(process, "Ctrl-C"))[0].rpartition(" ")[2])
+    return Node(process, (await lines_until(process, "Ctrl-C"))[0].rpartition(" ")[2], name)
 
 
 @asynccontextmanager
@@ -128,7 +128,7 @@ async def running_cluster(balancer: str, folder: Path, redis: RedisServer) -> As
                 name = "{folder.name}"
                 node = "{name}"
             """
-            nodes.append(await started(stack, config_file(folder / name, vendor, limits=server), redis.url))
+            nodes.append(await started(stack, config_file(folder / name, vendor, limits=server), redis.url, name))
         where = [node.url.removeprefix("http://") for node in nodes]
         proxy = await stack.enter_async_context(BALANCERS[balancer](folder, where))
         trusting = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=proxy.certificate))

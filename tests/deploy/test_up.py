@@ -96,6 +96,11 @@ def test_packages_for_node_are_pinned_and_run_no_script(up: ModuleType, tmp_path
     names = ["openai", "ws", "typescript", "react", "react-dom", "scheduler", "esbuild-wasm"]
     names += ["@grafana/schema", "dockerfile-utils", "dockerfile-ast"]
     names += ["vscode-languageserver-textdocument", "vscode-languageserver-types"]
+    names += ["@openai/agents", "@openai/agents-core", "@openai/agents-openai", "@openai/agents-realtime", "zod"]
+    names += ["@standard-schema/spec", "@types/node", "@types/ws", "undici-types", "debug", "ms"]
+    names += ["@modelcontextprotocol/client", "@modelcontextprotocol/core", "cross-spawn", "isexe", "path-key"]
+    names += ["shebang-command", "shebang-regex", "which", "eventsource", "eventsource-parser", "jose"]
+    names += ["pkce-challenge"]
     assert set(fetched) == {f"node_modules/{name}" for name in names}
     (said,) = re.findall(r"\((\d+) packages\)", clients.doing)
     assert int(said) == len(names)
@@ -153,6 +158,7 @@ def test_each_core_runs_two_processes_of_pytest(
     """Of the cores that this process may use, up to a bound."""
     monkeypatch.setattr(up.os, "sched_getaffinity", lambda _: set(range(n_cores)), raising=False)
     assert up.side_by_side(most) == ("-n", n, "--dist", "worksteal")
+    assert up.side_by_side(64, 3) == ("-n", str(min(64, 3 * n_cores)), "--dist", "worksteal")
     monkeypatch.delattr(up.os, "sched_getaffinity")  # as on macOS
     monkeypatch.setattr(up.os, "cpu_count", lambda: n_cores)
     assert up.side_by_side(most) == ("-n", n, "--dist", "worksteal")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from tests.docs import ROOT, code
 from voicepipe.cli import main
 from voicepipe.evals.scenario import read_scenario
+from voicepipe.testing.fakes.cues import LlmCue
+from voicepipe.testing.fakes.vendor import FakeVendor
 
 HERE = Path(__file__).parent
 
@@ -125,6 +130,94 @@ def test_the_worked_scenario_passes_as_the_page_has_it(
     assert status == 0, out
 
 
+REAL = """
+scripted:
+  stt: true
+  answers: []
+steps:
+  - {type: Hello, expect: {contains: Good morning, latency_ms: 60000}}
+  - wait_ms: 60000
+  - {type: And now, expect: {contains: Good morning}}
+"""
+
+
+@pytest.mark.slow
+async def test_a_real_llm_takes_its_time_and_the_clock_jumps_over_the_rest(
+    own_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its latency is at least what it took. A minute between two questions is a virtual one."""
+    (own_folder / "real.yaml").write_text(REAL)
+    async with FakeVendor() as vendor:
+        vendor.llm.usual = LlmCue(tokens=("Good ", "morning."), ttft_ms=200)
+        settings = ["--set", f"providers.fake.base_url={vendor.base_url}", "--set", "agents.default.llm=fake/llm"]
+        arguments = ["eval", "real.yaml", "--time", "virtual", "--junit", "e.xml", *settings]
+        status = await asyncio.to_thread(main, arguments)
+        out = capsys.readouterr().out
+        assert status == 0, out
+        (suite,) = ElementTree.fromstring((own_folder / "e.xml").read_bytes())
+        assert float(suite[0].get("time") or 0) >= 60
+        (own_folder / "real.yaml").write_text(REAL.replace("latency_ms: 60000", "latency_ms: 200"))
+        assert await asyncio.to_thread(main, arguments) == 1
+    assert "latency_ms: expected at most 200, got " in capsys.readouterr().out
+
+
+OVER_HTTP = """
+scripted:
+  answers:
+    - {if: free, calls: [{name: free_times, arguments: {day: Friday}}]}
+    - {if: half past ten, text: Half past ten is free.}
+steps:
+  - {type: What is free, expect: {tools: [{name: free_times}], contains: half past ten}}
+"""
+
+
+@pytest.mark.slow
+async def test_a_tool_over_http_takes_its_time(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In virtual time too, the function's server is asked, and the clock does not jump over its answer."""
+    (own_folder / "tool.yaml").write_text(OVER_HTTP)
+
+    async def answer(_: web.Request) -> web.Response:
+        await asyncio.sleep(0.1)
+        return web.Response(text="half past ten")
+
+    app = web.Application()
+    app.router.add_get("/times/{day}", answer)
+    async with TestServer(app) as server:
+        options = {"method": "GET", "url": f"{server.make_url('/times/')}{{{{day}}}}", "description": "x"}
+        (own_folder / "voicepipe.toml").write_text(
+            '[tools.free_times]\nside_effects = false\n[tools.free_times.parameters.day]\ndescription = "x"\n'
+        )
+        settings = [f"--set=tools.free_times.{name}={value}" for name, value in options.items()]
+        arguments = ["eval", "tool.yaml", "--time", "virtual", *settings, "--set", "agents.default.tools=free_times"]
+        status = await asyncio.to_thread(main, arguments)
+    out = capsys.readouterr().out
+    assert status == 0, out
+
+
+LOCAL = """
+scripted:
+  stt: false
+  tts: false
+  answers:
+    - {if: table, text: On which day would you like to come.}
+    - {if: friday, text: Table seven is free.}
+steps:
+  - say: I would like a table for four, please.
+    expect: {contains: which day, transcript: table}
+  - say: On Friday, please.
+    expect: {contains: Table seven, outcome: completed}
+"""
+
+
+@pytest.mark.slow
+def test_local_engines_answer_in_virtual_time(own_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The STT and the TTS are the local ones, in the engine's process."""
+    (own_folder / "local.yaml").write_text(LOCAL)
+    status = main(["eval", "local.yaml", "--time", "virtual"])
+    out = capsys.readouterr().out
+    assert status == 0, out
+
+
 CLINIC = """
 import asyncio
 from voicepipe.agents import Agent
@@ -199,28 +292,17 @@ def test_a_wrong_agent_is_named(
         ([], "expect: {judge: It is polite.}\n", "a.yaml: models.judge: expected provider/model (or --judge)"),
         ([], "agent: [x]\n", "a.yaml:2: agent: expected `str | null`, got `array`: ['x']"),
         (["--time", "virtual", "--url", "127.0.0.1:1"], "", "--time virtual: expected no --url, since a server that"),
-        (["--time", "virtual"], "", "a.yaml: scripted: expected all three stages with --time virtual, since a model"),
-        (["--time", "virtual"], "scripted: {answers: [{text: x}], stt: false}\n", "got none for stt"),
         (
-            ["--time", "virtual", "--judge", "a/b"],
-            "scripted: {answers: [{text: x}]}\nexpect: {judge: It is polite.}\n",
-            "a.yaml: judge: expected none with --time virtual, since its model answers in real time",
-        ),
-        (
-            ["--time", "virtual", "--set", "server.speech_models=local/hibari"],
-            "scripted: {answers: [{text: x}]}\n",
-            "--time virtual: expected settings without a local model, since it answers in real time; got one for tts",
-        ),
-        (
-            ["--time", "virtual"],
-            "scripted: {answers: [{text: x}]}\nsteps: [{persona: {instructions: x}, expect: {answers: 1}}]\n"
-            "models: {persona: a/b}\n",
-            "a.yaml: persona: expected none with --time virtual, since its model answers in real time",
+            ["--time", "virtual", "--set", "agents.default.stt=deepgram/nova-3"],
+            "",
+            "agents.default.stt: expected a local model, an HTTP API or a scripted one with --time virtual, since "
+            "another sends sound over a connection that stays open, and no event shows that an answer is due; got deep",
         ),
         (
             ["--time", "virtual", "--set", "mcp.shop.url=https://shop.example", "--set", "agents.default.mcp=shop"],
             "scripted: {answers: [{text: x}]}\n",
-            "agents.default.mcp: expected no MCP server with --time virtual, since it answers in real time; got shop",
+            "agents.default.mcp: expected no MCP server with --time virtual, since its connection stays open, and "
+            "no event shows that an answer is due; got shop",
         ),
         (["--judge", "nobody/x"], "expect: {judge: x}\n", "models: expected a model of a provider of the settings"),
     ],

@@ -99,8 +99,9 @@ def played(request: dict[str, Any]) -> LlmCue:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("time", ["real", "virtual"])
 async def test_a_persona_talks_to_the_agent_and_a_judge_judges(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], time: str
 ) -> None:
     """The persona speaks with the local TTS."""
     monkeypatch.chdir(tmp_path)
@@ -109,10 +110,10 @@ async def test_a_persona_talks_to_the_agent_and_a_judge_judges(
     async with FakeVendor() as vendor:
         vendor.llm.usual = played
         (tmp_path / "voicepipe.toml").write_text(f'[providers.fake]\nbase_url = "{vendor.base_url}"\n')
-        status = await asyncio.to_thread(main, ["eval", "a.yaml"])
+        status = await asyncio.to_thread(main, ["eval", "a.yaml", "--time", time])
         assert status == 0, capsys.readouterr().out
         vendor.llm.usual = LlmCue(tokens=("HANG UP",))
-        assert await asyncio.to_thread(main, ["eval", "a.yaml"]) == 1
+        assert await asyncio.to_thread(main, ["eval", "a.yaml", "--time", time]) == 1
     out = capsys.readouterr().out
     assert "contains: expected 'how many'" in out
     assert "judge: expected 'A table was found.', got: expected `yes` or `no`" in out

@@ -6,7 +6,9 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -177,6 +179,102 @@ def test_what_is_outside_is_refused(tmp_path: object) -> None:
         for refused in (start_program, start_shell):
             with pytest.raises(OSError, match="virtual time: a program is refused, since the answer takes real time"):
                 run_in_virtual_time(refused)
+
+
+def test_the_clock_runs_as_the_machines_does_while_an_answer_from_outside_is_due() -> None:
+    """The other side answers when a timer of the loop has told it to, so the answer takes as long as the timer."""
+    due = threading.Event()
+
+    def answer(deaf: socket.socket) -> None:
+        connection, _ = deaf.accept()
+        with connection:
+            due.wait(WAIT_S)
+            connection.sendall(b"yes")
+
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        address = elsewhere.getsockname()
+
+        async def query() -> tuple[bytes, float]:
+            asyncio.get_running_loop().call_later(0.03, due.set)
+            before_ms, began_s = clock.monotonic_ms(), time.monotonic()
+            with clock.answer_from_outside():
+                reader, writer = await asyncio.open_connection(*address)
+                got = await reader.read()
+            took_s = time.monotonic() - began_s
+            assert 30 <= clock.monotonic_ms() - before_ms <= took_s * 1_000
+            writer.close()
+            await asyncio.sleep(HOUR_S)
+            with clock.answer_from_outside():
+                await asyncio.sleep(0)  # the hour is no part of this wait
+            return got, took_s
+
+        threading.Thread(target=answer, args=(elsewhere,), daemon=True).start()
+        got, took_s = run_in_virtual_time(query)
+        assert got == b"yes"
+        assert took_s >= 0.03
+
+
+def test_an_engine_behind_a_unix_socket_answers_in_the_machines_time(tmp_path: Path) -> None:
+    path = str(tmp_path / "engine.sock")
+
+    def answer(line: socket.socket) -> None:
+        connection, _ = line.accept()
+        with connection:
+            connection.sendall(connection.recv(100))
+
+    async def query() -> bytes:
+        with clock.answer_from_outside():
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(b"question")
+            got = await reader.read()
+        writer.close()
+        return got
+
+    with socket.socket(socket.AF_UNIX) as line:
+        line.bind(path)
+        line.listen()
+        threading.Thread(target=answer, args=(line,), daemon=True).start()
+        assert run_in_virtual_time(query) == b"question"
+
+
+def test_an_answer_of_this_process_takes_no_time() -> None:
+    """Scripted models answer over HTTP, too. The clock jumps over their waits."""
+
+    async def query(host: str) -> int:
+        async with await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0) as server:
+            url = f"http://{host}:{server.sockets[0].getsockname()[1]}/v1"
+            before_ms = clock.monotonic_ms()
+            with clock.answer_from_outside(url):
+                assert not clock.waits_outside()
+                await asyncio.sleep(HOUR_S)
+            return clock.monotonic_ms() - before_ms
+
+    for host in ("127.0.0.1", "localhost"):
+        assert run_in_virtual_time(lambda: query(host)) == HOUR_S * 1_000  # noqa: B023 - it is called at once
+
+
+@pytest.mark.parametrize("url", ["", "http://127.0.0.1:1/v1", "https://models.example/v1", "http://10.0.0.1:80"])
+def test_another_address_is_outside(url: str) -> None:
+    async def query() -> bool:
+        with clock.answer_from_outside(url):
+            return clock.waits_outside()
+
+    assert run_in_virtual_time(query)
+
+
+def test_only_who_waits_for_an_answer_may_connect() -> None:
+    """A function's own connection is refused, also while a model is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+
+        async def query() -> None:
+            function = asyncio.create_task(asyncio.open_connection(*elsewhere.getsockname()), name="function")
+            with clock.answer_from_outside():
+                _, writer = await asyncio.open_connection(*elsewhere.getsockname())
+                writer.close()
+                with pytest.raises(OSError, match="virtual time: a connection to"):
+                    await function
+
+        run_in_virtual_time(query)
 
 
 def test_a_connection_that_nothing_accepts_is_closed_with_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,11 @@ def test_a_report_is_read_as_it_stands() -> None:
     assert read(REPORT, OPTED_IN) == PlaybackReported("i", 10, 5, 77)
 
 
+def test_a_report_of_a_phone_carrier_has_the_way_to_it() -> None:
+    of_carrier = REPORT.replace(b'"input_ms"', b'"carrier_estimated_ms":79.6,"input_ms"')
+    assert read(of_carrier, OPTED_IN) == PlaybackReported("i", 10, 5, 77, carrier_estimated_ms=80)
+
+
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [(REPORT.replace(b"77", b'"x"'), "input_ms"), (REPORT.replace(b'"item_id":"i",', b""), "item_id")],

@@ -307,6 +307,7 @@ async def test_a_client_that_reads_too_slowly_loses_its_socket(can_resume: bool)
 
 
 async def test_a_client_that_is_away_and_left_too_much_unread_may_not_come_back() -> None:
+    """What waits for one that may never come back is bounded too."""
     lost = asyncio.Event()
     line = Connection(Wired(), on_lost=lost.set, on_back=lambda missed: None)
     line.allow_resume(True)

@@ -220,8 +220,9 @@ async def test_a_gguf_file_answers(tmp_path: Path) -> None:
     """Any file of that format, in an engine of its own, with its own chat template."""
     path = tmp_path / "mine.gguf"
     path.symlink_to(smollm2().path)
-    async with start_engine(tmp_path / "g.sock", stages=("llm",), gguf=path, linger_ms=200), asyncio.timeout(WAIT_S):
-        settings = ProviderSettings(kind="gguf", options=(("socket", str(tmp_path / "g.sock")),))
+    socket_path = tmp_path / "g.sock"
+    async with start_engine(socket_path, stages=("llm",), model_file=path, linger_ms=200), asyncio.timeout(WAIT_S):
+        settings = ProviderSettings(kind="gguf", options=(("socket", str(socket_path)),))
         model = llm.open_gguf(Spec("gguf", str(path)), settings)
         question = said("user", "What is the capital of France? Answer with one word.")
         events = await answer(model, ModelRequest(model=str(path), messages=(question,)))

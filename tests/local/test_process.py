@@ -20,6 +20,7 @@ from voicepipe.providers.local.process import LocalEngine, start_engine
 from voicepipe.providers.local.tts import open_synthesizer
 from voicepipe.providers.local.wire import Progress
 from voicepipe.registry import ProviderSettings, Spec, Stage
+from voicepipe.testing.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -135,7 +136,11 @@ async def test_a_killed_engine_breaks_the_turn_and_comes_back(socket_path: Path)
         while not await said_something(synthesizer):
             pass
         assert engine.restarts == 1
-        assert engine.pid != killed
+
+        async def is_known() -> bool:
+            return engine.pid != killed
+
+        await eventually(is_known)  # it speaks as soon as its voice is loaded, before it reports to be ready
     await ended(socket_path)
 
 

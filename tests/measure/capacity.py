@@ -1,8 +1,8 @@
 """Compare `voicepipe simulate capacity` with a real run: CPU and turn latency of one server on one core.
 
-`python -m tests.measure.capacity --sound FILE --users 20 60 120 --fit 10 40`: runs the load bench, fits the costs of
-the event loop to the CPU of the numbers of users in `--fit`, and prints what the simulation says of the others beside
-what was measured, with the deviation. `--out FILE` writes the fitted costs for `simulate capacity --costs FILE`.
+`python -m tests.measure.capacity --sound FILE --users 20 60 120 --fit 40 100`: runs the load bench, fits the costs
+of the event loop to the CPU of the numbers of users in `--fit`, and prints what the simulation says of the others
+beside what was measured, with the deviation. `--out FILE` writes the fitted costs for `simulate capacity --costs FILE`.
 The machine must be quiet: another process on the server's core counts as the server's delay. So the run ends where the
 bench's own frames are late. With `--loads FILE` each number of users is stored when it is measured, and a run again
 measures only the rest.
@@ -181,7 +181,8 @@ def report(loads: Sequence[Load], options: argparse.Namespace) -> tuple[str, Cos
         "| users | CPU a user, % | turn latency p50, ms | turn latency p95, ms | failed turns |",
         "|" + " --- |" * 5,
     ]
-    note = f"measured / simulated (deviation); costs fitted to the CPU with {options.fit[0]} and {options.fit[1]} users"
+    *few, many = options.fit
+    note = f"measured / simulated (deviation); costs fitted to the CPU with {', '.join(map(str, few))} and {many} users"
     within = len(lines) == len(options.users) and all(worst <= MOST_DEVIATION for _, worst in lines)
     return "\n".join([*head, *(line for line, _ in lines), "", note]) + "\n", costs, within
 
@@ -194,7 +195,7 @@ def main(arguments: list[str] | None = None, *, loads: Sequence[Load] | None = N
     parser = argparse.ArgumentParser(prog="python -m tests.measure.capacity", description=__doc__)
     parser.add_argument("--sound", type=Path, required=True, help="what users say: a few seconds of one voice")
     parser.add_argument("--users", type=int, nargs="+", default=[20, 60, 120], metavar="N", help="compared (20 60 120)")
-    parser.add_argument("--fit", type=int, nargs=2, default=[10, 40], metavar="N", help="fitted to (10 40)")
+    parser.add_argument("--fit", type=int, nargs="+", default=[40, 100], metavar="N", help="fitted to (40 100)")
     parser.add_argument("--turns", type=int, default=5, help="turns of each user (5)")
     parser.add_argument("--silence-ms", type=int, default=200, help="the silence that ends a turn (200)")
     parser.add_argument("--pin", action="store_true", help="the server on the first core, all else on the second")

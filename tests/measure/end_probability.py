@@ -156,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.measure.end_probability", description=__doc__)
     parser.add_argument("--traces", type=Path, help="cross-validate the strategies on these traces instead")
     parser.add_argument("--without-sentence-end", action="store_true", help="leave out that score of the traces")
-    parser.add_argument("--smart-turn", action="store_true", help="use that score of the traces, which no session has")
+    parser.add_argument("--smart-turn", action="store_true", help="use that score too, as with `smart_turn`")
     options = parser.parse_args(arguments)
     rows = read_table()
     if options.traces is not None:

@@ -3,7 +3,9 @@
 `python -m tests.measure.node_failures --kills 20` runs three server processes behind nginx with a real Redis
 (`--store valkey`: Valkey) and callers of the Python client, each with a question after the other. At random points of
 their turns a node is killed (SIGKILL) and started again. `--mode drain` stops it (SIGTERM), `rolling` stops all in
-turn, `frozen` kills a node while the store is stopped (SIGSTOP) for 3 s, `slow` while each of its answers takes 100 ms.
+turn, `frozen` kills a node while the store is stopped (SIGSTOP) for 3 s, `slow` while each of its answers takes 100 ms,
+`cut` while the store is in a network namespace whose answers vanish for 3 s (needs root). `--postgres`: the records are
+in a real Postgres, and are counted at the end. `--spoken`: users speak, and the nodes find the ends of their questions.
 The answers are 18 words; each word's audio has a level of its own, so that a caller counts words by the samples that it
 received. It prints the answers, the words lost and doubled, and the time to resume; it fails if anything was lost.
 """
@@ -15,15 +17,21 @@ import asyncio
 import random
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
 from tests.measure.node_set import NodeSet, node_set
-from tests.measure.node_users import Counts, User, history_faults
-from voicepipe.testing.redis import KINDS, Kind, redis_server
+from tests.measure.node_users import Counts, SpeakingUser, User, history_faults
+from tests.measure.store_namespace import NoNamespacesError, StoreNamespace, store_namespace
+from voicepipe import clock
+from voicepipe.telemetry.store.postgres import PostgresTurnStore
+from voicepipe.testing.postgres import postgres
+from voicepipe.testing.redis import KINDS, Kind, RedisServer, redis_server
 
-Mode = Literal["kill", "drain", "rolling", "frozen", "slow"]
-MODES: Final[tuple[Mode, ...]] = ("kill", "drain", "rolling", "frozen", "slow")
+Mode = Literal["kill", "drain", "rolling", "frozen", "slow", "cut"]
+MODES: Final[tuple[Mode, ...]] = ("kill", "drain", "rolling", "frozen", "slow", "cut")
 
 FROZEN_S: Final = 3.0
 SLOW_MS: Final = 50
@@ -33,8 +41,31 @@ LONGEST_PAUSE_S: Final = 4.0
 """A turn lasts about as long: a failure comes at any point of one."""
 
 
-async def failures(its: NodeSet, mode: Mode, n_failures: int, chance: random.Random) -> None:
-    """Cause failures one after the other, each at a random time."""
+@contextmanager
+def store_away(store: RedisServer, mode: Mode, namespace: StoreNamespace | None, counts: Counts) -> Iterator[None]:
+    """Have the store hang while the block runs, and note from when to when."""
+    since_ms = clock.monotonic_ms()
+    if mode == "frozen":
+        store.freeze()
+    elif namespace is not None:
+        namespace.cut()
+    yield
+    if mode == "frozen":
+        store.thaw()
+    elif namespace is not None:
+        namespace.heal()
+    counts.store_away.append((since_ms, clock.monotonic_ms()))
+
+
+async def failures(
+    its: NodeSet,
+    mode: Mode,
+    n_failures: int,
+    chance: random.Random,
+    counts: Counts,
+    namespace: StoreNamespace | None = None,
+) -> None:
+    """Cause failures one after the other, each at a random time; `counts` gets when the store hung."""
     its.link.delay_ms = SLOW_MS if mode == "slow" else 0
     for number in range(n_failures):
         await asyncio.sleep(chance.uniform(0.2, LONGEST_PAUSE_S))
@@ -42,11 +73,10 @@ async def failures(its: NodeSet, mode: Mode, n_failures: int, chance: random.Ran
         match mode:
             case "drain" | "rolling":
                 await node.stop()
-            case "frozen":
-                its.store.freeze()
-                await node.kill()
-                await asyncio.sleep(FROZEN_S)
-                its.store.thaw()
+            case "frozen" | "cut":
+                with store_away(its.store, mode, namespace, counts):
+                    await node.kill()
+                    await asyncio.sleep(FROZEN_S)
             case _:
                 await node.kill()
         await node.start()
@@ -54,23 +84,53 @@ async def failures(its: NodeSet, mode: Mode, n_failures: int, chance: random.Ran
 
 
 async def measured(
-    mode: Mode, n_failures: int, *, n_users: int, seed: int, store: Kind = "redis", drain_ms: int = 20_000
+    mode: Mode,
+    n_failures: int,
+    *,
+    n_users: int,
+    seed: int,
+    store: Kind = "redis",
+    drain_ms: int = 20_000,
+    with_postgres: bool = False,
+    is_spoken: bool = False,
 ) -> Counts:
-    """Return what the callers counted."""
+    """Return what the callers counted.
+
+    Raises:
+        NoNamespacesError: the mode is `cut`, and this machine or user can't make network namespaces.
+    """
     counts, stopped = Counts(), asyncio.Event()
-    with tempfile.TemporaryDirectory(prefix="vp-nodes-") as folder, redis_server(store) as server:
-        async with node_set(Path(folder), server, drain_ms=drain_ms) as its:
-            users = [User(f"user{number}", its.url, counts, stopped) for number in range(n_users)]
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="vp-nodes-"))
+        namespace = stack.enter_context(store_namespace()) if mode == "cut" else None
+        host, prefix = ("127.0.0.1", ()) if namespace is None else (namespace.address, namespace.prefix)
+        server = stack.enter_context(redis_server(store, host=host, prefix=prefix))
+        url = stack.enter_context(postgres(options=())) if with_postgres else ""
+        async with node_set(Path(folder), server, drain_ms=drain_ms, records_url=url) as its:
+            kind = SpeakingUser if is_spoken else User
+            users = [kind(f"user{number}", its.url, counts, stopped) for number in range(n_users)]
             async with asyncio.TaskGroup() as group:
                 for user in users:
                     group.create_task(user.run(), name=user.name)
-                await failures(its, mode, n_failures, random.Random(seed))
+                await failures(its, mode, n_failures, random.Random(seed), counts, namespace)
                 stopped.set()
             for request in its.vendor.llm.received:
                 for fault in history_faults(request.question["messages"]):
                     counts.history_faults += 1
                     counts.note(f"history: {fault}")
+        if url:
+            counts.records = await recorded(url)
     return counts
+
+
+async def recorded(url: str) -> dict[str, int]:
+    """Return the number of turns that Postgres has, by outcome."""
+    store = await PostgresTurnStore.open(url)
+    try:
+        stats = await store.stats(None)
+        return {"all": stats.turns, **stats.outcomes}
+    finally:
+        await store.close()
 
 
 def _times(values: list[int]) -> str:
@@ -90,7 +150,9 @@ def report(counts: Counts) -> str:
             f"words lost {counts.words_lost}, doubled {counts.words_doubled}, wrong in history {counts.history_faults}",
             f"sessions lost {counts.sessions_lost}, new sessions refused {counts.sessions_refused}",
             f"resumed after ms: {_times(counts.resumed_ms)}",
+            f"without the time in which the store hung: {_times(counts.resumed_beyond_store_ms)}",
             f"next sound after ms: {_times(counts.voice_ms)}",
+            *([f"turns in Postgres by outcome: {counts.records}"] if counts.records else []),
         )
     )
 
@@ -110,10 +172,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", choices=KINDS, default="redis")
     parser.add_argument("--drain-ms", type=int, default=20_000)
+    parser.add_argument("--postgres", action="store_true")
+    parser.add_argument("--spoken", action="store_true")
     its = parser.parse_args()
-    counts = asyncio.run(
-        measured(its.mode, its.kills, n_users=its.users, seed=its.seed, store=its.store, drain_ms=its.drain_ms)
-    )
+    how = {"store": its.store, "drain_ms": its.drain_ms, "with_postgres": its.postgres, "is_spoken": its.spoken}
+    try:
+        counts = asyncio.run(measured(its.mode, its.kills, n_users=its.users, seed=its.seed, **how))
+    except NoNamespacesError as why:
+        sys.stderr.write(f"NOT MEASURED: {why}\n")
+        return 2
     sys.stdout.write("\n".join((report(counts), *counts.notes)) + "\n")
     return 0 if is_good(counts) else 1
 

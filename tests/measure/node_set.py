@@ -18,6 +18,7 @@ import aiohttp
 
 from tests.measure.node_users import answer_cue, speech_cue
 from voicepipe.testing.fakes.cartesia_tts import KEY, FakeCartesia
+from voicepipe.testing.fakes.cues import SttCue
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.redis import RedisServer
 from voicepipe.testing.waiting import eventually
@@ -128,6 +129,7 @@ class Node:
 class SlowLink:
     """A TCP proxy before the store that delays each direction by `delay_ms`."""
 
+    far_host: str
     far_port: int
     port: int = 0
     delay_ms: int = 0
@@ -136,7 +138,7 @@ class SlowLink:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward one connection until either side ends it."""
         try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.far_port)
+            far_reader, far_writer = await asyncio.open_connection(self.far_host, self.far_port)
         except OSError:
             writer.transport.abort()
             return
@@ -157,6 +159,10 @@ class SlowLink:
                 await asyncio.sleep(self.delay_ms / 1_000)
                 sink.write(data)
         sink.transport.abort()
+
+    async def is_idle(self) -> bool | None:
+        """Return whether the last connection has ended."""
+        return not self._open or None
 
     def abort(self) -> None:
         """Drop all connections."""
@@ -179,19 +185,27 @@ class NodeSet:
 
 @asynccontextmanager
 async def node_set(
-    folder: Path, store: RedisServer, *, n_nodes: int = 3, drain_ms: int = 20_000
+    folder: Path, store: RedisServer, *, n_nodes: int = 3, drain_ms: int = 20_000, records_url: str = ""
 ) -> AsyncIterator[NodeSet]:
-    """Run nodes behind nginx while the block runs."""
+    """Run nodes behind nginx while the block runs. A store with an address of its own is reached there, without the
+    link. `records_url`: the Postgres of the records; empty: each node has a file.
+    """
     async with AsyncExitStack() as stack:
         vendor = await stack.enter_async_context(FakeVendor())
         voice = await stack.enter_async_context(FakeCartesia())
         vendor.llm.usual, voice.script.usual = answer_cue, speech_cue
-        link = SlowLink(store.port)
+        vendor.stt.usual = SttCue(text="What is there?")
+        link = SlowLink(store.host, store.port)
         server = await asyncio.start_server(link.serve, "127.0.0.1", 0)
         stack.push_async_callback(_closed, server, link)
         link.port = server.sockets[0].getsockname()[1]
         env = {key: value for key, value in os.environ.items() if not key.startswith("VOICEPIPE_")}
-        env["VOICEPIPE_CLUSTER__STORE"] = store.url.replace(f":{store.port}/", f":{link.port}/")
+        is_near = store.host == "127.0.0.1"
+        env["VOICEPIPE_CLUSTER__STORE"] = (
+            store.url.replace(f":{store.port}/", f":{link.port}/") if is_near else store.url
+        )
+        if records_url:
+            env["VOICEPIPE_RECORDS__URL"] = records_url
         nodes = []
         for number in range(n_nodes):
             own, name = folder / str(number), f"node{number}"
@@ -228,6 +242,7 @@ async def _balanced(folder: Path, nodes: list[Node], stack: AsyncExitStack) -> s
 async def _closed(server: asyncio.Server, link: SlowLink) -> None:
     server.close()
     link.abort()
+    await eventually(link.is_idle)
 
 
 async def _ended(node: Node) -> None:

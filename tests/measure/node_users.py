@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import websockets
 
 from voicepipe import clock
+from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples
 from voicepipe.client import RATE_HZ, Call, CallEnded, CallFailed, connect
 from voicepipe.client import events as e
@@ -35,6 +37,9 @@ LEVEL: Final = 1_000
 WORD_MS: Final = 160
 PAUSE_MS: Final = 300
 """What a caller waits between the end of an answer and its next question."""
+
+FRAME: Final = RATE_HZ // 50
+QUESTION: Final = Path(__file__).parents[1] / "data" / "question.flac"
 
 ANSWER_S: Final = 25.0
 """An answer that is not complete by then is lost. A client has 15 s to resume."""
@@ -83,19 +88,42 @@ class Counts:
     """New calls that no node took; the caller tries again."""
 
     history_faults: int = 0
-    resumed_ms: list[int] = field(default_factory=list)
-    """From the break, as the client sees it, until the session goes on."""
+    resumed: list[tuple[int, int]] = field(default_factory=list)
+    """When a client saw its connection break, and when its session went on (monotonic ms)."""
+
+    store_away: list[tuple[int, int]] = field(default_factory=list)
+    """From when to when the store hung (monotonic ms)."""
 
     voice_ms: list[int] = field(default_factory=list)
     """From the break until the next sound of an answer that was not complete."""
 
+    records: dict[str, int] = field(default_factory=dict)
+    """Turns that Postgres has in the end, by outcome."""
+
     notes: list[str] = field(default_factory=list)
     """The first faults, for people."""
+
+    @property
+    def resumed_ms(self) -> list[int]:
+        """Return the time of each resume."""
+        return [end_ms - begin_ms for begin_ms, end_ms in self.resumed]
+
+    @property
+    def resumed_beyond_store_ms(self) -> list[int]:
+        """Return the time of each resume without the part in which the store hung: no other node has the text then."""
+        return [
+            end - begin - sum(_common(begin, end, *away) for away in self.store_away) for begin, end in self.resumed
+        ]
 
     def note(self, what: str) -> None:
         """Keep a fault to be printed."""
         if len(self.notes) < 40:
             self.notes.append(what)
+
+
+def _common(begin: int, end: int, other_begin: int, other_end: int) -> int:
+    """Return the length of what two spans have in common."""
+    return max(0, min(end, other_end) - max(begin, other_begin))
 
 
 class WordMeter:
@@ -153,12 +181,21 @@ class User:
         self._time_resumptions(call)
         self._events = asyncio.Queue()
         async with asyncio.TaskGroup() as group:
-            reader = group.create_task(self._read(call), name="reader")
+            tasks = [group.create_task(work, name=self.name) for work in (self._read(call), self._microphone(call))]
             try:
                 while not self._stopped.is_set() and await self._question(call):
                     await self._listen_on(PAUSE_MS)
             finally:
-                reader.cancel()
+                for task in tasks:
+                    task.cancel()
+
+    async def _microphone(self, call: Call) -> None:
+        """Send audio until cancelled: none, since this user writes."""
+
+    async def _send_question(self, call: Call) -> None:
+        """Ask the next question."""
+        await call.write("What is there?")
+        await call.respond()
 
     async def _read(self, call: Call) -> None:
         try:
@@ -172,8 +209,7 @@ class User:
         """Ask, and count the answer; False: the session is lost."""
         counts, meter = self._counts, WordMeter()
         counts.questions += 1
-        await call.write("What is there?")
-        await call.respond()
+        await self._send_question(call)
         trace: list[str] = []
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -238,9 +274,29 @@ class User:
             self._broke_ms = begin_ms if before is websocket else self._broke_ms
             await reconnect(websocket, closed)
             if before is websocket:
-                self._counts.resumed_ms.append(clock.monotonic_ms() - begin_ms)
+                self._counts.resumed.append((begin_ms, clock.monotonic_ms()))
 
         connection._reconnect = timed  # type: ignore[method-assign]
+
+
+class SpeakingUser(User):
+    """Speaks its questions into a microphone that is always on. The nodes find their ends."""
+
+    def __init__(self, name: str, url: str, counts: Counts, stopped: asyncio.Event) -> None:
+        super().__init__(name, url, counts, stopped)
+        self._unsaid = np.zeros(0, dtype=np.int16)
+
+    async def _send_question(self, call: Call) -> None:
+        self._unsaid = read_sound(QUESTION, RATE_HZ)
+
+    async def _microphone(self, call: Call) -> None:
+        """Send 20 ms at a time, in real time; after a break what was recorded meanwhile, at once."""
+        started_ms, n_sent = clock.monotonic_ms(), 0
+        while True:
+            frame, self._unsaid = self._unsaid[:FRAME], self._unsaid[FRAME:]
+            await call.send(np.concatenate((frame, np.zeros(FRAME - len(frame), dtype=np.int16))))
+            n_sent += FRAME
+            await asyncio.sleep(max(0, started_ms + n_sent * 1_000 // RATE_HZ - clock.monotonic_ms()) / 1_000)
 
 
 def _brief(event: e.ServerEvent) -> str:

@@ -27,7 +27,8 @@ import numpy.typing as npt
 from voicepipe.bench.simulate_pools import PublishedPool, published_pools
 from voicepipe.bench.simulate_world import HANG, WorldOptions
 from voicepipe.router.candidate import CACHED_SHARE
-from voicepipe.router.pool import HOLD_MARGIN_MS, USUAL_TOKENS
+from voicepipe.router.plan_table import HOLD_MARGIN_MS
+from voicepipe.router.pool import USUAL_TOKENS
 from voicepipe.turn.cost import Price
 
 Floats = npt.NDArray[np.float64]

@@ -7,6 +7,8 @@ first token 150 ms after the request, the first audio 90 ms after the first clau
 from the labelled end of speech to the first audible sample at the client: p50, p90, the number of clips, and how many
 answers were stopped by a later part of the clip; then p50 and p90 of `soft` as shares of the others'.
 
+With `--smart-turn FILE` a fourth agent, `smart-turn`, is `soft` with that model's scores.
+
 With `--local` the local models take the place of the fakes: the whole stack that a new installation has.
 
 With `--stop` a voice begins 500 ms into each answer instead, and it prints the time from the first sample of that
@@ -46,6 +48,9 @@ SILENCE_MS: Final = {"silence": 720, "adaptive": 500, "soft": 500}
 that.
 """
 
+SMART_TURN: Final = "smart-turn"
+"""The agent that is `soft` with the scores of the model of that name."""
+
 TELEPHONE: Final = "call"
 """The kind of clips that are sent as G.711."""
 SPOKEN: Final = "response.output_audio.delta"
@@ -55,15 +60,19 @@ LOCAL_QUIET_MS: Final = 10_000
 """How long the user listens for the answer. The local models take seconds on a busy machine."""
 
 
-def settings_of(folder: Path, vendor: FakeVendor, *, local: bool) -> dict[str, object]:
-    """Return the settings of a server with one agent per strategy: of fakes, or of the local models."""
+def settings_of(folder: Path, vendor: FakeVendor, *, local: bool, smart_turn: Path | None) -> dict[str, object]:
+    """Return the settings of a server with one agent per strategy, and one with smart-turn if its file is named: of
+    fakes, or of the local models.
+    """
     stages = {} if local else {"stt": "fake/stt", "llm": "fake/llm", "tts": "fake/tts"}
     agents = {
         f"agents.{name}.{key}": value
-        for name, strategy in (*((each, each) for each in STRATEGIES), ("default", "soft"))
+        for name, strategy in (*((each, each) for each in STRATEGIES), (SMART_TURN, "soft"), ("default", "soft"))
         for key, value in {**stages, "end_of_turn": strategy, "silence_ms": SILENCE_MS[strategy]}.items()
     }
     server = {"server.port": 0, "server.data_dir": str(folder / "data"), "server.drain_ms": 0}
+    if smart_turn is not None:
+        agents[f"agents.{SMART_TURN}.smart_turn"] = str(smart_turn)
     return {**server, "providers.fake.base_url": vendor.base_url, **agents}
 
 
@@ -159,22 +168,25 @@ def row(name: str, values: list[int], more: str = "") -> str:
     return f"{name:10}{middle:8.0f}{tail:8.0f}{len(values):6}{more}"
 
 
-def ratio(waits: dict[str, list[int]], to: str) -> str:
-    """Return the line with the latencies of `soft` as shares of another strategy's."""
-    if not (waits["soft"] and waits[to]):
+def ratio(waits: dict[str, list[int]], to: str, of: str = "soft") -> str:
+    """Return the line with the latencies of an agent as shares of another's."""
+    if not (waits[of] and waits[to]):
         return f"{'ratio':10}{'-':>8}{'-':>8}"
-    middle, tail = np.percentile(waits["soft"], (50, 90)) / np.percentile(waits[to], (50, 90))
-    return f"{'ratio':10}{middle:8.2f}{tail:8.2f}        soft to {to}"
+    middle, tail = np.percentile(waits[of], (50, 90)) / np.percentile(waits[to], (50, 90))
+    return f"{'ratio':10}{middle:8.2f}{tail:8.2f}        {of} to {to}"
 
 
-async def measured(data: Path, clips: list[dict[str, Any]], text: str, *, stop: bool, local: bool) -> list[str]:
+async def measured(
+    data: Path, clips: list[dict[str, Any]], text: str, *, stop: bool, local: bool, smart_turn: Path | None
+) -> list[str]:
     """Say all clips; return the lines of the table."""
+    names = STRATEGIES if smart_turn is None else (*STRATEGIES, SMART_TURN)
     async with FakeVendor() as vendor:
         vendor.stt.usual = SttCue(text=text, delay_ms=60)
         vendor.llm.usual = LlmCue(tokens=tokens(ANSWER), ttft_ms=150)
         vendor.tts.usual = TtsCue(ttfb_ms=90)
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            overrides = settings_of(Path(folder), vendor, local=local)
+            overrides = settings_of(Path(folder), vendor, local=local, smart_turn=smart_turn)
             settings = load(overrides=overrides, environ={"HOME": folder}, folder=Path(folder))
             async with running(settings) as server:
                 await ready(server.base_url)
@@ -183,16 +195,17 @@ async def measured(data: Path, clips: list[dict[str, Any]], text: str, *, stop: 
                 if stop:
                     stops = [await stop_ms(server.base_url, *each) for each in sounds]
                     return [*lines, row("stop", [each for each in stops if each is not None])]
-                found: dict[str, list[tuple[int | None, bool]]] = {name: [] for name in STRATEGIES}
+                found: dict[str, list[tuple[int | None, bool]]] = {name: [] for name in names}
                 for sound in sounds:  # in turn, so that both have the same machine
-                    for name in STRATEGIES:
+                    for name in names:
                         found[name].append(
                             await latency_ms(server.base_url, name, *sound, LOCAL_QUIET_MS if local else QUIET_MS)
                         )
                 waits = {name: [ms for ms, _ in its if ms is not None] for name, its in found.items()}
                 stopped = {name: sum(each for _, each in its) for name, its in found.items()}
                 lines += [row(name, its, f"  {stopped[name]} stopped") for name, its in waits.items()]
-                return [*lines, *(ratio(waits, each) for each in STRATEGIES if each != "soft")]
+                lines += [ratio(waits, each) for each in STRATEGIES if each != "soft"]
+                return lines if smart_turn is None else [*lines, ratio(waits, "soft", SMART_TURN)]
 
 
 def main() -> None:
@@ -204,10 +217,12 @@ def main() -> None:
     parser.add_argument("--text", default="Please make me two large cups of coffee.", help="what the STT returns")
     parser.add_argument("--stop", action="store_true")
     parser.add_argument("--local", action="store_true", help="use the local models in place of the fakes")
+    parser.add_argument("--smart-turn", type=Path, metavar="FILE", help="with an agent that has this model")
     options = parser.parse_args()
     lines = [json.loads(line) for line in (options.data / "manifest.jsonl").read_text().splitlines()]
     clips = [line for line in lines if line["kind"] == options.kind and line["speech_end_ms"]][: options.clips]
-    table = asyncio.run(measured(options.data, clips, options.text, stop=options.stop, local=options.local))
+    its = {"stop": options.stop, "local": options.local, "smart_turn": options.smart_turn}
+    table = asyncio.run(measured(options.data, clips, options.text, **its))
     sys.stdout.write("\n".join(table) + "\n")
 
 

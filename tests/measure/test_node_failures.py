@@ -1,4 +1,8 @@
-"""Nodes that are killed and restarted under load lose nothing; `tests.measure.node_failures` does more of it."""
+"""Nodes that are killed and restarted under load lose nothing; `tests.measure.node_failures` does more of it.
+
+The cut of the store is not among the tests: its interfaces change the machine's network, at which each Chromium beside
+it breaks off its requests.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.measure.node_failures import Mode, is_good, measured, report
-from tests.measure.node_users import LEVEL, WORDS, WordMeter, answer_cue, history_faults, speech_cue
+from tests.measure.node_users import LEVEL, WORDS, Counts, WordMeter, answer_cue, history_faults, speech_cue
 from voicepipe.session.restored_text import GO_ON
 from voicepipe.testing.fakes.script import ReceivedRequest
 
@@ -22,6 +26,20 @@ async def test_users_lose_nothing(mode: Mode, n_failures: int) -> None:
     counts = await measured(mode, n_failures, n_users=4, seed=7)
     assert is_good(counts), "\n".join((report(counts), *counts.notes))
     assert counts.resumed_ms, "no session has moved"
+
+
+@pytest.mark.slow
+async def test_users_who_speak_lose_nothing() -> None:
+    """Their microphones are always on, and each turn has one record in Postgres, also where its node was killed."""
+    counts = await measured("kill", 2, n_users=2, seed=7, is_spoken=True, with_postgres=True)
+    assert is_good(counts), "\n".join((report(counts), *counts.notes))
+    assert counts.records["completed"] == counts.questions, report(counts)
+
+
+def test_time_in_which_the_store_hung_is_left_out() -> None:
+    counts = Counts(resumed=[(100, 400), (0, 50), (250, 260)], store_away=[(50, 300)])
+    assert counts.resumed_ms == [300, 50, 10]
+    assert counts.resumed_beyond_store_ms == [100, 50, 0]
 
 
 def test_a_user_counts_words_by_their_levels() -> None:

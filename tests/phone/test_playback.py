@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from voicepipe.phone import playback as playback_of
 from voicepipe.phone.playback import CarrierPlayback, Played
 
 
 def test_a_mark_says_what_was_played_of_its_item() -> None:
     playback = CarrierPlayback()
     first, second = playback.send("a", 1_600, 0), playback.send("a", 800, 0)
-    assert playback.mark(first, 220) == Played("a", 200, 100)
+    assert playback.mark(first, 220) == Played("a", 200, 100, carrier_estimated_ms=20)
     assert playback.is_playing
     assert playback.mark(second, 320) == Played("a", 300, 0)
     assert not playback.is_playing
@@ -55,4 +58,37 @@ def test_an_item_that_goes_on_is_counted_from_its_beginning() -> None:
     for _ in range(3):
         mark = playback.send("a", 800, 0)
         last = playback.mark(mark, 100)
-    assert last == Played("a", 300, 0)
+    assert last == Played("a", 300, 0, carrier_estimated_ms=0)
+
+
+def test_the_way_to_the_carrier_is_estimated_by_a_mark_of_audio_that_waited_for_nothing() -> None:
+    playback = CarrierPlayback()
+    first, second = playback.send("a", 800, 1_000), playback.send("a", 800, 1_000)
+    assert playback.mark(first, 1_180) == Played("a", 100, 100, carrier_estimated_ms=80)
+    assert playback.mark(second, 1_280) == Played("a", 200, 0)
+    third = playback.send("b", 800, 2_000)
+    assert playback.mark(third, 2_090) == Played("b", 100, 0, carrier_estimated_ms=0), "the user's audio has stuttered"
+
+
+def test_what_is_not_cut_plays_on_and_its_marks_report_it() -> None:
+    playback = CarrierPlayback()
+    first, second = playback.send("a", 800, 0), playback.send("keys", 1_600, 0)
+    playback.send("a", 800, 0)
+    playback.send("b", 800, 0)
+    uncut = playback.marks_to(second)
+    assert uncut == {first, second}
+    assert playback.unplayed_ms == 500
+    assert playback.clear(50, keep=uncut) == (Played("b", 0, 0),)
+    assert playback.unplayed_ms == 300
+    assert playback.clear(60, keep=uncut) == ()
+    assert playback.mark(first, 120) == Played("a", 100, 0, carrier_estimated_ms=20)
+    assert playback.marks_to(first) == frozenset(), "it has come back"
+    assert playback.clear(200) == (Played("keys", 80, 0),)
+
+
+def test_a_carrier_that_returns_no_marks_loses_the_oldest_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(playback_of, "MAX_PIECES", 2)
+    playback = CarrierPlayback()
+    for _ in range(3):
+        playback.send("a", 800, 0)
+    assert playback.unplayed_ms == 200

@@ -10,6 +10,7 @@ import pytest
 from voicepipe.phone.carrier import (
     AnnouncedCall,
     AudioReceived,
+    CarrierAccount,
     DigitPressed,
     MarkPlayed,
     StreamStarted,
@@ -18,6 +19,8 @@ from voicepipe.phone.carrier import (
     WebhookRequest,
 )
 from voicepipe.phone.twilio import Twilio, TwilioCodec, signature
+
+ACCOUNT = CarrierAccount(secret="secret")
 
 
 def test_the_signature_is_that_of_the_documentation() -> None:
@@ -57,20 +60,22 @@ def test_messages_to_the_stream_have_its_id() -> None:
     started = codec.read('{"event":"start","streamSid":"MZ1","start":{"callSid":"CA1"}}')
     assert started == StreamStarted(call_id="CA1")
     media = {"event": "media", "streamSid": "MZ1", "media": {"payload": base64.b64encode(b"\xff").decode()}}
-    assert json.loads(codec.audio(b"\xff")) == media
-    assert json.loads(codec.mark("m")) == {"event": "mark", "streamSid": "MZ1", "mark": {"name": "m"}}
+    assert [json.loads(each) for each in codec.audio(b"\xff")] == [media]
+    assert [json.loads(each) for each in codec.mark("m")] == [
+        {"event": "mark", "streamSid": "MZ1", "mark": {"name": "m"}}
+    ]
     assert json.loads(codec.clear()) == {"event": "clear", "streamSid": "MZ1"}
 
 
 def test_twiml_is_escaped() -> None:
-    call = AnnouncedCall(call_id="CA1", user_number="", line_number="")
-    answer = Twilio().connect(call, stream_url='wss://a/"&', next_url="https://a/?b&c")
+    call = AnnouncedCall(call_id="CA1")
+    answer = Twilio().connect(call, ACCOUNT, stream_url='wss://a/"&', next_url="https://a/?b&c")
     assert "<Stream url='wss://a/\"&amp;'/>" in answer.body
     assert '<Redirect method="POST">https://a/?b&amp;c</Redirect>' in answer.body
-    assert "<Dial>&lt;+1</Dial>" in Twilio().transfer("<+1").body
+    assert "<Dial>&lt;+1</Dial>" in Twilio().transfer("CA1", "<+1", ACCOUNT).body
 
 
 def test_a_request_without_a_signature_is_not_signed() -> None:
-    request = WebhookRequest(url="https://a/", headers={}, form=())
-    assert not Twilio().is_signed(request, "secret")
-    assert Twilio().announced(request) is None
+    request = WebhookRequest(url="https://a/", headers={})
+    assert not Twilio().is_signed(request, ACCOUNT)
+    assert Twilio().event(request) is None

@@ -32,6 +32,7 @@ from voicepipe.turn.notifications import (
     Refused,
     ResponseEnded,
     ResponseStarted,
+    ToolApproved,
     ToolEnded,
     TranscriptDone,
 )
@@ -165,3 +166,10 @@ def test_approval_of_a_call_has_no_older_shape() -> None:
     empty = {"object": "realtime.item", "type": "message", "status": "completed", "role": "system", "content": []}
     assert BETA.item(request) == {"id": "c", **empty}
     assert BETA.item(ApprovalAnswer("d", "c", approve=True)) == {"id": "d", **empty}
+
+
+def test_a_call_that_its_client_approved_runs_without_an_event_of_its_own() -> None:
+    """The item is there; what the call does has no event in the older dialect."""
+    request = FunctionCall("c", "call_1", "look_up", "{}", server_label="clinic")
+    events = decoded(EventRenderer(CONFIG, dialect=BETA).render(ToolApproved(request, None)))
+    assert [event["type"] for event in events] == ["conversation.item.created"]

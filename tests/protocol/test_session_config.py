@@ -292,6 +292,12 @@ def test_what_clients_send_by_default_is_not_named(update: dict[str, Any]) -> No
     assert list(not_served(update)) == []
 
 
+@pytest.mark.parametrize("field", ["include", "reasoning", "prompt", "parallel_tool_calls", "tracing"])
+def test_what_is_not_served_may_be_null(config: SessionConfig, field: str) -> None:
+    assert config.merged({"type": "realtime", field: None}) == config
+    assert list(not_served({field: None})) == []
+
+
 def test_a_tool_that_is_not_served_leaves_the_others(config: SessionConfig) -> None:
     tools = [{"type": "web_search"}, {"type": "function", "name": "look"}]
     merged = config.merged({"type": "realtime", "instructions": "Hi.", "tools": tools})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,6 +53,27 @@ def test_every_published_figure_and_price_has_its_source() -> None:
         assert model.source or (model.input_usd_per_million or 0) == 0
 
 
+def test_every_published_speed_is_a_prior_or_stands_beside_one() -> None:
+    """The 64 speeds of models in the published lists; ranges by their middle."""
+    with (Path(__file__).parent / "published_speeds.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    n_figures = 0
+    for row in rows:
+        facts = BUILT.model(Spec.parse(row["spec"]))
+        known = [facts, *facts.other_figures]
+        published = {name: float(row[name]) for name in ("ttft_p50_ms", "tokens_per_s") if row[name]}
+        assert any(all(getattr(each, name) == figure for name, figure in published.items()) for each in known), row
+        n_figures += len(published)
+    assert n_figures == 64
+
+
+def test_another_publications_figure_is_no_prior() -> None:
+    opus = BUILT.model(Spec("anthropic", "claude-opus-4-6"))
+    (other,) = opus.other_figures
+    assert (opus.ttft_p50_ms, other.ttft_p50_ms) == (1100, 320)
+    assert "March 2026" in other.figures
+
+
 def test_cached_tokens_cost_their_own_price() -> None:
     facts = ModelFacts(name="m", input_usd_per_million=1.0, output_usd_per_million=10.0, cached_usd_per_million=0.1)
     assert facts.cost_usd(input_tokens=1_000_000, output_tokens=0) == pytest.approx(1.0)
@@ -80,6 +102,7 @@ def test_so_do_tokens_that_are_put_into_the_cache() -> None:
         ("openai", "gpt-4.1-mini", None),
         ("gemini", "gemini-2.5-flash-lite", '{"generationConfig":{"thinkingConfig":{"thinkingBudget":0}}}'),
         ("alibaba", "qwen3.8-flash", '{"enable_thinking":false}'),
+        ("xiaomi", "mimo-v2.6-flash", '{"thinking":{"type":"disabled"}}'),
         ("deepseek", "deepseek-v4-flash", '{"thinking":{"type":"disabled"}}'),
         ("vllm", "Qwen/Qwen3-8B", '{"chat_template_kwargs":{"enable_thinking":false}}'),
         ("vllm", "meta-llama/Llama-3.1-8B-Instruct", None),

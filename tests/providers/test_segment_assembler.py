@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from voicepipe.audio.timed_words import TimedWord
 from voicepipe.ports.transcriber import Final, Interim
 from voicepipe.providers.stt.segment_assembler import Margins, Segment, SegmentAssembler, Word
 
@@ -325,3 +326,29 @@ def test_resting(segments: SegmentAssembler) -> None:
     assert segments.resting
     segments.begin(2, 2_100)
     assert not segments.resting
+
+
+def test_words_have_their_times_after_begin() -> None:
+    """Where they are requested: each utterance has its own, those of the interim text too, and a revision replaces."""
+    segments = SegmentAssembler(MARGINS, word_rate_hz=1_000)
+    segments.begin(1, 1_000)
+    segments.take(said("book a", 900, 1_900, final=True))
+    segments.take(said("tablet", 1_900, 2_400))
+    segments.flush(1, 2_400)
+    segments.begin(2, 2_600)
+    (first, _) = segments.take(said("table thanks", 1_900, 3_100, final=True, requested=True))
+    assert first == Final(
+        1,
+        1,
+        "book a table",
+        words=(TimedWord(-0.1, 0.4, "book"), TimedWord(0.4, 0.9, "a"), TimedWord(0.9, 1.5, "table")),
+    )
+    assert segments.flush(2, 3_000) == Final(2, 2, "thanks", words=(TimedWord(-0.1, 0.5, "thanks"),))
+
+
+def test_the_words_so_far_have_times_too() -> None:
+    segments = SegmentAssembler(MARGINS, word_rate_hz=1_000)
+    segments.begin(1, 1_000)
+    segments.take(said("yes", 1_000, 1_500))
+    assert segments.flush(1, 1_800) is None
+    assert segments.give_up() == Final(1, 1, "yes", words=(TimedWord(0.0, 0.5, "yes"),))

@@ -20,6 +20,12 @@ Event = dict[str, Any]
 WATCHED = {"instructions": "Be brief.", "providerData": {"voicepipe": {"turn_events": True}}}
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests are about what is found, on any machine; `tests/session/test_knowledge.py` has the limit of time."""
+    monkeypatch.setattr("voicepipe.session.knowledge.SEARCH_TIMEOUT_S", 30.0)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Two documents."""

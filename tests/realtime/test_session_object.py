@@ -113,6 +113,26 @@ async def test_accept_and_name(fake_server: Any, key: str) -> None:
         assert (error["code"], error["event_id"]) == ("unsupported_parameter", "One.")
 
 
+async def test_the_log_names_them_by_setting(fake_server: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """For clients that end at every error: once a session for each, of updates and of responses."""
+    caplog.set_level("INFO", "voicepipe")
+    async with fake_server({"agents.default.unserved_fields": "log"}) as server, calling(server.url) as user:
+        noise = {"audio": {"input": {"noise_reduction": {"type": "near_field"}}}}
+        for _ in range(2):
+            await user.send("session.update", session=noise)
+            displayed = (await user.until("session.updated"))["session"]
+            assert displayed["audio"]["input"]["noise_reduction"] is None
+        await user.send("response.create", response={"reasoning": {"effort": "low"}, "conversation": "none"})
+        await user.until("response.done")
+        assert "error" not in user.kinds()
+        session = user.events[0]["session"]["id"]
+    named = [each.__dict__["fields"] for each in caplog.records if each.message == "field_not_served"]
+    assert [(each["session"], each["field"]) for each in named] == [
+        (session, "session.audio.input.noise_reduction"),
+        (session, "response.reasoning"),
+    ]
+
+
 async def test_fields_that_are_not_published_are_refused(server: Any) -> None:
     """A misspelt field changes nothing, and neither does the rest of its update."""
     async with calling(server.url) as user:

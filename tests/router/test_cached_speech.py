@@ -42,7 +42,7 @@ from voicepipe.testing.fakes.cues import Cut, TtsCue
 from voicepipe.testing.fakes.ports import FakeSynthesizer, ReceivedClause
 from voicepipe.testing.fakes.script import Script
 from voicepipe.testing.fakes.tone import tone
-from voicepipe.testing.waiting import WAIT_S
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 VOICE = Voice(model="any", voice="heart")
 MEGABYTE = 1 << 20
@@ -103,6 +103,25 @@ async def test_cached_audio_is_reported(inner: FakeSynthesizer, store: AudioCach
     await learn(stored, "Of course!")
     events = await events_of(stored, VOICE, "Of course!", "New.")
     assert [event for event in events if not isinstance(event, Spoken)] == [CachedSpeech(inner.name, len("Of course!"))]
+
+
+async def test_an_event_comes_ahead_of_the_audio_that_waits(inner: FakeSynthesizer, store: AudioCache) -> None:
+    """The second clause is found while nobody has taken the first one's audio."""
+    stored = CachedSynthesizer(inner, store)
+    await learn(stored, "Sure.", "Anything else?")
+    async with stored.open(VOICE) as speech, asyncio.timeout(WAIT_S):
+        speech.say("Sure.")
+        await eventually(lambda: found(store, 1))
+        speech.say("Anything else?")
+        speech.finish()
+        await eventually(lambda: found(store, 2))
+        events = [event async for event in speech]
+    assert events[:2] == [CachedSpeech(inner.name, len("Anything else?")), CachedSpeech(inner.name, len("Sure."))]
+    assert {event.clause for event in events[2:] if isinstance(event, Spoken)} == {0, 1}
+
+
+async def found(store: AudioCache, n: int) -> bool | None:
+    return store.hits == n or None
 
 
 async def test_a_clause_said_once_is_not_cached(inner: FakeSynthesizer, store: AudioCache, tmp_path: Path) -> None:

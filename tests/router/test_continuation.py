@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from voicepipe.ports.continuation import TextJoiner, continued
 from voicepipe.ports.model import Function, ModelRequest, Said, Text
-from voicepipe.router.llm.continuation import TextJoiner, continued, takes_prefill
+from voicepipe.router.llm.continuation import takes_prefill
 
 
 def joined(before: str, *pieces: str) -> str:

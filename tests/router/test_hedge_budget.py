@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from voicepipe.bench.simulate_pools import published_pools
 from voicepipe.bench.simulate_world import WorldOptions, draw_world
 from voicepipe.cli.simulate import drawn_turns
+from voicepipe.errors import StageRefused
 from voicepipe.router import saved_state
 from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
@@ -56,6 +57,20 @@ def test_the_first_turn_of_a_new_pool_has_a_hedge() -> None:
         assert [each.candidate.spec for each in plan.later] == ["b/m"]
 
 
+def test_debt_pays_for_no_hedge_though_the_first_that_is_left_costs_more() -> None:
+    """The cheapest plan is carried out at any cost: somebody has to answer."""
+    prices = (Price(0.1, 0.4), Price(0.5, 2.0), Price(1.0, 4.0))
+    candidates = tuple(Candidate(spec=f"v{i}/m", price=price) for i, price in enumerate(prices))
+    stats = SharedStats()
+    pool = build_pool("p", candidates, RouterOptions(hedge_budget_usd=0.01), stats)
+    stats.breaker(candidates[0]).failed(StageRefused("llm", provider="v0/m", why="", retryable=True, status=429), 0.0)
+    assert pool.decide(RoutingQuery(session="s"), 1.0).plan.later
+    pool.hedge_budget.spent(1.0)
+    decision = pool.decide(RoutingQuery(session="s"), 1.0)
+    assert (decision.plan.first, decision.plan.later) == (candidates[1], ())
+    assert decision.worst_usd == pytest.approx(candidates[1].answer_usd(*USUAL_TOKENS, warm=False) - 0.182e-3)
+
+
 @pytest.mark.parametrize(("late_turn_usd", "n_hedges"), [(None, 1), (0.1, 1), (1e-5, 0)])
 def test_no_hedge_costs_more_than_a_late_turn_is_worth(late_turn_usd: float | None, n_hedges: int) -> None:
     """Whatever the ledger holds."""
@@ -78,9 +93,21 @@ def test_a_budget_that_has_begun_gets_nothing() -> None:
 def test_a_turn_that_runs_holds_its_money() -> None:
     budget = full()
     before_usd = budget.available_usd
-    budget.hold(CAP_USD)
+    hold = budget.hold(CAP_USD)
     assert budget.available_usd == pytest.approx(before_usd - CAP_USD)
-    budget.release(CAP_USD)
+    budget.release(hold)
+    assert budget.available_usd == pytest.approx(before_usd)
+
+
+@pytest.mark.parametrize(("may_cost_usd", "held_usd"), [(-0.1, 0.0), (0.4, 0.4), (3.0, 1.0)])
+def test_a_turn_holds_no_more_than_it_may_still_cost(may_cost_usd: float, held_usd: float) -> None:
+    """And never more than it did."""
+    budget = HedgeBudget(10.0)
+    before_usd = budget.available_usd
+    hold = budget.hold(1.0)
+    budget.release(hold, all_but_usd=may_cost_usd)
+    assert before_usd - budget.available_usd == pytest.approx(held_usd)
+    budget.release(hold)
     assert budget.available_usd == pytest.approx(before_usd)
 
 

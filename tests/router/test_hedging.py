@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.hedging import Hedge, Planner
+from voicepipe.router.hedging import Hedge, PlanBasis, Planner
 from voicepipe.router.latency_stats import LatencyStats
 from voicepipe.turn.cost import Price
 
@@ -50,7 +50,9 @@ def planned(
 ) -> Planner:
     planner = Planner(candidates, deadline_ms, hold_ms)
     unit_usd = candidates[0].answer_usd(*TOKENS, warm=False)
-    planner.rebuild(latency, 0.0, weight=weight, unit_usd=unit_usd, tokens=TOKENS, stays=np.array(stays))
+    planner.rebuild(
+        PlanBasis(latency=latency, now_ms=0.0, weight=weight, unit_usd=unit_usd, tokens=TOKENS, stays=np.array(stays))
+    )
     return planner
 
 

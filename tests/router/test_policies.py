@@ -16,7 +16,7 @@ from voicepipe.router import policies
 from voicepipe.router.affinity import LEAST_CACHED_TOKENS, WARM_MS, Affinity, warm_specs
 from voicepipe.router.build import build_pool, policy_of
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.complexity import ENTRY_POINT_GROUP, judge, looks_easy
+from voicepipe.router.complexity import ENTRY_POINT_GROUP, judge, looks_easy, words
 from voicepipe.router.options import PoolOptions, RouterOptions
 from voicepipe.router.policies import Candidates, Experiment, RoutingQuery
 from voicepipe.router.pool import SharedStats
@@ -36,6 +36,10 @@ class Moment:
 
     ttfts_ms: dict[str, float] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)
+    distances_ms: dict[str, float] = field(default_factory=dict)
+
+    def distance_ms(self, candidate: Candidate) -> float | None:
+        return self.distances_ms.get(candidate.spec)
 
     def ttft_ms(self, candidate: Candidate) -> float:
         return self.ttfts_ms.get(candidate.spec, 400.0)
@@ -63,6 +67,11 @@ def test_orders_of_the_settings() -> None:
     assert ordered(RouterOptions(order="region", region="eu-west-3")) == ["odd", "cheap", "dear"]
     assert ordered(RouterOptions(order="region", region="eu")) == ["cheap", "odd", "dear"]
     assert ordered(RouterOptions(order="region")) == ["dear", "cheap", "odd"]
+    near = Moment(distances_ms={"odd/m": 12.0, "cheap/m": 14.9, "dear/m": 90.0})
+    assert ordered(RouterOptions(order="region"), moment=near) == ["cheap", "odd", "dear"]
+    assert ordered(RouterOptions(order="region", region="eu-west-3"), moment=near) == ["odd", "cheap", "dear"]
+    partly = Moment(distances_ms={"dear/m": 90.0})
+    assert ordered(RouterOptions(order="region", region="eu"), moment=partly) == ["dear", "cheap", "odd"]
     orders = {tuple(ordered(RouterOptions(order="sticky"), RoutingQuery(session=str(i)))) for i in range(100)}
     assert {order[0] for order in orders} == {"dear", "cheap", "odd"}
 
@@ -99,7 +108,7 @@ def test_easy_questions_have_their_own_models() -> None:
     pool = PoolOptions(models=("dear/m", "odd/m"), easy_models=("cheap/m",))
     assert ordered(pool, RoutingQuery(text="What time is it?")) == ["cheap"]
     assert ordered(pool, RoutingQuery(text="Explain why the train was late.")) == ["dear", "odd"]
-    only_hard = policies.cascade(frozenset({"none/m"}), looks_easy)
+    only_hard = policies.cascade(frozenset({"none/m"}), frozenset(), words)
     assert names(only_hard(ALL, RoutingQuery(text="Hi"), Moment())) == ["dear", "cheap", "odd"]
 
 
@@ -152,20 +161,51 @@ def test_functions_and_long_questions_are_hard() -> None:
 
 
 def test_a_heuristic_that_is_not_there_is_refused() -> None:
-    assert judge("words", key="k") is looks_easy
+    assert judge("words", key="k") is words
     with pytest.raises(ConfigError, match="k: expected 'words' or the name of an installed one, got 'oracle'"):
         judge("oracle", key="k")
 
 
 def test_an_installed_heuristic_judges_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "oracle.py").write_text("def is_easy(query):\n    return query.text == 'Six times nine?'\n")
+    functions = (
+        "def is_easy(query):\n    return query.text == 'Six times nine?'\n\ndef class_of(query):\n    return 'medium'\n"
+    )
+    (tmp_path / "oracle.py").write_text(functions)
     (tmp_path / "oracle-1.dist-info").mkdir()
     (tmp_path / "oracle-1.dist-info" / "METADATA").write_text("Name: oracle\nVersion: 1\n")
-    entry = f"[{ENTRY_POINT_GROUP}]\noracle = oracle:is_easy\n"
+    entry = f"[{ENTRY_POINT_GROUP}]\noracle = oracle:is_easy\nclasses = oracle:class_of\n"
     (tmp_path / "oracle-1.dist-info" / "entry_points.txt").write_text(entry)
     monkeypatch.syspath_prepend(tmp_path)
-    is_easy = judge("oracle", key="k")
-    assert [is_easy(RoutingQuery(text=text)) for text in ("Six times nine?", "Hi")] == [True, False]
+    class_of = judge("oracle", key="k")
+    assert [class_of(RoutingQuery(text=text)) for text in ("Six times nine?", "Hi")] == ["easy", "hard"]
+    assert judge("classes", key="k")(RoutingQuery()) == "medium"
+
+
+def right_classes(part: str) -> tuple[int, list[str], int]:
+    """How many questions `words` puts into their class, the hard ones it takes for easy, and how many there are."""
+    labelled = tomllib.loads((PROMPTS / f"classes_{part}.toml").read_text(encoding="utf-8"))
+    found = [(label, words(RoutingQuery(text=text)), text) for label, texts in labelled.items() for text in texts]
+    wrong = [text for label, found_class, text in found if (label, found_class) == ("hard", "easy")]
+    return sum(label == found_class for label, found_class, _ in found), wrong, len(found)
+
+
+@pytest.mark.parametrize(("part", "least"), [("tuning", 98), ("held_out", 74)])
+def test_questions_go_to_the_models_of_their_class(part: str, least: int) -> None:
+    """The figures of the table in the docs; a hard question never goes to the small models."""
+    right, wrong, n_questions = right_classes(part)
+    assert n_questions == 100
+    assert right >= least
+    assert wrong == []
+
+
+def test_three_classes_have_their_models() -> None:
+    pool = PoolOptions(models=("dear/m",), medium_models=("odd/m",), easy_models=("cheap/m",))
+    for text, name in (("What time is it?", "cheap"), ("Why do cats purr?", "odd"), ("Write a poem.", "dear")):
+        assert ordered(pool, RoutingQuery(text=text)) == [name]
+    assert ordered(pool, RoutingQuery(text="What time is it?", complexity="hard")) == ["dear"]
+    assert ordered(pool, RoutingQuery(text="Why do cats purr?", n_functions=1)) == ["dear"]
+    without_easy = PoolOptions(models=("dear/m", "cheap/m"), medium_models=("odd/m",))
+    assert ordered(without_easy, RoutingQuery(text="What time is it?")) == ["odd"]
 
 
 def test_an_experiment_shares_out_by_percentage() -> None:

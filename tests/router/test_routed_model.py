@@ -7,16 +7,17 @@ import gc
 import logging
 import weakref
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from voicepipe import clock
-from voicepipe.errors import StageBroken, StageRefused
+from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused
 from voicepipe.ports.model import (
     Attempted,
     CallDelta,
     Finished,
+    Model,
     ModelEvent,
     ModelRequest,
     Routed,
@@ -28,15 +29,16 @@ from voicepipe.ports.model import (
 from voicepipe.ports.provider_events import ModelConnected, ModelJoined
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import healths
+from voicepipe.router.llm.call import LlmCall
 from voicepipe.router.llm.first_token import has_token
-from voicepipe.router.llm.model import RoutedModel
+from voicepipe.router.llm.model import RoutedModel, latest_words
 from voicepipe.router.llm.probe import Probes
 from voicepipe.router.llm.request import RoutedAnswer
 from voicepipe.router.policies import RoutingQuery, Rule
 from voicepipe.router.pool import REBUILD_MS, Pool
 from voicepipe.testing.fakes.cues import CallCue, Cut, Hang, Hold, LlmCue, Stall, Status
 from voicepipe.testing.fakes.script import soon
-from voicepipe.testing.waiting import eventually
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 HI = ModelRequest(model="any", messages=(Said("user", (Text("Hi"),)),), session="s1")
 WORDS = tuple(f" word{i}" for i in range(30))
@@ -83,7 +85,7 @@ async def test_a_first_choice_without_a_request_counts_as_cached(pool: Any, monk
     """What another model costs above it would be too little, and hedges would spend more than the cap."""
     pooled = await pool(2, cached_usd=0.03, order="sticky", policy="single")
     voice, spent = pooled.model._routes.pools["voice"], list[float]()
-    monkeypatch.setattr(voice, "spent", lambda decision, usd, tokens: spent.append(usd))
+    monkeypatch.setattr(voice, "spent", lambda decision, hold, usd, tokens: spent.append(usd))
     for vendor in pooled.vendors:
         vendor.llm.usual = LlmCue(input_tokens=1_500, cached_tokens=0)
     session = next(each for each in map(str, range(9)) if first_of(voice, each) == "v1/m")
@@ -268,6 +270,20 @@ async def test_when_all_fail_the_first_error_is_raised(pool: Any) -> None:
     assert [outcome for *_, outcome in came.attempts] == ["failed", "failed"]
 
 
+async def test_a_fault_of_the_router_behind_an_answer_ends_it(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its consumer gets an error, and waits for nothing."""
+    pooled = await pool(1)
+
+    def spent(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(pooled.model._routes.pools["voice"], "spent", spent)
+    async with asyncio.timeout(WAIT_S):
+        came = await pooled.request(HI)
+    assert isinstance(came.failure, StageBroken)
+    assert came.failure.why == "internal error (RuntimeError)"
+
+
 async def test_who_leaves_before_the_first_word_takes_all_calls_along(pool: Any) -> None:
     pooled = await pool(2, policy="race")
     for vendor in pooled.vendors:
@@ -291,8 +307,8 @@ async def test_what_is_learned_moves_the_questions(pool: Any) -> None:
         came = await pooled.request(replace(HI, session=f"s{n}"))
         whys.append(came.attempts[0][:2])
         # Tables are made anew once a second; these tests should not wait for that.
-        for pool_ in (pooled.model._routes.pools["voice"],):
-            pool_._built_ms = dict.fromkeys(pool_._built_ms, -1e9)
+        for table in pooled.model._routes.pools["voice"]._tables.values():
+            table.built_ms = -1e9
     assert whys[-1] == ("v1/m", "primary")
 
 
@@ -621,7 +637,7 @@ async def test_a_request_may_have_a_deadline_of_its_own(pool: Any) -> None:
     for deadline_ms in range(100, 2_000, 100):
         assert (await pooled.request(replace(HI, deadline_ms=deadline_ms))).is_whole
     voice = pooled.model._routes.pools["voice"]
-    assert list(voice._planners) == list(voice._built_ms) == list(range(1_200, 2_000, 100))
+    assert list(voice._tables) == list(range(1_200, 2_000, 100))
 
 
 @pytest.mark.parametrize(("age_ms", "n_refreshes"), [(REBUILD_MS - 500, 0), (REBUILD_MS + 500, 1)])
@@ -657,6 +673,65 @@ async def test_an_abandoned_answer_is_paid_and_holds_no_money(pool: Any) -> None
         assert routed.hedge_budget.available_usd < before_usd
     assert routed.hedge_budget.available_usd == routed.hedge_budget.level_usd
     assert routed.hedge_budget.level_usd != before_usd
+
+
+@pytest.mark.parametrize(("fault", "held_usd"), [(Stall(after=1), 0.0), (Hang(), 1_500 * 0.3 / 1e6)])
+async def test_an_answer_holds_no_money_for_calls_that_it_did_not_start(
+    pool: Any, fault: Stall | Hang, held_usd: float
+) -> None:
+    """While the answer is written, other turns may spend it: all is free but what the started loser has read."""
+    pooled = await pool(2, hedge_budget_usd=0.001)
+    pooled.vendors[0].llm.usual = LlmCue(tokens=WORDS, fault=fault)
+    pooled.vendors[1].llm.usual = LlmCue(tokens=WORDS, fault=Stall(after=1))
+    (routed,) = pooled.model._routes.pools.values()
+    budget = routed.hedge_budget
+    async with pooled.model.open(LONG) as events:
+        assert budget.level_usd - budget.available_usd > held_usd
+        async for event in events:
+            if isinstance(event, TextDelta):
+                break
+        await asyncio.sleep(0)  # the call of `call_soon` that settles the race
+        assert budget.level_usd - budget.available_usd == pytest.approx(held_usd, abs=1e-12)
+
+
+async def test_a_model_that_can_not_be_made_leaves_nothing_behind(pool: Any) -> None:
+    """Its error comes out as it is; no call is in flight, and no money is held."""
+    pooled = await pool(2)
+    (routed,) = pooled.model._routes.pools.values()
+
+    def model_of(spec: str) -> Model:
+        raise ConfigError(f"no {spec}")
+
+    broken = RoutedModel(pooled.model._first, "voice", replace(pooled.model._routes, models=model_of), metadata={})
+    with pytest.raises(ConfigError, match="no v0/m"):
+        async with broken.open(LONG):
+            pass
+    assert set(pooled.stats.running.values()) == {0}
+    assert routed.hedge_budget.available_usd == routed.hedge_budget.level_usd
+
+
+async def test_a_bug_in_a_call_comes_out_as_it_was(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not wrapped in a group."""
+    pooled = await pool(1)
+    pooled.vendors[0].llm.usual = LlmCue(fault=Status(503))
+
+    def fail(answer: RoutedAnswer, call: LlmCall, failure: StageError) -> None:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(RoutedAnswer, "on_failure", fail)
+    with pytest.raises(RuntimeError, match="ours"):
+        await pooled.request(HI)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "words"),
+    [((("user", "One."), ("user", "Two?"), ("assistant", "Three.")), "Two?"), ((("system", "Be short."),), "")],
+)
+def test_the_words_that_are_judged_are_the_users_latest(
+    spoken: tuple[tuple[Literal["system", "user", "assistant"], str], ...], words: str
+) -> None:
+    messages = tuple(Said(role, (Text(text),)) for role, text in spoken)
+    assert latest_words(replace(HI, messages=messages)) == words
 
 
 async def test_a_first_that_hangs_alone_is_replaced_at_the_deadline_though_no_hedge_is_paid_for(pool: Any) -> None:

@@ -116,6 +116,26 @@ def test_a_model_that_goes_bad_loses_its_turns_and_gets_them_back() -> None:
     assert "a/m" in firsts[700:]
 
 
+def test_a_turn_decides_by_what_is_known_when_it_begins() -> None:
+    """The first model fails after 300 ms. The turns that begin before that do not know it, whatever their number."""
+    stats = SharedStats()
+    pool = build_pool("p", (A, B), RouterOptions(policy="single"), stats)
+    draws = (Draw(300, fails=True), Draw(200))
+    turns = [DrawnTurn(at_ms=at_ms, session=f"s{at_ms}", draws=draws) for at_ms in (*range(0, 120, 10), 2_000)]
+    *at_once, later = simulate_turns(pool, stats, turns)
+    assert [each.n_calls for each in at_once] == [2] * 12
+    assert {each.ttft_ms for each in at_once} == {500}
+    assert later.n_calls == 1
+
+
+def test_results_come_in_the_order_of_the_turns() -> None:
+    stats = SharedStats()
+    pool = build_pool("p", (A,), RouterOptions(), stats)
+    turns = [DrawnTurn(at_ms=10.0 * n, session=f"s{n}", draws=(Draw(900 - 300 * n),)) for n in range(3)]
+    assert [each.ttft_ms for each in simulate_turns(pool, stats, turns)] == [900, 600, 300]
+    assert stats.running == {"a/m": 0}
+
+
 def test_a_first_choice_comes_back_after_a_rate_limit_though_the_second_is_faster() -> None:
     """One 429 opens its circuit breaker for 15 s. One probe shows that it answers; then it is the first again."""
     stats = SharedStats()

@@ -22,7 +22,7 @@ from voicepipe.auth.rate_limit import AttemptOptions, FailedAttempts
 from voicepipe.auth.tokens import AUDIENCE, ISSUER
 from voicepipe.clock import unix_s
 from voicepipe.cluster.memory import MemoryCluster
-from voicepipe.cluster.port import SessionTexts
+from voicepipe.cluster.port import NodePresence, SessionTexts
 from voicepipe.cluster.response_store import FILE_NAME, ResponseStore
 from voicepipe.ports.model import Usage
 from voicepipe.protocol.extensions import Resume
@@ -34,6 +34,8 @@ from voicepipe.server.chat_ports import ChatRoute
 from voicepipe.server.context import AgentChoice, ServerContext
 from voicepipe.server.embedding_ports import EmbeddingRoute
 from voicepipe.server.gateway.capacity import Places
+from voicepipe.server.gateway.reply_cache import ReplyCache
+from voicepipe.server.gateway.reply_cache_settings import ReplyCacheSettings
 from voicepipe.server.head_room import HeadRoom
 from voicepipe.server.listening import listening
 from voicepipe.server.options import ServerSettings
@@ -43,6 +45,7 @@ from voicepipe.server.sessions.live_sessions import LiveSessions
 from voicepipe.server.sessions.resume import OtherSessions
 from voicepipe.server.tls import tls_context
 from voicepipe.server.token_issuer import TokenIssuer
+from voicepipe.server.webrtc.calls import OtherCalls
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session_text import Keep
 from voicepipe.session.shutdown import Ending
@@ -52,6 +55,7 @@ from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.telemetry.webhooks.payload import Webhook
 from voicepipe.telemetry.webhooks.queue import WebhookQueue
+from voicepipe.telemetry.webhooks.queue_file import QueueFile
 from voicepipe.telemetry.webhooks.sender import Webhooks
 from voicepipe.telemetry.webhooks.session_events import SessionEvents
 from voicepipe.turn.record.values import TurnRecord
@@ -129,6 +133,9 @@ class NoSound:
     def transcription(self, name: str) -> TranscriptionRoute | None:
         return None
 
+    def transcriptions(self) -> Sequence[TranscriptionRoute]:
+        return ()
+
     def tts_usd(self, spec: str, n_chars: int) -> float | None:
         return None
 
@@ -145,6 +152,7 @@ class FakeSession:
     ending: Ending | None = None
     notified: asyncio.Event = field(default_factory=asyncio.Event)
     is_recorded: bool = False
+    items: None = None
 
     async def run(self, socket: ClientSocket) -> None:
         async with asyncio.TaskGroup() as group:
@@ -152,13 +160,21 @@ class FakeSession:
             await self.talk(socket)
             ended.cancel()
 
-    async def resume(self, requested: Resume, socket: ClientSocket) -> bool:
+    @property
+    def resumption(self) -> FakeSession:
+        return self
+
+    @property
+    def takeover(self) -> FakeSession:
+        return self
+
+    async def resume(self, request: Resume, socket: ClientSocket) -> bool:
         return False
 
     def leave(self, within_ms: int, *, at_once: bool) -> bool:
         return False
 
-    def forbid_resume(self) -> None:
+    def forbid(self) -> None:
         """Do nothing: no client of these tests resumes."""
 
     def share_text(self, keep: Keep) -> None:
@@ -282,7 +298,9 @@ def serve(tmp_path: Path) -> Serve:
         quotas: Quotas = NO_QUOTAS,
         head_room: HeadRoom | None = None,
         other_sessions: OtherSessions | None = None,
+        other_calls: OtherCalls | None = None,
         session_texts: SessionTexts | None = None,
+        presence: NodePresence | None = None,
         **options: Any,
     ) -> AsyncIterator[Server]:
         settings = ServerSettings(**{"port": 0, "data_dir": str(tmp_path), "drain_ms": 0, **options})
@@ -311,7 +329,7 @@ def serve(tmp_path: Path) -> Serve:
         for name, text in PAGES.items():
             (pages / name).write_text(text)
         turns = await SqliteTurnStore.open(tmp_path / "turns.sqlite3")
-        queue = await WebhookQueue.open(tmp_path / "webhooks.sqlite3") if webhooks else None
+        queue = WebhookQueue(await QueueFile.open(tmp_path / "webhooks.sqlite3")) if webhooks else None
         context = ServerContext(
             options=settings,
             authenticator=Authenticator(
@@ -351,6 +369,7 @@ def serve(tmp_path: Path) -> Serve:
             agent_choices=lambda: (AgentChoice("default", ("heart",)), AgentChoice("support", None)),
             open_session=open_session,
             chat_models=NoModels(),
+            replies=ReplyCache(ReplyCacheSettings(), NoModels()),
             chat_places=Places("chats", settings.max_chats, settings.max_project_chats),
             embedding_models=NoEmbeddings(),
             responses=(responses := ResponseStore(tmp_path / FILE_NAME, max_bytes=0, keep_s=0, health=new_health())),
@@ -361,7 +380,9 @@ def serve(tmp_path: Path) -> Serve:
             webhooks=(sender := Webhooks(webhooks, queue)),
             session_events=SessionEvents(sender),
             other_sessions=other_sessions,
+            other_calls=other_calls,
             session_texts=session_texts,
+            presence=presence,
         )
         try:
             async with listening(context) as base, aiohttp.ClientSession() as http, asyncio.TaskGroup() as group:

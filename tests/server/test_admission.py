@@ -259,10 +259,14 @@ def measured(*shares: tuple[int, float]) -> HeadRoom:
     ("measurements", "capacity"),
     [
         ([], 108),  # nothing is known: 0.85 / 0.0078
-        ([(9, 0.9)], 108),  # too few to measure
-        ([(20, 0.4)], 42),
-        ([(60, 0.12)], 217),  # silent sessions may all speak
-        ([(20, 0.4), (20, 0.9), (25, 1.0)], 42),  # a flood is no cost of a session
+        ([(9, 0.9)] * 15, 108),  # too few to measure
+        ([(20, 0.4)] * 8, 42),
+        ([(20, 0.4)] * 15 + [(9, 0.1)] * 8, 108),  # they are gone, and so is what they cost
+        ([(60, 0.12)] * 7, 108),  # so far they were silent, or have just begun
+        ([(60, 0.12)] * 8, 138),  # silent sessions may all speak, and further ones have shown nothing yet
+        ([(100, 0.65)] * 8, 125),
+        ([(125, 0.8125)] * 8, 129),  # cheap sessions let further ones in as they come
+        ([(20, 0.4)] * 8 + [(20, 0.9), (25, 1.0)], 42),  # a flood is no cost of a session
         ([(10, 1.0)] * 15, 27),  # but one that lasts is, up to four times what is expected
         ([(20, 0.4)] + [(20, 0.8)] * 15, 27),  # a minute ago is forgotten
     ],
@@ -284,6 +288,7 @@ async def test_the_cost_of_sessions_is_measured_again_and_again(monkeypatch: pyt
     async def has_measured() -> bool | None:
         return head_room.capacity == 42 or None
 
+    assert head_room.capacity == 108
     await eventually(has_measured)
     keeping.cancel()
 

@@ -14,7 +14,7 @@ import pytest
 import voicepipe
 from tests import docs
 from voicepipe.audio.encode_stream import FORMATS
-from voicepipe.protocol import audio_rest_speech, audio_rest_transcription
+from voicepipe.protocol import audio_rest_speech, audio_rest_transcript, audio_rest_transcription
 from voicepipe.testing.fakes.cues import SttCue
 from voicepipe.testing.waiting import WAIT_S
 
@@ -38,8 +38,8 @@ def test_every_parameter_is_documented() -> None:
     assert row(SPEECH, "`response_format`") == {*FORMATS, "aac"}
     assert row(TRANSCRIPTION, "changes nothing") == set(audio_rest_transcription.IGNORED)
     assert row(TRANSCRIPTION, "refused (400)") == set(audio_rest_transcription.REFUSED)
-    assert row(TRANSCRIPTION, "honoured") == {*audio_rest_transcription.KNOWN, "file", "segment"}
-    formats = get_args(audio_rest_transcription.AnswerFormat)
+    assert row(TRANSCRIPTION, "honoured") == {*audio_rest_transcription.KNOWN, "file", "segment", "word"}
+    formats = get_args(audio_rest_transcript.TranscriptFormat)
     assert row(TRANSCRIPTION, "`response_format`") == {*formats, "stream"}
 
 

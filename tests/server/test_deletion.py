@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
+from tests.server.test_presence import Announced, facts
+from voicepipe.errors import StoreUnavailable
+from voicepipe.server import presence
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.telemetry.webhooks.payload import Webhook
 from voicepipe.telemetry.webhooks.queue import NewDelivery
@@ -41,9 +46,7 @@ async def test_a_session_is_deleted_with_all_its_data(serve: Any, monkeypatch: A
         for turn in turns:
             server.context.feed.on_record(turn)
         queue = server.context.webhooks.queue
-        await queue.put(
-            [NewDelivery("crm", s, "session.ended", "acme", s, b"{}") for s in ("sess_1", "sess_2")], now_ms=0
-        )
+        await queue.put([NewDelivery("crm", s, "session.ended", "acme", s, b"{}") for s in ("sess_1", "sess_2")])
         key = server.new_key(scopes=["operate"])
         status, body = await server.delete("/v1/sessions/sess_1", headers=key)
         assert (status, body) == (
@@ -95,6 +98,71 @@ async def test_a_session_that_is_open_is_not_deleted(serve: Any, gate: Any) -> N
                 assert (status, body["error"]["code"]) == (409, "session_open")
                 assert (await server.delete(path, headers=server.new_key("bank", scopes=["operate"])))[0] == 200
             gate.go.set()
+
+
+class Store(Announced):
+    """A store that may be away."""
+
+    is_away = False
+
+    async def announced(self) -> list[bytes]:
+        if self.is_away:
+            raise StoreUnavailable
+        return await super().announced()
+
+
+def announced(node: str, n_listed: int, n_open: int) -> bytes:
+    """Return the announcement of a node with sessions of one project."""
+    rows = [
+        {"id": f"sess_{node}{n}", "project": "acme", "agent": "default", "user": "bert", "started_at": f"2026-01-{n}"}
+        for n in range(n_listed)
+    ]
+    return json.dumps(msgspec.json.decode(facts(node, n_open)) | {"open": {"acme": n_open}, "newest": rows}).encode()
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions/sess_1", "/v1/users/anna"])
+async def test_nothing_is_deleted_while_an_open_session_may_be_missing_in_the_list(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """A node lists not all of its sessions, or announces them in another form, or the store is away, or was just now:
+    other nodes announce themselves again meanwhile."""
+    now_ms = 1_000_000
+    monkeypatch.setattr(presence, "monotonic_ms", lambda: now_ms)
+    store = Store(announced("b", 2, 3))
+    async with serve(presence=store) as server:
+        await server.context.turns.keep([stored_turn("a", "sess_1", user="anna")])
+        key = server.new_key(scopes=["operate"])
+
+        async def refusal() -> str:
+            nonlocal now_ms
+            now_ms += presence.FRESH_MS
+            status, body = await server.delete(path, headers=key)
+            if status == 200:
+                return ""
+            assert (status, body["error"]["code"]) == (503, "open_sessions_unknown")
+            assert body["error"]["message"].startswith("Nothing was deleted, since not all open sessions are known: ")
+            return str(body["error"]["message"]).partition(": ")[2]
+
+        assert await refusal() == "node 'b' lists the newest 2 of 3."
+        store.facts = [announced("b", 2, 2), b'{"node": 1}']
+        assert "another form" in await refusal()
+        store.facts, store.is_away = [announced("b", 2, 2)], True
+        assert "is away" in await refusal()
+        store.is_away = False
+        assert "just come back" in await refusal()
+        now_ms += 1_000 * presence.LIFE_S
+        _, page = await server.get("/v1/turns", headers=server.new_key(scopes=["operate_all"]))
+        assert len(page["data"]) == 1
+        assert await refusal() == ""
+
+
+async def test_an_open_session_of_another_node_is_not_deleted(serve: Any) -> None:
+    """Whatever else is unknown. Of another project nothing is."""
+    async with serve(presence=Announced(announced("b", 2, 3))) as server:
+        for path in ("/v1/sessions/sess_b1", "/v1/users/bert"):
+            status, body = await server.delete(path, headers=server.new_key(scopes=["operate"]))
+            assert (status, body["error"]["code"]) == (409, "session_open")
+            assert (await server.delete(path, headers=server.new_key("bank", scopes=["operate"])))[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/sessions/sess_1", "/v1/users/anna"])

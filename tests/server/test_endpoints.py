@@ -12,6 +12,7 @@ EXAMPLES = {
     "id": "x1",
     "user": "anna",
     "side": "user",
+    "item": "item_x1",
     "page": "index",
     "path": "talk.js",
     "line": "main",

@@ -48,8 +48,9 @@ class Texts:
     async def keep_text(
         self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, former: str = ""
     ) -> bool:
-        """Take nothing: the sessions of these tests write no text."""
-        raise NotImplementedError
+        """Store the text in place of the one before."""
+        self.text = text
+        return True
 
     async def take_text(self, session_id: str, *, digest: str, owner: str) -> bytes | None:
         """Return the text to whoever has the secret; the first calls fail."""

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from voicepipe.audio.files import wav_bytes
 from voicepipe.audio.samples import silence
 from voicepipe.server import bodies, form_reader
-from voicepipe.server.gateway import transcriptions
+from voicepipe.server.gateway import uploaded_recording
 from voicepipe.testing.fakes.cues import Hang, Hold, Status, SttCue
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.tone import tone
@@ -142,7 +142,8 @@ async def test_silence_is_no_word(server: Any) -> None:
         ({"model": "default", "file": SHORT, "temperature": "2"}, "temperature", "invalid_value"),
         ({"model": "default", "file": SHORT, "temperature": "warm"}, "temperature", "invalid_type"),
         ({"model": "default", "file": SHORT, "include[]": "logprobs"}, "include", "unsupported_parameter"),
-        ({"model": "default", "file": SHORT, "timestamp_granularities[]": "word"}, "timestamp_granularities", None),
+        ({"model": "default", "file": SHORT, "timestamp_granularities[]": "word"}, "response_format", None),
+        ({"model": "default", "file": SHORT, "timestamp_granularities[]": "line"}, "timestamp_granularities", None),
         ({"model": "default", "file": SHORT, "lang": "de"}, "lang", "unknown_parameter"),
         ({"model": "default", "file": SHORT, "prompt": "x" * 5_000}, "prompt", "string_above_max_length"),
     ],
@@ -197,7 +198,7 @@ async def test_a_file_that_is_too_large(server: Any, monkeypatch: pytest.MonkeyP
 
 
 async def test_a_file_that_is_too_long(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transcriptions, "LONGEST_S", 45)
+    monkeypatch.setattr(uploaded_recording, "LONGEST_S", 45)
     async with client_of(server) as client:
         with pytest.raises(openai.BadRequestError) as refused:
             await transcribe(client, LONG)

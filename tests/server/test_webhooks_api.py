@@ -19,9 +19,9 @@ async def give_up(server: Any, *deliveries: tuple[str, str]) -> None:
     """Mark these deliveries (webhook, id) as failed for good."""
     queue = server.context.webhooks.queue
     for webhook, id in deliveries:
-        await queue.put([NewDelivery(webhook, id, "session.ended", "acme", "sess_1", b"{}")], now_ms=1)
-        due = await queue.take(webhook, now_ms=1, lease_ms=1)
-        await queue.give_up(due.number, why="HTTP 500", now_ms=2)
+        await queue.put([NewDelivery(webhook, id, "session.ended", "acme", "sess_1", b"{}")])
+        due = await queue.take(webhook, lease_ms=1)
+        await queue.give_up(due, why="HTTP 500")
 
 
 async def test_an_operator_sees_the_webhooks_of_their_project(serve: Any) -> None:

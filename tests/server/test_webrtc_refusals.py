@@ -99,8 +99,38 @@ async def test_a_call_needs_a_credential_and_is_known_to_its_own_project_only(se
 
 
 @pytest.mark.parametrize(
-    "options", [{"ice_servers": ("stun.example",)}, {"ice_servers": ("stun:",)}, {"connect_ms": 1}]
+    "options",
+    [
+        {"ice_servers": ("stun.example",)},
+        {"ice_servers": ("stun:",)},
+        {"ice_servers": ("stun:a:x",)},
+        {"ice_servers": ("stun:a:65536",)},
+        {"ice_servers": ("stun:a?transport=udp",)},
+        {"ice_servers": ("stun:[::1]:3478",)},
+        {"ice_servers": ("turns:a?transport=udp",)},
+        {"ice_servers": ("stun:a", "stun:b")},
+        {"ice_servers": ("turn:a", "turns:b")},
+        {"turn_username": "anna"},
+        {"turn_credential": "secret"},
+        {"connect_ms": 1},
+    ],
 )
 def test_wrong_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"webrtc\."):
         WebRtcSettings(**options)
+
+
+@pytest.mark.parametrize(
+    "server",
+    ["stun:stun.example", "stun:10.0.0.1:3478", "turn:a:443?transport=tcp", "turn:a?transport=udp", "turns:a:5349"],
+)
+def test_addresses_of_ice_servers_are_taken(server: str) -> None:
+    assert WebRtcSettings(ice_servers=(server,)).ice_servers == (server,)
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(ConfigError) as refused:
+        WebRtcSettings(ice_servers=("turn:anna:hunter2@turn.example",))
+    assert "hunter2" not in str(refused.value)
+    assert "webrtc.turn_credential" in str(refused.value)
+    assert "hunter2" not in repr(WebRtcSettings(turn_username="anna", turn_credential="hunter2"))

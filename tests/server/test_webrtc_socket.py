@@ -204,6 +204,16 @@ async def test_a_sideband_connection_gets_the_session_and_all_events_and_ends_wi
     assert len(line.sent) == 3
 
 
+async def test_a_sideband_connection_that_comes_while_the_call_ends_is_closed() -> None:
+    """Its handshake has taken longer than the call."""
+    socket, line = RtcSocket(), FakeSocket()
+    sideband = Sideband(line)
+    socket.end()
+    with socket.listening(sideband):
+        await sideband.run(socket.take_event)
+    assert line.sent == [b"1000"]
+
+
 async def test_a_sideband_connection_that_reads_too_slowly_is_dropped_and_the_call_goes_on() -> None:
     socket, line = RtcSocket(), FakeSocket()
     sideband = Sideband(line)

@@ -9,6 +9,7 @@ import pytest
 
 from voicepipe.errors import ConfigError, Overload
 from voicepipe.server.api.settings import own_reload, reload_line, reloaded
+from voicepipe.server.workers.messages import QueryResult
 from voicepipe.server.workers.peers import Reloaded, Workers
 
 
@@ -20,11 +21,11 @@ class FakeLink:
     def __init__(self, replies: list[Reloaded] | None) -> None:
         self._replies = replies
 
-    async def query(self, kind: str) -> list[bytes]:
+    async def query(self, kind: str) -> QueryResult:
         assert kind == "reload"
         if self._replies is None:
             raise Overload("no answer", retry_after_ms=1)
-        return [msgspec.json.encode(each) for each in self._replies]
+        return QueryResult(number=1, replies=[msgspec.json.encode(each) for each in self._replies])
 
 
 class FakeContext:

@@ -17,7 +17,9 @@ from voicepipe.errors import Overload
 from voicepipe.server.api.providers import _together
 from voicepipe.server.api.stream_state import _together as states_together
 from voicepipe.server.gateway.capacity import PlaceCounts
+from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.server.sessions.live_sessions import Room
+from voicepipe.server.webrtc.calls import CallRequest
 from voicepipe.server.workers import broker as broker_module
 from voicepipe.server.workers import link as link_module
 from voicepipe.server.workers.broker import Broker, ConnectedWorker
@@ -110,18 +112,18 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
 async def test_every_worker_that_listens_answers_for_itself(server: Server) -> None:
     """One that still starts is left out."""
     one, other = server.join(), server.join()
-    server.join(owner="").answers("providers", [{"id": "starts"}])
+    server.join(owner="").answers("providers", {"id": "starts"})
     for number, member in enumerate((one, other)):
-        member.answers("providers", [{"id": number}])
+        member.answers("providers", {"id": number})
         member.answers("head_room", Room(sessions=number, has_head_room=bool(number)))
         member.answers("session", bool(number))
         member.answers("sessions", [{"started_at": number}])
         member.answers("delete_session", None)
-    assert sorted(each[0]["id"] for each in await one.workers.providers()) == [0, 1]
+    assert sorted(each["id"] for each in await one.workers.providers()) == [0, 1]
     rooms = sorted(await other.workers.rooms(), key=lambda room: room.sessions)
     assert rooms == [Room(sessions=0, has_head_room=False), Room(sessions=1, has_head_room=True)]
     assert await one.workers.find_session("s") == "held"
-    assert [row["started_at"] for row in await one.workers.sessions(None)] == [1, 0]
+    assert [row["started_at"] for row in (await one.workers.sessions(None)).rows] == [1, 0]
     await one.workers.delete_session("acme", "s")
     assert server.broker._pending == {}
 
@@ -149,10 +151,10 @@ async def test_a_worker_that_fails_to_answer_is_left_out(
     """By a bug of ours, which is in the log, or since it does not know the query yet."""
     monkeypatch.setattr(broker_module, "QUERY_S", 0.05)
     one, broken, _ = server.join(), server.join(), server.join()
-    one.answers("providers", [{"id": "one"}])
+    one.answers("providers", {"id": "one"})
     broken.answers("providers", RuntimeError("a bug"))
     with caplog.at_level(logging.ERROR, logger="voicepipe"):
-        assert await one.workers.providers() == [[{"id": "one"}]]
+        assert await one.workers.providers() == [{"id": "one"}]
     assert [record.__dict__["fields"]["where"] for record in caplog.records] == ["answer providers"]
 
 
@@ -160,7 +162,7 @@ async def test_a_worker_that_fails_to_answer_is_left_out(
 async def test_a_worker_that_is_gone_is_not_waited_for(server: Server, end: str) -> None:
     """It ended while it was to answer, or its channel takes nothing."""
     one, gone = server.join(), server.join()
-    one.answers("providers", [{"id": "one"}])
+    one.answers("providers", {"id": "one"})
     gone.answers("providers", NEVER)
     if end == "hangs":
         gone.seen.channel.close()
@@ -168,7 +170,7 @@ async def test_a_worker_that_is_gone_is_not_waited_for(server: Server, end: str)
     if end == "ended":
         await eventually(lambda: waits_for(server, gone))
         server.broker.detach(gone.seen)
-    assert await query == [[{"id": "one"}]]
+    assert await query == [{"id": "one"}]
 
 
 async def test_the_query_of_a_worker_that_is_gone_is_dropped(server: Server) -> None:
@@ -191,6 +193,48 @@ async def test_the_query_of_a_worker_that_is_gone_is_dropped(server: Server) -> 
     assert len(await other.workers.rooms()) == 1  # behind the late answer on the same channel
     assert not query.done()
     query.cancel()
+
+
+async def test_what_must_reach_each_worker_fails_where_one_is_silent(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of open sessions says so; a deletion and a file that no other worker has are refused."""
+    one, silent = server.join(), server.join()
+    for kind, answer in (("sessions", []), ("delete_session", None)):
+        one.answers(kind, answer)  # type: ignore[arg-type]
+        silent.answers(kind, answer)  # type: ignore[arg-type]
+    assert await one.workers.sessions(None) == ListedSessions([], "")
+    await one.workers.delete_session("acme", "s")
+    one.link.answers["item_audio"] = nothing
+    monkeypatch.setattr(broker_module, "QUERY_S", 0.05)
+    silent.link.answers.clear()
+    assert (await one.workers.sessions(None)).why_more == "a worker of this server does not answer"
+    with pytest.raises(Overload, match="does not answer"):
+        await one.workers.delete_session("acme", "s")
+    with pytest.raises(Overload, match="does not send its audio now"):
+        await one.workers.item_audio(None, "s", "i")
+
+
+async def test_a_call_that_a_silent_worker_may_have_is_not_said_to_be_over(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its backend would not try again, and the call would go on."""
+    one, silent = server.join(), server.join()
+    named = CallRequest("rtc_1", "acme", None)
+    for each in (one, silent):
+        each.link.answers["call"] = nothing
+        each.answers("hang_up", False)
+    assert (await one.workers.session_of_call(named), await one.workers.hang_up(named)) == ("", False)
+    monkeypatch.setattr(broker_module, "QUERY_S", 0.05)
+    silent.link.answers.clear()
+    with pytest.raises(Overload, match="does not answer"):
+        await one.workers.session_of_call(named)
+    with pytest.raises(Overload, match="does not answer"):
+        await one.workers.hang_up(named)
+
+
+async def nothing(_: bytes) -> bytes:
+    return b""
 
 
 async def waits_for(server: Server, member: Member) -> bool | None:
@@ -245,6 +289,89 @@ async def test_places_are_those_of_all_workers_and_free_when_one_ends(server: Se
         server.broker.detach(one.seen)
         async with other.link.taken("chat", "acme", "") as fourth:
             assert fourth is None
+
+
+class Unread:
+    """A channel to a supervisor that reads nothing."""
+
+    def __init__(self, member: Member) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._end = member.seen.channel._end
+        self._read = member.seen.channel.read
+        self._loop.remove_reader(self._end)
+
+    def read(self) -> None:
+        """Read all, and go on reading."""
+        self._loop.add_reader(self._end, self._read)
+
+
+async def test_files_leave_room_for_what_is_sent_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Seven workers request a long file of one worker at the same time, while the supervisor is busy: the files beyond
+    the bound are refused at once, and the places are freed all the same."""
+    holder, *others = [server.join() for _ in range(8)]
+    file = bytes(5_800_000)
+    entered, go_on = 0, asyncio.Event()
+
+    async def file_of(_: bytes) -> bytes:
+        nonlocal entered
+        entered += 1
+        await go_on.wait()
+        return file
+
+    async def all_entered() -> bool | None:
+        return entered == len(others) or None
+
+    holder.link.answers["item_audio"] = file_of
+    for each in others:
+        each.link.answers["item_audio"] = nothing
+    async with asyncio.TaskGroup() as group:
+        async with holder.link.taken("chat", "acme", "") as refusal:
+            assert refusal is None
+            requests = [group.create_task(audio_or_why(each)) for each in others]
+            await eventually(all_entered)
+            unread = Unread(holder)
+            go_on.set()
+            await eventually(lambda: has_refused(caplog))
+        unread.read()
+    found = [each.result() for each in requests]
+    assert 2 <= found.count(file) < len(others)
+    assert set(found) == {file, "The process of this session does not send its audio now."}
+    async with others[0].link.taken("chat", "acme", "") as one, others[0].link.taken("chat", "acme", "") as two:
+        assert (one, two) == (None, None), "the place of the first worker is free"
+
+
+async def audio_or_why(member: Member) -> bytes | str:
+    """The file, or the reason of the refusal."""
+    try:
+        return await member.workers.item_audio(None, "s", "i")
+    except Overload as why:
+        return why.why
+
+
+async def has_refused(caplog: pytest.LogCaptureFixture) -> bool | None:
+    return any(record.message == "worker_channel_full" for record in caplog.records) or None
+
+
+async def test_what_a_busy_supervisor_did_not_take_follows(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, as soon as it pings again. A place that can't be requested is refused at once."""
+    one, other = server.join(), server.join()
+    async with one.link.taken("chat", "acme", "") as first, one.link.taken("chat", "acme", "") as second:
+        assert (first, second) == (None, None)
+        send = one.link._channel.send
+        monkeypatch.setattr(one.link._channel, "send", lambda *_: False)
+    one.workers.opened("a")
+    one.workers.closed("a")
+    one.workers.opened("b")
+    with pytest.raises(Overload, match="supervisor does not answer"):
+        async with one.link.taken("chat", "acme", ""):
+            pytest.fail("it has no place")
+    assert one.link._places == {}
+    monkeypatch.setattr(one.link._channel, "send", send)
+    one.seen.ping()
+    await eventually(lambda: has_session(one, "b"))
+    assert one.seen.sessions == {"b"}
+    async with other.link.taken("chat", "acme", "") as third, other.link.taken("chat", "acme", "") as fourth:
+        assert (third, fourth) == (None, None)
 
 
 async def test_a_worker_that_joins_learns_that_the_live_feed_is_read(server: Server) -> None:

@@ -6,19 +6,22 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import numpy as np
 import pytest
 
 from tests.session.test_observers import hooks, noon, session, talk
 from tests.session.test_third_party_faults import Client
-from voicepipe.errors import StageRefused
+from voicepipe.audio.samples import Samples
+from voicepipe.errors import StageBroken, StageRefused
 from voicepipe.ports.transcriber import EndOfTurn
 from voicepipe.session import endpoint_scoring
 from voicepipe.session.endpoint_scoring import EndpointScoring
+from voicepipe.session.utterance_audio import UtteranceAudio
 from voicepipe.testing.fakes.cues import SttCue
 from voicepipe.testing.fakes.ports import FakeTranscriber
 from voicepipe.testing.waiting import eventually
 from voicepipe.turn import events as e
-from voicepipe.turn.endpointing.probability import SENTENCE_END, STT_END
+from voicepipe.turn.endpointing.probability import SENTENCE_END, SMART_TURN, STT_END
 from voicepipe.turn.endpointing.strategies import ADAPTIVE, SILENCE, SOFT
 from voicepipe.turn.settings import TurnSettings
 
@@ -170,6 +173,156 @@ def test_the_stts_own_end_of_turn_is_a_score_of_the_pause() -> None:
     assert posted_by(PAUSED) == []
     assert posted_by(USED) == []
     assert posted_by(USED, PAUSED, e.SpeechStarted(2_300, 2_300)) == []
+
+
+# --- the audio -----------------------------------------------------------------------------------
+
+
+class FakeAudioScorer:
+    """Answers each pause's audio when the test says so."""
+
+    score_name = SMART_TURN
+
+    def __init__(self) -> None:
+        self.judged: list[tuple[str, list[int], int]] = []
+        self.outcomes: list[str] = []
+        self.answer: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self.n_cancelled = 0
+
+    async def score(self, session: str, samples: Samples, rate_hz: int) -> float:
+        self.judged.append((session, samples.tolist(), rate_hz))
+        try:
+            return await self.answer
+        except asyncio.CancelledError:
+            self.n_cancelled += 1
+            raise
+
+
+def with_audio(scorer: FakeAudioScorer, *events: e.Event) -> tuple[EndpointScoring, list[e.Event]]:
+    """A session's scores, with the audio of an utterance of three samples."""
+    posted: list[e.Event] = []
+    note = scorer.outcomes.append
+    scoring = EndpointScoring(
+        None, "s", posted.append, audio_scorer=scorer, note=lambda name, outcome: note(f"{name} {outcome}")
+    )
+    assert scoring.audio is not None
+    scoring.audio.begin(np.array([1, 2], np.int16), 8_000)
+    scoring.audio.push(np.array([3], np.int16), 8_000)
+    for event in events:
+        if isinstance(event, scoring.followed):
+            scoring.follow(event)
+    return scoring, posted
+
+
+@pytest.mark.usefixtures("patient")
+async def test_the_audio_of_a_pause_is_judged_once_after_100_ms() -> None:
+    """And again in the next pause."""
+    scorer = FakeAudioScorer()
+    scorer.answer.set_result(0.9)
+    scoring, posted = with_audio(scorer, USED, PAUSED, e.SilenceGrew(80))
+    async with running(scoring):
+        await asyncio.sleep(0)
+        assert not scorer.judged
+        scoring.follow(e.SilenceGrew(100))
+        scoring.follow(e.SilenceGrew(120))
+        await until(lambda: posted)
+        scoring.follow(e.SpeechStarted(2_500, 2_500))
+        scoring.follow(e.SpeechPaused(3_000, 3_000))
+        scoring.follow(e.SilenceGrew(140))
+        await until(lambda: len(posted) == 2)
+    assert scorer.judged == [("s", [1, 2, 3], 8_000)] * 2
+    assert posted == [e.EndpointScored(2_000, SMART_TURN, 0.9), e.EndpointScored(3_000, SMART_TURN, 0.9)]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (PAUSED, e.SilenceGrew(100)),
+        (e.SettingsChanged(TurnSettings(end_of_turn=SILENCE)), PAUSED, e.SilenceGrew(100)),
+        (USED, e.SilenceGrew(100)),
+        (USED, PAUSED, e.SpeechStarted(2_300, 2_300), e.SilenceGrew(100)),
+        (USED, PAUSED, e.SilenceGrew(100), e.SpeechStarted(2_300, 2_300)),
+        (USED, PAUSED, SPOKEN, e.SilenceGrew(99)),
+    ],
+    ids=["no settings", "silence", "no pause", "went on", "went on before the model", "too soon"],
+)
+@pytest.mark.usefixtures("patient")
+async def test_no_audio_is_judged_for_nothing(events: tuple[e.Event, ...]) -> None:
+    scorer = FakeAudioScorer()
+    scoring, posted = with_audio(scorer, *events)
+    async with running(scoring):
+        for _ in range(3):
+            await asyncio.sleep(0)
+    assert not scorer.judged
+    assert not posted
+
+
+async def test_a_late_score_of_the_audio_is_cancelled_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """80 ms are over: the words alone decide."""
+    assert endpoint_scoring.DEADLINE_S == 0.08
+    monkeypatch.setattr(endpoint_scoring, "DEADLINE_S", 0.0)
+    scorer = FakeAudioScorer()
+    scoring, posted = with_audio(scorer, USED, PAUSED, e.SilenceGrew(100))
+    async with running(scoring):
+        await until(lambda: scorer.outcomes)
+    assert (scorer.n_cancelled, scorer.outcomes) == (1, ["smart-turn late"])
+    assert not posted
+
+
+@pytest.mark.usefixtures("patient")
+async def test_an_engine_that_dies_costs_only_its_score() -> None:
+    scorer = FakeAudioScorer()
+    scoring, posted = with_audio(scorer, USED, PAUSED, e.SilenceGrew(100))
+    async with running(scoring):
+        died = StageBroken("endpoint", provider="p", why="the engine process ended", retryable=True)
+        scorer.answer.set_exception(died)
+        await until(lambda: scorer.judged)
+        scorer.answer = asyncio.get_running_loop().create_future()
+        scorer.answer.set_result(0.2)
+        for event in (e.SpeechStarted(2_300, 2_300), e.SpeechPaused(3_000, 3_000), e.SilenceGrew(100)):
+            scoring.follow(event)
+        await until(lambda: posted)
+    assert posted == [e.EndpointScored(3_000, SMART_TURN, 0.2)]
+    assert scorer.outcomes == ["smart-turn failed", "smart-turn in_time"]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_neither_model_waits_for_the_other() -> None:
+    words, audio, posted = FakeScorer(), FakeAudioScorer(), list[e.Event]()
+    scoring = EndpointScoring(words, "s", posted.append, audio_scorer=audio)
+    for event in (USED, PAUSED, SPOKEN, e.SilenceGrew(100)):
+        scoring.follow(event)
+    async with running(scoring):
+        await until(lambda: words.texts and audio.judged)
+        audio.answer.set_result(0.9)
+        await until(lambda: posted)
+        words.answer.set_result(0.7)
+        await until(lambda: len(posted) == 2)
+    assert posted == [e.EndpointScored(2_000, SMART_TURN, 0.9), e.EndpointScored(2_000, SENTENCE_END, 0.7)]
+
+
+async def test_without_the_model_no_audio_is_held_and_no_silence_followed() -> None:
+    for scorer in (None, FakeScorer()):
+        scoring = EndpointScoring(scorer, "s", lambda event: None, stt_detects=True)
+        scoring.follow(USED)
+        assert scoring.audio is None
+        assert e.SilenceGrew not in scoring.followed
+
+
+def test_the_latest_8_s_of_an_utterance_are_held() -> None:
+    """A copy, since the audio of the input is a view of its buffer; at another rate it starts anew."""
+    held = UtteranceAudio()
+    assert held.latest()[0].size == 0
+    held.begin(np.full(100, 9, np.int16), 1_000)
+    for n in range(10):
+        piece = np.full(1_000, n, np.int16)
+        held.push(piece, 1_000)
+        piece[:] = -1
+    samples, rate_hz = held.latest()
+    assert (samples.size, rate_hz, sorted(set(samples.tolist()))) == (8_000, 1_000, list(range(2, 10)))
+    held.push(np.ones(5, np.int16), 2_000)
+    samples, rate_hz = held.latest()
+    assert (samples.tolist(), rate_hz) == ([1] * 5, 2_000)
 
 
 # --- in a session --------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import socket
@@ -93,8 +94,9 @@ async def test_events_for_a_client_that_does_not_read_are_bounded(
             pass
         transport = line._response.connection.transport  # type: ignore[union-attr]
         transport.pause_reading()  # type: ignore[union-attr]
-        for _ in range(8_000):
-            await line._writer.send_frame(json.dumps(client_event).encode(), aiohttp.WSMsgType.TEXT)
+        with contextlib.suppress(ConnectionError):  # it may be dropped before it has sent all
+            for _ in range(8_000):
+                await line._writer.send_frame(json.dumps(client_event).encode(), aiohttp.WSMsgType.TEXT)
 
         async def drop() -> bool | None:
             return True if dropped(caplog) else None
@@ -258,18 +260,6 @@ async def test_a_task_that_is_cancelled_while_a_frame_waits_ends() -> None:
     socket.may_take.release()
     assert not socket.may_take.locked(), "no one waits for it"
     assert not socket.gone
-
-
-async def test_too_much_for_a_client_that_is_away_ends_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits for one that may never come back is bounded too."""
-    lost = asyncio.Event()
-    line = Connection(Slow(), on_lost=lost.set, on_back=lambda missed: None)
-    line.allow_resume(True)
-    async with asyncio.TaskGroup() as group:
-        receiving = group.create_task(line.receive())
-        await lost.wait()
-        line.drop("too much waited")
-    assert receiving.result() is None
 
 
 async def test_frame_longer_than_the_buffer_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:

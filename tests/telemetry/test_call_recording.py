@@ -184,6 +184,8 @@ def test_recordings_are_found_and_deleted_by_session_and_by_user(tmp_path: Path)
         assert found.is_done
         assert recordings.find("shop", "sess_1") is None
         assert recordings.find(None, "sess-2") is not None
+        assert recordings.find("bank", "sess_1") is not None
+        assert recordings.find("acme", "sess_3") is not None
         assert not [path for path in tmp_path.rglob("*") if "anna" in path.name or "acme" in path.name]
         assert {path.stat().st_mode & 0o077 for path in tmp_path.rglob("*")} == {0}
         assert recordings.delete_session("acme", "sess_1") == 1

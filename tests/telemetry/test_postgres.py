@@ -96,11 +96,26 @@ async def test_a_database_of_version_3_is_upgraded(postgres_url: str) -> None:
     await store.keep([stored_turn("a", session="s1")])
     await store.close()
     connection = await asyncpg.connect(url, server_settings={"search_path": "voicepipe"})
-    await connection.execute("ALTER TABLE sessions DROP COLUMN summary; UPDATE version SET version = 3")
+    await connection.execute("DROP TABLE feedback; ALTER TABLE sessions DROP COLUMN summary")
+    await connection.execute("UPDATE version SET version = 3")
     await connection.close()
     store = await PostgresTurnStore.open(url)
     assert await store.keep_summary("p", "s1", "They called.")
     assert await store.summary("p", "s1") == "They called."
+    await store.close()
+
+
+async def test_a_database_of_version_4_is_upgraded(postgres_url: str) -> None:
+    """Its turns have no feedback yet."""
+    url = await emptied(postgres_url)
+    store = await PostgresTurnStore.open(url)
+    await store.keep([stored_turn("a")])
+    await store.close()
+    connection = await asyncpg.connect(url, server_settings={"search_path": "voicepipe"})
+    await connection.execute("DROP TABLE feedback; UPDATE version SET version = 4")
+    await connection.close()
+    store = await PostgresTurnStore.open(url)
+    assert await store.keep_feedback("a", "p", "user", 1.0, 5)
     await store.close()
 
 

@@ -21,7 +21,7 @@ import pytest
 from tests.telemetry.version_2 import BACK_TO_VERSION_2, record_of_version_2
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.record_json import record_json
-from voicepipe.telemetry.store import sqlite_file, turns
+from voicepipe.telemetry.store import feedback, sqlite_file, turns
 from voicepipe.telemetry.store.port import StoreError, TurnQuery
 from voicepipe.telemetry.store.schema import VERSION
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
@@ -61,6 +61,36 @@ async def test_one_page_looks_for_words_in_so_many_turns(tmp_path: Path, monkeyp
         query = replace(query, before=page.next)
     await store.close()
     assert found == [[], [], ["t1", "t0"]]
+
+
+async def test_so_many_turns_of_all_projects_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest ones, with their scores and no others'."""
+    monkeypatch.setattr(feedback, "MOST_TURNS", 3)
+    monkeypatch.setattr(feedback, "_AT_ONCE", 2)
+    store = await SqliteTurnStore.open(tmp_path / "turns.db")
+    for project, times in (("p", (10, 40)), ("q", (20, 30, 50)), ("r", (5, 35))):
+        await store.keep([replace(stored_turn(f"t{ms}", ms, project=project), arm=f"e/{ms}") for ms in times])
+        for ms in times:
+            await store.keep_feedback(f"t{ms}", project, "user", ms / 100, 1)
+    found = await store.by_arm(None, TurnQuery())
+    assert [(turn.arm, dict(turn.scores)) for turn in found] == [
+        ("e/50", {"user": 0.5}),
+        ("e/40", {"user": 0.4}),
+        ("e/35", {"user": 0.35}),
+    ]
+    assert [turn.arm for turn in await store.by_arm("q", TurnQuery(until_ms=50))] == ["e/30", "e/20"]
+    await store.close()
+
+
+def test_scores_are_read_of_the_selected_turns_alone() -> None:
+    """Each statement names its turns."""
+    work = feedback.by_arm("p", TurnQuery())
+    assert "LIMIT" in cast(Fetch, next(work)).sql
+    scores = work.send([(2, "b", 7, "e/x", 500, 0.0, "completed"), (1, "a", 4, "e/x", 500, 0.0, "failed")])
+    assert list(cast(Fetch, scores).values) == [7, 4]
+    with pytest.raises(StopIteration) as ended:
+        work.send([(4, "user", 1.0)])
+    assert [(turn.failed, dict(turn.scores)) for turn in ended.value.value] == [(False, {}), (True, {"user": 1.0})]
 
 
 def memory_of_sqlite() -> int:
@@ -349,10 +379,23 @@ async def test_a_file_of_version_3_is_upgraded(tmp_path: Path) -> None:
     await store.keep([stored_turn("a", session="s1")])
     await store.close()
     with closing(sqlite3.connect(path)) as file:
-        file.executescript("ALTER TABLE sessions DROP COLUMN summary; PRAGMA user_version = 3")
+        file.executescript("DROP TABLE feedback; ALTER TABLE sessions DROP COLUMN summary; PRAGMA user_version = 3")
     store = await SqliteTurnStore.open(path)
     assert await store.summary("p", "s1") == ""
     assert await store.keep_summary("p", "s1", "They called.")
+    await store.close()
+
+
+async def test_a_file_of_version_4_is_upgraded(tmp_path: Path) -> None:
+    """Its turns have no feedback yet."""
+    path = tmp_path / "turns.db"
+    store = await SqliteTurnStore.open(path)
+    await store.keep([stored_turn("a")])
+    await store.close()
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript("DROP TABLE feedback; PRAGMA user_version = 4")
+    store = await SqliteTurnStore.open(path)
+    assert await store.keep_feedback("a", "p", "user", 1.0, 5)
     await store.close()
 
 

@@ -123,7 +123,21 @@ def test_a_text_reply_ends_with_its_first_text() -> None:
 @pytest.mark.parametrize("marks", [MARKS, HELD])
 def test_every_stage_of_the_budget_has_a_place(marks: tuple[tuple[str, int], ...]) -> None:
     """A stage that joins the budget must be given its mark here."""
-    assert {row.stage for row in waterfall(turn_record(marks)).rows} == {*DEPENDS_ON, "overhead"}
+    assert {row.stage for row in waterfall(turn_record(marks)).rows} == {*DEPENDS_ON, "overhead"} - {"speech_to_speech"}
+
+
+UPSTREAM = (("voiced_last", 5_000), ("ended", 5_100), ("speech_requested", 5_120), ("first_sound", 5_600))
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_speech_to_speech_model_has_a_row_where_it_was_awaited(replaced: bool) -> None:
+    """It ends at its first audio; or, where it failed, at the request to the LLM."""
+    failed = (("llm_requested", 5_400), ("first_delta", 5_500), ("first_clause", 5_550)) if replaced else ()
+    marks = (*UPSTREAM, *failed, ("first_sent", 5_610), ("first_audible", 5_620))
+    rows = {row.stage: row for row in waterfall(turn_record(marks)).rows}
+    assert rows["speech_to_speech"].span == Span(120, 400 if replaced else 600)
+    assert rows["endpoint"].span.end_ms == 120
+    assert ("llm_ttft" in rows) is replaced
 
 
 GOLDEN = """\

@@ -24,6 +24,7 @@ from voicepipe.telemetry.ended_turns import EndedTurns
 from voicepipe.telemetry.store.port import StoredTurn, StoreError
 from voicepipe.telemetry.webhooks.payload import KINDS, Webhook, read_secrets, signed_headers
 from voicepipe.telemetry.webhooks.queue import Delivery, WebhookQueue
+from voicepipe.telemetry.webhooks.queue_file import QueueFile
 from voicepipe.telemetry.webhooks.sender import MOST_BUFFERED, RetryPolicy, WebhookCounts, Webhooks, _judged
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S
@@ -78,16 +79,16 @@ class NotifyingQueue(WebhookQueue):
 
     settled: asyncio.Queue[str]
 
-    async def delivered(self, number: int) -> None:
-        await super().delivered(number)
+    async def delivered(self, delivery: Delivery) -> None:
+        await super().delivered(delivery)
         self.settled.put_nowait("delivered")
 
-    async def failed(self, number: int, *, why: str, due_ms: int) -> None:
-        await super().failed(number, why=why, due_ms=due_ms)
+    async def failed(self, delivery: Delivery, *, why: str, wait_ms: int) -> None:
+        await super().failed(delivery, why=why, wait_ms=wait_ms)
         self.settled.put_nowait(why)
 
-    async def give_up(self, number: int, *, why: str, now_ms: int) -> None:
-        await super().give_up(number, why=why, now_ms=now_ms)
+    async def give_up(self, delivery: Delivery, *, why: str) -> None:
+        await super().give_up(delivery, why=why)
         self.settled.put_nowait(f"dead: {why}")
 
     async def next(self) -> str:
@@ -99,8 +100,7 @@ class NotifyingQueue(WebhookQueue):
 async def sending(
     folder: Path, *urls: str, retry_policy: RetryPolicy = QUICK, **more: Any
 ) -> AsyncIterator[tuple[Webhooks, NotifyingQueue]]:
-    queue = await NotifyingQueue.open(folder / "webhooks.sqlite3")
-    assert isinstance(queue, NotifyingQueue)
+    queue = NotifyingQueue(await QueueFile.open(folder / "webhooks.sqlite3"))
     queue.settled = asyncio.Queue()
     hooks = [
         Webhook(**{"name": f"hook{n}", "url": url, "secrets": read_secrets(SECRET), "timeout_ms": 10_000, **more})
@@ -221,7 +221,7 @@ async def test_refused_deliveries_are_given_up_and_can_be_retried(tmp_path: Path
         (dead,) = await queue.dead(["hook0"], limit=9)
         assert (dead.attempts, dead.kind, dead.project) == (4, "session.ended", "acme")
         first = await receiver.next()
-        assert await queue.revive(["hook0"], now_ms=0) == 1
+        assert await queue.revive(["hook0"]) == 1
         webhooks.wake()
         assert await queue.next() == "delivered"
         later = [await receiver.next() for _ in range(4)][-1]
@@ -266,10 +266,9 @@ async def test_retry_after_never_shortens_the_wait(tmp_path: Path) -> None:
         async with sending(tmp_path, receiver.url) as (webhooks, queue):
             webhooks.notify("session.ended", "acme", "sess_1", dict)
             assert await queue.next() == "HTTP 503"
-            row = await queue.take("hook0", now_ms=1 << 60, lease_ms=0)
-            assert isinstance(row, Delivery)
-            due_ms = await queue.next_due_ms("hook0")
-            assert due_ms is not None
+            due_in_ms = await queue.due_in_ms("hook0")
+            assert due_in_ms is not None
+            assert 120_000 - 1_000 * WAIT_S < due_in_ms <= 120_000
     assert _judged(503, "120") == ("HTTP 503", 120_000)
     assert _judged(503, "Sat, 21 Nov 2026") == ("HTTP 503", 0)
     assert _judged(429, "999999999999") == ("HTTP 429", 0)
@@ -298,7 +297,7 @@ async def test_without_webhooks_nothing_is_made() -> None:
 
 async def test_a_disk_that_is_stuck_costs_events_and_no_turn(tmp_path: Path) -> None:
     """They are counted; what waits is written when it can be."""
-    queue = await WebhookQueue.open(tmp_path / "webhooks.sqlite3")
+    queue = WebhookQueue(await QueueFile.open(tmp_path / "webhooks.sqlite3"))
     webhooks = Webhooks([Webhook(name="x", url="http://127.0.0.1:1/", secrets=read_secrets(SECRET))], queue)
     for number in range(MOST_BUFFERED + 3):
         webhooks.on_turn_end(stored_turn(f"turn_{number}"))
@@ -329,11 +328,12 @@ CHILD = """
 import asyncio, sys
 from pathlib import Path
 from voicepipe.telemetry.webhooks.queue import WebhookQueue
+from voicepipe.telemetry.webhooks.queue_file import QueueFile
 from voicepipe.telemetry.webhooks.sender import Webhooks
 from voicepipe.telemetry.webhooks.payload import Webhook, read_secrets
 
 async def main():
-    queue = await WebhookQueue.open(Path(sys.argv[1]))
+    queue = WebhookQueue(await QueueFile.open(Path(sys.argv[1])))
     hook = Webhook(name="hook0", url=sys.argv[2], secrets=read_secrets(sys.argv[3]), timeout_ms=1_000)
     webhooks = Webhooks([hook], queue)
     for number in range(20):
@@ -370,4 +370,5 @@ async def test_a_process_that_is_killed_loses_nothing_that_it_took_in(tmp_path: 
 
 
 def test_every_kind_has_its_name() -> None:
-    assert KINDS == ("session.started", "turn.completed", "turn.over_budget", "tool.called", "session.ended")
+    of_sessions = ("session.started", "turn.completed", "turn.over_budget", "tool.called", "session.ended")
+    assert (*of_sessions, "bench.drifted") == KINDS

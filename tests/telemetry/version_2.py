@@ -6,6 +6,7 @@ import zlib
 from typing import Final
 
 BACK_TO_VERSION_2: Final = """
+    DROP TABLE feedback;
     ALTER TABLE sessions DROP COLUMN summary;
     ALTER TABLE buckets RENAME TO spans;
     ALTER TABLE turns RENAME COLUMN user_id TO caller;
@@ -18,7 +19,7 @@ BACK_TO_VERSION_2: Final = """
     CREATE INDEX spans_due ON spans (level_ms, from_ms) WHERE stamp IS NOT NULL;
     CREATE UNIQUE INDEX figures_by_facet ON figures (project, level_ms, facet, from_ms, name)
 """
-"""Statements that take the tables of version 4 back to version 2."""
+"""Statements that take the tables of version 5 back to version 2."""
 
 _OLD_NAMES: Final = {
     b"latency_source": b"heard_by",

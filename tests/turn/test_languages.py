@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from voicepipe.testing.scenario import Scenario
+from voicepipe.turn.commands import SayFiller
 from voicepipe.turn.settings import BudgetActionSettings, LanguageSettings, ReplySettings
 
 GERMAN = LanguageSettings(tag="de", voice="Anna", instructions="Answer in German.")
@@ -107,3 +109,56 @@ def test_the_apology_is_in_the_users_language() -> None:
     apology = scenario.started()[-1]
     assert apology.words.startswith("Entschuldigung")
     assert apology.reply.voice == "Anna"
+
+
+# --- fillers --------------------------------------------------------------------------------------
+
+MOMENT = "One moment."
+FILLERS = (replace(GERMAN, filler="Einen Moment."), LanguageSettings(tag="fr"))
+
+
+def waits(scenario: Scenario, words: str, language: str | None) -> str | None:
+    """The user says something, and the answer is late; return the filler."""
+    scenario.has_ready(MOMENT, "Einen Moment.")
+    scenario.speaks()
+    scenario.pauses()
+    scenario.transcribes(words, language=language)
+    scenario.stops()
+    got = scenario.model_requested() + scenario.passes(900)
+    return next((each.words for each in got if isinstance(each, SayFiller)), None)
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [("de-AT", "Einen Moment."), ("fr", MOMENT), ("en", MOMENT), (None, MOMENT)],
+)
+def test_a_filler_is_in_the_users_language(language: str | None, expected: str) -> None:
+    """Where the language has none of its own, the agent's is said."""
+    scenario = new_scenario(languages=FILLERS, budget_actions=BudgetActionSettings(filler=MOMENT))
+    assert waits(scenario, "Wie spät ist es?", language) == expected
+
+
+def test_a_language_may_have_a_filler_where_the_agent_has_none() -> None:
+    assert waits(new_scenario(languages=FILLERS), "Wie spät ist es?", "de") == "Einen Moment."
+    assert waits(new_scenario(languages=FILLERS), "What time is it?", "en") is None
+
+
+# --- an interpreter -------------------------------------------------------------------------------
+
+TO_GERMAN = LanguageSettings(tag="de", user_tag="en", voice="Anna", instructions="Into German.")
+TO_ENGLISH = LanguageSettings(tag="en-GB", user_tag="de", voice="Emma", instructions="Into English.")
+
+
+def test_an_interpreter_speaks_the_other_language() -> None:
+    """Each word counts, however short: it may be the other person's."""
+    scenario = new_scenario(languages=(TO_GERMAN, TO_ENGLISH))
+    assert spoken(says(scenario, "What time is it?", "en")) == ("de", "Anna", "Be brief.\n\nInto German.")
+    assert spoken(says(scenario, "Ja.", "de-AT")) == ("en-GB", "Emma", "Be brief.\n\nInto English.")
+    assert spoken(says(scenario, "Yes.", "en-US")) == ("de", "Anna", "Be brief.\n\nInto German.")
+
+
+@pytest.mark.parametrize("language", [None, "fr"])
+def test_an_interpreter_leaves_an_unknown_language_to_the_llm(language: str | None) -> None:
+    scenario = new_scenario(languages=(TO_GERMAN, TO_ENGLISH))
+    says(scenario, "What time is it?", "en")
+    assert spoken(says(scenario, "Ja.", language)) == (None, "Heart", "Be brief.")

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from voicepipe.errors import ConfigError
 from voicepipe.testing.attribution import problems
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
-from voicepipe.turn.commands import SayFiller, StopReply
+from voicepipe.turn.commands import KeepRecord, SayFiller, StartReply, StopReply
 from voicepipe.turn.conversation import FunctionOutput
 from voicepipe.turn.cost import Price, PriceList
 from voicepipe.turn.record.values import Breach, ToolCall, TurnRecord
-from voicepipe.turn.settings import BudgetActionSettings, ReplySettings
+from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, ReplySettings
 from voicepipe.turn.turn import Turn
 
 TOOL_MS = 3_000
@@ -120,6 +121,55 @@ def test_two_rounds_are_one_turn_too() -> None:
     assert {span.stage: span for span in turn.stages}["tool"].duration_ms >= 1_600
     assert len(turn.tools) == 2
     assert problems(turn) == []
+
+
+def calls_again(scenario: Scenario) -> StartReply:
+    """The client returns a result, and the LLM calls once more; return how the reply began."""
+    returns(scenario)
+    scenario.model_requested()
+    scenario.call()
+    scenario.model_done("tool_calls")
+    scenario.voice_done()
+    return scenario.started()[-1]
+
+
+def test_a_turn_has_so_many_rounds_of_the_clients_functions() -> None:
+    """Then the LLM must answer without, and the client is told why. If it calls all the same, its turn is over."""
+    scenario = Scenario(client_tool_rounds=2)
+    calls(scenario)
+    assert calls_again(scenario).reply.tool_choice == "auto"
+    assert scenario.said(a.Refused) == []
+    assert calls_again(scenario).reply.tool_choice == "none"
+    (refused,) = scenario.said(a.Refused)
+    assert (refused.event_id, refused.code, refused.field) == ("evt", "too_many_tool_rounds", "response.tool_choice")
+    assert "client_tool_rounds (2)" in refused.message
+    assert len(records(scenario)) == 1
+    assert calls_again(scenario).reply.tool_choice == "auto"
+    first, second = records(scenario)
+    assert (len(first.tools), first.outcome, second.cause) == (3, "completed", "tool")
+
+
+def test_a_round_costs_no_more_than_the_one_before() -> None:
+    """The record so far, which has all rounds, is stored ever more rarely; at the end it is whole."""
+    scenario = Scenario(client_tool_rounds=100)
+    calls(scenario)
+    n_stored = []
+    for _ in range(39):
+        before = len(scenario.driver.commands)
+        calls_again(scenario)
+        n_stored.append(sum(isinstance(each, KeepRecord) for each in scenario.driver.commands[before:]))
+    rounds = [n for n, stored in enumerate(n_stored, 2) if stored]
+    assert rounds == [2, 3, 4, 5, 6, 7, 8, 16, 32]
+    assert len(records(scenario)[0].tools) == 32
+    scenario.passes(61_000)
+    (turn,) = records(scenario)
+    assert (len(turn.tools), turn.outcome) == (40, "completed")
+    assert problems(turn) == []
+
+
+def test_a_number_of_rounds_is_not_negative() -> None:
+    with pytest.raises(ConfigError, match=r"^client_tool_rounds: expected 0 or more, got -1$"):
+        CoreSettings(client_tool_rounds=-1)
 
 
 def test_rounds_without_an_end_are_one_turn() -> None:

@@ -71,7 +71,7 @@ class Watched:
                 await call.text_turn("What time is it?")
 
 
-def settings(folder: Path, quick: FakeVendor, slow: FakeVendor) -> Any:
+def settings(folder: Path, quick: FakeVendor, slow: FakeVendor, **more: object) -> Any:
     """Two agents: one whose model is quick, and one whose model is not."""
     overrides = {
         "server.port": 0,
@@ -83,6 +83,7 @@ def settings(folder: Path, quick: FakeVendor, slow: FakeVendor) -> Any:
         "agents.default.llm": "quick/mind",
         "agents.default.tts": "quick/mouth",
         "agents.support.llm": "slow/mind",
+        **more,
     }
     return load(overrides=overrides, environ={"HOME": str(folder)}, folder=folder)
 

@@ -71,7 +71,8 @@ def planted(now_ms: int) -> Iterator[StoredTurn]:
         record = turn_record(
             id=f"turn_timely_{n}", session="sess_timely", breach=None, user_text=words, tools=tools, pool="fast"
         )
-        yield stored(record, now_ms - age_ms + n)
+        arm = ("greeting/new", "greeting/old")[n % 2] if n < N_TIMELY else ""
+        yield stored(record, now_ms - age_ms + n, arm)
     for n, stage, owner, mark in CAUSES:
         at = dict(MARKS)[mark]
         marks = tuple((name, ms + 1_000 * (ms >= at and name != "voiced_last")) for name, ms in MARKS)
@@ -83,8 +84,8 @@ def planted(now_ms: int) -> Iterator[StoredTurn]:
             yield stored(record, now_ms - 5 * MINUTE_MS + number)
 
 
-def stored(record: Any, started_at_ms: int) -> StoredTurn:
-    return StoredTurn(record, "default", "default", started_at_ms, language="en", route=record.pool)
+def stored(record: Any, started_at_ms: int, arm: str = "") -> StoredTurn:
+    return StoredTurn(record, "default", "default", started_at_ms, language="en", route=record.pool, arm=arm)
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ async def planted_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
     (folder / "data").mkdir(mode=0o700)
     store = await SqliteTurnStore.open(folder / "data" / "turns.sqlite3")
     await store.keep(tuple(planted(now_ms)))
+    for n, score in enumerate((1.0, 0.0, 1.0)):
+        assert await store.keep_feedback(f"turn_timely_{n}", "default", "user", score, now_ms)
     await store.close()
     (folder / "data" / "journals").mkdir(mode=0o700)
     path = folder / "data" / "journals" / "1-sess_late.jsonl"
@@ -125,6 +128,7 @@ async def planted_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
         "server.drain_ms": 0,
         "server.data_dir": str(folder / "data"),
         "providers.near.base_url": "http://127.0.0.1:9/v1",
+        "reply_cache.mb": 1,
         **{f"agents.default.{stage}": f"near/{name}" for stage, name in (("stt", "ear"), ("llm", "a"), ("tts", "b"))},
     }
     settings = load(overrides=overrides, environ={"HOME": str(folder)}, folder=folder)
@@ -242,10 +246,23 @@ async def test_providers_over_their_limit_are_marked(planted_server: Planted) ->
     async with planted_server.browser.page(f"{planted_server.url}/dashboard?view=providers") as page:
         await page.until("document.querySelector('#providers-tts tbody tr') !== null")
         llm, tts = await rows_of(page, "providers-llm"), await rows_of(page, "providers-tts")
+        ((_, shared, requests, *_),) = await rows_of(page, "reply-cache-table")
     (large,) = (row for row in llm if row[0] == "far/large")
     assert large[5].startswith("▲ ")
     (voice,) = (row for row in tts if row[0] == "near/voice")
     assert [voice[4].startswith("▲"), voice[5].startswith("▲ ")] == [False, True]
+    assert (shared, requests) == ("\u2013", "0 of 0")
+
+
+async def test_the_arms_of_an_experiment_stand_side_by_side(planted_server: Planted) -> None:
+    """With their scores; too few of them name no winner, and the other turns are no arm of it."""
+    async with planted_server.page("?by=arm") as page:
+        new, old, rest = await rows_of(page, "experiment-greeting")
+        verdict = await page.text("#of-experiment-greeting .faint")
+    assert [row[:2] for row in (new, old, rest)] == [["new", "5"], ["old", "5"], ["no arm", "10"]]
+    good = [row[5] for row in (new, old, rest)]
+    assert good == ["2 of 2, 100 % (34 % to 100 %)", "0 of 1, 0 % (0 % to 79 %)", "\u2013"]
+    assert verdict.startswith("No arm has won yet.")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -254,7 +271,7 @@ async def test_a_phone_shows_everything_and_axe_finds_nothing(
 ) -> None:
     """No part of a view is scrolled out of sight sideways, at 360 px and on a wide screen."""
     for width in (360, 1_280):
-        for search in ("?versus=day", "?view=turns", "?view=providers", "?view=sessions"):
+        for search in ("?versus=day", "?by=arm", "?view=turns", "?view=providers", "?view=sessions"):
             url = f"{planted_server.url}/dashboard{search}"
             async with planted_server.browser.page(url, width=width, scheme=scheme) as page:
                 await page.until("document.querySelector('#view')?.children.length > 0")

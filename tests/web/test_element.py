@@ -327,6 +327,19 @@ async def test_a_function_that_the_server_runs_leaves_no_entry(embedding: Embedd
     assert (tool["name"], tool["args"], tool["failed"], tool["ranBy"]) == ("book", "{}", False, "server")
 
 
+async def test_the_agent_ends_the_call(embedding: Embedding) -> None:
+    """The page shows it, and starts no other session."""
+    agent = Agent("You say goodbye.", tools=["end_call"])
+    async with embedding(has_microphone=False, agents=[agent]) as (talk, page):
+        talk.server.vendor.llm.cue(LlmCue(before_calls=("Goodbye.",), calls=(CallCue("end_call"),)))
+        await page.press_button("call")
+        await page.state("listening")
+        await page.evaluate(f"{HOST}.call.say('Bye.')")
+        await page.until(f"{HOST}.call.failure?.kind === 'ended' || {HOST}.call.state === 'reconnecting'")
+        assert await page.evaluate(f"{HOST}.call.state") == "ended"
+        assert await page.evaluate(f"{HOST}.call.failure.message") == "The agent has ended the call."
+
+
 async def test_an_answer_is_interrupted_by_escape(embedding: Embedding) -> None:
     """The audio ends, and the transcript has the part that was played; the focus never left the button."""
     async with embedding(has_microphone=False, answer=LECTURE) as (_, page):

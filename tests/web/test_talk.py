@@ -88,6 +88,20 @@ async def test_the_bars_agree_with_the_record(talking: Any) -> None:
         began_ms += duration_ms
 
 
+async def test_an_answer_can_be_scored(talking: Any) -> None:
+    """A button is pressed once the server has the score; the last one counts."""
+    async with talking(says=QUESTION_CLIP) as talk, talk.page() as page:
+        await page.start()
+        turn_id = await page.until(MEASURED.format(outcome="completed"))
+        await talk.record(turn_id, latency_source="reported")
+        await page.until("document.querySelectorAll('.feedback button').length === 2")
+        for name in ("Good", "Bad"):
+            found = f"[...document.querySelectorAll('.feedback button')].find((each) => each.textContent === '{name}')"
+            await page.evaluate(f"{found}.click(); 0")
+            await page.until(f"{found}.ariaPressed === 'true'")
+        assert await page.evaluate("document.querySelectorAll('.feedback [aria-pressed=true]').length") == 1
+
+
 def _figures(stage: dict[str, Any]) -> str:
     over = " over" if stage["verdict"] == "over" else ""
     return f"{stage['duration_ms']} ms of {stage['limit_ms']}{over}"

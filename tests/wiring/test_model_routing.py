@@ -6,10 +6,12 @@ import asyncio
 import errno
 import json
 import logging
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +20,17 @@ from voicepipe.errors import ConfigError, StageRefused
 from voicepipe.ports.model import ModelEvent, ModelRequest, Routed, Said, Text, TextDelta
 from voicepipe.ports.synthesizer import Spoken, Voice
 from voicepipe.providers.net import http
+from voicepipe.providers.net.distance import Distance
 from voicepipe.registry import Spec
-from voicepipe.testing.fakes.cues import Hang, LlmCue, Status, TtsCue
+from voicepipe.testing.fakes.cues import Hang, Hold, LlmCue, Status, TtsCue
 from voicepipe.testing.fakes.vendor import FakeVendor
+from voicepipe.testing.waiting import WAIT_S, eventually
+from voicepipe.wiring import model_routing
 from voicepipe.wiring.model_routing import candidate_of
 from voicepipe.wiring.stages import Stages
+
+OVERLAP_S = 0.3
+"""How long a save waits for another one beside it, which must not begin."""
 
 HI = ModelRequest(model="m", messages=(Said("user", (Text("Hi"),)),), session="s1")
 
@@ -136,6 +144,86 @@ async def test_easy_questions_go_to_the_small_model(town: Town) -> None:
     assert await said(stages, replace(HI, messages=(hard,))) == "two"
 
 
+async def test_a_judge_runs_beside_the_model_of_a_class(town: Town) -> None:
+    """Of the question alone; the answer is that of the class while it says nothing harder."""
+    hold = Hold(after=0)
+    town.vendors["two"].llm.usual = LlmCue(tokens=("two",), hold=hold)
+    town.vendors["three"].llm.usual = LlmCue(tokens=("B",))
+    stages = town.stages(
+        'llm = "pool/p"\n[pools.p]\nmodels = ["one/big"]\nmedium_models = ["two/middle"]\njudge_model = "three/judge"\n'
+    )
+    medium = replace(HI, messages=(Said("user", (Text("Why do cats purr?"),)),))
+    async with asyncio.TaskGroup() as group:
+        answering = group.create_task(said(stages, medium))
+        judged = (await town.vendors["three"].llm.nth(0)).question
+        hold.release.set()
+    assert answering.result() == "two"
+    assert (judged["model"], judged["messages"][-1]["content"]) == ("judge", "Why do cats purr?")
+    assert town.vendors["one"].llm.received == []
+
+
+async def test_the_nearest_provider_is_measured(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of pools with the order `region` alone; an address that is out of reach keeps its last distance."""
+    far = {town.vendors["one"].base_url: 80.0, town.vendors["two"].base_url: 8.0}
+    measured: list[str] = []
+
+    async def distance_of(base_url: str, *, tries: int) -> Distance:
+        measured.append(base_url)
+        if far[base_url] > 1_000:
+            raise OSError("out of reach")
+        return Distance(far[base_url], 2 * far[base_url])
+
+    monkeypatch.setattr(model_routing, "distance_of", distance_of)
+    monkeypatch.setattr(model_routing, "DISTANCE_S", 0.001)
+    monkeypatch.setattr(model_routing, "CHECK_S", 0.001)
+    stages = town.stages(
+        'llm = "pool/p"\n[pools.p]\norder = "region"\nmodels = ["one/a", "two/b"]\n'
+        '[agents.other]\nllm = ["three/c", "one/a"]\n'
+    )
+    assert await said(stages) == "one"
+    measuring = asyncio.create_task(model_routing.keep_distances(lambda: stages.router))
+
+    async def until(n: int) -> None:
+        async def are_measured() -> bool | None:
+            return len(measured) >= n or None
+
+        await eventually(are_measured)
+
+    await until(3)
+    assert await said(stages) == "two"
+    far[town.vendors["two"].base_url] = 9_999
+    await until(len(measured) + 3)
+    assert await said(stages) == "two"
+    measuring.cancel()
+    assert town.vendors["three"].base_url not in measured
+
+
+async def test_a_reload_has_its_own_providers_measured(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soon, and not only when the distances are due again."""
+    measured = asyncio.Queue[str]()
+
+    async def distance_of(base_url: str, *, tries: int) -> Distance:
+        measured.put_nowait(base_url)
+        return Distance(1.0, 2.0)
+
+    monkeypatch.setattr(model_routing, "distance_of", distance_of)
+    monkeypatch.setattr(model_routing, "CHECK_S", 0.001)
+    routers = [
+        town.stages(f'llm = ["{llm}", "three/c"]\n[router]\norder = "region"\n').router for llm in ("one/a", "two/b")
+    ]
+    for router in routers:
+        router.of_agent("default")
+    in_force = routers[0]
+    measuring = asyncio.create_task(model_routing.keep_distances(lambda: in_force))
+    async with asyncio.timeout(WAIT_S):
+        assert await measured.get() == town.vendors["one"].base_url
+        assert await measured.get() == town.vendors["three"].base_url
+        in_force = routers[1]
+        found = {await measured.get(), await measured.get()}
+    assert found == {town.vendors["three"].base_url, town.vendors["two"].base_url}
+    measuring.cancel()
+
+
 async def test_a_request_may_name_more_models(town: Town) -> None:
     town.vendors["one"].llm.usual = LlmCue(fault=Status(500))
     stages = town.stages('llm = "one/a"\n')
@@ -223,6 +311,27 @@ async def test_one_process_saves_what_it_has_learned_and_the_others_continue_wit
     assert (town.folder / "router.json").read_bytes() == saved
 
 
+async def test_a_saved_state_is_restored_once(town: Town) -> None:
+    """A task that begins again after an error keeps what the router has learned since its start."""
+    router = town.stages('llm = ["one/m", "two/m"]\n').router
+    router.of_agent("default")
+    await router.keep_state(town.folder, saves=False)
+    with pytest.raises(asyncio.CancelledError):
+        await _cancelled(router.keep_state(town.folder, saves=True))  # the file has no debt
+    budget = router._pools["agents.default.llm"].hedge_budget
+    budget.spent(0.01)
+    level_usd = budget.level_usd
+    await router.keep_state(town.folder, saves=False)
+    assert budget.level_usd == level_usd < 0
+
+
+async def _cancelled(work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(work, name="cancelled")
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+
+
 async def test_a_damaged_state_is_logged_and_the_router_starts_fresh(
     town: Town, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,5 +362,56 @@ async def test_the_state_is_saved_again_and_again(town: Town, monkeypatch: pytes
         await saving
 
 
+async def test_the_last_save_waits_for_one_that_runs(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They write the same file: one would tear what the other writes."""
+    begun, begun_again = threading.Event(), threading.Event()
+    overlaps: list[bool] = []
+
+    def slow(folder: Path, state: Mapping[str, Any]) -> None:
+        if begun.is_set():
+            begun_again.set()
+            return
+        begun.set()
+        overlaps.append(begun_again.wait(OVERLAP_S))
+
+    monkeypatch.setattr(model_routing, "SAVE_S", 0.0)
+    monkeypatch.setattr(model_routing, "save", slow)
+    router = town.stages('llm = ["one/m", "two/m"]\n').router
+    saving = asyncio.create_task(router.keep_state(town.folder, saves=True), name="router-state")
+    assert await asyncio.to_thread(begun.wait, WAIT_S)
+    saving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    assert (overlaps, begun_again.is_set()) == ([False], True)
+
+
 def _no_room(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, "no space")
+
+
+async def test_what_is_known_of_providers_outlasts_a_reload(town: Town) -> None:
+    """A circuit breaker that is open stays so, and the probes that close it run."""
+    town.vendors["one"].llm.usual = LlmCue(fault=Status(401))
+    stages = town.stages('llm = ["one/a", "two/b"]\n[router]\norder = "given"\n')
+    await events_of(stages)
+    reloaded = stages.with_settings(load(environ={"HOME": str(town.folder)}, folder=town.folder), {}, {})
+    states = {health.spec: health.state for health in reloaded.router.healths()}
+    assert states["one/a"] == "open"
+    assert reloaded.router._probes is stages.router._probes
+
+
+async def test_a_reload_earns_no_new_money_for_hedges(town: Town) -> None:
+    """Unless the cap is another."""
+    stages = town.stages('llm = ["one/a", "two/b"]\n[router]\nhedge_budget_usd = 0.001\n')
+    stages.of_agent("default")
+    stages.router._pools["agents.default.llm"].hedge_budget.spent(0.01)
+
+    def level_usd(cap: float) -> float:
+        town.stages(f'llm = ["one/a", "two/b"]\n[router]\nhedge_budget_usd = {cap}\n')
+        settings = load(environ={"HOME": str(town.folder)}, folder=town.folder)
+        reloaded = stages.with_settings(settings, {}, {})
+        reloaded.of_agent("default")
+        return reloaded.router._pools["agents.default.llm"].hedge_budget.level_usd
+
+    assert level_usd(0.001) < 0
+    assert level_usd(0.002) > 0

@@ -15,8 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.wiring.test_running import Call, chat_in_text, settings_for
+from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.cli.options import RevokeOptions
 from voicepipe.cli.revoke import run as revoke
+from voicepipe.clock import unix_s
 from voicepipe.config import load
 from voicepipe.errors import ConfigError
 from voicepipe.testing.fakes.vendor import FakeVendor
@@ -276,3 +278,27 @@ def test_wrong_settings_are_named(tmp_path: Path, key: str, value: str, words: s
     with pytest.raises(ConfigError, match=words) as met:
         load(overrides={key: value}, environ={"HOME": str(tmp_path)}, folder=tmp_path)
     assert PASSWORD not in str(met.value)
+
+
+async def test_an_api_key_of_one_node_works_counts_and_ends_at_all(tmp_path: Path, redis: RedisServer) -> None:
+    """Made and revoked in one node's file while the servers run; its quota holds for all nodes together."""
+    async with nodes(tmp_path, redis, **{"quotas.key_sessions": 1}) as (one, other):
+        keys, there = (ApiKeys(tmp_path / number / "data") for number in "01")
+        new = await asyncio.to_thread(keys.create, "shop", now_s=unix_s())
+
+        async def arrived() -> bool | None:
+            return bool(await asyncio.to_thread(there.list)) or None
+
+        async def is_revoked() -> bool | None:
+            return await other.check(new.text) == (401, "api_key_revoked") or None
+
+        await eventually(arrived)
+        assert (await other.check("vp_shop_" + "x" * 51))[0] == 401
+        async with one.call(new.text) as call:
+            await call.until("session.created")
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                async with other.call(new.text):
+                    pass
+            assert refused.value.status == 429
+        await asyncio.to_thread(keys.revoke, new.key.id, now_s=unix_s())
+        await eventually(is_revoked)

@@ -19,10 +19,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError
+from voicepipe.telemetry import isolation
 from voicepipe.testing.fakes.cues import LlmCue
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import WAIT_S
 from voicepipe.wiring import Running, running
+from voicepipe.wiring import server as server_module
+from voicepipe.wiring.sessions import Sessions
 
 
 def settings_for(folder: Path, vendor: FakeVendor, **more: object) -> Settings:
@@ -221,3 +224,30 @@ async def test_the_settings_of_who_may_come_in_reach_the_server(tmp_path: Path) 
                 with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
                     await http.ws_connect(url, headers=bearer)
                 assert refused.value.status == 429
+
+
+async def test_work_beside_the_sessions_that_fails_ends_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each failure is logged, and the work begins again."""
+    failed, begun_again = 0, asyncio.Event()
+
+    async def fail(*_: object) -> None:
+        nonlocal failed
+        failed += 1
+        if failed > 1:
+            begun_again.set()
+        raise KeyError("a bug")
+
+    async def fail_once(*_: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(isolation, "RESTART_S", 0.0)
+    monkeypatch.setattr(server_module, "purge_responses", fail)
+    monkeypatch.setattr(Sessions, "warm", fail_once)
+    async with FakeVendor() as vendor, running(settings_for(tmp_path, vendor)) as server, calling(server) as call:
+        async with asyncio.timeout(WAIT_S):
+            await begun_again.wait()
+        assert (await chat_in_text(call, "Hello?"))["status"] == "completed"
+    where = {record.__dict__["fields"]["where"] for record in caplog.records if record.message == "crashed"}
+    assert where == {"responses", "warm-up"}

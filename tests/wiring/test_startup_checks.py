@@ -9,6 +9,7 @@ import pytest
 
 from voicepipe.config import Settings, load
 from voicepipe.errors import StageBroken, StageRefused
+from voicepipe.ports.transcriber import TranscriberCapabilities
 from voicepipe.providers.llm import list_models
 from voicepipe.providers.net import http
 from voicepipe.registry import ProviderSettings, Spec
@@ -112,3 +113,40 @@ def test_neighbours_are_those_that_hold_the_name_then_those_that_look_alike() ->
     known = ["gpt-4.1-mini", "gpt-5-mini", "gpt-5-mini-2025-08-07", "whisper-1"]
     assert list_models.nearest("gpt-5-mini-2025", known)[0] == "gpt-5-mini-2025-08-07"
     assert list_models.nearest("zzz", known) == ()
+
+
+ENGLISH = TranscriberCapabilities(rate_hz=16_000, streams=False, english_only=True, reports_language=False)
+SILENT = TranscriberCapabilities(rate_hz=16_000, streams=False, reports_language=False)
+REPORTING = TranscriberCapabilities(rate_hz=16_000, streams=True)
+ENGLISH_STT = "it transcribes English only, and the agent has de: choose a vendor's STT"
+SILENT_STT = "it does not report the language that it detects: the agent can't follow it"
+ENGLISH_TTS = "it speaks English only, and the agent has de: choose a vendor's TTS"
+
+
+@pytest.mark.parametrize(
+    ("options", "stt", "limits"),
+    [
+        ({}, ENGLISH, []),
+        ({"language": "en-US"}, ENGLISH, []),
+        ({"language": "de"}, ENGLISH, [("stt", ENGLISH_STT), ("tts", ENGLISH_TTS)]),
+        ({"language": "de", "tts": "openai/tts"}, SILENT, []),
+        ({"interpret": ["en", "de"], "tts": "openai/tts"}, ENGLISH, [("stt", ENGLISH_STT)]),
+        ({"interpret": ["en", "de"], "tts": "openai/tts"}, SILENT, [("stt", SILENT_STT)]),
+        ({"languages.de.voice": "Anna"}, SILENT, [("stt", SILENT_STT), ("tts", ENGLISH_TTS)]),
+        ({"languages.de.voice": "Anna"}, REPORTING, [("tts", ENGLISH_TTS)]),
+        ({"languages.en.voice": "Emma"}, SILENT, [("stt", SILENT_STT)]),
+    ],
+)
+def test_what_no_stt_and_tts_can_serve_is_logged(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    options: dict[str, object],
+    stt: TranscriberCapabilities,
+    limits: list[tuple[str, str]],
+) -> None:
+    overrides = {f"agents.default.{name}": value for name, value in options.items()}
+    its = load(overrides=overrides, environ={"HOME": str(tmp_path)}, folder=tmp_path)
+    with caplog.at_level(logging.WARNING):
+        startup_checks.log_language_limits(its, lambda agent: stt)
+    logged = [record.fields for record in caplog.records]  # type: ignore[attr-defined]
+    assert logged == [{"setting": f"agents.default.{stage}", "why": why} for stage, why in limits]

@@ -65,7 +65,7 @@ def test_the_router_chooses_the_pool_and_the_arm(
     settings = load(str(written(tmp_path, ROUTED)), environ={"HOME": str(tmp_path)})
     query = RoutingQuery(session="s", user="u", metadata=metadata)
     home, routing = settings.pooled.get((agent, "llm"), ""), settings.routing
-    assert pool_of(query, home, routing.rules, routing.experiments) == expected
+    assert pool_of(query, PoolChoice(home), routing.rules, routing.experiments) == expected
 
 
 async def test_records_are_stored_in_the_data_folder_unless_a_database_is_named(tmp_path: Path) -> None:

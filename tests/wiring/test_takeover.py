@@ -45,15 +45,21 @@ class Node:
 
     process: asyncio.subprocess.Process
     url: str
+    name: str
 
     async def kill(self) -> None:
         """Kill it as the kernel would (SIGKILL)."""
         self.process.kill()
         await self.process.wait()
 
+    @property
+    def sessions_url(self) -> str:
+        """Return where it lists its own open sessions."""
+        return f"{self.url}/v1/sessions?live=true&node={self.name}"
+
     async def n_sessions(self) -> int:
         """Return how many sessions it has."""
-        async with aiohttp.ClientSession() as http, http.get(f"{self.url}/v1/sessions?live=true") as answer:
+        async with aiohttp.ClientSession() as http, http.get(self.sessions_url) as answer:
             return len((await answer.json())["data"])
 
 
@@ -111,7 +117,7 @@ async def _started(stack: AsyncExitStack, path: Path, redis: RedisServer, cluste
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=env)
     stack.push_async_callback(_ended, process)
     said = await lines_until(process, "Ctrl-C")
-    return Node(process, said[0].rpartition(" ")[2])
+    return Node(process, said[0].rpartition(" ")[2], name)
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
@@ -216,6 +222,35 @@ async def test_a_reply_that_was_played_to_its_end_is_not_repeated(tmp_path: Path
         its.vendor.llm.cue(LlmCue(tokens=("Yes.",)))
         assert await user.prompt("Sure?") == "Yes."
     assert [words for role, words in read_by_llm(its.vendor) if role == "assistant"] == ["It leaves at noon."]
+
+
+@pytest.mark.parametrize("received_ms", [60_000, 1_000], ids=["all was heard", "the rest is said"])
+async def test_a_turn_whose_node_dies_has_one_record_at_the_other(
+    tmp_path: Path, redis: RedisServer, received_ms: int
+) -> None:
+    """Under the id that its client knows, with the question and all words of the answer."""
+    async with nodes(tmp_path, redis) as its, talking(its.one, modality="audio") as user:
+        its.vendor.llm.cue(LlmCue(tokens=tuple(f"{word} " for word in ANSWER.split())))
+        await user.prompt("When does it leave?")
+        item_id = next(e["item"]["id"] for e in user.events if e["type"] == "response.output_item.done")
+        text = await its.until_written(user.session_id, '"is_synthesized":true')
+        await its.one.kill()
+        await user.resume_at(its.other.url, received_item_id=item_id, received_ms=received_ms)
+        if received_ms < 60_000:
+            await user.answer()
+        await user.line.close()
+        records = await eventually(lambda: closed_turns(its.other.url, user.session_id))
+    (record,) = records
+    assert record["id"] == text["turn"]["id"]
+    assert (record["cause"], record["user_text"]) == ("create", "When does it leave?")
+    assert record["agent_text"].split() == ANSWER.split()
+
+
+async def closed_turns(url: str, session_id: str) -> list[dict[str, Any]] | None:
+    """Return the records of a session's turns that are over; None while there are none."""
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/v1/turns?session={session_id}") as answer:
+        found = (await answer.json())["data"]
+    return found if found and all(each["outcome"] for each in found) else None
 
 
 async def test_an_open_llm_call_begins_again(tmp_path: Path, redis: RedisServer) -> None:

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 from voicepipe.audio.files import read_sound
+from voicepipe.config import load
+from voicepipe.errors import ConfigError
+from voicepipe.telemetry.storage_log import new_health
+from voicepipe.telemetry.store.port import StoreError
 from voicepipe.telemetry.webhooks.payload import Webhook, read_secrets, signed_headers
+from voicepipe.telemetry.webhooks.queue import NewDelivery, WebhookQueue
+from voicepipe.telemetry.webhooks.queue_file import FILE_NAME, QueueFile
 from voicepipe.testing.fakes.cues import LlmCue, tokens
+from voicepipe.testing.postgres import postgres
 from voicepipe.testing.user import WIRE_HZ, calling
 from voicepipe.testing.waiting import WAIT_S, eventually
+from voicepipe.wiring.webhooks import webhooks_of
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 VAD = {"audio": {"input": {"turn_detection": {"type": "server_vad", "silence_duration_ms": 200}}}}
@@ -136,7 +145,7 @@ async def test_texts_that_are_not_stored_are_not_sent(fake_server: Any, question
                     streamed.append(json.dumps(data))
                     if kind == "turn":
                         break
-        sent = [body.decode() for _, body in [await got.get() for _ in range(3)]]
+            sent = [(await got.get())[1].decode() for _ in range(3)]  # a server that stops leaves them to the next one
     assert [json.loads(body)["type"] for body in sent] == ["session.started", "turn.completed", "session.ended"]
     assert json.loads(sent[1])["data"]["outcome"] is not None
     assert "noon" not in "".join((*sent, *streamed))
@@ -162,3 +171,56 @@ async def test_a_later_server_retries_deliveries_on_request(fake_server: Any) ->
         first, _ = refused.get_nowait()
     assert headers["webhook-id"] == first["webhook-id"] == dead["id"]
     assert json.loads(body)["data"]["id"] == dead["session"]
+
+
+@pytest.fixture(scope="module")
+def postgres_url() -> Iterator[str]:
+    with postgres() as url:
+        yield url
+
+
+async def test_with_the_records_in_postgres_the_queue_is_there_too(tmp_path: Path, postgres_url: str) -> None:
+    """What waited in the file before is moved, and sent."""
+    async with receiving() as (url, got):
+        webhook = {"webhooks.crm.url": url, "webhooks.crm.secret": SECRET, "server.data_dir": str(tmp_path)}
+        file = WebhookQueue(await QueueFile.open(tmp_path / FILE_NAME))
+        await file.put([NewDelivery("crm", "msg_1", "session.ended", "acme", "sess_1", b"{}")])
+        await file.close()
+        settings = load(overrides={**webhook, "records.url": postgres_url}, environ={}, folder=tmp_path)
+        async with webhooks_of(settings, new_health(), is_first=True) as webhooks:
+            headers, _ = await asyncio.wait_for(got.get(), WAIT_S)
+            assert headers["webhook-id"] == "msg_1"
+            webhooks.notify("session.ended", "acme", "sess_1", dict)
+            await asyncio.wait_for(got.get(), WAIT_S)
+        file = WebhookQueue(await QueueFile.open(tmp_path / FILE_NAME))
+        assert await file.backlog() == {}
+        await file.close()
+
+
+async def test_another_worker_leaves_the_file_to_the_first(tmp_path: Path, postgres_url: str) -> None:
+    """Else it could put back what the first has moved, and one of them has delivered meanwhile."""
+    webhook = {"webhooks.crm.url": "http://127.0.0.1:1/", "webhooks.crm.secret": SECRET}
+    overrides = {**webhook, "records.url": postgres_url, "server.data_dir": str(tmp_path)}
+    file = WebhookQueue(await QueueFile.open(tmp_path / FILE_NAME))
+    await file.put([NewDelivery("crm", "msg_2", "session.ended", "acme", "sess_1", b"{}")])
+    settings = load(overrides=overrides, environ={}, folder=tmp_path)
+    async with webhooks_of(settings, new_health(), is_first=False):
+        assert (await file.backlog())["crm"].waiting == 1
+    await file.close()
+
+
+async def test_a_file_that_can_not_be_moved_stops_the_start(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its events would wait for ever."""
+
+    async def fails(former: WebhookQueue, to: WebhookQueue) -> int:
+        raise StoreError("locked")
+
+    monkeypatch.setattr(WebhookQueue, "move_all", fails)
+    await (await QueueFile.open(tmp_path / FILE_NAME)).close()
+    webhook = {"webhooks.crm.url": "http://127.0.0.1:1/", "webhooks.crm.secret": SECRET}
+    overrides = {**webhook, "records.url": postgres_url, "server.data_dir": str(tmp_path)}
+    with pytest.raises(ConfigError, match=r"can't be moved to records\.url: locked"):
+        async with webhooks_of(load(overrides=overrides, environ={}, folder=tmp_path), new_health(), is_first=True):
+            pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -35,6 +36,7 @@ LIMITS = f"""
         max_sessions = {MOST_SESSIONS}
         max_chats = 2
         drain_ms = 2000
+        item_audio_s = 10
         [quotas]
         user_sessions = 2
 """
@@ -228,6 +230,27 @@ async def test_sessions_are_shared_out_counted_listed_and_limited_together(serve
     await server.until_sessions(0)
 
 
+async def test_each_worker_returns_the_audio_of_an_item(server: Server) -> None:
+    """Of the session of either one, whichever gets the request."""
+    await server.until_sessions(0)
+    async with AsyncExitStack() as stack:
+        users = [await stack.enter_async_context(talking(server)) for _ in range(2)]
+        await server.until_sessions(2)
+        for n, user in enumerate(users, 1):
+            await user.send(
+                "session.update", session={"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+            )
+            await user.send("input_audio_buffer.append", audio=base64.b64encode(bytes(n * 9_600)).decode())
+            await user.send("input_audio_buffer.commit")
+            item_id = (await user.until("input_audio_buffer.committed"))["item_id"]
+            path = f"/v1/sessions/{user.session_id}/items/{item_id}/audio"
+            async with aiohttp.ClientSession(headers=server.headers) as http:
+                for _ in range(4):
+                    async with http.get(server.url + path, headers={"Connection": "close"}) as answer:
+                        assert (answer.status, len(await answer.read())) == (200, 44 + n * 9_600)
+    await server.until_sessions(0)
+
+
 async def test_each_worker_calls_the_tools_of_mcp_servers(tmp_path: Path) -> None:
     """Over a connection of its own."""
     async with FakeMcpServer() as mcp, AsyncExitStack() as stack:
@@ -235,6 +258,8 @@ async def test_each_worker_calls_the_tools_of_mcp_servers(tmp_path: Path) -> Non
         section = f'[mcp.clinic]\nurl = "{mcp.url}"\n[agents.clinic]\nmcp = ["clinic"]\n'
         server = await stack.enter_async_context(serving(tmp_path, section))
         await server.until_workers(2)
+        # A worker takes sessions while its connection is still missing, and offers no tools to them.
+        await eventually(lambda: both_connected(server))
         for place in range(MOST_SESSIONS):
             user = await stack.enter_async_context(talking(server, agent="clinic"))
             call = CallCue("where", ("{}",), f"c_{place}")
@@ -248,6 +273,10 @@ async def test_each_worker_calls_the_tools_of_mcp_servers(tmp_path: Path) -> Non
         assert min(server.connections(0), server.connections(1)) >= 1
     assert len(mcp.called) == MOST_SESSIONS
     assert sum(method == "initialize" for method, _, _ in mcp.requests) == 2
+
+
+async def both_connected(server: Server) -> bool | None:
+    return sum(each["event"] == "mcp_connected" for each in server.logged) == 2 or None
 
 
 async def test_a_secret_for_one_session_starts_one(server: Server) -> None:
@@ -416,12 +445,15 @@ async def test_a_session_is_resumed_through_the_other_worker_and_outlives_it(ser
 
 
 async def holds_session(server: Server, worker: int, user: ReconnectingUser) -> bool:
-    """Whether the user's only connection is this worker's."""
+    """Whether the user's only connection is this worker's. False while that worker is started again."""
     connection = user.line._response.connection
     assert connection is not None
     assert connection.transport is not None
     port = connection.transport.get_extra_info("sockname")[1]
-    found = psutil.Process(server.pid(worker)).net_connections("tcp")
+    try:
+        found = psutil.Process(server.pid(worker)).net_connections("tcp")
+    except psutil.NoSuchProcess:
+        return False
     return any(each.raddr and each.raddr.port == port for each in found)
 
 
@@ -482,6 +514,7 @@ async def test_a_worker_that_hangs_is_replaced_and_only_its_users_notice(server:
 
 async def test_a_stop_drains_both_workers_and_leaves_no_process(tmp_path: Path) -> None:
     async with serving(tmp_path) as server, AsyncExitStack() as stack:
+        await server.until_workers(2)
         pids = [server.pid(0), server.pid(1)]
         users = [await stack.enter_async_context(talking(server)) for _ in range(2)]
         server.process.send_signal(signal.SIGHUP)

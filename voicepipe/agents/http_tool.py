@@ -12,7 +12,7 @@ import msgspec
 
 from voicepipe.agents.arguments import Parameters
 from voicepipe.agents.http_tool_options import HttpToolOptions, ParameterType
-from voicepipe.clock import unix_s
+from voicepipe.clock import answer_from_outside, unix_s
 from voicepipe.ports.server_tool import MAX_RESULT_CHARS, ToolError, ToolSession
 from voicepipe.protocol.prompt import filled, placeholders
 from voicepipe.telemetry.webhooks.payload import signature_headers
@@ -63,10 +63,11 @@ class HttpTool:
             call_id = f"call_{secrets.token_urlsafe(18)}"
             headers |= signature_headers(its.secrets, call_id, body, now_s=unix_s())
         try:
-            async with self._http.request(
-                its.method, url, params=query, data=body or None, headers=headers, allow_redirects=False
-            ) as answer:
-                text = (await _read(answer)).decode("utf-8", "replace")
+            with answer_from_outside(url):
+                async with self._http.request(
+                    its.method, url, params=query, data=body or None, headers=headers, allow_redirects=False
+                ) as answer:
+                    text = (await _read(answer)).decode("utf-8", "replace")
         except (aiohttp.ClientError, OSError) as why:
             raise ToolError(f"The request failed ({type(why).__name__}).") from None
         if not 200 <= answer.status < 300:

@@ -95,7 +95,8 @@ class McpServer:
     async def _connected(self) -> None:
         """Serve calls until the connection is lost."""
         self._broken.clear()
-        async with asyncio.timeout(CONNECT_S) as limit, _client(self.options) as client:
+        mcp = await asyncio.to_thread(_package)  # takes seconds on a busy machine, which are not the server's
+        async with asyncio.timeout(CONNECT_S) as limit, _client(mcp, self.options) as client:
             await self._list(client)
             limit.reschedule(None)
             self._client, self.is_away = client, False
@@ -174,9 +175,8 @@ _LOST: Final = frozenset((-32000, -32600))
 
 
 @asynccontextmanager
-async def _client(options: McpOptions) -> AsyncIterator[Client]:
+async def _client(mcp: Any, options: McpOptions) -> AsyncIterator[Client]:
     """Yield a client that is connected."""
-    mcp = await asyncio.to_thread(_package)
     if options.command:
         program, *arguments = options.command
         how = mcp.StdioServerParameters(command=program, args=arguments, env=dict(options.environment))

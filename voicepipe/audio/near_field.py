@@ -47,7 +47,8 @@ _CREST_DB: Final = 18.0
 """Peaks of room noise in 20 ms lie 10 to 14 dB above its level, and 2 to 3 dB more above its quietest 100 ms."""
 
 _SYLLABLE_DB: Final = 6.0
-"""The peaks of syllables lie above the user's level, and those of weak ones little below it."""
+"""The peaks of syllables lie above the user's level, those of weak ones little below it, and the ends of words far
+below."""
 
 _GRAIN_DB: Final = 17.5
 """-73 dBFS, quieter than any room: a client that mutes by sending zeros must not make every breath count as speech."""
@@ -125,8 +126,9 @@ class NearField:
 
     @property
     def user_peak(self) -> float:
-        """Return the amplitude, in units of int16, that the user's speech exceeds in 20 ms of most syllables."""
-        return float(10.0 ** ((self._user_db - _SYLLABLE_DB) / 20))
+        """Return the amplitude, in units of int16, that the user's speech exceeds in 20 ms of most syllables, and the
+        room's noise does not."""
+        return max(float(10.0 ** ((self._user_db - _SYLLABLE_DB) / 20)), self._room_peak)
 
     def _follow_room(self, power: float) -> None:
         if self._in_block == _BLOCK_FRAMES:

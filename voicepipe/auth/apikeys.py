@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from voicepipe.auth.file_cache import FileCache
 from voicepipe.auth.scopes import ALL, KEY_DEFAULT
 from voicepipe.auth.sqlite import change_counter, reading, writing
@@ -29,6 +31,7 @@ _PROJECT: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 _KEY: Final = re.compile(rf"vp_(?P<project>[a-z0-9-]{{1,32}})_(?P<random>[A-Za-z0-9]{{{_ID_CHARS + _SECRET_CHARS}}})")
 _NO_DIGEST: Final = hashlib.sha256(b"").digest()
 _COLUMNS: Final = "id, project, name, scopes, created_at_s, revoked_at_s"
+_ROW: Final = (*_COLUMNS.split(", "), "secret_sha256")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,20 @@ class NewApiKey:
     """`vp_PROJECT_` and 51 letters and digits: the id, then 256 random bits."""
 
     key: ApiKey
+
+
+class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A key as nodes share it: all but its secret, of which there is only the digest."""
+
+    id: str
+    project: str
+    name: str
+    scopes: str
+    """Separated by spaces."""
+
+    secret_sha256: bytes
+    created_at_s: int
+    revoked_at_s: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +173,35 @@ class ApiKeys:
         if row is None:
             raise ConfigError(f"no API key has the id {id_!r}: 'voicepipe keys list' shows them")
         return _api_key(row)
+
+    def rows(self) -> tuple[KeyRow, ...]:
+        """Return all keys, to be shared with other nodes."""
+        with reading(self._data_dir) as connection:
+            found = connection.execute(f"SELECT {_COLUMNS}, secret_sha256 FROM api_keys ORDER BY rowid").fetchall()
+        return tuple(KeyRow(**dict(zip(_ROW, row, strict=True))) for row in found)
+
+    def merge(self, rows: Collection[KeyRow]) -> int:
+        """Add the keys of other nodes, and their revocations; return how many were new. Nothing is taken back: a key
+        that is revoked anywhere is revoked."""
+        known = {row.id: row for row in self.rows()}
+        new = [row for row in rows if row.id not in known]
+        revoked = [
+            row
+            for row in rows
+            if row.revoked_at_s is not None and row.id in known and known[row.id].revoked_at_s is None
+        ]
+        if not new and not revoked:
+            return 0
+        with writing(self._data_dir) as connection:
+            connection.executemany(
+                f"INSERT OR IGNORE INTO api_keys ({', '.join(_ROW)}) VALUES ({', '.join('?' * len(_ROW))})",
+                [[getattr(row, name) for name in _ROW] for row in new],
+            )
+            connection.executemany(
+                "UPDATE api_keys SET revoked_at_s = ? WHERE id = ? AND revoked_at_s IS NULL",
+                [(row.revoked_at_s, row.id) for row in revoked],
+            )
+        return len(new) + len(revoked)
 
     def list(self, project: str | None = None) -> tuple[ApiKey, ...]:
         """Return the keys of `project`, or of all projects, oldest first, revoked keys too."""

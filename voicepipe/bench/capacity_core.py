@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 FRAME_US: Final = 20_000
 """Interval of a microphone's frames."""
 
@@ -29,24 +32,24 @@ CLAUSE_TOKENS: Final = 7
 class Costs:
     """CPU time of the event loop's thread, in microseconds. `fitted` adapts them to a machine.
 
-    Defaults: fitted to the load bench's 1.24 % of a core for each of 50 sessions and 1.07 % for each of 80, see
+    Defaults: fitted to the load bench's 0.83 % of a core for each of 40 sessions and 0.72 % for each of 100, see
     web/docs/capacity.md; the ratios of all but the first and the last are those of the profile with 60 sessions.
     """
 
-    wake_us: float = 98.0
+    wake_us: float = 58.0
     """To wake up and look for what is ready."""
 
-    voiced_us: float = 152.0
+    voiced_us: float = 93.4
     """A frame while the user speaks: read, resampled, judged, sent to the STT."""
 
-    calm_us: float = 70.0
+    calm_us: float = 43.0
     """A frame while the user is silent."""
 
-    chunk_us: float = 817.0
+    chunk_us: float = 502.0
     """A message of the TTS, 200 ms of audio, received and sent on."""
 
-    token_us: float = 70.0
-    turn_us: float = 9_340.0
+    token_us: float = 43.0
+    turn_us: float = 5_740.0
     """The rest of a turn: its requests, events and record."""
 
     wait_share: float = 0.08
@@ -247,29 +250,43 @@ class _Core:
 
 
 def fitted(measured: Sequence[tuple[int, float]], talk: Talk) -> Costs:
-    """Return costs with which the simulated CPU shares are those measured, (sessions, share of a core), of two runs.
+    """Return the costs whose simulated CPU shares are nearest to those measured, (sessions, share of a core), of two
+    runs or more: with the least sum of squares of the relative deviations.
 
-    Two unknowns are found: the cost of waking up, at least 0, and a factor for all other costs.
+    Two unknowns are found, both at least 0: the cost of waking up, and a factor for all other costs.
 
     Raises:
         ValueError: the shares can't be met, such as one beyond a core.
     """
-    (few, few_share), (many, many_share) = sorted(measured)
-    if not 0 < few_share < many_share <= MOST_FITTED_SHARE:
+    runs = sorted(measured)
+    shares = np.array([share for _, share in runs])
+    if len(runs) < 2 or shares[0] <= 0 or (np.diff(shares) <= 0).any() or shares[-1] > MOST_FITTED_SHARE:
+        given = ", ".join(f"{share:.3f} with {n}" for n, share in runs)
         raise ValueError(
-            f"expected CPU shares that grow with the sessions, up to {MOST_FITTED_SHARE}, got {few_share:.3f} with "
-            f"{few} and {many_share:.3f} with {many}"
+            f"expected CPU shares that grow with the sessions, of two runs or more, up to {MOST_FITTED_SHARE}, "
+            f"got {given}"
         )
     costs = Costs()
     for _ in range(FIT_ROUNDS):
-        loads = [simulate_core(n, talk, costs, duration_s=FIT_S) for n in (few, many)]
-        few_wakes, many_wakes = (load.wakes_per_s / 1e6 for load in loads)
-        few_work, many_work = (load.cpu_share - costs.wake_us * load.wakes_per_s / 1e6 for load in loads)
-        # share = wake_us * wakes + factor * work, of both runs
-        wake_us = (few_share * many_work - many_share * few_work) / (few_wakes * many_work - many_wakes * few_work)
-        wake_us = max(0.0, wake_us)
-        costs = scaled(replace(costs, wake_us=wake_us), (many_share - wake_us * many_wakes) / many_work)
+        loads = [simulate_core(n, talk, costs, duration_s=FIT_S) for n, _ in runs]
+        wakes = np.array([load.wakes_per_s / 1e6 for load in loads])
+        work = np.array([load.cpu_share for load in loads]) - costs.wake_us * wakes
+        wake_us, factor = _at_least_zero(wakes / shares, work / shares)
+        if not factor:
+            raise ValueError("expected CPU shares that grow with the work, got those of wake-ups alone")
+        costs = scaled(replace(costs, wake_us=wake_us), factor)
     return costs
+
+
+def _at_least_zero(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[float, float]:
+    """Return x, y >= 0 with the least squares of x * a + y * b - 1: Lawson and Hanson, *Solving Least Squares Problems*
+    (1974), chapter 23, for two unknowns."""
+    (x, y), *_ = np.linalg.lstsq(np.stack([a, b], axis=1), np.ones(len(a)), rcond=None)
+    if x < 0:
+        return 0.0, float(b.sum() / (b @ b))
+    if y < 0:
+        return float(a.sum() / (a @ a)), 0.0
+    return float(x), float(y)
 
 
 FIT_ROUNDS: Final = 5

@@ -39,14 +39,14 @@ class Interval:
         return Interval(value, low, high)
 
 
-def percentile(values: Sequence[int], share: float = QUANTILE) -> Interval:
-    """Return a percentile of measured values, with its distribution-free interval.
+def percentile(values: Sequence[float], share: float = QUANTILE, *, z: float = Z) -> Interval:
+    """Return a percentile of measured values, with its distribution-free interval: of 95 %, or by another `z` value.
 
     Source: order statistics with the normal approximation of the binomial; Conover, Practical Nonparametric
     Statistics, 3rd ed., 3.2.
     """
     ordered, n = sorted(values), len(values)
-    reach = Z * sqrt(n * share * (1 - share))
+    reach = z * sqrt(n * share * (1 - share))
     place, low, high = ceil(n * share), floor(n * share - reach), ceil(n * share + reach)
     return Interval(*(float(ordered[min(max(i, 1), n) - 1]) for i in (place, low, high)))
 

@@ -1,5 +1,6 @@
 """`voicepipe bench llm|stt|tts`: compare providers of a stage with the same work.
 `bench load`: measure many sessions. `bench endpointing`: compare end-of-turn rules. `bench compare`: compare two runs.
+`bench schedule`: measure the benches of the settings when they are due.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from voicepipe.config import Settings, load
 
 FAILED = 1
 
-ALONE: Final = ("compare", "endpointing", "load")
+ALONE: Final = ("compare", "endpointing", "load", "schedule")
 """Actions that measure no provider."""
 
 WHERE: Final = {"llm": "bench_llm", "stt": "bench_speech", "tts": "bench_speech"}

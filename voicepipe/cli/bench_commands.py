@@ -12,6 +12,7 @@ from voicepipe.cli.options import (
     EndpointingBenchOptions,
     LlmBenchOptions,
     LoadBenchOptions,
+    ScheduleOptions,
     SimulateOptions,
     SttBenchOptions,
     TtsBenchOptions,
@@ -76,6 +77,7 @@ def add_bench(commands: Commands[argparse.ArgumentParser]) -> None:
     _bench_load(actions)
     _bench_endpointing(actions)
     _bench_compare(actions)
+    _bench_schedule(actions)
 
 
 def _bench_load(actions: Commands[argparse.ArgumentParser]) -> None:
@@ -165,6 +167,18 @@ def _bench_compare(actions: Commands[argparse.ArgumentParser]) -> None:
     command.add_argument("--p95-ms", type=float, metavar="MS", help="the most growth of the 95th percentile")
     command.add_argument("--misses", type=float, metavar="SHARE", help="the most growth of late turns' share")
     command.add_argument("--min-turns", type=int, metavar="N", help="the fewest turns of each run; without it 72")
+    add_config(command)
+
+
+def _bench_schedule(actions: Commands[argparse.ArgumentParser]) -> None:
+    command = add_command(
+        actions,
+        ScheduleOptions,
+        "schedule",
+        "measure the benches of the settings when they are due, within their cost limits, until Ctrl-C",
+    )
+    command.add_argument("--once", action="store_true", help="measure what is due now, and end: 1 if any has changed")
+    command.add_argument("--list", action="store_true", help="show the results so far, and measure nothing")
     add_config(command)
 
 

@@ -14,15 +14,15 @@ from voicepipe.bench.endpointing.measure import trace_all
 from voicepipe.bench.endpointing.picture import svg
 from voicepipe.bench.endpointing.report import lines, table, write_csv
 from voicepipe.bench.endpointing.rules import default_rules, rule_factory
-from voicepipe.bench.endpointing.smart_turn import SmartTurn
 from voicepipe.bench.endpointing.speech_set import RATE_HZ
-from voicepipe.bench.endpointing.traces import Models, SentenceEnd
+from voicepipe.bench.endpointing.traces import AudioScore, Models, SentenceEnd
 from voicepipe.bench.endpointing.words import LocalWords
 from voicepipe.cli.options import EndpointingBenchOptions
 from voicepipe.config import load
 from voicepipe.errors import ConfigError
 from voicepipe.protocol.session_types import ADAPTIVE_MIDDLE
 from voicepipe.providers.local.engine.llama_cpp import LlamaCpp, smollm2
+from voicepipe.providers.local.engine.smart_turn import SmartTurn
 from voicepipe.providers.local.prerequisites import check_machine, check_packages
 
 NAME = "endpointing"
@@ -63,8 +63,12 @@ def _models(options: EndpointingBenchOptions) -> Models:
     return Models(
         words=None if options.without_words else LocalWords(RATE_HZ),
         sentence_end=None if options.without_words or options.without_sentence_end else _sentence_end(),
-        audio_score=None if options.smart_turn is None else SmartTurn(options.smart_turn, RATE_HZ),
+        audio_score=None if options.smart_turn is None else _audio_score(options.smart_turn),
     )
+
+
+def _audio_score(weights: Path) -> AudioScore:
+    return partial(SmartTurn(weights, key="--smart-turn").probability, rate_hz=RATE_HZ)
 
 
 def _sentence_end() -> SentenceEnd:

@@ -43,7 +43,7 @@ def llm(options: LlmBenchOptions, settings: Settings) -> Report:
 async def _measure(settings: Settings, specs: Sequence[str], plan: Plan) -> list[Answer]:
     stages = Stages(settings)
     candidates = [_candidate(settings, stages, text) for text in dict.fromkeys(specs)]
-    async with engines(stages, "llm", specs):
+    async with engines(stages, (("llm", spec) for spec in specs)):
         return await measure(candidates, plan, show_progress)
 
 

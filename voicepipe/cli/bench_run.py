@@ -60,9 +60,9 @@ def stage_named(settings: Settings, stages: Stages, stage: Stage, text: str) -> 
 
 
 @asynccontextmanager
-async def engines(stages: Stages, stage: Stage, specs: Iterable[str]) -> AsyncIterator[None]:
-    """Run the local engine for the duration of the block, if any of the specs needs it."""
-    engine = LocalModels(stages.engines_for((stage, Spec.parse(spec)) for spec in specs), say)
+async def engines(stages: Stages, needed: Iterable[tuple[Stage, str]]) -> AsyncIterator[None]:
+    """Run the local engines for the duration of the block, if any of the specs needs one."""
+    engine = LocalModels(stages.engines_for((stage, Spec.parse(spec)) for stage, spec in needed), say)
     async with http.lifetime(), connection_pool.lifetime(), asyncio.TaskGroup() as group:
         running = group.create_task(engine.run(), name="local-engine")
         await engine.loaded.wait()

@@ -54,7 +54,7 @@ async def _transcribe(
 ) -> list[stt_bench.SttResult]:
     stages = Stages(settings)
     candidates = [_stt_candidate(options, settings, stages, text) for text in dict.fromkeys(options.specs)]
-    async with engines(stages, "stt", options.specs):
+    async with engines(stages, (("stt", spec) for spec in options.specs)):
         return await stt_bench.measure(candidates, utterances, options.n, options.concurrency, show_progress)
 
 
@@ -84,7 +84,7 @@ def tts(options: TtsBenchOptions, settings: Settings) -> Report:
 async def _speak(options: TtsBenchOptions, settings: Settings, texts: Sequence[str]) -> list[tts_bench.Utterance]:
     stages = Stages(settings)
     candidates = [_tts_candidate(options, settings, stages, text) for text in dict.fromkeys(options.specs)]
-    async with engines(stages, "tts", options.specs), AsyncExitStack() as stack:
+    async with engines(stages, (("tts", spec) for spec in options.specs)), AsyncExitStack() as stack:
         if options.cached:
             candidates += [await _with_cache(stack, candidate, texts[: options.n]) for candidate in candidates]
         return await tts_bench.measure(candidates, texts, options.n, options.concurrency, show_progress)

@@ -7,15 +7,17 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.cli.options import CheckOptions
-from voicepipe.cli.probe import Probe, Reply, probe, probe_llm, probe_stt, probe_tts
+from voicepipe.cli.probe import Probe, Reply, probe, probe_endpoint, probe_llm, probe_stt, probe_tts
 from voicepipe.cli.scripted_llm import scripted_llm
 from voicepipe.config import Row, Settings, effective, load
 from voicepipe.config.settings import STAGES
 from voicepipe.errors import ConfigError, VoicepipeError
+from voicepipe.ports.endpoint_scorer import AudioScorer
 from voicepipe.ports.synthesizer import Voice
 from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.registry import Spec, Stage
@@ -72,8 +74,8 @@ async def _try_all(settings: Settings, agents: list[str]) -> int:
 
     failed = 0
     with logging_to(style="human", level=logging.ERROR):
-        async with _stages(settings, agents, _say) as get:
-            async for done in _probes(settings, agents, get):
+        async with _providers(settings, agents, _say) as providers:
+            async for done in _probes(settings, agents, providers):
                 _say(line(done))
                 failed += not done.ok
     _say(f"\n{failed} stage{'s' if failed != 1 else ''} failed" if failed else "\nall stages answer")
@@ -90,9 +92,19 @@ Get = Callable[[Stage, Spec, str], Any]
 """(stage, spec, the setting that names it) -> the Transcriber, Model or Synthesizer."""
 
 
-async def _probes(settings: Settings, agents: list[str], get: Get) -> AsyncIterator[Probe]:
+@dataclass(frozen=True, slots=True)
+class _Providers:
+    """What makes the providers. Both raise ConfigError when an engine can't run."""
+
+    get: Get
+    audio_scorer_of: Callable[[str], AudioScorer | None]
+    """An agent's name -> its smart-turn, or None."""
+
+
+async def _probes(settings: Settings, agents: list[str], providers: _Providers) -> AsyncIterator[Probe]:
     """Probe each stage once, however many agents share it."""
     tried: set[tuple[Stage, Spec, str | None]] = set()
+    tried_files: set[str] = {""}
     for name in agents:
         agent, sound = settings.agents[name], silence(0)
         for stage, spec in ((each, spec) for each in ORDER for spec in agent.specs(each)):
@@ -101,9 +113,19 @@ async def _probes(settings: Settings, agents: list[str], get: Get) -> AsyncItera
                 continue
             tried.add((stage, spec, voice))
             key = f"agents.{name}.{stage}"
-            done, audio = await probe(stage, str(spec), _query(get, stage, spec, key, voice, agent.language, sound))
+            query = _query(providers.get, stage, spec, key, voice, agent.language, sound)
+            done, audio = await probe(stage, str(spec), query)
             sound = audio if stage == "tts" else sound
             yield done
+        if agent.smart_turn not in tried_files:
+            tried_files.add(agent.smart_turn)
+            yield (await probe("endpoint", agent.smart_turn, _judged(providers, name, sound)))[0]
+
+
+async def _judged(providers: _Providers, agent: str, sound: Samples) -> Reply:
+    scorer = providers.audio_scorer_of(agent)
+    assert scorer is not None, "the agent has the setting"
+    return await probe_endpoint(scorer, sound)
 
 
 async def _query(
@@ -120,8 +142,8 @@ async def _query(
 
 
 @asynccontextmanager
-async def _stages(settings: Settings, agents: list[str], say: Callable[[str], None]) -> AsyncIterator[Get]:
-    """Yield the function that makes the providers, with the local engine running if one of them needs it.
+async def _providers(settings: Settings, agents: list[str], say: Callable[[str], None]) -> AsyncIterator[_Providers]:
+    """Yield what makes the providers, with the local engine running if one of them needs it.
 
     An engine that can't run does not stop the probes of other stages: only probes that need it fail, with the
     reason.
@@ -133,7 +155,7 @@ async def _stages(settings: Settings, agents: list[str], say: Callable[[str], No
     stages = Stages(settings)
     why_not: dict[EngineUse, str] = {}
     used = ((stage, spec) for name in agents for stage in STAGES for spec in settings.agents[name].specs(stage))
-    engines = {use: LocalModels((use,), say) for use in stages.engines_for(used)}
+    engines = {use: LocalModels((use,), say) for use in (*stages.engines_for(used), *stages.smart_turns(agents))}
 
     async def keep_running(use: EngineUse) -> None:
         try:
@@ -148,11 +170,17 @@ async def _stages(settings: Settings, agents: list[str], say: Callable[[str], No
                 raise ConfigError(why)
         return stages.get(stage, spec, key=key)
 
+    def audio_scorer_of(agent: str) -> AudioScorer | None:
+        for use in stages.smart_turns((agent,)):
+            if use in why_not:
+                raise ConfigError(why_not[use])
+        return stages.audio_scorer_of(agent)
+
     async with http.lifetime(), connection_pool.lifetime(), asyncio.TaskGroup() as group:
         running = [group.create_task(keep_running(use), name=use.socket_path.stem) for use in engines]
         for engine in engines.values():
             await engine.loaded.wait()
-        yield get
+        yield _Providers(get, audio_scorer_of)
         for task in running:
             task.cancel()
 

@@ -28,6 +28,7 @@ from voicepipe.cli.options import (
     Options,
     ProvidersOptions,
     RecordsOptions,
+    RegionsOptions,
     ReplayOptions,
     RevokeOptions,
     ServeOptions,
@@ -62,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     _eval(commands)
     _check(commands)
     _providers(commands)
+    _regions(commands)
     _keys(commands)
     _token(commands)
     _revoke(commands)
@@ -141,7 +143,7 @@ def _eval(commands: Commands[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--time",
         choices=("real", "virtual"),
-        help="virtual: with a clock that jumps over waits, for scenarios whose models are all scripted",
+        help="virtual: with a clock that jumps over waits, other than those for a real model",
     )
     command.add_argument(
         "--url", help="the server, ws://... or http://...; without it one is started with the settings"
@@ -185,6 +187,22 @@ def _providers(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("--json", action="store_true", help="print JSON, with the sources of all figures")
     command.add_argument("--project", metavar="NAME", help="the project whose turns are measured")
+    add_config(command)
+
+
+def _regions(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = add_command(
+        commands,
+        RegionsOptions,
+        "regions",
+        "measure how far the providers' addresses are from this machine, and advise where to put it",
+    )
+    command.add_argument("names", nargs="*", metavar="NAME", help="these providers only")
+    command.add_argument("--tries", type=int, metavar="N", help="connections to each address; the shortest counts")
+    command.add_argument(
+        "--probe", action="store_true", help="also send each LLM in use one short question, which is paid"
+    )
+    command.add_argument("--json", action="store_true", help="print JSON")
     add_config(command)
 
 

@@ -35,13 +35,13 @@ async def _reached(base_url: str) -> str:
     except TimeoutError:
         return f"no: nothing within {CONNECT_TIMEOUT_S:g} s"
     except (OSError, ValueError) as why:
-        return f"no: {_said(why)}"
+        return f"no: {reason_of(why)}"
     took_ms = clock.monotonic_ms() - began_ms
     writer.transport.abort()  # a clean close would have to be waited for
     return f"{took_ms} ms"
 
 
-def _said(why: OSError | ValueError) -> str:
+def reason_of(why: OSError | ValueError) -> str:
     """Return a short reason, to fit a table."""
     if isinstance(why, ConnectionRefusedError):
         return "refused"

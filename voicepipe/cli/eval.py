@@ -18,7 +18,7 @@ from rich.status import Status
 from voicepipe import clock
 from voicepipe.agents import Agent
 from voicepipe.cli.bench_run import engines
-from voicepipe.cli.eval_time import SERVER, refuse_outside_scenario, refuse_outside_server
+from voicepipe.cli.eval_time import SERVER, refuse_outside_server, refuse_running_server
 from voicepipe.cli.local_server import refuse_python_file
 from voicepipe.cli.options import EvalOptions
 from voicepipe.client import until_ready
@@ -61,13 +61,22 @@ def run(options: EvalOptions) -> int:
     scenarios = [_with_options(read_scenario(path), options) for path in scenario_files(options.scenarios)]
     for scenario in scenarios:
         _check(scenario, options)
-        if options.time == "virtual":
-            refuse_outside_scenario(scenario, options)
+    if options.time == "virtual":
+        refuse_running_server(options)
     agents = _agents(scenarios, options)
     out, err = Console(highlight=False), Console(stderr=True, highlight=False)
     results = _run_all(options, scenarios, agents, err)
     _report(options, results, out)
     return PASSED if all(each.passed for each in results) else FAILED
+
+
+def _queries_models(scenario: Scenario) -> bool:
+    """Return whether the eval's own models are asked while a scenario runs."""
+    return _is_judged(scenario) or any(step.persona for step in scenario.steps)
+
+
+def _is_judged(scenario: Scenario) -> bool:
+    return any(texts(each.judge) for each in scenario.expectations)
 
 
 def _with_options(scenario: Scenario, options: EvalOptions) -> Scenario:
@@ -82,7 +91,7 @@ def _with_options(scenario: Scenario, options: EvalOptions) -> Scenario:
 def _check(scenario: Scenario, options: EvalOptions) -> None:
     if scenario.scripted is not None and options.url is not None:
         raise ConfigError(f"{scenario.path}: scripted: expected no --url, since a scripted model needs its own server")
-    if any(texts(each.judge) for each in scenario.expectations) and not scenario.models.judge:
+    if _is_judged(scenario) and not scenario.models.judge:
         raise ConfigError(
             f"{scenario.path}: models.judge: expected provider/model (or --judge), since it has a `judge`"
         )
@@ -126,7 +135,9 @@ def _run_all(
                 return await _converse(options, scenarios, agents, own, folder, err)
 
         async def in_virtual_time() -> list[ScenarioResult]:
-            return await _converse(options, scenarios, agents, own, folder, err)
+            async with AsyncExitStack() as stack:
+                await own.open(stack, [each for each in scenarios if _queries_models(each)])
+                return await _converse(options, scenarios, agents, own, folder, err)
 
         if options.time == "real":
             return asyncio.run(in_real_time())
@@ -263,9 +274,9 @@ class _OwnModels:
 
     async def open(self, stack: AsyncExitStack, scenarios: Sequence[Scenario]) -> None:
         """Load the local models among those that the scenarios need, until the stack is closed."""
-        for stage, specs in self._needed(scenarios).items():
-            if specs:
-                await stack.enter_async_context(engines(self._stages, stage, specs))
+        needed = [(stage, spec) for stage, specs in self._needed(scenarios).items() for spec in specs]
+        if needed:
+            await stack.enter_async_context(engines(self._stages, needed))
 
     async def speak(self, scenarios: Sequence[Scenario]) -> None:
         """Make what the user says in all scenarios, in real time: a TTS runs outside this process.

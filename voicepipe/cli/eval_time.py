@@ -6,11 +6,16 @@ from typing import Final
 
 from voicepipe.cli.options import EvalOptions
 from voicepipe.config import Settings
+from voicepipe.config.settings import LOCAL
 from voicepipe.errors import ConfigError
-from voicepipe.evals.scenario import Scenario, texts
-from voicepipe.wiring.stages import Stages
+from voicepipe.registry import Stage
 
-STAGES: Final = ("llm", "stt", "tts")
+ANSWERS: Final = frozenset({"openai", *LOCAL})
+"""Kinds of STT and TTS whose adapters ask for each answer, so that a wait for one is known. Others send sound over a
+connection that stays open.
+"""
+
+SPEECH: Final[tuple[Stage, ...]] = ("stt", "tts")
 
 SERVER: Final = {"server.head_room": "false"}
 """Settings of the server. It measures its load as CPU time per second; a virtual second is shorter than a real one, so
@@ -18,29 +23,18 @@ it would refuse sessions.
 """
 
 
-def refuse_outside_scenario(scenario: Scenario, options: EvalOptions) -> None:
-    """Refuse a scenario that needs anything which answers in real time.
+def refuse_running_server(options: EvalOptions) -> None:
+    """Refuse a server that runs.
 
     Raises:
-        ConfigError: the text has the field and the reason.
+        ConfigError: one was named.
     """
     if options.url is not None:
         raise ConfigError("--time virtual: expected no --url, since a server that runs reads its machine's clock")
-    if real := _real_stages(scenario):
-        raise ConfigError(
-            f"{scenario.path}: scripted: expected all three stages with --time virtual, since a model of the settings "
-            f"answers in real time; got none for {', '.join(real)}"
-        )
-    judges = any(texts(each.judge) for each in scenario.expectations)
-    for name, used in (("persona", any(step.persona for step in scenario.steps)), ("judge", judges)):
-        if used:
-            raise ConfigError(
-                f"{scenario.path}: {name}: expected none with --time virtual, since its model answers in real time"
-            )
 
 
 def refuse_outside_server(settings: Settings) -> None:
-    """Refuse settings whose server needs a local model or an MCP server.
+    """Refuse settings whose server hears from another process at times that nothing tells.
 
     Raises:
         ConfigError: the text has the setting and the reason.
@@ -48,18 +42,14 @@ def refuse_outside_server(settings: Settings) -> None:
     for name, agent in settings.agents.items():
         if agent.mcp:
             raise ConfigError(
-                f"agents.{name}.mcp: expected no MCP server with --time virtual, since it answers in real time; got "
-                f"{', '.join(agent.mcp)}"
+                f"agents.{name}.mcp: expected no MCP server with --time virtual, since its connection stays open, and "
+                f"no event shows that an answer is due; got {', '.join(agent.mcp)}"
             )
-    stages = sorted({stage for use in Stages(settings).engines() for stage in use.stages})
-    if stages:
-        raise ConfigError(
-            f"--time virtual: expected settings without a local model, since it answers in real time; got one for "
-            f"{', '.join(stages)}"
-        )
-
-
-def _real_stages(scenario: Scenario) -> list[str]:
-    its = scenario.scripted
-    scripted = (False, False, False) if its is None else (bool(its.answers), its.stt, its.tts)
-    return [stage for stage, is_scripted in zip(STAGES, scripted, strict=True) if not is_scripted]
+        for stage in SPEECH:
+            for spec in agent.specs(stage):
+                if settings.providers[spec.provider].kind not in ANSWERS:
+                    raise ConfigError(
+                        f"agents.{name}.{stage}: expected a local model, an HTTP API or a scripted one with --time "
+                        f"virtual, since another sends sound over a connection that stays open, and no event shows "
+                        f"that an answer is due; got {spec}"
+                    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from datetime import UTC, datetime
 
@@ -10,8 +11,8 @@ from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.scopes import KEY_DEFAULT
 from voicepipe.cli.options import KeysOptions
 from voicepipe.clock import unix_s
-from voicepipe.config import load
-from voicepipe.errors import ConfigError
+from voicepipe.config import Settings, load
+from voicepipe.errors import ConfigError, Overload
 
 
 def run(options: KeysOptions) -> int:
@@ -20,7 +21,8 @@ def run(options: KeysOptions) -> int:
     Raises:
         ConfigError: a setting, a name, a scope or an id is wrong.
     """
-    folder = load(options.config, overrides=options.overrides()).data_path
+    settings = load(options.config, overrides=options.overrides())
+    folder = settings.data_path
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as why:
@@ -29,10 +31,12 @@ def run(options: KeysOptions) -> int:
     match options.action:
         case "create":
             _create(keys, options)
+            _share(settings, keys)
         case "list":
             sys.stdout.writelines(f"{_line(key)}\n" for key in keys.list())
         case "revoke":
             sys.stdout.write(f"{_line(keys.revoke(options.id, now_s=unix_s()))}\n")
+            _share(settings, keys)
             if all(key.revoked_at_s is not None for key in keys.list()):
                 sys.stderr.write(
                     "No key works any more: no client can connect until 'voicepipe keys create' makes one.\n"
@@ -54,6 +58,28 @@ def _create(keys: ApiKeys, options: KeysOptions) -> None:
     new = keys.create(options.project, now_s=unix_s(), name=options.name, scopes=options.scope or KEY_DEFAULT)
     sys.stdout.write(f"{new.text}\n")
     sys.stderr.write("This is the only time that the key is shown. From now on every client needs one.\n")
+
+
+def _share(settings: Settings, keys: ApiKeys) -> None:
+    """Share the keys with the other nodes at once; a server of this machine does so too, within seconds."""
+    if not settings.cluster.store:
+        return
+    try:
+        asyncio.run(_sync(settings, keys))
+    except (ConfigError, Overload) as why:
+        sys.stderr.write(
+            f"The other nodes do not know this yet: {why} A server that runs here tells them when the store is back.\n"
+        )
+
+
+async def _sync(settings: Settings, keys: ApiKeys) -> None:
+    from voicepipe.cluster.port import NodeStore  # slow to import, and seldom needed
+    from voicepipe.wiring.cluster import open_store
+    from voicepipe.wiring.shared_keys import KeySync
+
+    async with open_store(settings) as store:
+        if isinstance(store, NodeStore):
+            await KeySync(keys, store).sync()
 
 
 def _line(key: ApiKey) -> str:

@@ -151,6 +151,14 @@ class ProvidersOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RegionsOptions(Options):
+    names: tuple[str, ...] = ()
+    tries: int = 5
+    probe: bool = False
+    json: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeysOptions(Options):
     action: str
     project: str = "default"
@@ -220,6 +228,13 @@ class TtsBenchOptions(BenchOptions):
     cached: bool = False
     voice: str | None = None
     language: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleOptions(Options):
+    action: str
+    once: bool = False
+    list: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

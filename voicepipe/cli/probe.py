@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -13,11 +13,11 @@ from voicepipe import clock
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples, first_audible, silence
 from voicepipe.errors import VoicepipeError
+from voicepipe.ports.endpoint_scorer import AudioScorer
 from voicepipe.ports.model import Model, ModelRequest, Said, Text, TextDelta
 from voicepipe.ports.synthesizer import RATE_HZ, Synthesizer, Voice, audio_of
 from voicepipe.ports.transcriber import Final as FinalTranscript
 from voicepipe.ports.transcriber import Transcriber, TranscriptionOptions
-from voicepipe.registry import Stage
 
 CLAUSE: Final = "The quick brown fox jumps over the lazy dog."
 QUESTION: Final = "Say hello in one short sentence."
@@ -27,6 +27,9 @@ ANSWER_TOKENS: Final = 40
 PROBE_TIMEOUT_S: Final = 30.0
 """A stage that has not answered by then is useless to a user."""
 
+Probed = Literal["stt", "llm", "tts", "endpoint"]
+"""A stage, or `endpoint`: smart-turn."""
+
 _TONE_HZ: Final = 440
 _PUSH_MS: Final = 20
 
@@ -35,7 +38,7 @@ _PUSH_MS: Final = 20
 class Probe:
     """The result of probing one stage."""
 
-    stage: Stage
+    stage: Probed
     spec: str
     ok: bool
     first_ms: int | None
@@ -62,7 +65,7 @@ class Reply:
     """int16, (n_samples,), 24 kHz; empty unless the stage is a TTS."""
 
 
-async def probe(stage: Stage, spec: str, pending: Awaitable[Reply]) -> tuple[Probe, Samples]:
+async def probe(stage: Probed, spec: str, pending: Awaitable[Reply]) -> tuple[Probe, Samples]:
     """Wait for a stage's reply and return the result and the audio. Never raises the stage's errors."""
     began_ms = clock.monotonic_ms()
     try:
@@ -122,6 +125,13 @@ async def probe_stt(transcriber: Transcriber, transcription: TranscriptionOption
                 said = f'transcribed "{answer.text}"' if len(sound) else "answered (a tone: there was no speech)"
                 return Reply(clock.monotonic_ms() - began_ms, said, silence(0))
     return Reply(None, "", silence(0))
+
+
+async def probe_endpoint(scorer: AudioScorer, sound: Samples) -> Reply:
+    """Have smart-turn judge `sound`, int16, (n_samples,), 24 kHz; a tone instead when `sound` is empty."""
+    began_ms = clock.monotonic_ms()
+    score = await scorer.score("check", sound if len(sound) else _tone(), RATE_HZ)
+    return Reply(clock.monotonic_ms() - began_ms, f"probability of the end: {score:.2f}", silence(0))
 
 
 def _tone() -> Samples:

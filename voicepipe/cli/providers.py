@@ -149,9 +149,9 @@ def _cells(line: Line) -> tuple[str, ...]:
             _figure(usd)
             for usd in (facts.input_usd_per_million, facts.output_usd_per_million, facts.cached_usd_per_million)
         ),
-        f"{facts.ttft_p50_ms} ms" if facts.ttft_p50_ms is not None else "-",
+        _published([facts.ttft_p50_ms, *(each.ttft_p50_ms for each in facts.other_figures)], " ms"),
         f"{here.ttft_p50_ms}/{here.ttft_p95_ms} ms, {here.turns} turns" if here is not None else "-",
-        _figure(facts.tokens_per_s),
+        _published([facts.tokens_per_s, *(each.tokens_per_s for each in facts.other_figures)]),
         _figure(here.tokens_per_s if here is not None else None),
         line.evidence,
     )
@@ -169,6 +169,11 @@ async def _reached(
         [replace(line, reached=known.get(line.provider, "")) for line in llms],
         [replace(line, reached=known.get(line.provider, "")) for line in speech],
     )
+
+
+def _published(figures: list[int | None] | list[float | None], unit: str = "") -> str:
+    """Return the published figures of all sources, the router's own first."""
+    return " or ".join(f"{figure:g}{unit}" for figure in figures if figure is not None) or "-"
 
 
 def _figure(figure: float | None) -> str:

@@ -50,6 +50,9 @@ class Connection:
         """The resumption in progress: a task of its own, since half of one loses the secret. Whoever waits for it may
         be cancelled."""
 
+        self._refusal: Exception | None = None
+        """Why the session could not be resumed."""
+
         self._changing = asyncio.Lock()
         self._session_id = self._secret = self._last_event_id = ""
         self._window_ms = 0
@@ -181,7 +184,7 @@ class Connection:
         self._resuming = self._tasks.start(self._resume_in_time(), name="resumption")
         await self._resumption()
         if self._websocket is websocket:
-            raise ended(closed) from closed
+            raise ended(closed) from (self._refusal or closed)
 
     async def _resumption(self) -> None:
         """Wait for the resumption in progress, if there is one. The calling method holds the lock."""
@@ -192,8 +195,8 @@ class Connection:
         try:
             async with asyncio.timeout(self._window_ms / 1_000):
                 await self._retry_resume()
-        except (TimeoutError, CallFailed):
-            self._secret = ""
+        except (TimeoutError, CallFailed) as why:
+            self._secret, self._refusal = "", why
         finally:
             self._resuming = None
 
@@ -236,10 +239,11 @@ class Connection:
         request = {"session_id": self._session_id, "secret": self._secret, "last_event_id": self._last_event_id}
         request |= self.last_output.to_wire()
         await websocket.send(msgspec.json.encode({"type": "voicepipe.resume", **request}).decode())
+        raw = await websocket.recv()
         try:
-            answer = read_server_event(await websocket.recv())
+            answer = read_server_event(raw)
         except msgspec.ValidationError as refused:
-            raise CallFailed("the server refused the resumption") from refused
+            raise CallFailed(f"the server refused the resumption: {_error_in(raw)}") from refused
         assert isinstance(answer, Resumed)
         self._secret, self._websocket = answer.secret, websocket
         await self._send_again(answer.input_received_ms)
@@ -270,6 +274,24 @@ def _named(raw: str) -> _Named:
         return _NAMED.decode(raw)
     except msgspec.DecodeError:
         return _Named()
+
+
+class _Error(msgspec.Struct):
+    code: str = ""
+    message: str = ""
+
+
+class _ErrorEvent(msgspec.Struct):
+    error: _Error
+
+
+def _error_in(raw: str | bytes) -> str:
+    """Return what an `error` event says; that it is none if it is not."""
+    try:
+        error = msgspec.json.decode(raw, type=_ErrorEvent).error
+    except msgspec.DecodeError:
+        return "its answer is no error event"
+    return f"{error.code}: {error.message}"
 
 
 async def dial(address: Address, key: str | None, *, resume: str = "") -> ClientConnection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, Self, runtime_checkable
 
@@ -117,7 +117,6 @@ class Cluster(Protocol):
         ...
 
 
-@runtime_checkable
 class SessionTexts(Protocol):
     """The texts of sessions that another node can go on with. Each session has one owner at a time.
 
@@ -151,7 +150,6 @@ class SessionTexts(Protocol):
         ...
 
 
-@runtime_checkable
 class NodePresence(Protocol):
     """The announcements of the processes of all nodes. They inform operators; no decision uses them.
 
@@ -172,9 +170,85 @@ class NodePresence(Protocol):
         ...
 
 
+class NodeEvents(Protocol):
+    """Events of the live feed on their way from each node to the others. They are for pages: old ones are dropped.
+
+    Raises:
+        StoreUnavailable: from any method, when the store can't be reached.
+    """
+
+    async def send_events(self, events: Sequence[bytes]) -> None:
+        """Add events behind those of all nodes."""
+        ...
+
+    async def events_after(self, place: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
+        """Return the events behind a place, oldest first, and the place behind them; an empty place is the end. All
+        nodes are asked for events for `requested_s` from now on.
+        """
+        ...
+
+    async def are_events_requested(self) -> bool:
+        """Return whether any node asks for events."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A hint of a process to the others."""
+
+    process: str
+    age_ms: int
+    body: bytes
+
+
+class RouterHints(Protocol):
+    """Hints of processes about providers. A process that knows nothing newer may use it; none requires it.
+
+    Raises:
+        StoreUnavailable: from any method, when the store can't be reached.
+    """
+
+    async def keep_hint(self, kind: str, process: str, body: bytes, *, life_s: int) -> None:
+        """Store a process's hint of a kind in place of the one before; it expires after `life_s`."""
+        ...
+
+    async def hints(self, kind: str) -> list[Hint]:
+        """Return the hints of a kind that have not expired; all ages are by the store's clock."""
+        ...
+
+
+class SharedKeys(Protocol):
+    """The API keys of all nodes, without their secrets. Keys and revocations are added, and never taken back.
+
+    Raises:
+        StoreUnavailable: from any method, when the store can't be reached.
+    """
+
+    async def share_keys(self, keys: Mapping[str, bytes], revoked: Mapping[str, int]) -> None:
+        """Add keys by id, and revocations: id -> unix s. What is there already stays."""
+        ...
+
+    async def keys_version(self) -> str:
+        """Return some text that differs after each change; empty: the store has no keys, or has lost them."""
+        ...
+
+    async def shared_keys(self) -> tuple[dict[str, bytes], dict[str, int]]:
+        """Return all keys and revocations."""
+        ...
+
+
+@runtime_checkable
+class NodeStore(SessionTexts, NodePresence, NodeEvents, RouterHints, SharedKeys, Protocol):
+    """All that nodes share beside the `Cluster`; the store of one machine does not have it."""
+
+
 def counter(claims: Claims, what: str) -> str:
     """Return the name of a counter of one token: `what` is `sessions`, `turns` or `spend`."""
     return f"token/{claims.project}/{claims.token_id}/{what}"
+
+
+NO_CONFIG: Final = b"{}"
+"""`Cluster.config` while the store that may have it is away, and clients are admitted all the same."""
 
 
 def check_config(session: bytes) -> None:

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from voicepipe.auth.claims import Claims
-from voicepipe.cluster.port import Tally, check_config
+from voicepipe.cluster.port import Hint, Tally, check_config
 from voicepipe.cluster.redis_scripts import (
     ANNOUNCE,
     ANNOUNCED,
     COUNT,
     DROP_TEXT,
+    EVENTS_AFTER,
     GIVE_BACK_SLOTS,
+    HINTS,
     KEEP,
+    KEEP_HINT,
     KEEP_TEXT,
     RENEW_SLOTS,
     REVOKE,
     REVOKED_AFTER,
+    SEND_EVENTS,
+    SHARE_KEYS,
     TAKE_SLOTS,
     TAKE_TEXT,
 )
@@ -163,6 +168,40 @@ class RedisCluster:
     async def announced(self) -> list[bytes]:
         found: list[bytes] = await self._calls.read(ANNOUNCED)
         return found
+
+    async def send_events(self, events: Sequence[bytes]) -> None:
+        await self._calls.read(SEND_EVENTS, *events)
+
+    async def events_after(self, place: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
+        new_place, *events = await self._calls.read(EVENTS_AFTER, place, limit, requested_s)
+        return new_place.decode(), events
+
+    async def are_events_requested(self) -> bool:
+        return bool(await self._calls.command("EXISTS", f"{self._prefix}events:requested"))
+
+    async def keep_hint(self, kind: str, process: str, body: bytes, *, life_s: int) -> None:
+        await self._calls.read(KEEP_HINT, kind, process, body, life_s)
+
+    async def hints(self, kind: str) -> list[Hint]:
+        found = await self._calls.read(HINTS, kind)
+        each = zip(found[::3], found[1::3], found[2::3], strict=True)
+        return [Hint(process.decode(), int(age_ms), body) for process, age_ms, body in each]
+
+    async def share_keys(self, keys: Mapping[str, bytes], revoked: Mapping[str, int]) -> None:
+        parts = (part for pairs in (keys, revoked) for pair in pairs.items() for part in pair)
+        await self._calls.read(SHARE_KEYS, secrets.token_hex(8), len(keys), *parts)
+
+    async def keys_version(self) -> str:
+        version: bytes | None = await self._calls.command("GET", f"{self._prefix}keys:version")
+        return "" if version is None else version.decode()
+
+    async def shared_keys(self) -> tuple[dict[str, bytes], dict[str, int]]:
+        keys = await self._calls.command("HGETALL", f"{self._prefix}keys")
+        revoked = await self._calls.command("HGETALL", f"{self._prefix}keys:revoked")
+        return (
+            {id_.decode(): key for id_, key in zip(keys[::2], keys[1::2], strict=True)},
+            {id_.decode(): int(at_s) for id_, at_s in zip(revoked[::2], revoked[1::2], strict=True)},
+        )
 
     async def _counted(self, name: str, now_s: int) -> Tally:
         total, until_s = await self._calls.command("HMGET", f"{self._prefix}count:{name}", "total", "until_s")

@@ -211,3 +211,79 @@ for _, value in ipairs(redis.call('HVALS', KEYS[1] .. 'nodes')) do
 end
 return found
 """
+
+EVENTS_LIFE_S: Final = 60
+"""How long the events of the live feed are stored after the last one."""
+
+MOST_EVENTS: Final = 2_000
+"""Events that are stored: those of some seconds, also with many nodes."""
+
+SEND_EVENTS: Final = f"""
+local key = KEYS[1] .. 'events'
+for _, event in ipairs(ARGV) do redis.call('XADD', key, 'MAXLEN', '~', {MOST_EVENTS}, '*', 'e', event) end
+redis.call('EXPIRE', key, {EVENTS_LIFE_S})
+return 'sent'
+"""
+"""ARGV: events."""
+
+EVENTS_AFTER: Final = """
+local key, place, answer = KEYS[1] .. 'events', ARGV[1], {''}
+redis.call('SET', KEYS[1] .. 'events:requested', '1', 'EX', ARGV[3])
+if place == '' then
+    local latest = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+    place = latest and latest[1] or '0-0'
+end
+for _, each in ipairs(redis.call('XRANGE', key, '(' .. place, '+', 'COUNT', ARGV[2])) do
+    place = each[1]
+    answer[#answer + 1] = each[2][2]
+end
+answer[1] = place
+return answer
+"""
+"""ARGV: the place, how many to return, seconds for which events are requested. Answers the next place, and the events.
+A place is the id of the latest event, a time by the store's clock: it stays good when the events have expired."""
+
+KEEP_HINT: Final = """
+local key, time = KEYS[1] .. 'hints:' .. ARGV[1], redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local all = redis.call('HGETALL', key)
+for at = 1, #all, 2 do
+    if tonumber(string.match(all[at + 1], '^%d+')) <= now_ms then redis.call('HDEL', key, all[at]) end
+end
+local life_ms = tonumber(ARGV[4]) * 1000
+redis.call('HSET', key, ARGV[2], string.format('%.0f %.0f ', now_ms + life_ms, now_ms) .. ARGV[3])
+redis.call('PEXPIRE', key, life_ms)
+return 'kept'
+"""
+"""ARGV: kind, process, hint, seconds."""
+
+HINTS: Final = """
+local time, answer = redis.call('TIME'), {}
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local all = redis.call('HGETALL', KEYS[1] .. 'hints:' .. ARGV[1])
+for at = 1, #all, 2 do
+    local until_ms, made_ms, body = string.match(all[at + 1], '^(%d+) (%d+) (.*)$')
+    if tonumber(until_ms) > now_ms then
+        answer[#answer + 1] = all[at]
+        answer[#answer + 1] = string.format('%.0f', now_ms - tonumber(made_ms))
+        answer[#answer + 1] = body
+    end
+end
+return answer
+"""
+"""ARGV: kind. Answers process, age in ms and hint, in turn."""
+
+KEYS_LIFE_S: Final = 30 * 86_400
+"""How long API keys are stored after the last was shared. Each node has all of them in its own file."""
+
+SHARE_KEYS: Final = f"""
+local keys, revoked, version, news = KEYS[1] .. 'keys', KEYS[1] .. 'keys:revoked', KEYS[1] .. 'keys:version', 0
+local n_keys = tonumber(ARGV[2])
+for at = 3, #ARGV, 2 do
+    news = news + redis.call('HSETNX', at < 3 + 2 * n_keys and keys or revoked, ARGV[at], ARGV[at + 1])
+end
+if news > 0 or redis.call('EXISTS', version) == 0 then redis.call('SET', version, ARGV[1]) end
+for _, key in ipairs({{keys, revoked, version}}) do redis.call('EXPIRE', key, {KEYS_LIFE_S}) end
+return 'shared'
+"""
+"""ARGV: a new version, the number of keys; then ids with keys, and ids with times of their revocation."""

@@ -15,10 +15,11 @@ from typing import Final
 
 from voicepipe.auth.claims import Claims
 from voicepipe.clock import unix_s
+from voicepipe.cluster.guarded import GuardedStore
 from voicepipe.cluster.local_configs import LocalConfig, LocalConfigs
 from voicepipe.cluster.local_counts import LocalCounts
 from voicepipe.cluster.local_slots import HeldSlots, LocalSlots
-from voicepipe.cluster.port import Cluster, NodePresence, SessionTexts, Tally, Unavailable, check_config
+from voicepipe.cluster.port import NO_CONFIG, Cluster, NodeStore, Tally, Unavailable, check_config
 from voicepipe.cluster.revocation import Revocation
 from voicepipe.cluster.revoked import Revoked
 from voicepipe.cluster.store_calls import StoreCalls
@@ -33,8 +34,6 @@ MAX_UNWRITTEN: Final = 10_000
 
 PROBE: Final = "store/probe"
 """A counter that is written to test whether the store is writable again."""
-
-NO_CONFIG: Final = b"{}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +97,9 @@ class Resilient:
     _slots: LocalSlots = field(default_factory=LocalSlots)
 
     @property
-    def session_texts(self) -> SessionTexts | None:
-        """Return the texts of sessions that nodes share; None: the store is of one machine, and has none."""
-        return self._store if isinstance(self._store, SessionTexts) else None
-
-    @property
-    def presence(self) -> NodePresence | None:
-        """Return what nodes say of themselves; None: the store is of one machine."""
-        return self._store if isinstance(self._store, NodePresence) else None
+    def node_store(self) -> NodeStore | None:
+        """Return what nodes share beside this port; None: the store is of one machine."""
+        return GuardedStore(self._store, self._calls) if isinstance(self._store, NodeStore) else None
 
     # --- unwritten state ----------------------------------------------------------------------
 
@@ -290,7 +284,7 @@ class Resilient:
         pause_ms = self._options.first_pause_ms
         while True:
             await self._calls.trouble.wait()
-            await asyncio.sleep(pause_ms / 1_000)
+            await self._calls.pause(pause_ms)
             if await self._write_all():
                 pause_ms = self._options.first_pause_ms
             else:

@@ -19,6 +19,7 @@ from voicepipe.config.convert import (
 )
 from voicepipe.config.languages import LanguageEntry
 from voicepipe.config.routing import specs_of
+from voicepipe.errors import ConfigError
 from voicepipe.pii.redact import kinds_of
 from voicepipe.protocol.prompt import check_placeholders
 from voicepipe.protocol.session_update import MAX_SPEED, MIN_SPEED
@@ -30,8 +31,9 @@ from voicepipe.turn.settings import BudgetLimits, Deadlines
 class AgentSettings:
     """An `[agents.NAME]`: an agent. Options that a section leaves out are taken from `[agents.default]`.
 
-    Not inherited are `aliases`, `chosen_by`, `hand_over`, and, by an agent that names another `tts`, `voice` and
-    `languages`.
+    Not inherited are `aliases`, `chosen_by`, `hand_over`, `interpret`, and, by an agent that names another `tts`,
+    `voice` and `languages`. An agent that interprets inherits no `instructions`, `language`, `tools`, `mcp` and
+    `knowledge`.
     """
 
     instructions: str = (
@@ -65,6 +67,18 @@ class AgentSettings:
     """The TTS, as `provider/model`; or several, best first, for which `router.policy`, `fallback_after_ms` and
     `attempt_timeout_ms` apply too: where one breaks, another goes on with the next word; or `pool/NAME`."""
 
+    model: str = ""
+    """A [speech-to-speech model](speech-models.md), as `provider/model`, that hears the user and answers in place of
+    `llm` and `tts`; these answer whenever it fails. `stt` goes on: its text ends the user's turns, and is the
+    conversation. Empty: none."""
+
+    model_voice: str = ""
+    """The voice of `model`. Empty: the client's or the agent's `voice` where the model has it, or else its own."""
+
+    model_timeout_ms: Annotated[int, between(100, 60_000)] = 3_000
+    """How long `model` may take to the first audio of an answer, and from one piece of it to the next, before `llm` and
+    `tts` answer in its place."""
+
     voice: str | None = None
     """The voice's name at the TTS provider. Unset: the provider's own choice."""
 
@@ -81,12 +95,22 @@ class AgentSettings:
     languages: Annotated[tuple[tuple[str, LanguageEntry], ...], SECTIONS] = ()
     """How the agent speaks the languages that its users may speak, by their tags."""
 
+    interpret: Annotated[tuple[str, ...], ONE_OR_MORE] = ()
+    """Two languages, such as `["en", "de"]`, that the agent [interprets](agents.md#interpreting) between: it says what
+    it is told in the one in the other, and answers nothing. `instructions` then stand behind its own. Empty: it talks.
+    """
+
     end_of_turn: Annotated[str, STRATEGY_NAME] = "soft"
     """The endpoint strategy, unless the client sets `turn_detection`. `soft` lets the answer begin when the end is
     likely, after 0.7 to 1.4 times `silence_ms` (350 to 700 ms), and takes it back if the user goes on within its first
     second; function calls wait for `adaptive`. `adaptive` takes nothing back: it waits for `silence_ms` where the
     end is likely, for twice that where it is not, 2.6 times after words that break off, 1.44 times without evidence.
     `silence` waits for exactly `silence_ms`. Any other name is a strategy of an installed package."""
+
+    smart_turn: str = ""
+    """The ONNX file of [smart-turn](turns.md#smart-turn) v3.2, a model that hears 100 ms after the user's last word
+    whether more will come; the strategies but `silence` use what it says. You bring the file along, and the extra
+    `smart-turn` has what runs it. Empty: none."""
 
     vad: Vad = "silero"
     """The VAD. `silero` is a model. `webrtc` has none and takes less CPU, but more noises start a turn: its
@@ -127,6 +151,10 @@ class AgentSettings:
     so that "mhm" stops nothing. `immediate`: at once, so that the agent stops at every voice, as with hosted
     services."""
 
+    unserved_fields: Literal["error", "log"] = "error"
+    """What names the published fields that this server accepts and does not serve. `error`: an `error` event, once a
+    session for each. `log`: the log (`field_not_served`), for clients that end at every error, such as pipecat."""
+
     filler: str = ""
     """A filler ("One moment.") to speak while an answer is expected more than 1.2 s after the user's last word,
     never in two consecutive turns. It is synthesized when a session begins, once for each voice. Empty: none."""
@@ -143,7 +171,11 @@ class AgentSettings:
 
     tools: tuple[str, ...] = ()
     """The tools that the server runs for this agent: names of `[tools.NAME]`, `end_call`, with which the agent ends
-    the session, and `transfer_call`, with which it transfers a [phone call](phone.md)."""
+    the session, and for a [phone call](phone.md) `transfer_call` and `send_dtmf`, with which it presses keys."""
+
+    client_tool_rounds: Annotated[int, between(1, 1_000)] = 32
+    """How often a turn may call functions of the client, one after another. Beyond that the LLM must answer without,
+    and an `error` event (`too_many_tool_rounds`) says so. The server's own tools have 8 rounds."""
 
     mcp: tuple[str, ...] = ()
     """The MCP servers whose tools this agent has: names of `[mcp.NAME]`."""
@@ -214,11 +246,27 @@ class AgentSettings:
     def __post_init__(self) -> None:
         check_placeholders(self.instructions, dict(self.variables), "instructions")
         kinds_of(self.redact_for_llm, key="redact_for_llm")
+        if self.model and self.redact_for_llm:
+            raise ConfigError(f"redact_for_llm: expected nothing beside `model`, got {', '.join(self.redact_for_llm)}")
         check_placeholders(self.greeting, dict(self.variables), "greeting")
         for tag, language in self.languages:
             check_language_tag(tag, "languages")
             check_placeholders(language.instructions, dict(self.variables), f"languages.{tag}.instructions")
         check_placeholders(self.record_announcement, dict(self.variables), "record_announcement")
+        if self.interpret:
+            self._check_interpreter()
+
+    def _check_interpreter(self) -> None:
+        for tag in self.interpret:
+            check_language_tag(tag, "interpret")
+        primary = {tag.partition("-")[0].lower() for tag in self.interpret}
+        if len(self.interpret) != 2 or len(primary) != 2:
+            raise ConfigError(f'interpret: expected two languages, such as ["en", "de"], got {list(self.interpret)}')
+        if self.language is not None:
+            raise ConfigError(f"language: expected none for an agent that interprets, got {self.language!r}")
+        for name in ("tools", "mcp", "hand_over", "knowledge"):
+            if getattr(self, name):
+                raise ConfigError(f"{name}: expected none for an agent that interprets, which answers nothing")
 
     @property
     def written(self) -> dict[Stage, tuple[str, ...]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, get_type_hints
 
 from voicepipe.config.agents import AgentSettings
+from voicepipe.config.benches import BenchEntry
 from voicepipe.config.convert import displayed, displayed_option, expected, is_secret, is_table, section_kind
 from voicepipe.config.languages import LanguageEntry
 from voicepipe.config.load import SINGLE, default_of
@@ -52,6 +53,8 @@ def effective(settings: Settings) -> tuple[Row, ...]:
         rows += _rows(webhook, f"webhooks.{name}", settings)
     for name, phone in settings.phone.items():
         rows += _rows(phone, f"phone.{name}", settings)
+    for name, bench in settings.benches.items():
+        rows += _rows(bench, f"benches.{name}", settings)
     return tuple(rows)
 
 
@@ -71,6 +74,7 @@ def markdown() -> str:
         ("experiments.NAME", ExperimentOptions),
         ("webhooks.NAME", WebhookEntry),
         ("phone.NAME", PhoneEntry),
+        ("benches.NAME", BenchEntry),
     ]
     for section, kind in sections:
         meanings, hints = _meanings(kind), get_type_hints(kind, include_extras=True)

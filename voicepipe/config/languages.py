@@ -16,3 +16,6 @@ class LanguageEntry:
 
     instructions: str = ""
     """What the LLM reads behind the agent's instructions, such as "Answer in German."; `{{name}}` as there."""
+
+    filler: str = ""
+    """The filler in this language, such as "Einen Moment." Empty: the agent's `filler`."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from voicepipe.agents import Agent
 from voicepipe.config.agents import AgentSettings
+from voicepipe.config.benches import BenchScheduleSettings, read_benches
 from voicepipe.config.convert import Found, convert, displayed, is_table, section_kind
 from voicepipe.config.mcp import check_mcp, read_mcp
 from voicepipe.config.phone import check_phone, read_phone
@@ -24,6 +25,7 @@ from voicepipe.config.settings import (
     ClusterSettings,
     DashboardSettings,
     ProviderEntry,
+    QualitySettings,
     RecordsSettings,
     Settings,
     TelemetrySettings,
@@ -38,6 +40,7 @@ from voicepipe.providers.built_in import VENDORS
 from voicepipe.providers.catalog import Catalog, ProviderFacts
 from voicepipe.registry import Spec
 from voicepipe.router.options import RouterOptions
+from voicepipe.server.gateway.reply_cache_settings import ReplyCacheSettings
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
 from voicepipe.server.webrtc.settings import WebRtcSettings
@@ -70,10 +73,13 @@ SINGLE = {
     "recordings": RecordingSettings,
     "telemetry": TelemetrySettings,
     "dashboard": DashboardSettings,
+    "quality": QualitySettings,
+    "bench_schedule": BenchScheduleSettings,
     "catalog": CatalogSettings,
     "router": RouterOptions,
     "provider_limits": ProviderLimits,
     "quotas": Quotas,
+    "reply_cache": ReplyCacheSettings,
 }
 """The sections that exist once."""
 
@@ -132,6 +138,9 @@ def load(
     check_mcp(resolved_agents, mcp)
     _check_specs(resolved_agents, providers, origins)
     check_specs(routing.pools, partial(_check_spec, providers=providers, origins=origins))
+    benches = read_benches(leaves, _read, partial(_check_spec, providers=providers, origins=origins))
+    if judge_model := single["quality"].judge_model:
+        _check_spec(judge_model, "quality.judge_model", providers=providers, origins=origins)
     _check_names(resolved_agents)
     server: ServerSettings = single.pop("server")
     return Settings(
@@ -146,6 +155,7 @@ def load(
         mcp=MappingProxyType(mcp),
         webhooks=MappingProxyType(webhooks),
         phone=MappingProxyType(phone),
+        benches=MappingProxyType(benches),
         origins=MappingProxyType(origins),
         **single,
     )
@@ -261,9 +271,11 @@ def _agents(leaves: Leaves, origins: dict[str, str], usual: AgentSettings) -> di
     default = _read(usual, ("agents", DEFAULT_AGENT), leaves)
     agents = {DEFAULT_AGENT: default}
     for name in sorted(_names("agents", leaves) - {DEFAULT_AGENT}):
-        own = {"aliases", "chosen_by", "hand_over"} | (
-            {"voice", "languages"} if ("agents", name, "tts") in leaves else set()
-        )
+        own = {"aliases", "chosen_by", "hand_over", "interpret"}
+        if ("agents", name, "tts") in leaves:
+            own |= {"voice", "languages"}
+        if ("agents", name, "interpret") in leaves:
+            own |= {"instructions", "language", "tools", "mcp", "knowledge"}
         start = replace(default, **{option: getattr(AgentSettings(), option) for option in own})
         agents[name] = _read(start, ("agents", name), leaves)
         for option in {its.name for its in fields(AgentSettings)} - own:
@@ -288,6 +300,9 @@ def _check_specs(
             key = f"agents.{name}.{stage}"
             for spec in agent.specs(stage, key=key):
                 _check_spec(str(spec), key, providers=providers, origins=origins)
+        if agent.model:
+            key = f"agents.{name}.model"
+            _check_spec(agent.model, key, providers=providers, origins=origins)
         if agent.knowledge_embedding:
             key = f"agents.{name}.knowledge_embedding"
             _check_spec(str(Spec.parse(agent.knowledge_embedding, key=key)), key, providers=providers, origins=origins)

@@ -71,9 +71,11 @@ def check_pool(pool: str, pools: Mapping[str, PoolOptions], *, key: str) -> None
 def check_specs(pools: Mapping[str, PoolOptions], check: Callable[[str, str], None]) -> None:
     """Check every model of every pool with `check(spec, key)`, which raises."""
     for name, pool in pools.items():
-        for option in ("models", "easy_models"):
+        for option in ("models", "medium_models", "easy_models"):
             for text in getattr(pool, option):
                 check(text, f"pools.{name}.{option}")
+        if pool.judge_model:
+            check(pool.judge_model, f"pools.{name}.judge_model")
 
 
 def pool_named(specs: tuple[str, ...]) -> str | None:
@@ -86,7 +88,7 @@ def pools_of(agents: Mapping[str, Mapping[Stage, tuple[str, ...]]], routing: Rou
     """Return the pools that agents name: (agent, stage) -> pool. `agents`: what each names for its stages.
 
     Raises:
-        ConfigError: a pool does not exist, or is named for two stages, or one of STT or TTS has `easy_models`.
+        ConfigError: a pool does not exist, or is named for two stages, or one of STT or TTS has models by class.
     """
     stage_of: dict[str, tuple[Stage, str]] = {
         pool: ("llm", "those of rules and experiments") for pool in routing.reached if pool in routing.pools
@@ -101,8 +103,9 @@ def pools_of(agents: Mapping[str, Mapping[Stage, tuple[str, ...]]], routing: Rou
             other, where = stage_of.setdefault(name, (stage, f"those of {key}"))
             if other != stage:
                 raise ConfigError(f"{key}: expected a pool of {stage.upper()}, got {name!r}, whose models are {where}")
-            if stage != "llm" and routing.pools[name].easy_models:
-                raise ConfigError(f"pools.{name}.easy_models: expected none in a pool of {stage.upper()} ({key})")
+            if stage != "llm" and routing.pools[name].has_classes:
+                option = "easy_models" if routing.pools[name].easy_models else "medium_models"
+                raise ConfigError(f"pools.{name}.{option}: expected none in a pool of {stage.upper()} ({key})")
             found[agent, stage] = name
     return found
 

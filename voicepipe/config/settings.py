@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 from voicepipe.agents import Agent
 from voicepipe.auth.origin import is_loopback
 from voicepipe.config.agents import AgentSettings
+from voicepipe.config.benches import BenchEntry, BenchScheduleSettings
 from voicepipe.config.convert import (
     SECRET,
     SECRET_TABLE,
@@ -28,6 +29,7 @@ from voicepipe.ports.limits import ProviderLimits
 from voicepipe.providers.catalog import Catalog, ModelFacts, ProviderFacts
 from voicepipe.registry import ProviderSettings, Spec, Stage
 from voicepipe.router.options import RouterOptions
+from voicepipe.server.gateway.reply_cache_settings import ReplyCacheSettings
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
 from voicepipe.server.webrtc.settings import WebRtcSettings
@@ -122,6 +124,22 @@ class DashboardSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QualitySettings:
+    """The model that scores answers, to [compare the arms of experiments](routing.md#experiments)."""
+
+    judge_model: str = ""
+    """An LLM, as `provider/model`, that scores the answers of turns in an arm of an experiment, after they have ended.
+    Its price must be known: in the catalog or `providers.NAME`. Empty: only users do."""
+
+    judged_share: Annotated[float, between(0, 1)] = 0.2
+    """The share of these turns that the judge scores."""
+
+    usd_per_day: Annotated[float, between(0, 100_000)] = 1.0
+    """The most that the judge may cost in a day (UTC), in each worker. Tokens that its provider does not count are
+    estimated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogSettings:
     """The catalog of vendors by name."""
 
@@ -169,6 +187,13 @@ class ProviderEntry:
     """Price of 1 million LLM input tokens written to the provider's cache. Unset: as `input_usd_per_million`. A
     vendor charges more for what it keeps longer: with the option `cache_ttl = "1h"`, set this."""
 
+    audio_input_usd_per_million: Annotated[float | None, between(0, 100_000)] = None
+    """Price of 1 million tokens of audio that a [speech-to-speech model](speech-models.md) hears. Unset: the vendor's
+    published price, if there is one; set: all other prices of its tokens are those of the settings."""
+
+    audio_output_usd_per_million: Annotated[float | None, between(0, 100_000)] = None
+    """Price of 1 million tokens of audio that it says. Unset: as `audio_input_usd_per_million`."""
+
     tts_usd_per_million_chars: Annotated[float | None, between(0, 100_000)] = None
     """Price of 1 million characters of TTS. Unset: the vendor's published price, if there is one."""
 
@@ -209,10 +234,13 @@ class Settings:
     recordings: RecordingSettings = field(default_factory=RecordingSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     dashboard: DashboardSettings = field(default_factory=DashboardSettings)
+    quality: QualitySettings = field(default_factory=QualitySettings)
+    bench_schedule: BenchScheduleSettings = field(default_factory=BenchScheduleSettings)
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
     router: RouterOptions = field(default_factory=RouterOptions)
     provider_limits: ProviderLimits = field(default_factory=ProviderLimits)
     quotas: Quotas = field(default_factory=Quotas)
+    reply_cache: ReplyCacheSettings = field(default_factory=ReplyCacheSettings)
     routing: Routing = field(default_factory=Routing)
     """Pools, rules and experiments."""
 
@@ -231,6 +259,7 @@ class Settings:
     mcp: Mapping[str, McpEntry] = field(default_factory=lambda: MappingProxyType({}))
     webhooks: Mapping[str, WebhookEntry] = field(default_factory=lambda: MappingProxyType({}))
     phone: Mapping[str, PhoneEntry] = field(default_factory=lambda: MappingProxyType({}))
+    benches: Mapping[str, BenchEntry] = field(default_factory=lambda: MappingProxyType({}))
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     """Dotted key -> the source of its value; a key that is missing here has its default."""
 

@@ -26,10 +26,13 @@ SECTIONS = (
     "recordings",
     "telemetry",
     "dashboard",
+    "quality",
+    "bench_schedule",
     "catalog",
     "router",
     "provider_limits",
     "quotas",
+    "reply_cache",
     "providers",
     "agents",
     "tools",
@@ -39,9 +42,10 @@ SECTIONS = (
     "experiments",
     "webhooks",
     "phone",
+    "benches",
 )
 
-NAMED = ("providers", "agents", "tools", "mcp", "pools", "rules", "experiments", "webhooks", "phone")
+NAMED = ("providers", "agents", "tools", "mcp", "pools", "rules", "experiments", "webhooks", "phone", "benches")
 """Sections with several entries, each with its own name."""
 
 PREFIX = "VOICEPIPE_"

@@ -11,7 +11,7 @@ from voicepipe.agents.http_tool_options import HttpToolOptions, ParameterType
 from voicepipe.config.convert import SECRET, SECRET_TABLE, between
 from voicepipe.config.sources import KeyPath, Leaves, key_in
 from voicepipe.errors import ConfigError
-from voicepipe.ports.server_tool import ENDING_TOOLS
+from voicepipe.ports.server_tool import ENDING_TOOLS, SEND_DTMF
 from voicepipe.protocol.prompt import check_placeholders, listed
 from voicepipe.session.hand_over import HAND_OVER
 from voicepipe.telemetry.webhooks.payload import read_secrets
@@ -169,7 +169,7 @@ def filled_in(text: str, key: str, env: Mapping[str, str]) -> str:
     return _VARIABLE.sub(value, text)
 
 
-BUILT_IN: Final = ENDING_TOOLS
+BUILT_IN: Final = (*ENDING_TOOLS, SEND_DTMF)
 """The tools that need no section."""
 
 

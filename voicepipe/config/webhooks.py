@@ -21,7 +21,8 @@ class WebhookEntry:
     allowed: the operator can reach them anyway. Redirects are not followed."""
 
     events: tuple[str, ...] = KINDS
-    """Which of `session.started`, `turn.completed`, `turn.over_budget`, `tool.called` and `session.ended` to send."""
+    """Which of `session.started`, `turn.completed`, `turn.over_budget`, `tool.called`, `session.ended` and
+    `bench.drifted` to send."""
 
     project: str = ""
     """The project whose events are sent; empty: all projects."""

@@ -2,7 +2,8 @@
 
 Client and server run in this one loop. What they send each other arrives at once, so the clock never jumps over it:
 their connections are socket pairs of this process. TCP would hand some of it to another thread of the kernel. While
-work runs in a thread, the clock stands still.
+work runs in a thread, the clock stands still. While anything waits for a model in another process, it runs as the
+machine's does: `clock.answer_from_outside`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from ipaddress import ip_address
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
+from urllib.parse import urlsplit
 
-from voicepipe.clock import VirtualClock, outside_work, virtual_time
+from voicepipe.clock import VirtualClock, outside_work, virtual_time, waits_outside
 
 THREAD_TIMEOUT_S: Final = 10.0
 """Real time that a thread's work may take. Then the clock goes on, so that the deadlines of the server decide."""
@@ -44,7 +46,7 @@ def run_in_virtual_time(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Advances the clock instead of waiting for it."""
+    """Advances the clock instead of waiting for it, unless an answer from outside is due."""
 
     def __init__(self, virtual: VirtualClock) -> None:
         super().__init__()
@@ -56,6 +58,12 @@ class _JumpingSelector(selectors.DefaultSelector):
         """Waits that have taken longer than `THREAD_TIMEOUT_S`: the clock goes on without them."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self._virtual.n_answers:
+            self._virtual.follow()
+            ready = super().select(timeout)
+            self._virtual.follow()
+            return ready
+        self._virtual.leave()
         ready = super().select(0)
         if ready or timeout == 0:
             self._n_polls += 1
@@ -95,7 +103,9 @@ def _listening_port(descriptor: int) -> int | None:
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Runs in virtual time what stays in this process. Connections to anything else are refused."""
+    """Runs in virtual time what stays in this process. Connections to anything else are refused, except for an answer
+    that is waited for.
+    """
 
     def __init__(self, virtual: VirtualClock) -> None:
         self._virtual = virtual
@@ -104,6 +114,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Both ends' addresses -> (the socket pair's other end, the TCP connection of the first one)."""
 
         super().__init__(self._jumping)
+        virtual.is_within = self._serves_url
 
     def time(self) -> float:
         """Return the virtual time in seconds."""
@@ -119,12 +130,15 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return running
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        """Connect to a server of this loop.
+        """Connect to a server of this loop, or to another one for an answer from outside.
 
         Raises:
-            OSError: it is another one.
+            OSError: it is another one, and nothing waits for its answer.
         """
         if not self._serves(address):
+            if waits_outside():
+                await super().sock_connect(sock, address)
+                return
             _refuse(f"a connection to {address}")
         with outside_work():
             await super().sock_connect(sock, address)
@@ -149,20 +163,28 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._virtual.n_outside -= 1
 
     def _serves(self, address: Any) -> bool:
-        if not isinstance(address, tuple):  # the path of a Unix socket
+        if not isinstance(address, tuple):  # of a Unix socket
             return False
         host, port, *_ = address
         return ip_address(host).is_loopback and self._jumping.listens(port)
 
+    def _serves_url(self, url: str) -> bool:
+        its = urlsplit(url)
+        host = "127.0.0.1" if its.hostname == "localhost" else its.hostname or ""
+        return its.port is not None and host.startswith("127.") and self._serves((host, its.port))
+
     def _make_socket_transport(
         self, sock: socket.socket, protocol: Any, waiter: Any = None, *, extra: Any = None, server: Any = None
     ) -> asyncio.Transport:
-        """Make the transport of either end of a connection, over a socket pair in place of TCP.
+        """Make the transport of a connection: of either end of one within this process over a socket pair in place of
+        TCP.
 
         asyncio calls this for all connections without TLS.
         """
         peer = sock.getpeername()
-        own = self._paired(sock, frozenset((sock.getsockname(), peer)))
+        ends = frozenset((sock.getsockname(), peer))
+        is_within = ends in self._halves or any(self._serves(end) for end in ends)
+        own = self._paired(sock, ends) if is_within else sock
         transport: asyncio.Transport = super()._make_socket_transport(  # type: ignore[misc]  # not in typeshed
             own, protocol, waiter, extra={"peername": peer, **(extra or {})}, server=server
         )

@@ -97,10 +97,12 @@ class KnowledgeIndex:
                 tokens += its_tokens
         return tuple(passages)
 
-    async def find(self, query: str, nearest: Callable[[], Sequence[int]] | None = None) -> tuple[Passage, ...]:
-        """Return the same without blocking the event loop; with `nearest` as `search_both` does."""
+    def find(
+        self, query: str, nearest: Callable[[], Sequence[int]] | None = None
+    ) -> asyncio.Future[tuple[Passage, ...]]:
+        """Start the same search in a thread; with `nearest` as `search_both` does."""
         search = partial(self.search, query) if nearest is None else partial(self.search_both, query, nearest)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, search)
+        return asyncio.get_running_loop().run_in_executor(self._thread, search)
 
     def close(self) -> None:
         """Release the thread and the memory."""

@@ -6,8 +6,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
+from voicepipe.ports.server_tool import ToolError, ToolSession
 from voicepipe.telemetry.log import log_event
+
+LABEL: Final = "voicepipe"
+"""The `server_label` of built-in tools on the wire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +24,9 @@ class PhoneCall:
 
     transfer: Callable[[str], Awaitable[None]]
     """Have the carrier connect the call with this number once its session has ended."""
+
+    press: Callable[[str], Awaitable[None]]
+    """Press keys; raises `ToolError` if the carrier has not taken them."""
 
 
 class PhoneCalls:
@@ -48,6 +56,9 @@ class PhoneCalls:
         self.n_transferred = 0
         """Number of calls that were connected with another number."""
 
+        self.n_failed = 0
+        """Number of commands to a call that the carrier's API has not taken."""
+
     @property
     def results(self) -> Mapping[str, int]:
         """Return the number of calls by result."""
@@ -58,6 +69,7 @@ class PhoneCalls:
             "voicemail": self.n_voicemail,
             "transferred": self.n_transferred,
             "unsigned": self.n_unsigned,
+            "failed": self.n_failed,
         }
 
     def note_unread(self) -> None:
@@ -71,9 +83,16 @@ class PhoneCalls:
             self._logged.add(line)
             log_event("phone_signature_wrong", level=logging.WARNING, line=line, url=url)
 
-    def find(self, session_id: str) -> PhoneCall | None:
-        """Return the call of a session; None: the session is no phone call."""
-        return self._calls.get(session_id)
+    def call_of(self, session: ToolSession) -> PhoneCall:
+        """Return the call of a session.
+
+        Raises:
+            ToolError: the session is no phone call.
+        """
+        call = self._calls.get(session.session_id)
+        if call is None:
+            raise ToolError("This is no phone call.")
+        return call
 
     @contextmanager
     def running(self, session_id: str, call: PhoneCall) -> Iterator[None]:

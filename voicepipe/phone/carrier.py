@@ -4,12 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 RATE_HZ: Final = 8_000
 """Sampling rate of G.711: one byte a sample."""
 
 BYTES_PER_MS: Final = RATE_HZ // 1_000
+
+CarrierName = Literal["twilio", "telnyx", "vonage", "plivo", "asterisk"]
+"""The carriers of `carriers.CARRIERS`, which also loads their code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarrierAccount:
+    """An account at a carrier, as the settings of a phone line have it."""
+
+    account_id: str = ""
+    """The account's ID, or the ID of the application that has the numbers."""
+
+    secret: str = field(repr=False)
+    """Verifies the signatures of the carrier's webhook."""
+
+    api_key: str = field(default="", repr=False)
+    """The key of the carrier's API; empty: `secret` is the key of both, or the API is not used."""
+
+    api_url: str = ""
+    """The address of the carrier's API, without a slash at its end; empty: its usual one."""
+
+    number: str = ""
+    """The number from which the server calls; empty: it makes no calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,26 +42,52 @@ class AnnouncedCall:
     call_id: str
     """The carrier's ID of the call."""
 
-    user_number: str
+    user_number: str = ""
     """The user's number, as the carrier writes it; empty: withheld."""
 
-    line_number: str
+    line_number: str = ""
     """The number of the line."""
+
+    is_dialed: bool = False
+    """Whether the server has called the user."""
 
     is_voicemail: bool = False
     """Whether a machine has answered a call of the server, as far as the carrier can say."""
 
 
+@dataclass(frozen=True, slots=True)
+class IgnoredWebhook:
+    """A request of the webhook that needs no action: the carrier reports a step of a call."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DialRequest:
-    """A request to the carrier's API that calls a number."""
+class FailedStream:
+    """The carrier could not open, or lost, the media stream of a call that goes on."""
+
+    call_id: str
+
+
+WebhookEvent = AnnouncedCall | FailedStream | IgnoredWebhook
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiRequest:
+    """A request to the carrier's API."""
 
     url: str
-    user: str
-    password: str = field(repr=False)
-    """With `user`: the credentials of HTTP Basic."""
+    body: bytes
+    content_type: str
+    authorization: str = field(repr=False)
+    """The header of this name."""
 
-    form: Mapping[str, str]
+    method: str = "POST"
+
+
+@dataclass(frozen=True, slots=True)
+class Tones:
+    """Keys as audio, for a carrier that has no other way to press them: mu-law at 8 kHz."""
+
+    audio: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +95,7 @@ class StreamStarted:
     """The media stream begins."""
 
     call_id: str
+    """Empty: the carrier does not say of which call; the stream's token does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +136,28 @@ StreamEvent = StreamStarted | AudioReceived | DigitPressed | MarkPlayed | Stream
 
 
 class StreamCodec(Protocol):
-    """The messages of one media stream."""
+    """The messages of one media stream. A message is bytes: a `SoundFrame` is sent as binary, any other as text."""
+
+    @property
+    def queue_ms(self) -> int | None:
+        """Return how much audio the carrier may have that it has not played; None: there is no limit."""
+        ...
 
     def read(self, raw: str | bytes) -> StreamEvent:
         """Return what a message of the carrier means. Never raises: a message may be anything."""
         ...
 
-    def audio(self, audio: bytes) -> bytes:
-        """Return the message that plays mu-law audio at 8 kHz after what is queued."""
+    def audio(self, audio: bytes) -> Sequence[bytes]:
+        """Return the messages that play mu-law audio at 8 kHz after what is queued."""
         ...
 
-    def mark(self, name: str) -> bytes:
-        """Return the message that has the carrier report when everything queued so far was played."""
+    def flush(self) -> Sequence[bytes]:
+        """Return the messages that play what `audio` has kept back: more may not come soon."""
+        ...
+
+    def mark(self, name: str) -> Sequence[bytes]:
+        """Return the messages that have the carrier report when all audio so far was played. Behind audio that is kept
+        back, they come with that audio."""
         ...
 
     def clear(self) -> bytes:
@@ -115,49 +175,84 @@ class WebhookRequest:
     headers: Mapping[str, str]
     """By lower-case name."""
 
-    form: Sequence[tuple[str, str]]
+    form: Sequence[tuple[str, str]] = ()
     """The body's fields; empty unless it is a form."""
+
+    body: bytes = b""
+    unix_s: int = 0
+    """When the request came."""
+
+    is_dialed: bool = False
+    """Whether the server has given this address to the carrier, for a call that it makes."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookAnswer:
     """The answer to a webhook: what the carrier does with the call."""
 
-    body: str
-    content_type: str
+    body: str = ""
+    content_type: str = "text/plain"
+    requests: Sequence[ApiRequest] = ()
+    """Requests to the carrier's API that do it, for a carrier that takes no commands from the answer."""
 
 
 class Carrier(Protocol):
     """One carrier. It serves many calls at once."""
 
-    def is_signed(self, request: WebhookRequest, secret: str) -> bool:
+    @property
+    def signs_address(self) -> bool:
+        """Return whether the signature of a webhook covers its address, or the answer does not depend on it. If not,
+        the line has to name the server's address: else a signed request, sent again with another `Host`, would have the
+        carrier send the call's audio there.
+        """
+        ...
+
+    def check(self, account: CarrierAccount) -> None:
+        """Check the settings of a line.
+
+        Raises:
+            ValueError: one is missing or wrong; the text begins with its name.
+        """
+        ...
+
+    def is_signed(self, request: WebhookRequest, account: CarrierAccount) -> bool:
         """Return whether the carrier made the request: its signature is right."""
         ...
 
-    def announced(self, request: WebhookRequest) -> AnnouncedCall | None:
-        """Return the call that a webhook announces; None: the request has no call."""
+    def event(self, request: WebhookRequest) -> WebhookEvent | None:
+        """Return what a webhook reports; None: the request has no call."""
         ...
 
-    def connect(self, call: AnnouncedCall, *, stream_url: str, next_url: str) -> WebhookAnswer:
-        """Return the answer that connects the call with a media stream, and asks at `next_url` when it is over."""
+    def connect(self, call: AnnouncedCall, account: CarrierAccount, *, stream_url: str, next_url: str) -> WebhookAnswer:
+        """Return the answer that connects the call with a media stream. The carrier asks at `next_url` when the stream
+        is over, unless the answers of `transfer` and `hang_up` have requests: then the server sends these."""
         ...
 
-    def transfer(self, number: str) -> WebhookAnswer:
+    def transfer(self, call_id: str, number: str, account: CarrierAccount) -> WebhookAnswer:
         """Return the answer that connects the call with another number."""
         ...
 
-    def hang_up(self) -> WebhookAnswer:
+    def hang_up(self, call_id: str, account: CarrierAccount) -> WebhookAnswer:
         """Return the answer that ends the call."""
         ...
 
-    def reject(self) -> WebhookAnswer:
+    def reject(self, call_id: str, account: CarrierAccount) -> WebhookAnswer:
         """Return the answer to a call that can't be taken: busy."""
         ...
 
     def dial(
-        self, *, api_url: str, account: str, secret: str, line_number: str, user_number: str, webhook_url: str
-    ) -> DialRequest:
-        """Return the request that calls the user, and has `webhook_url` asked once the call is answered."""
+        self, account: CarrierAccount, *, user_number: str, webhook_url: str, hangs_up_on_voicemail: bool, now_s: int
+    ) -> ApiRequest:
+        """Return the request that calls the user, and has `webhook_url` asked once the call is answered.
+
+        `hangs_up_on_voicemail` is for a carrier that ends such a call itself; any other reports it to `webhook_url`.
+        """
+        ...
+
+    def press(
+        self, call_id: str, digits: str, account: CarrierAccount, codec: StreamCodec, *, now_s: int
+    ) -> ApiRequest | Tones | Sequence[bytes]:
+        """Return what presses keys in a running call: a request to the API, audio, or messages of the media stream."""
         ...
 
     def dialed(self, body: bytes) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from voicepipe.phone.carrier import Carrier
+from voicepipe.phone.carrier import Carrier, CarrierAccount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,24 +15,13 @@ class PhoneLine:
 
     name: str
     carrier: Carrier
-    secret: str = field(repr=False)
-    """Verifies the signatures of the carrier's webhook."""
-
+    account: CarrierAccount
     agent: str
     """The agent that answers; empty: the one whose `chosen_by` fits, or the default agent."""
 
     project: str
     public_url: str
     """The server's address as the carrier calls it, without a slash at its end; empty: as the request has it."""
-
-    account: str
-    """The ID of the account at the carrier, for calls that the server makes."""
-
-    number: str
-    """The number from which the server calls; empty: it makes no calls."""
-
-    api_url: str
-    """The address of the carrier's API; empty: its usual one."""
 
     hangs_up_on_voicemail: bool
     """Whether a call that a machine answers ends at once."""

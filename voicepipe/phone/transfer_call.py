@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
-from voicepipe.phone.calls import PhoneCalls
+from voicepipe.phone.calls import LABEL, PhoneCalls
 from voicepipe.ports.server_tool import TRANSFER_CALL, ToolError, ToolSession
 from voicepipe.turn.settings import ServerTool as ToolFacts
 from voicepipe.turn.settings import Tool
-
-LABEL: Final = "voicepipe"
-"""The `server_label` of built-in tools on the wire."""
 
 
 class _Arguments(msgspec.Struct, frozen=True):
@@ -42,9 +39,7 @@ class TransferCall:
         Raises:
             ToolError: the session is no phone call, or its line has no such name.
         """
-        call = self._calls.find(session.session_id)
-        if call is None:
-            raise ToolError("This is no phone call: it cannot be transferred.")
+        call = self._calls.call_of(session)
         try:
             to = msgspec.json.decode(arguments, type=_Arguments).to
         except ValueError as why:  # not JSON, or another shape

@@ -8,179 +8,115 @@ the server closes lets Twilio go on with the next verb.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
-from typing import Annotated, Final
+from base64 import b64encode
+from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 import msgspec
 
+from voicepipe.phone.api_requests import basic, form_request, xml_answer
 from voicepipe.phone.carrier import (
     AnnouncedCall,
-    AudioReceived,
-    DialRequest,
-    DigitPressed,
-    MarkPlayed,
-    StreamEvent,
-    StreamStarted,
-    StreamStopped,
-    Unread,
+    ApiRequest,
+    CarrierAccount,
+    StreamCodec,
+    Tones,
     WebhookAnswer,
     WebhookRequest,
 )
+from voicepipe.phone.dtmf_tones import tones
+from voicepipe.phone.json_stream import JsonStreamCodec, Message, Start, Text
 
 API_URL: Final = "https://api.twilio.com"
 SIGNATURE_HEADER: Final = "x-twilio-signature"
-DIGITS: Final = frozenset("0123456789*#ABCD")
-
-_Text = Annotated[str, msgspec.Meta(max_length=256)]
-
-
-class _Start(msgspec.Struct, frozen=True):
-    callSid: _Text  # noqa: N815 (the wire's name)
-
-
-class _Media(msgspec.Struct, frozen=True):
-    payload: str
-    track: str = "inbound"
-
-
-class _Dtmf(msgspec.Struct, frozen=True):
-    digit: _Text
-
-
-class _Mark(msgspec.Struct, frozen=True):
-    name: _Text
 
 
 class _Dialed(msgspec.Struct, frozen=True):
-    sid: _Text
+    sid: Text
 
 
-class _Message(msgspec.Struct, frozen=True):
-    """Any message of Twilio: `event` says which part it has."""
-
-    event: _Text
-    streamSid: _Text = ""  # noqa: N815
-    start: _Start | None = None
-    media: _Media | None = None
-    dtmf: _Dtmf | None = None
-    mark: _Mark | None = None
-
-
-_DECODER: Final = msgspec.json.Decoder(_Message)
-
-
-class TwilioCodec:
+class TwilioCodec(JsonStreamCodec):
     """Implements `StreamCodec` with the messages of Media Streams."""
 
-    def __init__(self) -> None:
-        self._stream = ""
+    STREAM_FIELD = "streamSid"
 
-    def read(self, raw: str | bytes) -> StreamEvent:
-        """Return what a message means."""
-        try:
-            return self._event(_DECODER.decode(raw))
-        except (ValueError, RecursionError):  # not JSON, not UTF-8, another shape, or no base64
-            return Unread(is_garbage=True)
-
-    def _event(self, message: _Message) -> StreamEvent:
-        match message:
-            case _Message(event="media", media=_Media(payload=payload, track=track)):
-                return AudioReceived(_decoded(payload)) if track == "inbound" else Unread()
-            case _Message(event="mark", mark=_Mark(name=name)):
-                return MarkPlayed(name)
-            case _Message(event="dtmf", dtmf=_Dtmf(digit=digit)) if digit in DIGITS:
-                return DigitPressed(digit)
-            case _Message(event="start", start=_Start() as start):
-                self._stream = message.streamSid
-                return StreamStarted(call_id=start.callSid)
-            case _Message(event="stop"):
-                return StreamStopped()
-            case _Message(event="connected"):
-                return Unread()
-        return Unread(is_garbage=True)
-
-    def audio(self, audio: bytes) -> bytes:
-        """Return a `media` message."""
-        payload = base64.b64encode(audio).decode()
-        return msgspec.json.encode({"event": "media", "streamSid": self._stream, "media": {"payload": payload}})
-
-    def mark(self, name: str) -> bytes:
-        """Return a `mark` message."""
-        return msgspec.json.encode({"event": "mark", "streamSid": self._stream, "mark": {"name": name}})
-
-    def clear(self) -> bytes:
-        """Return a `clear` message."""
-        return msgspec.json.encode({"event": "clear", "streamSid": self._stream})
-
-
-def _decoded(payload: str) -> bytes:
-    try:
-        return base64.b64decode(payload, validate=True)
-    except binascii.Error as why:
-        raise ValueError("no base64") from why
+    def ids(self, message: Message, start: Start) -> tuple[str, str]:
+        """Return `callSid` and `streamSid`."""
+        return start.callSid, message.streamSid
 
 
 def signature(url: str, form: list[tuple[str, str]], secret: str) -> str:
     """Return `X-Twilio-Signature`: the address, then each field's name and value in order of the names; HMAC-SHA1."""
     signed = url + "".join(name + value for name, value in sorted(set(form)))
-    return base64.b64encode(hmac.digest(secret.encode(), signed.encode(), "sha1")).decode()
+    return b64encode(hmac.digest(secret.encode(), signed.encode(), "sha1")).decode()
 
 
 class Twilio:
     """Implements `Carrier`."""
 
-    def is_signed(self, request: WebhookRequest, secret: str) -> bool:
-        """Return whether `X-Twilio-Signature` is right."""
-        expected = signature(request.url, list(request.form), secret)
-        return hmac.compare_digest(expected.encode(), request.headers.get(SIGNATURE_HEADER, "").encode())
+    signs_address = True
 
-    def announced(self, request: WebhookRequest) -> AnnouncedCall | None:
+    def check(self, account: CarrierAccount) -> None:
+        """Check nothing more: the auth token is the key of the API too."""
+
+    def is_signed(self, request: WebhookRequest, account: CarrierAccount) -> bool:
+        """Return whether `X-Twilio-Signature` is right."""
+        expected = signature(request.url, list(request.form), account.secret)
+        return hmac.compare_digest(
+            expected.encode(), request.headers.get(SIGNATURE_HEADER, "").encode(errors="replace")
+        )
+
+    def event(self, request: WebhookRequest) -> AnnouncedCall | None:
         """Return the call of `CallSid`, `From` and `To`."""
         fields = dict(request.form)
         if not fields.get("CallSid"):
             return None
-        is_outbound = fields.get("Direction", "").startswith("outbound")
-        user, line = ("To", "From") if is_outbound else ("From", "To")
+        is_dialed = fields.get("Direction", "").startswith("outbound")
+        user, line = ("To", "From") if is_dialed else ("From", "To")
         return AnnouncedCall(
             call_id=fields["CallSid"],
             user_number=fields.get(user, ""),
             line_number=fields.get(line, ""),
+            is_dialed=is_dialed,
             is_voicemail=fields.get("AnsweredBy", "").startswith(("machine", "fax")),
         )
 
-    def connect(self, call: AnnouncedCall, *, stream_url: str, next_url: str) -> WebhookAnswer:
+    def connect(self, call: AnnouncedCall, account: CarrierAccount, *, stream_url: str, next_url: str) -> WebhookAnswer:
         """Return `<Connect><Stream>`, and a `<Redirect>` behind it, which is reached when the server closes."""
         stream = f"<Connect><Stream url={quoteattr(stream_url)}/></Connect>"
-        return _twiml(f'{stream}<Redirect method="POST">{escape(next_url)}</Redirect>')
+        return xml_answer(f'{stream}<Redirect method="POST">{escape(next_url)}</Redirect>')
 
-    def transfer(self, number: str) -> WebhookAnswer:
+    def transfer(self, call_id: str, number: str, account: CarrierAccount) -> WebhookAnswer:
         """Return `<Dial>`."""
-        return _twiml(f"<Dial>{escape(number)}</Dial>")
+        return xml_answer(f"<Dial>{escape(number)}</Dial>")
 
-    def hang_up(self) -> WebhookAnswer:
+    def hang_up(self, call_id: str, account: CarrierAccount) -> WebhookAnswer:
         """Return `<Hangup>`."""
-        return _twiml("<Hangup/>")
+        return xml_answer("<Hangup/>")
 
-    def reject(self) -> WebhookAnswer:
+    def reject(self, call_id: str, account: CarrierAccount) -> WebhookAnswer:
         """Return `<Reject>`, with the busy tone."""
-        return _twiml('<Reject reason="busy"/>')
+        return xml_answer('<Reject reason="busy"/>')
 
     def dial(
-        self, *, api_url: str, account: str, secret: str, line_number: str, user_number: str, webhook_url: str
-    ) -> DialRequest:
+        self, account: CarrierAccount, *, user_number: str, webhook_url: str, hangs_up_on_voicemail: bool, now_s: int
+    ) -> ApiRequest:
         """Return the request that makes a call, with the detection of answering machines."""
         form = {
             "To": user_number,
-            "From": line_number,
+            "From": account.number,
             "Url": webhook_url,
             "Method": "POST",
             "MachineDetection": "Enable",
         }
-        url = f"{api_url or API_URL}/2010-04-01/Accounts/{account}/Calls.json"
-        return DialRequest(url=url, user=account, password=secret, form=form)
+        url = f"{account.api_url or API_URL}/2010-04-01/Accounts/{account.account_id}/Calls.json"
+        return form_request(url, basic(account.account_id, account.secret), form)
+
+    def press(self, call_id: str, digits: str, account: CarrierAccount, codec: StreamCodec, *, now_s: int) -> Tones:
+        """Return the tones. Media Streams has no message for keys, and `<Play digits>` in an update of the
+        call would end the stream."""
+        return Tones(tones(digits))
 
     def dialed(self, body: bytes) -> str:
         """Return the call's `sid`."""
@@ -189,7 +125,3 @@ class Twilio:
     def codec(self) -> TwilioCodec:
         """Return the messages of a new stream."""
         return TwilioCodec()
-
-
-def _twiml(verbs: str) -> WebhookAnswer:
-    return WebhookAnswer(f'<?xml version="1.0" encoding="UTF-8"?><Response>{verbs}</Response>', "text/xml")

@@ -105,15 +105,14 @@ def text_chars(request: ModelRequest) -> int:
     for each in request.functions:
         total += len(each.name) + len(each.description) + len(each.parameters_json)
     for message in request.messages:
-        match message:
-            case Said(parts=parts):
-                for part in parts:
-                    if isinstance(part, Text):
-                        total += len(part.text)
-            case Called(name=name, arguments=arguments):
-                total += len(name) + len(arguments)
-            case Returned(output=output):
-                total += len(output)
+        if isinstance(message, Said):  # first: these are nearly all messages
+            for part in message.parts:
+                if isinstance(part, Text):
+                    total += len(part.text)
+        elif isinstance(message, Called):
+            total += len(message.name) + len(message.arguments)
+        else:
+            total += len(message.output)
     return total
 
 
@@ -195,8 +194,9 @@ class Attempted:
     """
 
     provider: str
-    role: Literal["primary", "hedge", "replacement", "continuation", "probe"]
-    """`probe`: it asked whether a provider answers again, and its answer was not used."""
+    role: Literal["primary", "hedge", "replacement", "continuation", "probe", "judge"]
+    """`probe`: it asked whether a provider answers again, and its answer was not used. `judge`: it asked how hard the
+    question is."""
 
     outcome: Literal["spoke", "lost", "failed"]
     """`lost`: another provider was faster, and this request was closed."""

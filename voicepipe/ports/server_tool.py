@@ -17,6 +17,9 @@ END_CALL: Final = "end_call"
 TRANSFER_CALL: Final = "transfer_call"
 """The built-in function with which the agent has a phone call transferred: likewise, once it has announced it."""
 
+SEND_DTMF: Final = "send_dtmf"
+"""The built-in function with which the agent presses keys in a phone call."""
+
 ENDING_TOOLS: Final = (END_CALL, TRANSFER_CALL)
 """The functions after which the session ends."""
 

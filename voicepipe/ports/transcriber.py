@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from voicepipe.audio.timed_words import TimedWord
 from voicepipe.ports.provider_events import ProviderChanged, TranscriberConnected
 
 Samples = npt.NDArray[np.int16]
@@ -38,6 +39,21 @@ class TranscriberCapabilities:
     turn_events: bool = False
     """Detects the end of a turn by itself."""
 
+    translates: bool = False
+    """Returns English text of speech in any language, when `TranscriptionOptions.to_english` is set."""
+
+    word_times: bool = False
+    """Its `Final` has `words`, when `TranscriptionOptions.word_times` is set."""
+
+    reports_language: bool = True
+    """Its `Final` may name the language that was spoken, if none is set."""
+
+    english_only: bool = False
+    """It transcribes English alone."""
+
+    speakers: bool = False
+    """These words also name their speakers, when `TranscriptionOptions.speakers` is set."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptionOptions:
@@ -54,6 +70,15 @@ class TranscriptionOptions:
 
     temperature: float | None = None
     """Sampling temperature, 0 to 1, for providers that accept it; None is the provider's default."""
+
+    to_english: bool = False
+    """Return an English translation, in place of the words. Only for a transcriber that `translates`."""
+
+    word_times: bool = False
+    """Return the times of words. Only for a transcriber that has them."""
+
+    speakers: bool = False
+    """Tell speakers apart, and return the times of words. Only for a transcriber that can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +101,9 @@ class Final:
     flush: int
     text: str
     language: str | None = None
+    words: tuple[TimedWord, ...] = ()
+    """The words with their times after `begin`, where they were requested. A word that was said shortly before `begin`
+    has a negative time."""
 
 
 @dataclass(frozen=True, slots=True)

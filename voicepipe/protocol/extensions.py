@@ -112,6 +112,8 @@ class Playback(ClientExtension, tag="voicepipe.playback", frozen=True):
     """How much audio the client's microphone had captured at that instant, since the session began, in ms."""
 
     response_id: _Id | None = None
+    carrier_estimated_ms: _Ms | None = None
+    """How long this audio was on its way to a phone carrier and its report on the way back, as estimated, in ms."""
 
 
 class Resume(ClientExtension, tag="voicepipe.resume", frozen=True):

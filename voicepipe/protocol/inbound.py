@@ -279,7 +279,8 @@ def _extension(event: Playback, extensions: Extensions | None) -> PlaybackReport
         why = "type: expected a client event's, or providerData.voicepipe.playback_reports, got voicepipe.playback"
         raise ProtocolError(why, field="type", code="invalid_value")
     played, buffered, captured = map(round, (event.played_ms, event.buffered_ms, event.input_ms))
-    return PlaybackReported(event.item_id, played, buffered, captured)
+    estimated = event.carrier_estimated_ms
+    return PlaybackReported(event.item_id, played, buffered, captured, None if estimated is None else round(estimated))
 
 
 def _client_event(event: _Event, config: SessionConfig, find: Find) -> ClientEvent:

@@ -24,6 +24,7 @@ from voicepipe.protocol.extensions import (
 )
 from voicepipe.protocol.ga import GA
 from voicepipe.protocol.inbound import Unreadable
+from voicepipe.protocol.item_audio import with_audio
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.response_state import OpenCall, OpenMessage, OpenResponse, ended_details
 from voicepipe.protocol.session_config import SessionConfig
@@ -51,6 +52,9 @@ class EventRenderer:
         self._is_moved = False
         self.times_words = False
         """Whether the client gets the times of words: another node may go on with the session."""
+
+        self.audio_of: Callable[[str], str | None] = lambda item_id: None
+        """Returns the audio of an item and its rate in Hz; None where it is not held."""
 
         self.dropped = 0
         """Pieces of output that had no open response or item."""
@@ -297,7 +301,10 @@ class EventRenderer:
         return self._event("conversation.item.done", previous_item_id=previous_item_id, item=rendered)
 
     def _item_retrieved(self, what: notices.ItemRetrieved) -> Frames:
-        return self._event("conversation.item.retrieved", item=self._dialect.item(what.item))
+        item, audio = self._dialect.item(what.item), self.audio_of(what.item.id)
+        if audio is not None:
+            item = with_audio(item, audio)
+        return self._event("conversation.item.retrieved", item=item)
 
     def _item_truncated(self, what: notices.ItemTruncated) -> Frames:
         place = {"item_id": what.item_id, "content_index": what.content_index}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from voicepipe.errors import ConfigError
+from voicepipe.ports.speech_price import SpeechPrice
 from voicepipe.providers.vendor import Api, SpeechFacts, Vendor
 from voicepipe.registry import ENTRY_POINT_GROUP, ProviderSettings, Spec, Stage
 
@@ -24,6 +26,7 @@ PACKAGES: Final = (
     "local",
     "openai",
     "rime",
+    "together",
     "wyoming",
 )
 """The vendors' packages below `voicepipe.providers`. Each has its profile in a module `vendor`."""
@@ -45,7 +48,7 @@ TRANSCRIBERS: Final = _speech("stt")
 VOICES: Final = _speech("tts")
 
 Factory = Callable[[Spec, ProviderSettings], Any]
-"""(spec, settings) -> a Transcriber, Model or Synthesizer. Called once; the result serves all sessions."""
+"""(spec, settings) -> a Transcriber, Model, Synthesizer or SpeechModel. Called once; the result serves all sessions."""
 
 
 def adapter(kind: str, stage: Stage) -> str:
@@ -70,6 +73,20 @@ def factory(kind: str, stage: Stage, *, key: str) -> Factory:
     raise ConfigError(f"{key}: no {stage} adapter of kind {kind!r}; built in are {', '.join(known)}")
 
 
+def speech_factory(kind: str, *, key: str) -> Factory:
+    """Import and return the factory that makes the speech-to-speech models of `kind`.
+
+    Raises:
+        ConfigError: naming `key`, when there is no such adapter.
+    """
+    api = APIS.get(kind)
+    if api is None or not api.speech:
+        known = sorted(name for name, its in APIS.items() if its.speech)
+        raise ConfigError(f"{key}: no speech-to-speech adapter of kind {kind!r}; built in are {', '.join(known)}")
+    found: Factory = imported(api.speech)
+    return found
+
+
 def imported(target: str) -> Any:
     """Import and return what `module:name` names."""
     module, _, name = target.partition(":")
@@ -90,8 +107,21 @@ def published_usd(stage: Literal["stt", "tts"], spec: Spec, base_url: str) -> fl
     return next((facts.usd for facts in _at_home(base_url) if facts.stage == stage and facts.prices(spec)), None)
 
 
+def published_speech_price(spec: Spec, base_url: str) -> SpeechPrice | None:
+    """Return the price of a speech-to-speech model; None when it is not known, or when `base_url` is not the vendor's
+    own.
+    """
+    rows = (row for its in _vendors_at(base_url) for row in its.speech_models)
+    return next((row.price for row in rows if fnmatchcase(spec.model, row.models)), None)
+
+
 def _at_home(base_url: str) -> Iterator[SpeechFacts]:
+    for its in _vendors_at(base_url):
+        yield from its.speech
+
+
+def _vendors_at(base_url: str) -> Iterator[Vendor]:
     host = urlsplit(base_url).hostname or ""
     for its in VENDORS.values():
         if its.domain and f".{host}".endswith(f".{its.domain}"):
-            yield from its.speech
+            yield its

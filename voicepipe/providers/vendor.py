@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
+from voicepipe.ports.speech_price import SpeechPrice
 from voicepipe.registry import Spec
 
 Evidence = Literal["documented", "from_code", "unverified"]
@@ -28,6 +29,9 @@ class Api:
     stt: str = ""
     llm: str = ""
     tts: str = ""
+
+    speech: str = ""
+    """The speech-to-speech models of the API: an agent's `model`."""
 
     llm_address: str = ""
     """`module:function` that makes the `ProviderAddress` of an LLM from spec and settings. Empty: the API does not list
@@ -93,6 +97,32 @@ class SpeechFacts:
         return spec.provider == own.provider and fnmatchcase(spec.model, self.priced or own.model)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechModelFacts:
+    """A speech-to-speech model of one vendor, or several of one price."""
+
+    spec: str
+    """The spec: a provider and one of its models."""
+
+    models: str
+    """A shell pattern of the models that this row is about."""
+
+    kind: str
+    """The API's kind."""
+
+    input_format: str
+    """The format of the audio that it hears."""
+
+    interrupted: str
+    """What becomes of the part of an answer that the user has not heard."""
+
+    price: SpeechPrice | None = None
+    """List price; None: not known. Unverified: none has been checked against a bill."""
+
+    source: str = ""
+    """Source and date of `price`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One entry of `providers.NAME.options`, for the documentation."""
@@ -125,6 +155,9 @@ class Vendor:
 
     speech: tuple[SpeechFacts, ...] = ()
     """Its STTs and TTSs."""
+
+    speech_models: tuple[SpeechModelFacts, ...] = ()
+    """Its speech-to-speech models."""
 
     options: tuple[Option, ...] = ()
     """Options of its STTs and TTSs."""

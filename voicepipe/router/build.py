@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from voicepipe.router.candidate import Candidate
 from voicepipe.router.complexity import judge
 from voicepipe.router.options import PoolOptions, RouterOptions
 from voicepipe.router.policies import Candidates, Policy, by_price, by_region, by_ttft, cascade, chain, given, sticky
 from voicepipe.router.pool import Pool, SharedStats
 
 
-def build_pool(name: str, candidates: Candidates, options: RouterOptions, stats: SharedStats) -> Pool:
-    """Return a pool of these candidates, best first.
+def build_pool(
+    name: str,
+    candidates: Candidates,
+    options: RouterOptions,
+    stats: SharedStats,
+    *,
+    judge_candidate: Candidate | None = None,
+) -> Pool:
+    """Return a pool of these candidates, best first; `judge_candidate` judges how hard a question is.
 
     Raises:
         ConfigError: `options.complexity` names no heuristic.
     """
-    return Pool(name, candidates, options, policy_of(options, key=f"pools.{name}.complexity"), stats)
+    key = f"pools.{name}.complexity"
+    class_of = judge(options.complexity, key=key) if isinstance(options, PoolOptions) and options.has_classes else None
+    policy = policy_of(options, key=key)
+    return Pool(name, candidates, options, policy, stats, class_of=class_of, judge=judge_candidate)
 
 
 def policy_of(options: RouterOptions, *, key: str) -> Policy:
@@ -24,8 +35,9 @@ def policy_of(options: RouterOptions, *, key: str) -> Policy:
         ConfigError: naming `key`, as `build_pool`.
     """
     policies = [_order(options)]
-    if isinstance(options, PoolOptions) and options.easy_models:
-        policies.append(cascade(frozenset(options.easy_models), judge(options.complexity, key=key)))
+    if isinstance(options, PoolOptions) and options.has_classes:
+        groups = frozenset(options.easy_models), frozenset(options.medium_models)
+        policies.append(cascade(*groups, judge(options.complexity, key=key)))
     return chain(*policies)
 
 

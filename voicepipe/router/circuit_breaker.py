@@ -39,7 +39,14 @@ class CircuitBreaker:
     _failures: float = 0.0
     _at_ms: float = 0.0
     _open_until_ms: float = -1.0
-    _on_trial: bool = False
+    _opened_ms: float = 0.0
+    _is_hinted: bool = False
+    is_troubled: bool = False
+    """Whether it is open, or was and the model has not answered since."""
+
+    n_answers: int = 0
+    """Number of answers."""
+
     n_opened: int = 0
     """Number of times that it opened."""
 
@@ -49,17 +56,12 @@ class CircuitBreaker:
     errors: dict[str, int] = field(default_factory=dict)
     """Number of failures by kind: `timeout`, `rate_limit`, `refused`, `broken`."""
 
-    @property
-    def is_troubled(self) -> bool:
-        """Return whether it is open, or was and the model has not answered since."""
-        return self._on_trial
-
     def state(self, now_ms: float) -> State:
         """Return the state. `half_open`: its time is over, and one call that no request depends on may test whether
         the model answers again."""
         if now_ms < self._open_until_ms:
             return "open"
-        return "half_open" if self._on_trial else "closed"
+        return "half_open" if self.is_troubled else "closed"
 
     def retry_in_ms(self, now_ms: float) -> float:
         """Return how long it stays open; 0 when it is not open."""
@@ -67,13 +69,30 @@ class CircuitBreaker:
 
     def succeeded(self) -> None:
         """Record an answer."""
-        self._on_trial, self.alert = False, ""
+        self.n_answers += 1
+        self.is_troubled, self._is_hinted, self.alert = False, False, ""
+
+    def opening(self, now_ms: float) -> tuple[float, float] | None:
+        """Return how long ago it opened by failures here, and for how long it stays open, in ms; None: it is not open,
+        or by a hint alone."""
+        if self.state(now_ms) != "open" or self._is_hinted:
+            return None
+        return now_ms - self._opened_ms, self._open_until_ms - now_ms
+
+    def hinted(self, for_ms: float, now_ms: float) -> bool:
+        """Open it since that of another node is open, for `OPEN_MS` at most; then one call tests the model, as always.
+        Return False: it has opened here, or such a test is due."""
+        if self.state(now_ms) != "closed":
+            return False
+        self._open_until_ms = now_ms + min(for_ms, OPEN_MS)
+        self.is_troubled = self._is_hinted = True
+        return True
 
     def failed(self, error: StageError, now_ms: float) -> None:
         """Record a refusal, a stall or a break. A request that is itself wrong does not count: such a refusal of a
         probe shows that the provider answers."""
         if isinstance(error, StageRefused) and not (error.retryable or error.status in (429, *OPERATOR_STATUSES)):
-            self._on_trial = self._on_trial and now_ms < self._open_until_ms
+            self.is_troubled = self.is_troubled and now_ms < self._open_until_ms
             return None
         kind = kind_of(error)
         self.errors[kind] = self.errors.get(kind, 0) + 1
@@ -92,7 +111,7 @@ class CircuitBreaker:
     def _open(self, for_ms: float, now_ms: float) -> None:
         self._open_until_ms = max(self._open_until_ms, now_ms + for_ms)
         self._failures, self._at_ms = AFTER_PROBE, now_ms
-        self._on_trial = True
+        self._opened_ms, self.is_troubled, self._is_hinted = now_ms, True, False
         self.n_opened += 1
 
 

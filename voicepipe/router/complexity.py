@@ -1,4 +1,4 @@
-"""Guess from its words whether a question is easy, in microseconds, for cascades.
+"""Guess from its words how hard a question is, in microseconds, for cascades.
 
 Replaceable: an installed package may add a heuristic under the entry point group `ENTRY_POINT_GROUP`.
 """
@@ -11,10 +11,11 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from voicepipe.errors import ConfigError
-from voicepipe.router.policies import RoutingQuery
+from voicepipe.router.policies import Complexity, RoutingQuery
 
 ENTRY_POINT_GROUP: Final = "voicepipe.complexity"
-"""Name, and `module:function` that takes an `RoutingQuery` and returns whether a small model suffices."""
+"""Name, and `module:function` that takes an `RoutingQuery` and returns its class, or whether a small model suffices
+(a bool: easy or hard)."""
 
 WORDS: Final = "words"
 
@@ -107,15 +108,57 @@ def looks_easy(query: RoutingQuery) -> bool:
     return EASY.fullmatch(text.replace(",", "")) is not None
 
 
-def judge(name: str, *, key: str) -> Callable[[RoutingQuery], bool]:
+MEDIUM_WORDS: Final = 14
+"""Longer questions have constraints or several parts."""
+
+TASKS: Final = re.compile(
+    r"\b(plan (a|an|my|our|the)|itinerary|(re)?schedule|(re)?write|compose|draft|design|create|outline|prove|deriv\w+|"
+    r"calculate|work out|analy[sz]\w+|evaluate|debug|negotiate|step by step|strategy|pros and cons|poem|story|speech|"
+    r"essay|letter|python|javascript|sql|code|function|suppose|assum\w+|given that|consequences|legal\w*|contract|"
+    r"decide|options|erstelle\w*|schreib\w*|entw[iu]rf\w*|berechne\w*|écri\w+|rédige\w*|planifi\w+|"
+    r"calcul\w+|escrib\w+|redacta\w*)\b",
+    re.IGNORECASE,
+)
+"""Planning, composition, code, proof, and judgement with consequences."""
+
+NUMBER: Final = re.compile(
+    r"\b(\d+|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|hundred)\b", re.IGNORECASE
+)
+SEVERAL_NUMBERS: Final = 3
+"""A question with so many numbers has several steps."""
+
+
+def words(query: RoutingQuery) -> Complexity:
+    """Return the class of a question: easy (`looks_easy`); hard with functions to choose from, or a task of several
+    steps; else medium."""
+    if looks_easy(query):
+        return "easy"
+    text = query.text
+    if query.n_functions or len(text.split()) > MEDIUM_WORDS:
+        return "hard"
+    if TASKS.search(text) or len(NUMBER.findall(text)) >= SEVERAL_NUMBERS:
+        return "hard"
+    return "medium"
+
+
+Judge = Callable[[RoutingQuery], Complexity]
+
+
+def judge(name: str, *, key: str) -> Judge:
     """Return the heuristic of that name.
 
     Raises:
         ConfigError: naming `key`, when none is built in or installed under that name.
     """
     if name == WORDS:
-        return looks_easy
+        return words
     for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
-        loaded: Callable[[RoutingQuery], bool] = entry.load()
-        return loaded
+        loaded: Callable[[RoutingQuery], Complexity | bool] = entry.load()
+        return lambda query: _class_of(loaded(query))
     raise ConfigError(f"{key}: expected {WORDS!r} or the name of an installed one, got {name!r}")
+
+
+def _class_of(verdict: Complexity | bool) -> Complexity:
+    if isinstance(verdict, bool):
+        return "easy" if verdict else "hard"
+    return verdict

@@ -12,12 +12,14 @@ from voicepipe.router.pool import SharedStats
 from voicepipe.router.survival import quantile_ms
 from voicepipe.telemetry.log import log_event
 
+HealthStage = Literal["stt", "llm", "tts", "speech_to_speech"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """The health of one provider, as measured so far."""
 
-    stage: Literal["stt", "llm", "tts"]
+    stage: HealthStage
     spec: str
     state: State
     retry_in_ms: int
@@ -45,12 +47,12 @@ class Health:
     tokens_per_s: float | None
 
 
-def healths(stats: SharedStats, stage: Literal["stt", "llm", "tts"], now_ms: float) -> tuple[Health, ...]:
+def healths(stats: SharedStats, stage: HealthStage, now_ms: float) -> tuple[Health, ...]:
     """Return the health of every provider that got a request or is in a pool, by name."""
     return tuple(_health(stats, stage, spec, now_ms) for spec in sorted(stats.breakers))
 
 
-def _health(stats: SharedStats, stage: Literal["stt", "llm", "tts"], spec: str, now_ms: float) -> Health:
+def _health(stats: SharedStats, stage: HealthStage, spec: str, now_ms: float) -> Health:
     breaker, survival = stats.breakers[spec], stats.latency.known(spec)
     speed = stats.latency.speed(spec)
     curve = None if survival is None else survival.curve(now_ms)

@@ -1,15 +1,17 @@
 """Hold what hedges cost to a cap in dollars: a ledger that never spends what it has not earned.
 
 The ledger is a token bucket of dollars. Each turn earns a share of the cap, and pays what it cost above the first
-choice alone. A hedge needs its worst-case cost in the ledger, less what running turns hold. So in any `WINDOW_TURNS`
-turns in a row, hedges cost at most `MOST_OVER` times the cap. Answers longer than usual can bring the ledger below 0:
-then no hedge is started until it is above again. Failovers (`llm.usage.failover_usd`) are not counted: a model that
-failed, or that is alone and silent at the deadline, is replaced at any cost.
+choice alone. A hedge needs its worst-case cost in the ledger, less what running turns hold. A turn holds the worst-case
+cost of its plan until a model answers, then what the calls that were started are expected to cost. So in any
+`WINDOW_TURNS` turns in a row, hedges cost at most `MOST_OVER` times the cap. Answers longer than usual can bring the
+ledger below 0: then no hedge is started until it is above again. Failovers (`llm.usage.failover_usd`) are not counted:
+a model that failed, or that is alone and silent at the deadline, is replaced at any cost.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 WINDOW_TURNS: Final = 500
@@ -34,6 +36,7 @@ RESERVED_SHARE: Final = 0.1
 
 FIRST_WEIGHT: Final = 0.1
 LEAST_WEIGHT, MOST_WEIGHT = 1e-4, 50.0
+LEAST_LOG_WEIGHT, MOST_LOG_WEIGHT = math.log(LEAST_WEIGHT), math.log(MOST_WEIGHT)
 
 TARGET: Final = 0.75
 """Share of the full ledger to keep: a hedge that pays off is to be affordable when it comes."""
@@ -43,6 +46,13 @@ GAIN: Final = 2.0
 
 DRIFT: Final = 0.004
 """Change of the logarithm of the weight in a turn, by how far the ledger is below its target."""
+
+
+@dataclass(slots=True)
+class Hold:
+    """The money of a ledger that one running turn holds."""
+
+    usd: float
 
 
 class HedgeBudget:
@@ -58,17 +68,15 @@ class HedgeBudget:
         self._is_new = True
         self._held_usd = 0.0
         self._capacity_usd = (MOST_OVER - EARNED_SHARE) * WINDOW_TURNS * cap_usd
+        self.reserved_usd = RESERVED_SHARE * self._capacity_usd
+        """What is reserved for hedges to models that have read their session: they are the cheapest ones."""
+
         self._log_weight = math.log(FIRST_WEIGHT)
 
     @property
     def available_usd(self) -> float:
         """Return what a hedge may cost at most."""
         return self.level_usd - self._held_usd
-
-    @property
-    def reserved_usd(self) -> float:
-        """Return what is reserved for hedges to models that have read their session: they are the cheapest ones."""
-        return RESERVED_SHARE * self._capacity_usd
 
     @property
     def earned_usd(self) -> float:
@@ -91,24 +99,28 @@ class HedgeBudget:
         such hedge."""
         most_usd = (MOST_OVER - LEAST_EARNED_SHARE) * WINDOW_TURNS * self.cap_usd
         self._capacity_usd = max(self._capacity_usd, min(SPARE_HEDGES * hedge_usd, most_usd))
+        self.reserved_usd = RESERVED_SHARE * self._capacity_usd
         if self._is_new and hedge_usd > self.cap_usd:
             self.level_usd = max(self.level_usd, min(hedge_usd + self.reserved_usd, self._capacity_usd))
         self._is_new = False
 
-    def hold(self, usd: float) -> None:
+    def hold(self, usd: float) -> Hold:
         """Hold the worst-case cost of a turn that begins."""
         self._held_usd += usd
+        return Hold(usd)
 
-    def release(self, usd: float) -> None:
-        """Release what a turn held: it is over."""
-        self._held_usd -= usd
+    def release(self, hold: Hold, *, all_but_usd: float = 0.0) -> None:
+        """Release what a turn holds, but for what it may still cost."""
+        if (released_usd := hold.usd - max(0.0, all_but_usd)) > 0:
+            self._held_usd -= released_usd
+            hold.usd -= released_usd
 
     def spent(self, extra_usd: float) -> None:
         """Record a turn's cost above that of the first choice alone, without failovers; below 0 if it cost less."""
         self._is_new = False
         self.level_usd = min(self._capacity_usd, self.level_usd + self.earned_usd - extra_usd)
-        within = math.log(LEAST_WEIGHT), math.log(MOST_WEIGHT)
-        self._log_weight = max(within[0], min(self._log_weight + DRIFT * self._emptiness(), within[1]))
+        log_weight = self._log_weight + DRIFT * self._emptiness()
+        self._log_weight = max(LEAST_LOG_WEIGHT, min(log_weight, MOST_LOG_WEIGHT))
 
     def restore(self, level_usd: float, weight: float) -> None:
         """Continue a former ledger after a restart. Only its debt counts: savings start again at 0, so that no number

@@ -50,6 +50,23 @@ class Hedge:
     after_ms: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanBasis:
+    """Statistics and prices from which plans follow."""
+
+    latency: LatencyStats
+    now_ms: float
+    weight: float
+    """What spending `unit_usd` is worth in missed turns (`HedgeBudget.weight`)."""
+
+    unit_usd: float
+    tokens: tuple[float, float]
+    """The input and output tokens of a usual turn."""
+
+    stays: Curve
+    """(n_turns,), by turn of a session: the share of sessions that have another one after it."""
+
+
 class Planner:
     """The table of best hedges of one pool. `rebuild` it off the hot path; the rest is looking up."""
 
@@ -60,6 +77,9 @@ class Planner:
         self.candidates, self.deadline_ms = candidates, deadline_ms
         self._deadlines = ((deadline_ms, 1.0), *((ms, w) for ms, w in LATER_DEADLINES if ms > deadline_ms))
         self._silent = np.zeros((n, len(GRID_MS)))
+        self._shares: list[list[float]] = []
+        """The same as numbers: faster to look up one by one."""
+
         self._alone: list[float] = []
         self._cold: list[tuple[list[list[float]], list[list[float]]]] = []
         """By turn of the session: the losses and the instants, by first and second model, where the second is cold."""
@@ -74,26 +94,12 @@ class Planner:
         self._stay = 0.0
         self._known: dict[tuple[int, int, int, int], Hedge] = {}
 
-    def rebuild(
-        self,
-        latency: LatencyStats,
-        now_ms: float,
-        *,
-        weight: float,
-        unit_usd: float,
-        tokens: tuple[float, float],
-        stays: Curve,
-    ) -> None:
-        """Compute the table again, from the present statistics.
-
-        Args:
-            weight: what spending `unit_usd` is worth in missed turns (`HedgeBudget.weight`).
-            tokens: the input and output tokens of a usual turn.
-            stays: (n_turns,), by turn of a session, the share of sessions that have another one after it.
-        """
-        self._silent = silent = np.array([latency.survival(each).curve(now_ms) for each in self.candidates])
-        self._price(weight / unit_usd, tokens)
-        self._stay = float(stays[0])
+    def rebuild(self, basis: PlanBasis) -> None:
+        """Compute the table again."""
+        self._silent = silent = np.array([basis.latency.survival(each).curve(basis.now_ms) for each in self.candidates])
+        self._shares = silent.tolist()
+        self._price(basis.weight / basis.unit_usd, basis.tokens)
+        self._stay = float(basis.stays[0])
         at = [ms // STEP_MS for ms, _ in self._deadlines]
         weights = np.array([w for _, w in self._deadlines])
         missed_by_first = silent[:, at] * weights
@@ -106,7 +112,7 @@ class Planner:
         self._alone = missed_by_first.sum(axis=1).tolist()
         warm, cold = (losses + started * read[:, None] for read in self._read[::-1])
         self._warm = _best(warm)
-        self._cold = self._invest(cold, np.array(self._warm[0]), started, stays)
+        self._cold = self._invest(cold, np.array(self._warm[0]), started, basis.stays)
         at_deadline = min(self.deadline_ms, LATEST_HEDGE_MS) // STEP_MS
         self._late = cold[:, :, at_deadline].tolist(), warm[:, :, at_deadline].tolist()
         self._known.clear()
@@ -188,15 +194,15 @@ class Planner:
     def pays_late(self, first: int, hedge: Hedge, third: int, warm: int) -> bool:
         """Return whether it pays to start a third model at the deadline, when the others are still silent."""
         d = self.deadline_ms // STEP_MS
-        silent, started = self._silent[first], self._silent[first][d]
+        silent, thirds = self._shares[first], self._shares[third]
         gain, cost = 0.0, float(self._read[warm >> third & 1][third])
         for ms, weight in self._deadlines[1:]:
             at = ms // STEP_MS
-            missed = silent[at] / max(started, 1e-9)
+            missed = silent[at] / max(silent[d], 1e-9)
             if hedge.second is not None:
-                second, since = self._silent[hedge.second], int(hedge.after_ms) // STEP_MS
+                second, since = self._shares[hedge.second], int(hedge.after_ms) // STEP_MS
                 missed *= second[max(0, at - since)] / max(second[max(0, d - since)], 1e-9)
-            gain += weight * float(missed * (1 - self._silent[third][at - d]))
+            gain += weight * missed * (1 - thirds[at - d])
         return gain > cost
 
     def score(self, first: int, warm: int, allowed: int, turn: int, *, last: int | None) -> float:

@@ -25,7 +25,8 @@ class RouterOptions:
     order: Order = "given"
     """The policy that orders the models. `given`: as written (quality first). `learned`: the one that best makes the
     deadline for its cost, by past results; any model of the list may answer. `price`: the cheapest. `ttft`: the
-    fastest first token. `region`: the nearest. `sticky`: always the same for a user or session."""
+    fastest first token. `region`: the nearest, by the measured round trip. `sticky`: always the same for a user or
+    session."""
 
     deadline_ms: int = 600
     """The deadline from the request to the first speakable word."""
@@ -57,10 +58,12 @@ class RouterOptions:
     """The longest answer for speech, in tokens. Unset: the agent's limit."""
 
     region: str = ""
-    """The server's region, for the policy `region`: words separated by `-`, compared with `providers.NAME.region`."""
+    """The server's region, for the policy `region` while nothing is measured: words separated by `-`, compared with
+    `providers.NAME.region`."""
 
     complexity: str = "words"
-    """The heuristic that decides whether a question is easy, for `easy_models`: `words`, or an installed one."""
+    """The heuristic that decides how hard a question is, for `easy_models` and `medium_models`: `words`, or an
+    installed one."""
 
     @property
     def prefers_first(self) -> bool:
@@ -99,10 +102,31 @@ class PoolOptions(RouterOptions):
     easy_models: tuple[str, ...] = ()
     """The models that answer easy questions, of `models` or beside them; the others answer the rest."""
 
+    medium_models: tuple[str, ...] = ()
+    """The models that answer questions between easy and hard, likewise. Without them, medium questions count as
+    hard."""
+
+    judge_model: str = ""
+    """A small model, as `provider/model`, that judges beside each answer how hard the question is. If it says harder
+    before the first word, a model for that class is started too, and preferred until the deadline; an answer never
+    waits for the judge. Empty: the heuristic alone."""
+
+    def __post_init__(self) -> None:
+        RouterOptions.__post_init__(self)
+        if twice := set(self.easy_models) & set(self.medium_models):
+            raise ConfigError(f"medium_models: expected none of easy_models, got {min(twice)!r}")
+        if self.judge_model and not self.has_classes:
+            raise ConfigError("judge_model: expected easy_models or medium_models too, got neither")
+
+    @property
+    def has_classes(self) -> bool:
+        """Return whether some of its models are for easier questions."""
+        return bool(self.easy_models or self.medium_models)
+
     @property
     def specs(self) -> tuple[str, ...]:
         """Return all its models, each once."""
-        return tuple(dict.fromkeys((*self.models, *self.easy_models)))
+        return tuple(dict.fromkeys((*self.models, *self.medium_models, *self.easy_models)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

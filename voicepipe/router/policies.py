@@ -21,6 +21,12 @@ MOST_LOAD: Final = 1.25
 """Load of a replica, relative to the mean, above which its sessions overflow to the next. Source: Mirrokni, Thorup,
 Zadimoghaddam, "Consistent Hashing with Bounded Loads" (2016), whose bound is any factor above 1."""
 
+NEAR_MS: Final = 5.0
+"""Round trips that differ by less are alike: the next measurement may have them the other way round."""
+
+Complexity = Literal["easy", "medium", "hard"]
+CLASSES: Final[tuple[Complexity, ...]] = ("easy", "medium", "hard")
+
 Order = Literal["learned", "given", "price", "ttft", "region", "sticky"]
 
 
@@ -40,6 +46,9 @@ class RoutingQuery(NamedTuple):
     deadline_ms: int | None = None
     """Deadline of the first speakable token; None: the pool's deadline."""
 
+    complexity: Complexity | None = None
+    """The class that a judge has found; None: the pool's heuristic judges."""
+
     @property
     def key(self) -> str:
         """Return the key that keeps a choice stable: the user if one is named, else the session."""
@@ -57,12 +66,18 @@ class Outlook(Protocol):
         """Return its number of running calls."""
         ...
 
+    def distance_ms(self, candidate: Candidate) -> float | None:
+        """Return the round trip to its address, in ms; None: not measured."""
+        ...
+
 
 Policy = Callable[[Candidates, RoutingQuery, Outlook], Candidates]
 
 
 def chain(*policies: Policy) -> Policy:
     """Return a policy that applies these one after the other."""
+    if len(policies) == 1:
+        return policies[0]
 
     def all_of_them(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
         for policy in policies:
@@ -88,11 +103,17 @@ def by_ttft(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Ca
 
 
 def by_region(region: str) -> Policy:
-    """Return a policy that puts the nearest first: the region with the most leading words in common with the
-    server's."""
+    """Return a policy that puts the nearest first: by the measured round trip, in steps of `NEAR_MS`; else, and where
+    they are alike, the region with the most leading words in common with the server's. What was not measured is
+    last."""
 
     def near(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
-        return tuple(sorted(candidates, key=lambda each: -_words_shared(each.region, region)))
+        def rank(each: Candidate) -> tuple[float, int]:
+            distance_ms = outlook.distance_ms(each)
+            steps = math.inf if distance_ms is None else distance_ms // NEAR_MS
+            return steps, -_words_shared(each.region, region)
+
+        return tuple(sorted(candidates, key=rank))
 
     return near
 
@@ -109,13 +130,19 @@ def sticky(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Can
     return tuple(sorted(ordered, key=lambda each: outlook.in_flight(each) >= most))
 
 
-def cascade(easy: frozenset[str], is_easy: Callable[[RoutingQuery], bool]) -> Policy:
-    """Return a policy that sends easy questions to the models in `easy`, all others to the rest; to all models if a
-    group is empty."""
+def cascade(easy: frozenset[str], medium: frozenset[str], class_of: Callable[[RoutingQuery], Complexity]) -> Policy:
+    """Return a policy that sends easy questions to the models in `easy`, medium ones to those in `medium`, and all
+    others to the rest. A class without models gets those of the next harder one; the hardest, all."""
 
     def tiers(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Candidates:
-        easy_only = is_easy(query)
-        return tuple(each for each in candidates if (each.spec in easy) is easy_only) or candidates
+        groups: dict[Complexity, Candidates] = {
+            "easy": tuple(each for each in candidates if each.spec in easy),
+            "medium": tuple(each for each in candidates if each.spec in medium),
+            "hard": tuple(each for each in candidates if each.spec not in easy and each.spec not in medium),
+        }
+        complexity = query.complexity or class_of(query)
+        harder = CLASSES[CLASSES.index(complexity) :]
+        return next((groups[each] for each in harder if groups[each]), candidates)
 
     return tiers
 
@@ -170,8 +197,10 @@ class PoolChoice:
     """The arm of an experiment, `experiment/pool`; empty: the request is in none."""
 
 
-def pool_of(query: RoutingQuery, home: str, rules: tuple[Rule, ...], experiments: tuple[Experiment, ...]) -> PoolChoice:
-    """Return the pool of a request: an experiment's arm, else the first matching rule's, else its agent's own."""
+def pool_of(
+    query: RoutingQuery, home: PoolChoice, rules: tuple[Rule, ...], experiments: tuple[Experiment, ...]
+) -> PoolChoice:
+    """Return the pool of a request: an experiment's arm, else the first matching rule's, else `home`, its agent's."""
     for experiment in experiments:
         arm = experiment.arm(query)
         if arm is not None:
@@ -179,7 +208,7 @@ def pool_of(query: RoutingQuery, home: str, rules: tuple[Rule, ...], experiments
     for rule in rules:
         if rule.applies(query.metadata):
             return PoolChoice(rule.pool, f"rule {rule.name}")
-    return PoolChoice(home)
+    return home
 
 
 def _is_one_of(value: str | None, values: tuple[str, ...]) -> bool:

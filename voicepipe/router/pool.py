@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -13,12 +13,13 @@ import numpy as np
 from voicepipe.router.affinity import Affinity, SessionAffinity, warm_specs
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.circuit_breaker import CircuitBreaker
-from voicepipe.router.decision import Decision, PlanOptions, PricedPlan
-from voicepipe.router.hedge_budget import HedgeBudget
-from voicepipe.router.hedging import Planner
+from voicepipe.router.decision import Decision, PlanOptions
+from voicepipe.router.hedge_budget import HedgeBudget, Hold
+from voicepipe.router.hedging import PlanBasis
 from voicepipe.router.latency_stats import LatencyStats
 from voicepipe.router.options import RouterOptions
-from voicepipe.router.policies import Candidates, Policy, RoutingQuery
+from voicepipe.router.plan_table import PlanList, PlanTable
+from voicepipe.router.policies import CLASSES, Candidates, Complexity, Policy, RoutingQuery
 from voicepipe.router.race import Attempt, Later, Plan, Race
 from voicepipe.router.survival import Curve
 
@@ -27,9 +28,6 @@ REBUILD_MS: Final = 1_000
 
 STALE_MS: Final = 30_000
 """Age from which the table is rebuilt before a request: after a pause without requests."""
-
-HOLD_MARGIN_MS: Final = 10
-"""A held answer is released this long before the deadline."""
 
 USUAL_TOKENS: Final = (1_500.0, 80.0)
 """Input and output tokens of a voice agent's turn, until this pool has measured its own."""
@@ -62,6 +60,9 @@ class SharedStats:
     breakers: dict[str, CircuitBreaker] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)
     """Spec -> calls in flight."""
+
+    distances_ms: dict[str, float] = field(default_factory=dict)
+    """Spec -> round trip to its provider's address, where it was measured."""
 
     affinity: Affinity = field(default_factory=Affinity)
     cached_shares: dict[str, float] = field(default_factory=dict)
@@ -98,51 +99,73 @@ class Pool:
     """A pool of models. Pure: instants are passed in, and nothing waits."""
 
     def __init__(
-        self, name: str, candidates: Candidates, options: RouterOptions, policy: Policy, stats: SharedStats
+        self,
+        name: str,
+        candidates: Candidates,
+        options: RouterOptions,
+        policy: Policy,
+        stats: SharedStats,
+        *,
+        class_of: Callable[[RoutingQuery], Complexity] | None = None,
+        judge: Candidate | None = None,
     ) -> None:
         self.name, self.candidates, self.options = name, candidates, options
+        self.judge = judge
+        """The model that judges how hard a question is; None: there is none."""
+
+        self._class_of = class_of
+
         self._policy, self._stats = policy, stats
         self.hedge_budget = HedgeBudget(options.hedge_budget_usd)
-        self._planners: dict[int, Planner] = {}
-        self._built_ms: dict[int, float] = {}
+        self._tables: dict[int, PlanTable] = {}
+        """By deadline in ms."""
+
         self._oldest_built_ms = math.inf
-        self._plans: dict[tuple[int, int, str, int], tuple[PricedPlan, ...]] = {}
-        """(deadline, warm models, last model) -> the plans with all candidates, best first, as of the latest tables."""
 
         self._tokens = USUAL_TOKENS
         self._n_turns, self._requested_turn = 0, [0] * len(candidates)
-        self._turns = 10 * np.cumprod(np.full(LAST_TURN + 1, USUAL_STAY))
-        """Turns by their number in the session; each counts less the older it is."""
+        self._turns: list[float] = (10 * np.cumprod(np.full(LAST_TURN + 1, USUAL_STAY))).tolist()
+        """Turns by their number in the session, each weighted with what `_turn_weight` was."""
+
+        self._turn_weight = 1.0
+        """Weight of the next turn: it grows, so that each turn counts less the older it is."""
 
         self._medians_ms: dict[str, float] = {}
         self._index = {each.spec: i for i, each in enumerate(candidates)}
         self._bits = {each.spec: 1 << i for i, each in enumerate(candidates)}
         self._breakers = tuple(stats.breaker(each) for each in candidates)
-        self._all_mask = (1 << len(candidates)) - 1
+        self._all = tuple(range(len(candidates)))
+        self.reads_words = class_of is not None
+        """Whether the plan depends on the user's words."""
 
     # --- deciding -----------------------------------------------------------------------------
 
     def decide(self, query: RoutingQuery, now_ms: float, *, within_budget: bool = True) -> Decision:
         """Decide which models to start when; or what would be best without a budget, `within_budget` false."""
-        own_ms = self.options.deadline_ms
-        planner = self._planner(min(own_ms, query.deadline_ms or own_ms), now_ms)
+        table = self._table(query.deadline_ms, now_ms)
         remembered = self._stats.affinity.of(query.session)
         warm = frozenset(warm_specs(remembered, now_ms)) if remembered.read_ms else NO_SPECS
-        if [each for each in self._breakers if each.is_troubled]:
-            healthy, probe = self._healthy(now_ms)
-        else:
-            healthy, probe = self.candidates, None
+        healthy: Candidates = self.candidates
+        probe: Candidate | None = None
+        for each in self._breakers:
+            if each.is_troubled:
+                healthy, probe = self._healthy(now_ms)
+                break
         ordered = self._policy(healthy, query, self) or healthy
         worst_usd = 0.0
         if self.options.policy == "hedge":
-            plans = self._hedged(ordered, planner, self._mask(warm), remembered)
-            plan, worst_usd = self._affordable(plans, query.input_tokens) if within_budget else (plans[0].plan, 0.0)
+            plans = self._hedged(ordered, table, self._mask(warm), remembered)
+            if within_budget:
+                share = query.input_tokens / self._tokens[0] if query.input_tokens else 1.0
+                plan, worst_usd = plans.affordable(self.hedge_budget, share)
+            else:
+                plan = next(iter(plans)).plan
         else:
-            plan = self._plan(ordered, planner)
+            plan = self._plan(ordered, table.bounds)
         if len(ordered) < len(healthy):
             left_out = tuple(each for each in healthy if each not in ordered)
             plan = replace(plan, reserve=plan.reserve + left_out)
-        is_down = self.candidates[0] not in healthy
+        is_down = healthy[0] is not self.candidates[0]
         return Decision(plan, warm, bool(warm), min(remembered.n_turns, LAST_TURN), worst_usd, is_down, probe)
 
     def _healthy(self, now_ms: float) -> tuple[Candidates, Candidate | None]:
@@ -153,22 +176,8 @@ class Pool:
         probe = next((each for each in half_open if healthy and not self.in_flight(each)), None)
         return healthy or self.candidates, probe
 
-    def _affordable(self, plans: tuple[PricedPlan, ...], input_tokens: float) -> tuple[Plan, float]:
-        """Return the first of these plans that the ledger can pay for, else the cheapest; and its worst-case cost."""
-        budget, share = self.hedge_budget, input_tokens / self._tokens[0] if input_tokens else 1.0
-        within_usd = max(0.0, budget.available_usd)
-        for each in plans:
-            worst_usd = each.worst_usd(share)
-            # A small investment leaves enough for the others.
-            reserved_usd = budget.reserved_usd if each.invests and worst_usd > budget.cap_usd else 0.0
-            if worst_usd <= max(0.0, within_usd - reserved_usd):
-                return each.plan, max(0.0, worst_usd)
-        cheapest = min(plans, key=lambda each: each.worst_usd(share))
-        return cheapest.plan, max(0.0, cheapest.worst_usd(share))
-
-    def _plan(self, ordered: Candidates, planner: Planner) -> Plan:
-        options, bounds = self.options, self._bounds(planner)
-        rest = ordered[1:]
+    def _plan(self, ordered: Candidates, bounds: PlanOptions) -> Plan:
+        options, rest = self.options, ordered[1:]
         match options.policy:
             case "single" | "hedge":
                 return bounds.plan(ordered[0], reserve=rest, one_at_a_time=True)
@@ -180,91 +189,34 @@ class Pool:
                 n = options.race_width - 1
                 return bounds.plan(ordered[0], later=tuple(Later(each, 0) for each in rest[:n]), reserve=rest[n:])
 
-    def _bounds(self, planner: Planner) -> PlanOptions:
-        return PlanOptions(float(planner.deadline_ms), float(self.options.attempt_timeout_ms))
-
-    def _hedged(
-        self, ordered: Candidates, planner: Planner, warm: int, session: SessionAffinity
-    ) -> tuple[PricedPlan, ...]:
+    def _hedged(self, ordered: Candidates, table: PlanTable, warm: int, session: SessionAffinity) -> PlanList:
         """Return the plans for these candidates, best first; the last one is within any budget."""
-        is_complete = ordered is self.candidates
-        last, turn = session.last, min(session.n_turns, LAST_TURN)
-        key = (planner.deadline_ms, warm, last, turn)
-        is_due = self.options.order == "learned" and self._due_again(range(len(self.candidates))) is not None
-        if is_complete and not is_due and (known := self._plans.get(key)) is not None:
-            return known
-        allowed = self._all_mask if is_complete else self._mask({each.spec for each in ordered})
-        given = self._index[ordered[0].spec]
-        firsts = [given]
+        numbers = self._all if ordered is self.candidates else tuple([self._index[each.spec] for each in ordered])
+        turn, last, due = min(session.n_turns, LAST_TURN), None, None
         if self.options.order == "learned":
-            before = self._index.get(last)
-            choices = [self._index[each.spec] for each in ordered]
-            firsts = sorted(choices, key=lambda i: planner.score(i, warm, allowed, turn, last=before))
-            if (retried := self._due_again(choices)) is not None:
-                firsts, is_complete = [retried, *firsts], False
-        plans = tuple(
-            plan for first in firsts for plan in self._plans_from(first, ordered, planner, warm, allowed, turn)
-        )
-        if is_complete:
-            self._plans[key] = plans
-        return plans
+            last, due = self._index.get(session.last), self._due_again(numbers)
+        return table.plans(numbers, warm, turn, last=last, due=due)
 
     def _due_again(self, choices: Iterable[int]) -> int | None:
         """Return a model that was not asked for so many turns that what is known of it is old."""
         due = (i for i in choices if self._n_turns - self._requested_turn[i] > RETRY_TURNS)
         return next((i for i in due if not self._breakers[i].is_troubled), None)
 
-    def _plans_from(
-        self, first: int, ordered: Candidates, planner: Planner, warm: int, allowed: int, turn: int
-    ) -> list[PricedPlan]:
-        """Return the plans that begin with this model: the best hedge, the second best, ..., none."""
-        bounds, hold = self._bounds(planner), self.options.prefers_first
-        chosen, made = self.candidates[first], []
-        while True:
-            hedge = planner.hedge(first, warm, allowed, turn)
-            second = None if hedge.second is None else self.candidates[hedge.second]
-            is_alone = second is None or hedge.after_ms >= bounds.deadline_ms
-            reserve = [each for each in ordered if each is not chosen and (is_alone or each is not second)]
-            if is_alone:
-                # Silent at the deadline, the first is replaced, whatever the ledger holds: by the best for that time.
-                late = planner.replacement(first, warm, self._mask({each.spec for each in reserve}))
-                reserve.sort(key=lambda each: self._index[each.spec] != late)
-            planned = (chosen,) if is_alone or second is None else (chosen, second)
-            is_third = not is_alone and bool(reserve)
-            is_late = is_third and planner.pays_late(first, hedge, self._index[reserve[0].spec], warm)
-            for starts_late in (True, False) if is_late else (False,):
-                calls = (*planned, reserve[0]) if starts_late else planned
-                plan = bounds.plan(
-                    chosen,
-                    later=() if is_alone or second is None else (Later(second, hedge.after_ms),),
-                    reserve=tuple(reserve),
-                    hold_until_ms=bounds.deadline_ms - HOLD_MARGIN_MS if hold else None,
-                    starts_late=starts_late,
-                )
-                invests = len(planned) > 1 and not warm >> self._index[planned[1].spec] & 1
-                made.append(PricedPlan(plan, *self._worst_usd(calls, warm, bool(warm)), invests))
-            if hedge.second is None:
-                return made
-            allowed &= ~(1 << hedge.second)
-
-    def _worst_usd(self, calls: Candidates, warm: int, is_known: bool) -> tuple[float, float]:
-        """Return the most that these calls cost above the first choice alone, for input and for output: all read, and
-        the dearest answers. A held hedge may have written its answer too."""
-        read, written = self._tokens
-        alone = self.candidates[0]
-        reads = [each.read_usd(read, warm=bool(warm >> self._index[each.spec] & 1)) for each in calls]
-        answers = [each.answer_usd(0.0, written, warm=False) for each in calls]
-        answers_usd = sum(answers) if self.options.prefers_first else max(answers)
-        return (
-            sum(reads) - alone.read_usd(read, warm=is_known),
-            answers_usd - alone.answer_usd(0.0, written, warm=False),
-        )
-
-    def _mask(self, specs: frozenset[str] | set[str]) -> int:
+    def _mask(self, specs: frozenset[str]) -> int:
         mask = 0
         for spec in specs:
             mask |= self._bits.get(spec, 0)
         return mask
+
+    def better(self, query: RoutingQuery, complexity: Complexity, now_ms: float) -> Candidate | None:
+        """Return the first healthy model for questions of that class, if this one was taken for an easier one and
+        `decide` asks another model for it."""
+        if self._class_of is None or CLASSES.index(complexity) <= CLASSES.index(self._class_of(query)):
+            return None
+        healthy, _ = self._healthy(now_ms)
+        chosen = self._policy(healthy, query, self)[0]
+        better = self._policy(healthy, query._replace(complexity=complexity), self)[0]
+        return None if better is chosen else better
 
     # --- statistics for policies --------------------------------------------------------------
 
@@ -276,54 +228,56 @@ class Pool:
         """Return its number of running calls."""
         return self._stats.running.get(candidate.spec, 0)
 
-    # --- the table ----------------------------------------------------------------------------
+    def distance_ms(self, candidate: Candidate) -> float | None:
+        """Return the measured round trip to its provider."""
+        return self._stats.distances_ms.get(candidate.spec)
 
-    def _planner(self, deadline_ms: int, now_ms: float) -> Planner:
-        planner = self._planners.get(deadline_ms)
-        if planner is None:
-            if len(self._planners) >= MOST_DEADLINES:
-                oldest = next(iter(self._planners))
-                del self._planners[oldest], self._built_ms[oldest]
-            hold_ms = deadline_ms - HOLD_MARGIN_MS if self.options.prefers_first else 0
-            planner = self._planners[deadline_ms] = Planner(self.candidates, deadline_ms, hold_ms)
-            self._rebuild(deadline_ms, now_ms)
-        elif now_ms - self._built_ms[deadline_ms] > STALE_MS:
-            self._rebuild(deadline_ms, now_ms)
-        return planner
+    # --- the tables ---------------------------------------------------------------------------
+
+    def _table(self, requested_ms: int | None, now_ms: float) -> PlanTable:
+        own_ms = self.options.deadline_ms
+        deadline_ms = min(own_ms, requested_ms) if requested_ms else own_ms
+        table = self._tables.get(deadline_ms)
+        if table is None:
+            if len(self._tables) >= MOST_DEADLINES:
+                del self._tables[next(iter(self._tables))]
+            table = self._tables[deadline_ms] = PlanTable(self.candidates, self.options, deadline_ms)
+            self._rebuild(table, now_ms)
+        elif now_ms - table.built_ms > STALE_MS:
+            self._rebuild(table, now_ms)
+        return table
 
     def is_stale(self, now_ms: float) -> bool:
         """Return whether a table is older than a second."""
         return now_ms - self._oldest_built_ms > REBUILD_MS
 
     def refresh(self, now_ms: float) -> None:
-        """Rebuild the tables older than a second; call it while a provider is being waited for."""
-        for deadline_ms in self._planners:
-            if now_ms - self._built_ms[deadline_ms] > REBUILD_MS:
-                self._rebuild(deadline_ms, now_ms)
+        """Rebuild the oldest table if it is older than a second; call it while a provider is being waited for."""
+        if self.is_stale(now_ms):
+            self._rebuild(min(self._tables.values(), key=lambda each: each.built_ms), now_ms)
 
-    def _rebuild(self, deadline_ms: int, now_ms: float) -> None:
-        latency, turn_usd = self._stats.latency, self.turn_usd(warm=True)
-        unit_usd = self.hedge_budget.unit_usd(turn_usd)
+    def _rebuild(self, table: PlanTable, now_ms: float) -> None:
+        unit_usd = self.hedge_budget.unit_usd(self.turn_usd(warm=True))
+        table.price(self._tokens)
         if len(self.candidates) > 1:
-            # First: the weight follows from the room.
-            hedges = (sum(self._worst_usd((self.candidates[0], each), 0, False)) for each in self.candidates[1:])
-            self.hedge_budget.make_room(min(hedges))
-        self._planners[deadline_ms].rebuild(
-            latency,
-            now_ms,
+            self.hedge_budget.make_room(table.cheapest_hedge_usd())  # first: the weight follows from the room
+        basis = PlanBasis(
+            latency=self._stats.latency,
+            now_ms=now_ms,
             weight=max(self.hedge_budget.weight, unit_usd / (self.options.late_turn_usd or math.inf)),
             unit_usd=unit_usd,
             tokens=self._tokens,
             stays=self._stays(),
         )
-        self._medians_ms = self._planners[deadline_ms].medians_ms()
-        self._built_ms[deadline_ms] = now_ms
-        self._oldest_built_ms = min(self._built_ms[each] for each in self._planners)
-        self._plans.clear()
+        table.rebuild(basis)
+        self._medians_ms = table.planner.medians_ms()
+        self._oldest_built_ms = min(each.built_ms for each in self._tables.values())
 
     def _stays(self) -> Curve:
         """Return, by turn of a session, the share of sessions that have another one after it."""
-        stays: Curve = np.append(self._turns[1:] / self._turns[:-1], USUAL_STAY)
+        turns = np.array(self._turns) / self._turn_weight
+        self._turns, self._turn_weight = turns.tolist(), 1.0
+        stays: Curve = np.append(turns[1:] / turns[:-1], USUAL_STAY)
         return np.clip(stays, 0.0, MOST_STAY)
 
     def turn_usd(self, *, warm: bool) -> float:
@@ -348,15 +302,27 @@ class Pool:
         spoke = race.winner.candidate.spec if race.winner else ""
         self._stats.affinity.note(query.session, requested, spoke, n_tokens, now_ms)
 
-    def begin(self, decision: Decision) -> None:
-        """Hold the worst-case cost of a turn, until it is `spent`."""
-        self.hedge_budget.hold(decision.worst_usd)
+    def begin(self, decision: Decision) -> Hold:
+        """Hold the worst-case cost of a turn, until its race is `decided`."""
+        return self.hedge_budget.hold(decision.worst_usd)
 
-    def spent(self, decision: Decision, hedge_usd: float, tokens: tuple[float, float]) -> None:
+    def decided(self, hold: Hold, hedge_usd: float) -> None:
+        """Release what a turn holds for calls that its decided race has not started.
+
+        Args:
+            hedge_usd: what its hedges are expected to cost; it is held until that is `spent`.
+        """
+        self.hedge_budget.release(hold, all_but_usd=hedge_usd)
+
+    def expected_tokens(self, input_tokens: float) -> tuple[float, float]:
+        """Return the input and output tokens of a turn whose answer is not complete: the output of a usual turn."""
+        return input_tokens or self._tokens[0], self._tokens[1]
+
+    def spent(self, decision: Decision, hold: Hold, hedge_usd: float, tokens: tuple[float, float]) -> None:
         """Record a turn that has begun: its tokens, and its cost above the first choice alone, without failovers."""
         read, written = self._tokens
         self._tokens = (read + TOKEN_MEMORY * (tokens[0] - read), written + TOKEN_MEMORY * (tokens[1] - written))
-        self._turns *= 1 - TURN_MEMORY
-        self._turns[decision.turn] += 1
-        self.hedge_budget.release(decision.worst_usd)
+        self._turn_weight /= 1 - TURN_MEMORY
+        self._turns[decision.turn] += self._turn_weight
+        self.hedge_budget.release(hold)
         self.hedge_budget.spent(hedge_usd)

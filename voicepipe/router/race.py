@@ -6,6 +6,7 @@ latencies.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -16,8 +17,9 @@ MOST_IN_FLIGHT: Final = 2
 
 State = Literal["running", "ready", "spoke", "lost", "failed"]
 
-Role = Literal["primary", "hedge", "replacement", "continuation", "probe"]
-"""A probe takes no part in the race: it asks whether a model answers again."""
+Role = Literal["primary", "hedge", "replacement", "continuation", "probe", "judge"]
+"""A probe and a judge take no part in the race: the one asks whether a model answers again, the other how hard the
+question is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +72,35 @@ class Attempt:
 
     ended_ms: float | None = None
     timed_out: bool = False
+    is_better: bool = False
+    """Started because the question turned out to be harder: no hedge, so that no cap counts it."""
 
 
-@dataclass(frozen=True, slots=True)
+# Orders are not frozen: a frozen one takes three times as long to make, and each request makes some.
+
+
+@dataclass(slots=True)
 class Start:
     """Call this model now."""
 
     attempt: Attempt
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Close:
     """Close this call: another one answers, or its time is over."""
 
     attempt: Attempt
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Speak:
     """Release this call's answer."""
 
     attempt: Attempt
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GiveUp:
     """Order to fail the request: no model is left to start."""
 
@@ -107,10 +114,14 @@ class Race:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._later: list[Later] = list(plan.later)
-        self._reserve: list[Candidate] = list(plan.reserve)
-        self._most = max(MOST_IN_FLIGHT, 1 + len([each for each in plan.later if not each.after_ms]))
+        self._later, self._reserve = plan.later, plan.reserve
+        """Those that were not started yet."""
+
         self._began_ms = 0.0
+        self._hold_until_ms = plan.hold_until_ms
+        self._preferred: Attempt | None = None
+        """The attempt for which others are held; None: the first."""
+
         self._late = False
         self.attempts: list[Attempt] = []
         self.winner: Attempt | None = None
@@ -120,8 +131,10 @@ class Race:
     def begin(self, now_ms: float) -> list[Order]:
         """Begin the request."""
         self._began_ms = now_ms
-        orders = [self._start(self._plan.first, "primary", now_ms)]
-        return orders + self._start_due(now_ms)
+        orders: list[Order] = [self._start(self._plan.first, "primary", now_ms)]
+        if self._later:
+            orders += self._start_due(now_ms)
+        return orders
 
     def spoke(self, attempt: Attempt, now_ms: float) -> list[Order]:
         """Handle an attempt's first speakable token."""
@@ -133,13 +146,25 @@ class Race:
             return []
         return self._win(attempt, now_ms)
 
+    def prefer(self, candidate: Candidate, until_ms: float, now_ms: float) -> list[Order]:
+        """Start a better model for this request, and hold the others for it until `until_ms` after the beginning.
+        Nothing happens once a model answers, or if that model was started already."""
+        if self.over or any(each.candidate is candidate for each in self.attempts):
+            return []
+        started = self._start(candidate, "hedge", now_ms)
+        started.attempt.is_better = True
+        self._later = tuple(each for each in self._later if each.candidate is not candidate)
+        self._reserve = tuple(each for each in self._reserve if each is not candidate)
+        self._preferred, self._hold_until_ms = started.attempt, until_ms
+        return [started]
+
     def failed(self, attempt: Attempt, now_ms: float) -> list[Order]:
         """Handle an attempt that refused, stalled or broke before its answer was released."""
         if self.over or attempt.state not in ("running", "ready"):
             return []
         attempt.state, attempt.ended_ms = "failed", now_ms
-        ready = next((each for each in self.attempts if each.state == "ready"), None)
-        if ready is not None and attempt is self.attempts[0]:
+        ready = self._ready()
+        if ready is not None and attempt is (self._preferred or self.attempts[0]):
             return self._win(ready, now_ms)
         return self._replace(now_ms)
 
@@ -147,7 +172,7 @@ class Race:
         """Handle the passing of time; nothing happens before `wake_ms`."""
         if self.over:
             return []
-        ready = next((each for each in self.attempts if each.state == "ready"), None)
+        ready = self._ready()
         if ready is not None and not self._holding(now_ms):
             return self._win(ready, now_ms)
         return self._start_due(now_ms) + self._start_late(now_ms) + self._time_out(now_ms)
@@ -161,14 +186,18 @@ class Race:
         """Return when `time_passed` is due; None: never."""
         if self.over:
             return None
-        due = [each.began_ms + self._plan.attempt_timeout_ms for each in self.attempts if each.state == "running"]
-        if self._later and self._has_room():
-            due.append(self._began_ms + self._later[0].after_ms)
-        if not self._late and self._reserve and self._may_start_late():
-            due.append(self._began_ms + self._plan.deadline_ms)
-        if self._plan.hold_until_ms is not None and [each for each in self.attempts if each.state == "ready"]:
-            due.append(self._began_ms + self._plan.hold_until_ms)
-        return min(due, default=None)
+        plan, due_ms, n_running = self._plan, math.inf, 0
+        for each in self.attempts:
+            if each.state == "running":
+                n_running += 1
+                due_ms = min(due_ms, each.began_ms + plan.attempt_timeout_ms)
+            elif each.state == "ready" and self._hold_until_ms is not None:
+                due_ms = min(due_ms, self._began_ms + self._hold_until_ms)
+        if self._later and (n_running < MOST_IN_FLIGHT or self._has_room(n_running)):
+            due_ms = min(due_ms, self._began_ms + self._later[0].after_ms)
+        if self._reserve and not self._late and self._may_start_late(n_running):
+            due_ms = min(due_ms, self._began_ms + plan.deadline_ms)
+        return due_ms if due_ms < math.inf else None
 
     # --- helpers ------------------------------------------------------------------------------
 
@@ -179,18 +208,30 @@ class Race:
 
     def _start_due(self, now_ms: float) -> list[Order]:
         orders: list[Order] = []
-        while self._later and self._began_ms + self._later[0].after_ms <= now_ms and self._has_room():
+        while self._later and self._began_ms + self._later[0].after_ms <= now_ms and self._has_room(self._n_running()):
             if self._plan.one_at_a_time:
                 orders += self._close_all_but(None, now_ms)
-            orders.append(self._start(self._later.pop(0).candidate, "hedge", now_ms))
+            orders.append(self._start_later("hedge", now_ms))
         return orders
+
+    def _start_later(self, role: Role, now_ms: float) -> Start:
+        following, *left = self._later
+        self._later = tuple(left)
+        return self._start(following.candidate, role, now_ms)
+
+    def _start_reserve(self, now_ms: float) -> Start:
+        following, *left = self._reserve
+        self._reserve = tuple(left)
+        return self._start(following, "replacement", now_ms)
 
     def _start_late(self, now_ms: float) -> list[Order]:
         """Start one more model: the deadline has passed in silence."""
-        if self._late or now_ms < self._began_ms + self._plan.deadline_ms or not self._may_start_late():
+        if self._late or now_ms < self._began_ms + self._plan.deadline_ms:
+            return []
+        if not self._may_start_late(self._n_running()):
             return []
         self._late = True
-        return [self._start(self._reserve.pop(0), "replacement", now_ms)] if self._reserve else []
+        return [self._start_reserve(now_ms)] if self._reserve else []
 
     def _time_out(self, now_ms: float) -> list[Order]:
         orders: list[Order] = []
@@ -203,18 +244,21 @@ class Race:
     def _replace(self, now_ms: float) -> list[Order]:
         """Replace a failed attempt: by the next planned model at once, else by one of the reserve."""
         if self._later:
-            return [self._start(self._later.pop(0).candidate, "replacement", now_ms)]
+            return [self._start_later("replacement", now_ms)]
         n_running = self._n_running()
-        if self._reserve and (not n_running or (self._plan.starts_late and n_running < self._most)):
-            return [self._start(self._reserve.pop(0), "replacement", now_ms)]
-        if n_running or any(each.state == "ready" for each in self.attempts):
+        if self._reserve and (not n_running or (self._plan.starts_late and self._is_below_most(n_running))):
+            return [self._start_reserve(now_ms)]
+        if n_running or self._ready() is not None:
             return []
         self.over = True
         return [GiveUp()]
 
     def _win(self, attempt: Attempt, now_ms: float) -> list[Order]:
         attempt.state, self.winner, self.over = "spoke", attempt, True
-        return [Speak(attempt), *self._close_all_but(attempt, now_ms)]
+        orders: list[Order] = [Speak(attempt)]
+        if len(self.attempts) > 1:
+            orders += self._close_all_but(attempt, now_ms)
+        return orders
 
     def _close_all_but(self, retained: Attempt | None, now_ms: float) -> list[Order]:
         closed: list[Order] = []
@@ -225,22 +269,28 @@ class Race:
         return closed
 
     def _must_hold(self, attempt: Attempt, now_ms: float) -> bool:
-        preferred = self.attempts[0]
-        return self._holding(now_ms) and attempt is not preferred and preferred.state == "running"
+        preferred = self._preferred or self.attempts[0]
+        return attempt is not preferred and preferred.state == "running" and self._holding(now_ms)
 
     def _holding(self, now_ms: float) -> bool:
-        until_ms = self._plan.hold_until_ms
+        until_ms = self._hold_until_ms
         return until_ms is not None and now_ms < self._began_ms + until_ms
 
-    def _may_start_late(self) -> bool:
-        return (self._plan.starts_late or self._is_alone()) and not self._plan.one_at_a_time
+    def _ready(self) -> Attempt | None:
+        """Return the attempt whose answer is held."""
+        return next((each for each in self.attempts if each.state == "ready"), None)
 
-    def _is_alone(self) -> bool:
-        """Return whether one call is running. Silent at the deadline, it counts as failed: the next one starts."""
-        return self._n_running() == 1
+    def _may_start_late(self, n_running: int) -> bool:
+        # A model that is alone and silent at the deadline counts as failed: the next one starts.
+        return (self._plan.starts_late or n_running == 1) and not self._plan.one_at_a_time
 
-    def _has_room(self) -> bool:
-        return self._plan.one_at_a_time or self._n_running() < self._most
+    def _has_room(self, n_running: int) -> bool:
+        return self._plan.one_at_a_time or self._is_below_most(n_running)
+
+    def _is_below_most(self, n_running: int) -> bool:
+        if n_running < MOST_IN_FLIGHT:
+            return True
+        return n_running <= len([each for each in self._plan.later if not each.after_ms])
 
     def _n_running(self) -> int:
         return len([each for each in self.attempts if each.state == "running"])

@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from voicepipe import clock
 from voicepipe.errors import Overload, StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.registry import Stage
+from voicepipe.router.candidate import Candidate
 from voicepipe.router.health import blame
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.race import Attempt, Close, GiveUp, Order, Plan, Race, Speak, Start
@@ -94,18 +95,25 @@ class RaceRunner(Generic[C]):
 
         self._stopped = False
 
-    def begin(self) -> None:
+    def begin(self, now_ms: int) -> None:
         """Start the first calls."""
-        self._obey(self.race.begin(clock.monotonic_ms()))
+        self._obey(self.race.begin(now_ms), now_ms)
 
     def spoke(self, call: C) -> None:
         """Handle output of a call that has not won yet; only its first output matters."""
         if call.attempt.state == "running":
-            self._obey(self.race.spoke(call.attempt, clock.monotonic_ms()))
+            now_ms = clock.monotonic_ms()
+            self._obey(self.race.spoke(call.attempt, now_ms), now_ms)
 
     def failed(self, call: C) -> None:
         """Go on without a call that has failed."""
-        self._obey(self.race.failed(call.attempt, clock.monotonic_ms()))
+        now_ms = clock.monotonic_ms()
+        self._obey(self.race.failed(call.attempt, now_ms), now_ms)
+
+    def prefer(self, candidate: Candidate, until_ms: float) -> None:
+        """Start a better model for this request; others are held for it until `until_ms` after the beginning."""
+        now_ms = clock.monotonic_ms()
+        self._obey(self.race.prefer(candidate, until_ms, now_ms), now_ms)
 
     def stop(self) -> None:
         """Start nothing more by the clock, and report no unused call: the stream is over."""
@@ -116,7 +124,8 @@ class RaceRunner(Generic[C]):
         """End every call: the consumer has left."""
         self.stop()
         if self.race.attempts and not self.race.over:
-            self._obey(self.race.abandon(clock.monotonic_ms()))
+            now_ms = clock.monotonic_ms()
+            self._obey(self.race.abandon(now_ms), now_ms)
         for call in self.calls:
             self.end(call)
 
@@ -155,7 +164,7 @@ class RaceRunner(Generic[C]):
 
     # --- the race -----------------------------------------------------------------------------
 
-    def _obey(self, orders: list[Order]) -> None:
+    def _obey(self, orders: list[Order], now_ms: int) -> None:
         for order in orders:
             match order:
                 case Start(attempt):
@@ -166,7 +175,7 @@ class RaceRunner(Generic[C]):
                     self._host.let_speak(self.calls[attempt.number])
                 case GiveUp():
                     self._host.give_up()
-        self._set_timer()
+        self._set_timer(now_ms)
 
     def _close_call(self, call: C) -> None:
         if call.attempt.timed_out:
@@ -176,13 +185,14 @@ class RaceRunner(Generic[C]):
             self._host.unused(call)
         self.end(call)
 
-    def _set_timer(self) -> None:
-        wake_ms = None if self._stopped else self.race.wake_ms()
+    def _set_timer(self, now_ms: int) -> None:
+        wake_ms = None if self._stopped or self.race.over else self.race.wake_ms()
         if wake_ms == self._wake_ms:
             return
-        self._cancel_timer()
+        if self._timer is not None:
+            self._cancel_timer()
         if wake_ms is not None:
-            delay_s = max(0.0, wake_ms - clock.monotonic_ms()) / 1_000
+            delay_s = max(0.0, wake_ms - now_ms) / 1_000
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._time_passed)
             self._wake_ms = wake_ms
 
@@ -193,7 +203,8 @@ class RaceRunner(Generic[C]):
 
     def _time_passed(self) -> None:
         self._timer = self._wake_ms = None
-        self._obey(self.race.time_passed(clock.monotonic_ms()))
+        now_ms = clock.monotonic_ms()
+        self._obey(self.race.time_passed(now_ms), now_ms)
 
 
 class StreamQueue(Generic[E]):
@@ -217,23 +228,27 @@ class StreamQueue(Generic[E]):
 
     def lacks_room(self, held: int = 0) -> bool:
         """Return whether the provider has to wait; `held`: its events that are not in this queue yet."""
-        return max(len(self._events), held) >= self._most
+        return len(self._events) >= self._most or held >= self._most
 
     def put(self, event: E) -> None:
         """Add an event."""
         self._events.append(event)
-        self._wake_consumer()
+        if self._consumer is not None:
+            self._wake_consumer()
 
     def put_ahead(self, event: E) -> None:
         """Add an event ahead of all that were added with `put`."""
         self._ahead.append(event)
-        self._wake_consumer()
+        if self._consumer is not None:
+            self._wake_consumer()
 
     def end(self, failure: StageError | None = None) -> None:
         """End the stream after the events that wait, with the failure if there is one."""
         self._over, self._failure = True, failure
-        self._wake_consumer()
-        self._wake_providers()
+        if self._consumer is not None:
+            self._wake_consumer()
+        if self._taken is not None:
+            self._taken.set()
 
     def drop(self) -> None:
         """Drop all events and end the stream: the consumer has left."""
@@ -268,15 +283,11 @@ class StreamQueue(Generic[E]):
             await self._consumer
         if self._ahead:
             return self._ahead.popleft()
-        self._wake_providers()
+        if self._taken is not None:
+            self._taken.set()
         return self._events.popleft()
 
     def _wake_consumer(self) -> None:
-        if (waited := self._consumer) is not None:
-            self._consumer = None
-            if not waited.done():  # its consumer was cancelled
-                waited.set_result(None)
-
-    def _wake_providers(self) -> None:
-        if self._taken is not None:
-            self._taken.set()
+        waited, self._consumer = self._consumer, None
+        if waited is not None and not waited.done():  # done: its consumer was cancelled
+            waited.set_result(None)

@@ -1,16 +1,19 @@
 """Run the router against given latencies in virtual time: the same decisions, races and learning as live, without a
-provider, a socket or a wait."""
+provider, a socket or a wait.
+
+Turns overlap as they do live: a turn decides by what the others have learned, spent and hold at that instant.
+"""
 
 from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from voicepipe.errors import StageBroken
 from voicepipe.router.candidate import CACHED_SHARE, Candidate
-from voicepipe.router.decision import Decision
 from voicepipe.router.llm.usage import failover_usd, planned_usd
 from voicepipe.router.policies import RoutingQuery
 from voicepipe.router.pool import Pool, SharedStats
@@ -65,41 +68,94 @@ class SimulatedResult:
 def simulate_turns(
     pool: Pool, stats: SharedStats, turns: Iterable[DrawnTurn], *, cached_factor: float = 1.0
 ) -> Iterator[SimulatedResult]:
-    """Run every turn, in order, and yield the result of each.
+    """Run every turn, and yield the results in the order of the turns.
 
     Args:
+        turns: in the order of their beginning.
         cached_factor: factor of the time to the first token of a model that has the session in its cache.
     """
-    for turn in turns:
-        yield _Simulation(pool, stats, turn, cached_factor).run()
+    running: list[tuple[float, int, _Simulation]] = []
+    begun: deque[_Simulation] = deque()  # bounded: a turn lasts no longer than its models' time-outs and its words
+    for number, turn in enumerate(turns):
+        _run_until(turn.at_ms, running)
+        simulation = _Simulation(pool, stats, turn, cached_factor)
+        begun.append(simulation)
+        heapq.heappush(running, (simulation.due_ms, number, simulation))
+        yield from _complete(begun)
+    _run_until(math.inf, running)
+    yield from _complete(begun)
+
+
+def _run_until(until_ms: float, running: list[tuple[float, int, _Simulation]]) -> None:
+    """Run the turns' events that are due by then, in the order of time."""
+    while running and running[0][0] <= until_ms:
+        _, number, simulation = heapq.heappop(running)
+        simulation.run_event()
+        if simulation.result is None:
+            heapq.heappush(running, (simulation.due_ms, number, simulation))
+
+
+def _complete(begun: deque[_Simulation]) -> Iterator[SimulatedResult]:
+    while begun and (result := begun[0].result) is not None:
+        begun.popleft()
+        yield result
 
 
 class _Simulation:
+    """One turn, from its decision to the last word of its answer."""
+
     def __init__(self, pool: Pool, stats: SharedStats, turn: DrawnTurn, cached_factor: float) -> None:
+        """Decide, and start the first calls."""
         self._pool, self._stats, self._turn, self._cached_factor = pool, stats, turn, cached_factor
         self._draws = {each.spec: draw for each, draw in zip(pool.candidates, turn.draws, strict=True)}
         self._due: list[tuple[float, int, Attempt]] = []
+        self.result: SimulatedResult | None = None
+        """Known when the answer is complete."""
 
-    def run(self) -> SimulatedResult:
-        turn = self._turn
-        query = RoutingQuery(session=turn.session, input_tokens=turn.input_tokens)
-        decision = self._pool.decide(query, turn.at_ms)
-        self._pool.begin(decision)
-        race = Race(decision.plan)
-        now_ms = turn.at_ms
-        self._obey(race.begin(now_ms), decision)
-        self._pool.refresh(now_ms)
-        while not race.over:
-            now_ms = self._next(race)
-            if self._due and self._due[0][0] <= now_ms:
-                self._obey(self._happen(race, now_ms), decision)
-            else:
-                self._obey(race.time_passed(now_ms), decision)
-        for each in race.attempts:
-            self._stats.ended(each)
-        self._pool.learn(query, decision, race, now_ms, n_tokens=turn.input_tokens)
-        probe = None if decision.probe is None else self._probe(decision.probe)
-        return self._account(decision, race, probe, now_ms)
+        self._decided: SimulatedResult | None = None
+        self._query = RoutingQuery(session=turn.session, input_tokens=turn.input_tokens)
+        self._decision = pool.decide(self._query, turn.at_ms)
+        self._hold = pool.begin(self._decision)
+        self._race = Race(self._decision.plan)
+        self._obey(self._race.begin(turn.at_ms))
+        pool.refresh(turn.at_ms)
+        self.due_ms = self._next()
+        """When its next event is due."""
+
+    def run_event(self) -> None:
+        """Run the event that is due."""
+        now_ms = self.due_ms
+        if self._decided is not None:
+            self._answered()
+        elif self._due and self._due[0][0] <= now_ms:
+            self._obey(self._happen(now_ms))
+        else:
+            self._obey(self._race.time_passed(now_ms))
+        if self._race.over and self._decided is None:
+            self._decide(now_ms)
+        elif self.result is None:
+            self.due_ms = self._next()
+
+    def _decide(self, now_ms: float) -> None:
+        """Learn from the race, and release what it holds for calls that it did not start."""
+        winner = self._race.winner
+        for each in self._race.attempts:
+            if each is not winner:
+                self._stats.ended(each)
+        self._pool.learn(self._query, self._decision, self._race, now_ms, n_tokens=self._turn.input_tokens)
+        self._decided = self._result(now_ms)
+        self._pool.decided(self._hold, self._decided.extra_usd - self._decided.failover_usd)
+        words_ms = 1_000 * self._turn.output_tokens / winner.candidate.tokens_per_s if winner else 0.0
+        self.due_ms = now_ms + words_ms
+
+    def _answered(self) -> None:
+        """Record the cost: the answer is complete."""
+        self.result = its = self._decided
+        assert its is not None
+        if self._race.winner is not None:
+            self._stats.ended(self._race.winner)
+        tokens = (float(self._turn.input_tokens), float(self._turn.output_tokens))
+        self._pool.spent(self._decision, self._hold, its.extra_usd - its.failover_usd, tokens)
 
     def _probe(self, candidate: Candidate) -> Attempt:
         draw, attempt = self._draws[candidate.spec], Attempt(0, candidate, "probe", self._turn.at_ms)
@@ -116,25 +172,25 @@ class _Simulation:
             self._stats.breaker(candidate).succeeded()
         return attempt
 
-    def _next(self, race: Race) -> float:
-        wake_ms = race.wake_ms()
+    def _next(self) -> float:
+        wake_ms = self._race.wake_ms()
         return min(self._due[0][0] if self._due else math.inf, math.inf if wake_ms is None else wake_ms)
 
-    def _happen(self, race: Race, now_ms: float) -> list[Order]:
+    def _happen(self, now_ms: float) -> list[Order]:
         _, _, attempt = heapq.heappop(self._due)
         if not self._draws[attempt.candidate.spec].fails:
-            return race.spoke(attempt, now_ms)
+            return self._race.spoke(attempt, now_ms)
         if attempt.state == "running":
             failure = StageBroken("llm", provider=attempt.candidate.spec, why="drawn", retryable=True)
             self._stats.breaker(attempt.candidate).failed(failure, now_ms)
-        return race.failed(attempt, now_ms)
+        return self._race.failed(attempt, now_ms)
 
-    def _obey(self, orders: list[Order], decision: Decision) -> None:
+    def _obey(self, orders: list[Order]) -> None:
         for order in orders:
             match order:
                 case Start(attempt):
                     self._stats.began(attempt)
-                    self._start(attempt, decision)
+                    self._start(attempt)
                 case Close(attempt) if attempt.timed_out:
                     failure = StageBroken("llm", provider=attempt.candidate.spec, why="hung", retryable=True)
                     now_ms = attempt.ended_ms or 0.0
@@ -142,33 +198,30 @@ class _Simulation:
                 case _:
                     pass
 
-    def _start(self, attempt: Attempt, decision: Decision) -> None:
+    def _start(self, attempt: Attempt) -> None:
         draw = self._draws[attempt.candidate.spec]
-        is_warm = attempt.candidate.spec in decision.warm and not draw.fails
+        is_warm = attempt.candidate.spec in self._decision.warm and not draw.fails
         after_ms = draw.after_ms * (self._cached_factor if is_warm else 1.0)
         if math.isfinite(after_ms):
             heapq.heappush(self._due, (attempt.began_ms + after_ms, attempt.number, attempt))
 
-    @staticmethod
-    def _cached_share(attempt: Attempt, decision: Decision) -> float:
-        return CACHED_SHARE if attempt.candidate.spec in decision.warm else 0.0
+    def _cached_share(self, attempt: Attempt) -> float:
+        return CACHED_SHARE if attempt.candidate.spec in self._decision.warm else 0.0
 
-    def _account(self, decision: Decision, race: Race, probe: Attempt | None, now_ms: float) -> SimulatedResult:
+    def _result(self, now_ms: float) -> SimulatedResult:
+        decision, race, first = self._decision, self._race, self._pool.candidates[0]
         tokens = (float(self._turn.input_tokens), float(self._turn.output_tokens))
+        probe = None if decision.probe is None else self._probe(decision.probe)
         attempts = race.attempts if probe is None else [*race.attempts, probe]
-        usd = [planned_usd(each, tokens, cached_share=self._cached_share(each, decision)) for each in attempts]
-        lost_usd = sum(cost for cost, each in zip(usd, attempts, strict=True) if each is not race.winner)
-        alone_usd = self._pool.candidates[0].answer_usd(*tokens, warm=decision.is_known)
-        extra_usd, first = sum(usd) - alone_usd, self._pool.candidates[0]
+        usd = [planned_usd(each, tokens, cached_share=self._cached_share(each)) for each in attempts]
+        extra_usd = sum(usd) - first.answer_usd(*tokens, warm=decision.is_known)
         costs = list(zip(attempts, usd, strict=True))
-        moved_usd = failover_usd(costs, extra_usd, first=first, is_down=decision.is_first_down)
-        self._pool.spent(decision, extra_usd - moved_usd, tokens)
         return SimulatedResult(
             ttft_ms=now_ms - self._turn.at_ms if race.winner else math.inf,
             n_calls=len(attempts),
             usd=sum(usd),
-            lost_usd=lost_usd,
+            lost_usd=sum(cost for each, cost in costs if each is not race.winner),
             extra_usd=extra_usd,
-            failover_usd=moved_usd,
+            failover_usd=failover_usd(costs, extra_usd, first=first, is_down=decision.is_first_down),
             speaker=race.winner.candidate.spec if race.winner else "",
         )

@@ -52,6 +52,9 @@ PRIOR_SAMPLES: Final = 40.0
 SHAPE_HALF_LIFE: Final = 600.0
 """Answers after which an answer counts half for the shape."""
 
+SHAPE_FADE: Final = 0.5 ** (1 / SHAPE_HALF_LIFE)
+"""The same for each answer."""
+
 FASTEST, SLOWEST = -22, 32
 """Paces in bins: a sixth of the published time to 13 times it."""
 
@@ -115,6 +118,11 @@ class Survival:
         """Record a call that was closed this long after the request, without an answer."""
         self._note(for_ms, now_ms, False)
 
+    @property
+    def has_times(self) -> bool:
+        """Return whether a time was recorded since the start, or since `restore`."""
+        return self._at_ms is not None or bool(self._pending)
+
     def curve(self, now_ms: float) -> Curve:
         """Return the share of answers that are still silent, on `GRID_MS`. Falls back to the usual pace as evidence
         fades."""
@@ -139,7 +147,8 @@ class Survival:
         Raises:
             ValueError: they are not such counts.
         """
-        silent, spoke, stayed_ms = (np.array(learned.get(name, ())) for name in ("silent", "spoke", "stayed_ms"))
+        names = ("silent", "spoke", "stayed_ms")
+        silent, spoke, stayed_ms = (np.array(learned.get(name, ()), np.float64) for name in names)
         for counts, n in ((silent, N_BINS), (spoke, N_BINS), (stayed_ms, N_PACES)):
             if counts.shape != (n,) or not np.isfinite(counts).all() or (counts < 0).any():
                 raise ValueError(f"expected {n} counts of 0 or more for each model")
@@ -161,22 +170,27 @@ class Survival:
         silent, answered = self._table()
         at = self._bin(ms)
         bins = SHAPE_BINS[at]
-        belief = self._expected(now_ms) * np.maximum(answered[bins] if spoke else silent[bins], LEAST_LIKELY)
+        belief = self._expected(now_ms)
+        belief *= np.maximum((answered if spoke else silent)[bins], LEAST_LIKELY)
         belief /= belief.sum()
         counts: Curve = np.bincount(bins, belief, N_BINS).astype(np.float64, copy=False)
         self._shape_learns(counts, 1.0 if spoke else _waited_share(ms, at), spoke)
         passed_ms = 0.0 if self._at_ms is None else min(max(0.0, now_ms - self._at_ms), MOST_STAYED_MS)
-        self._stayed_ms = self._stayed_ms * 0.5 ** (passed_ms / STAYED_HALF_LIFE_MS) + passed_ms * belief
+        self._stayed_ms *= 0.5 ** (passed_ms / STAYED_HALF_LIFE_MS)
+        self._stayed_ms += passed_ms * belief
         self._belief, self._at_ms = belief, max(now_ms, self._at_ms or now_ms)
 
     def _shape_learns(self, counts: Curve, share: float, spoke: bool) -> None:
         """Count a time, spread over bins. A call that was closed counts in its bin for the share that was waited
         through, as actuaries do. Without it, models that are always closed after the same time would look as if all of
         them answered then."""
-        fade = 0.5 ** (1 / SHAPE_HALF_LIFE)
-        reached = np.cumsum(counts[::-1])[::-1]
-        self._silent = self._silent * fade + reached - (1 - share) * counts
-        self._spoke = self._spoke * fade + (counts if spoke else 0.0)
+        self._silent *= SHAPE_FADE
+        self._silent += counts[::-1].cumsum()[::-1]
+        if share < 1:
+            self._silent -= (1 - share) * counts
+        self._spoke *= SHAPE_FADE
+        if spoke:
+            self._spoke += counts
         self._shape = None
 
     def _table(self) -> tuple[Curve, Curve]:
@@ -185,26 +199,27 @@ class Survival:
         if shape is None:
             at_risk = self._prior_silent + self._silent
             spoke = self._prior_spoke + self._spoke
-            left = np.cumprod(1 - np.minimum(spoke / np.maximum(at_risk, 1e-9), 1.0))
-            silent: Curve = np.concatenate([[1.0], left])
-            answered: Curve = -np.diff(silent)
-            self._shape = shape = silent, answered
+            silent = np.ones(N_BINS + 1)
+            np.multiply.accumulate(1 - np.minimum(spoke / np.maximum(at_risk, 1e-9), 1.0), out=silent[1:])
+            self._shape = shape = silent, silent[:-1] - silent[1:]
         return shape
 
     def _expected(self, now_ms: float) -> Curve:
-        """Return the belief in each pace at that time, before its answer."""
+        """Return the belief in each pace at that time, before its answer; a new array."""
         belief: Curve = self._belief
-        if self._at_ms is None:
-            return belief
-        passed_ms = max(0.0, now_ms - self._at_ms)
+        passed_ms = 0.0 if self._at_ms is None else max(0.0, now_ms - self._at_ms)
+        if not passed_ms:
+            return belief.copy()
         lost = 1 - 0.5 ** (passed_ms / HALF_LIFE_MS)
         step = min(0.25, DRIFT_PER_S * passed_ms / 1_000)
-        drifted = (1 - 2 * step) * belief
-        drifted[1:] += step * belief[:-1]
-        drifted[:-1] += step * belief[1:]
-        expected = (1 - lost) * drifted + lost * self._after_jump()
-        normal: Curve = expected / expected.sum()
-        return normal
+        expected: Curve = (1 - 2 * step) * belief
+        stepped = step * belief
+        expected[1:] += stepped[:-1]
+        expected[:-1] += stepped[1:]
+        expected *= 1 - lost
+        expected += lost * self._after_jump()
+        expected /= expected.sum()
+        return expected
 
     def _after_jump(self) -> Curve:
         usual = PRIOR_STAYED + self._stayed_ms

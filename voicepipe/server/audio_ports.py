@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,6 +58,10 @@ class AudioModels(Protocol):
 
     def transcription(self, name: str) -> TranscriptionRoute | None:
         """Return the STT route of that name; None: there is none."""
+        ...
+
+    def transcriptions(self) -> Iterable[TranscriptionRoute]:
+        """Return all STT routes."""
         ...
 
     def tts_usd(self, spec: str, n_chars: int) -> float | None:

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiohttp import web
 
 from voicepipe.auth.key_store import KeyStore
-from voicepipe.cluster.port import Cluster, NodePresence, SessionTexts
+from voicepipe.cluster.port import Cluster, NodeEvents, NodePresence, SessionTexts
 from voicepipe.cluster.response_store import ResponseStore
 from voicepipe.phone.calls import PhoneCalls
 from voicepipe.phone.options import PhoneLine
@@ -22,6 +22,7 @@ from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.chat_ports import ChatModels
 from voicepipe.server.embedding_ports import EmbeddingModels
 from voicepipe.server.gateway.capacity import Places
+from voicepipe.server.gateway.reply_cache import ReplyCache
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
 from voicepipe.server.reference_figures import ReferenceFigures
@@ -29,7 +30,7 @@ from voicepipe.server.revocations import EndsRevoked
 from voicepipe.server.sessions.live_sessions import LiveSessions, RunsOnSocket
 from voicepipe.server.sessions.resume import OtherSessions, Resumptions
 from voicepipe.server.token_issuer import TokenIssuer
-from voicepipe.server.webrtc.calls import Calls
+from voicepipe.server.webrtc.calls import Calls, OtherCalls
 from voicepipe.server.workers.peers import Workers
 from voicepipe.session.grant import SessionGrant
 from voicepipe.storage import StorageHealth
@@ -135,6 +136,9 @@ class ServerContext:
 
     chat_places: Places
 
+    replies: ReplyCache
+    """The answers of chat completions and responses that are given again."""
+
     embedding_models: EmbeddingModels
     """The embedding models over REST."""
 
@@ -179,6 +183,9 @@ class ServerContext:
     presence: NodePresence | None = None
     """What the nodes that share a store say of themselves; None: this machine shares nothing."""
 
+    node_events: NodeEvents | None = None
+    """The way of the live feed's events between them; None: this machine shares nothing."""
+
     node: str = ""
     """This machine's name among them."""
 
@@ -187,6 +194,9 @@ class ServerContext:
 
     calls: Calls = field(default_factory=Calls)
     """The calls over WebRTC."""
+
+    other_calls: OtherCalls | None = None
+    """Those of the other workers."""
 
     feed: Feed = field(default_factory=Feed)
     webhooks: Webhooks = field(default_factory=Webhooks)
@@ -207,6 +217,9 @@ class ServerContext:
 
     call_recordings: CallRecordings = field(default_factory=NoCallRecordings)
     """The recordings of calls."""
+
+    benches: Callable[[], Mapping[str, Any]] = lambda: {"object": "list", "data": []}
+    """Return the state of the scheduled benches, for JSON; may wait for a disk: for a worker thread."""
 
     reload: Callable[[], Awaitable[tuple[str, ...]]] | None = None
     """Puts the settings as they are written now in force, and returns the agents' names. Raises ConfigError."""

@@ -11,11 +11,14 @@ from typing import Final, Literal
 from aiohttp import web
 
 from voicepipe.auth.scopes import AUDIO, CHAT, OPERATE, OPERATE_ALL, REALTIME, TOKENS, TURNS
+from voicepipe.server.api.benches import list_benches
 from voicepipe.server.api.call_recording import call_recording
 from voicepipe.server.api.dashboard import about
 from voicepipe.server.api.deletion import delete_session_data, delete_user_data
+from voicepipe.server.api.experiments import feedback, list_experiments
 from voicepipe.server.api.export import export_turns
 from voicepipe.server.api.health import healthz, readyz
+from voicepipe.server.api.item_audio import item_audio
 from voicepipe.server.api.legacy_tokens import sessions, transcription_sessions
 from voicepipe.server.api.metrics import metrics
 from voicepipe.server.api.nodes import list_nodes
@@ -37,6 +40,7 @@ from voicepipe.server.gateway.responses import create_response
 from voicepipe.server.gateway.speech import speech
 from voicepipe.server.gateway.stored_responses import cancel_response, delete_response, input_items, one_response
 from voicepipe.server.gateway.transcriptions import transcriptions
+from voicepipe.server.gateway.translations import translations
 from voicepipe.server.live import live_sessions
 from voicepipe.server.phone.calls import phone_next, phone_stream, phone_webhook
 from voicepipe.server.phone.dial import phone_dial
@@ -159,6 +163,13 @@ PHONE: Final = (
         None,
         "the WebSocket of a call's media stream; the token is good once, for the call that the webhook has announced",
     ),
+    Endpoint(
+        "GET",
+        "/v1/phone/{line}/stream",
+        detached(phone_stream),
+        None,
+        "likewise, with the token in the query, for [Asterisk](phone-asterisk.md)",
+    ),
 )
 
 GATEWAY: Final = (
@@ -201,6 +212,14 @@ GATEWAY: Final = (
         "text to audio, in OpenAI's shape, see [Speech and transcriptions](gateway.md#speech-and-transcriptions)",
     ),
     Endpoint("POST", "/v1/audio/transcriptions", transcriptions, AUDIO, "audio to text, likewise"),
+    Endpoint(
+        "POST",
+        "/v1/audio/translations",
+        translations,
+        AUDIO,
+        "speech in any language to English text; needs `chat` too where an LLM translates, see "
+        "[Translations](gateway.md#translations)",
+    ),
     Endpoint("GET", "/v1/models", list_models, CHAT, "the models for chat completions"),
     Endpoint("GET", "/v1/models/{id:.+}", one_model, CHAT, "one of them"),
 )
@@ -222,6 +241,22 @@ RECORDS: Final = (
     ),
     Endpoint("GET", "/v1/turns/export", export_turns, TURNS, "turns as CSV or JSON lines"),
     Endpoint("GET", "/v1/turns/{id}", one_turn, TURNS, "one turn's record"),
+    Endpoint(
+        "POST",
+        "/v1/turns/{id}/feedback",
+        feedback,
+        TURNS,
+        "stores how good the answer was, as `score` from 0 to 1; a client secret scores its own sessions, see "
+        "[Experiments](routing.md#experiments)",
+    ),
+    Endpoint(
+        "GET",
+        "/v1/experiments",
+        list_experiments,
+        TURNS,
+        "the arms of experiments side by side: latency, cost and quality with their intervals; filters as for stats, "
+        "for API keys only",
+    ),
     Endpoint(
         "GET",
         "/v1/sessions",
@@ -259,6 +294,14 @@ RECORDS: Final = (
         OPERATE,
         "one side of it as a WAV file, end to end, likewise",
     ),
+    Endpoint(
+        "GET",
+        "/v1/sessions/{id}/items/{item}/audio",
+        item_audio,
+        TURNS,
+        "what was said in an item of an open session, as a WAV file, where "
+        "[`server.item_audio_s`](wire.md#audio-of-items) holds it",
+    ),
     Endpoint("DELETE", "/v1/sessions/{id}", delete_session_data, OPERATE, "deletes all stored data of a session"),
     Endpoint("DELETE", "/v1/users/{user}", delete_user_data, OPERATE, "deletes all stored data of a user"),
     Endpoint(
@@ -277,6 +320,13 @@ OPERATION: Final = (
         list_providers,
         OPERATE,
         "the [state of each provider](endpoints.md#state-of-a-provider)",
+    ),
+    Endpoint(
+        "GET",
+        "/v1/benches",
+        list_benches,
+        OPERATE,
+        "the [scheduled benches](benches.md): the latest run of each model, what has changed, and the cost",
     ),
     Endpoint(
         "POST",

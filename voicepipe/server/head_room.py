@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import statistics
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -21,15 +23,16 @@ EXPECTED_SHARE: Final = 0.0078
 a quiet machine, and 0.86 of that, then 0.92 of the rest since; rounded up."""
 
 LEAST_SHARE: Final = EXPECTED_SHARE / 2
-"""The least that a session counts with: sessions that are silent now may all speak."""
+"""The least that a running session counts with: sessions that are silent now may all speak."""
 
 MOST_SHARE: Final = 4 * EXPECTED_SHARE
 """The most that a session counts with: no client may make the measurement refuse all others."""
 
 MEASURE_S: Final = 4.0
 N_MEASURED: Final = 15
-"""The cheapest of the last minute's measurements counts: a flood of one client, which gives way to the others, is no
-cost of a session."""
+"""The median of the last minute's measurements counts. One that is missing counts as `EXPECTED_SHARE`. So neither a
+silence, nor sessions that have only just begun, nor a short flood of one client, which gives way to the others, sets
+the cost of a session."""
 
 RETRY_MS: Final = 5_000
 """`Retry-After` without head-room: it returns when sessions end, which last minutes."""
@@ -45,14 +48,21 @@ class HeadRoom:
     def __init__(self, cpu_share: Callable[[], float | None]) -> None:
         """`cpu_share` returns the share of a core that the loop's thread used lately; None: not known yet."""
         self._cpu_share = cpu_share
-        self._shares: deque[float] = deque(maxlen=N_MEASURED)
+        self._shares = deque([EXPECTED_SHARE] * N_MEASURED, maxlen=N_MEASURED)
         """What a session used, by measurement."""
+        self._n_measured = 0
+        """Sessions of the last measurement."""
 
     @property
     def capacity(self) -> int:
-        """Return how many sessions there may be."""
-        measured = min(self._shares, default=EXPECTED_SHARE)
-        return max(FIRST_SESSIONS, int(MAX_CPU_SHARE / min(max(measured, LEAST_SHARE), MOST_SHARE)))
+        """Return how many sessions there may be.
+
+        The sessions that were measured count with what they use, each further one with `EXPECTED_SHARE` at least: it
+        has not shown yet that it costs less.
+        """
+        share = min(max(statistics.median(self._shares), LEAST_SHARE), MOST_SHARE)
+        left = MAX_CPU_SHARE - self._n_measured * share
+        return max(FIRST_SESSIONS, self._n_measured + math.floor(left / max(share, EXPECTED_SHARE)))
 
     def check(self, n_sessions: int) -> None:
         """Check that there is head-room for one session more than these.
@@ -69,8 +79,12 @@ class HeadRoom:
     def measure(self, n_sessions: int) -> None:
         """Measure what one of these sessions uses."""
         share = self._cpu_share()
-        if share is not None and n_sessions >= FIRST_SESSIONS:
+        if share is None or n_sessions < FIRST_SESSIONS:
+            self._shares.append(EXPECTED_SHARE)
+            self._n_measured = 0
+        else:
             self._shares.append(share / n_sessions)
+            self._n_measured = n_sessions
 
     async def keep(self, n_sessions: Callable[[], int]) -> None:
         """Measure every `MEASURE_S` until cancelled."""

@@ -28,7 +28,10 @@ NO_FRAMES: Final = "frame-ancestors 'none'"
 know the policy: that header cannot name an origin."""
 
 METHODS: Final = "GET, POST, DELETE, OPTIONS"
-EXPOSED: Final = "Location, Retry-After, X-Request-Id, X-Voicepipe-Route, X-Voicepipe-TTFT-Ms, X-Voicepipe-TTFB-Ms"
+EXPOSED: Final = (
+    "Location, Retry-After, X-Request-Id, X-Voicepipe-Cache, X-Voicepipe-Route, X-Voicepipe-TTFT-Ms, "
+    "X-Voicepipe-TTFB-Ms"
+)
 """Headers that a page's script may read."""
 
 MAX_AGE_S: Final = 600

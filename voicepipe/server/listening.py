@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -21,11 +22,13 @@ from voicepipe.server.descriptors import most_for_clients, raise_descriptor_limi
 from voicepipe.server.detached import DETACHED_TASKS
 from voicepipe.server.http_protocol import HttpProtocol
 from voicepipe.server.log_limit import LogLimit
+from voicepipe.server.node_events import NodeFeed
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.presence import Announcer
 from voicepipe.server.workers.answers import answer_queries
 from voicepipe.server.workers.messages import Draining
 from voicepipe.tasks import BackgroundTasks, background_tasks
+from voicepipe.telemetry.isolation import keep_running
 
 LAST_ANSWERS_S = 2.0
 """Time limit for running REST requests after the sessions have ended."""
@@ -53,7 +56,10 @@ async def listening(context: ServerContext) -> AsyncIterator[str]:
         runner = web.AppRunner(app, handle_signals=False, handler_cancellation=True, shutdown_timeout=LAST_ANSWERS_S)
         with nullcontext() if workers is None else workers.link.handling():
             await runner.setup()
-            announcing = detached.start(announcer.keep(), name="presence")
+            exchanging = [
+                detached.start(keep_running("presence", announcer.keep), name="presence"),
+                *_shared_feed(context, detached),
+            ]
             try:
                 listeners = bound(context.options) if workers is None else []
                 acceptor = _acceptor(runner, listeners, context, connections, detached, most_descriptors)
@@ -70,8 +76,18 @@ async def listening(context: ServerContext) -> AsyncIterator[str]:
                         workers.link.send(Draining())
                     await context.live_sessions.drain(context.options.drain_ms)
             finally:
-                announcing.cancel()
+                for task in exchanging:
+                    task.cancel()
                 await runner.cleanup()
+
+
+def _shared_feed(context: ServerContext, tasks: BackgroundTasks) -> list[asyncio.Task[None]]:
+    """Start to exchange the live feed's events with the other nodes, if there may be any."""
+    if context.node_events is None:
+        return []
+    reads = context.workers is None or context.workers.link.index == 0
+    shared = NodeFeed(context.feed, context.node_events, context.node, reads=reads)
+    return [tasks.start(keep_running("node-events", shared.run), name="node-events")]
 
 
 def _acceptor(

@@ -26,6 +26,7 @@ BOUNDS = {
     "max_session_s": (1, 86_400),
     "max_chats": (1, 100_000),
     "max_project_chats": (0, 100_000),
+    "item_audio_s": (0, 120),
     "responses_max_mb": (0, 1_000_000),
     "responses_keep_h": (0, 8_760),
     "audio_cache_mb": (0, 1_000_000),
@@ -78,6 +79,10 @@ class ServerSettings:
     max_project_chats: int = 0
     """Maximum number of chat completions of one project (429 beyond that); 0: the server's maximum."""
 
+    item_audio_s: int = 0
+    """Seconds of audio of either side that an open session holds in memory, for `conversation.item.retrieve` and
+    `GET /v1/sessions/{id}/items/{item}/audio`: up to 96 kB a second and session. 0: none."""
+
     responses_max_mb: int = 100
     """Disk space below `data_dir` for the texts of responses (`/v1/responses`), which later requests go on from. Above
     it the client with the most of them loses those that were not used for the longest time. 0: none are stored."""
@@ -93,8 +98,8 @@ class ServerSettings:
     of the agents' documents (`knowledge_embedding`)."""
 
     max_audio: int = 16
-    """Maximum number of REST requests for speech or transcription at once; the next one is answered 503 with
-    `Retry-After`. A recording takes up to 30 MB of memory meanwhile."""
+    """Maximum number of REST requests for speech, transcription or audio of items at once; the next one is answered 503
+    with `Retry-After`. A recording takes up to 30 MB of memory meanwhile."""
 
     max_project_audio: int = 0
     """Maximum number of these requests of one project (429 beyond that); 0: the server's maximum."""

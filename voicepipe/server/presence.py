@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from voicepipe import __version__
-from voicepipe.clock import unix_ms
+from voicepipe.clock import monotonic_ms, unix_ms
 from voicepipe.cluster.port import NodePresence
 from voicepipe.errors import Overload
 from voicepipe.server.context import ServerContext
+from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.server.sessions.live_sessions import iso
 from voicepipe.telemetry.log import log_event
 
@@ -22,6 +24,13 @@ ANNOUNCE_S: Final = 2.0
 
 LIFE_S: Final = 10
 """How long an announcement counts: a process that has died is listed for so long."""
+
+
+MOST_LISTED: Final = 200
+"""Sessions that a process announces, each of about 250 bytes."""
+
+FRESH_MS: Final = 900
+"""How long the announcements of others are used again: each live stream reads them every second."""
 
 
 class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +50,24 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The share of one core that its event loop used in the last seconds; None: not known yet."""
 
     draining: bool
+    open: dict[str, int] = {}
+    """Project -> open sessions."""
+
+    newest: list[dict[str, Any]] = []
+    """Its newest open sessions as `GET /v1/sessions` shows them, at most `MOST_LISTED`."""
+
+    def rows(self, project: str | None) -> list[dict[str, Any]]:
+        """Return those of a project, or all."""
+        return [row for row in self.newest if project in (None, row["project"])]
+
+    def n_open(self, project: str | None) -> int:
+        """Return the number of all open sessions of a project, or of all."""
+        return sum(self.open.values()) if project is None else self.open.get(project, 0)
+
+    def why_more(self, project: str | None) -> str:
+        """Return why `rows` lacks sessions; an empty text: it has all."""
+        n_listed, n_open = len(self.rows(project)), self.n_open(project)
+        return "" if n_listed >= n_open else f"node {self.node!r} lists the newest {n_listed} of {n_open}"
 
 
 class Announcer:
@@ -51,6 +78,15 @@ class Announcer:
         self._context, self._presence, self._node = context, presence, node
         self._started_at = iso(unix_ms())
         self._epoch = ""
+        self._others: tuple[ProcessFacts, ...] = ()
+        self._others_ms: int | None = None
+        self._has_unread = False
+        """Whether a process has announced what this version can't read."""
+
+        self._away_ms: int | None = None
+        """When the store was last found away."""
+
+        self._reading = asyncio.Lock()
 
     def facts(self) -> ProcessFacts:
         """Return what this process says of itself now."""
@@ -64,6 +100,8 @@ class Announcer:
             loop_lag_ms=0.0 if loop is None else round(loop.figures().lag_p99_ms, 1),
             cpu_share=None if loop is None else loop.cpu_share(),
             draining=sessions.closing,
+            open=Counter(each.grant.project for each in sessions.of(None)),
+            newest=[each.plain() for each in sessions.of(None)[:MOST_LISTED]],
         )
 
     async def keep(self) -> None:
@@ -74,13 +112,14 @@ class Announcer:
                 owner = self._context.live_sessions.slots.owner
                 self._note(await self._presence.announce(owner, msgspec.json.encode(self.facts()), life_s=LIFE_S))
             except Overload:
-                pass
+                self._away_ms = monotonic_ms()
             await asyncio.sleep(ANNOUNCE_S)
 
     def _note(self, epoch: str) -> None:
         """Report once that the store has lost its data."""
         if self._epoch not in ("", epoch):
             log_event("store_lost_data", level=logging.ERROR)
+            self._away_ms = monotonic_ms()
         self._epoch = epoch
 
     async def nodes(self) -> tuple[list[dict[str, Any]], bool]:
@@ -92,6 +131,38 @@ class Announcer:
         except Overload:
             return _by_node((self.facts(),)), False
         return _by_node(facts for each in found if (facts := _read(each)) is not None), True
+
+    async def others(self) -> tuple[ProcessFacts, ...]:
+        """Return the processes of the other nodes, at most `FRESH_MS` old; none while the store is away."""
+        async with self._reading:
+            if self._presence is not None and (self._others_ms is None or monotonic_ms() - self._others_ms >= FRESH_MS):
+                try:
+                    found = [_read(each) for each in await self._presence.announced()]
+                except Overload:
+                    found, self._away_ms = [], monotonic_ms()
+                self._has_unread = None in found
+                self._others = tuple(each for each in found if each is not None and each.node != self._node)
+                self._others_ms = monotonic_ms()
+        return self._others
+
+    async def open_elsewhere(self, project: str | None) -> int:
+        """Return the number of open sessions of a project, or of all, at the other nodes."""
+        return sum(each.n_open(project) for each in await self.others())
+
+    async def sessions_elsewhere(self, project: str | None) -> ListedSessions:
+        """Return the open sessions of a project, or of all, at the other nodes, each with its node."""
+        others = await self.others()
+        return ListedSessions(
+            [row | {"node": each.node} for each in others for row in each.rows(project)],
+            self._why_unknown() or next((why for each in others if (why := each.why_more(project))), ""),
+        )
+
+    def _why_unknown(self) -> str:
+        """Return why other processes may be missing."""
+        # The announcements of an outage have expired: each process announces itself again when it finds the store.
+        if self._away_ms is not None and monotonic_ms() - self._away_ms < 1_000 * LIFE_S:
+            return "the store that the nodes share is away, or has only just come back"
+        return "a node of another version announces its sessions in another form" if self._has_unread else ""
 
 
 def _read(facts: bytes) -> ProcessFacts | None:

@@ -29,8 +29,10 @@ from voicepipe.server.sessions.websocket import AiohttpSocket, upgrade
 from voicepipe.server.takeover import StoredSessions, drop_text, share_text
 from voicepipe.server.token_issuer import metadata_of
 from voicepipe.server.usage_limits import UsageLimits
-from voicepipe.server.webrtc.sideband import serve_sideband
+from voicepipe.server.webrtc.calls import CallRequest
+from voicepipe.server.webrtc.sideband import CALL_OVER, follow
 from voicepipe.session.grant import Dialect, SessionGrant
+from voicepipe.session.shutdown import NORMAL
 
 STARTING_WAIT_MS = 2_000
 """`Retry-After` while models load."""
@@ -52,9 +54,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     principal.check_scope(REALTIME)
     handshake = context.authenticator.handshake(request)
     if "call_id" in request.query:
-        call = context.calls.find(request.query["call_id"], principal)
-        line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
-        return await serve_sideband(request, line, call) if line.can_prepare(request) else upgrade_required()
+        return await _follow(request, CallRequest.of(request.query["call_id"], principal), handshake, context)
     check_ready(context)
     grant = await grant_for(principal, handshake, request.query, context)
     live = LiveSession(grant, SessionUsage(UsageLimits(principal, context.quotas, context.cluster)))
@@ -68,6 +68,27 @@ async def realtime(request: web.Request) -> web.StreamResponse:
         live.socket = socket = AiohttpSocket(line, request.transport)
         await run_session(session, live, socket)
     await drop_text(grant.session_id, context)
+    return line
+
+
+async def _follow(
+    request: web.Request, named: CallRequest, handshake: Handshake, context: ServerContext
+) -> web.StreamResponse:
+    """Serve a WebSocket beside a call over WebRTC, which another worker may have."""
+    call, session = context.calls.find(named), ""
+    if call is None and context.other_calls is not None:
+        session = await context.other_calls.session_of(named)
+    if call is None and not session:
+        raise named.not_found()
+    line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
+    if not line.can_prepare(request):
+        return upgrade_required()
+    await line.prepare(request)
+    socket = AiohttpSocket(line, request.transport)
+    if call is not None:
+        await follow(call, socket)
+    elif context.other_calls is not None and not await context.other_calls.follow(named, session, socket):
+        await socket.close(NORMAL, CALL_OVER)
     return line
 
 

@@ -61,7 +61,7 @@ def share_text(session: RunsOnSocket, principal: Principal, grant: SessionGrant,
     """Have a session's text written to the store, if nodes share one."""
     if context.session_texts is not None:
         owner = context.live_sessions.slots.owner
-        session.share_text(partial(_keep, context.session_texts, owner, principal, grant))
+        session.takeover.share_text(partial(_keep, context.session_texts, owner, principal, grant))
 
 
 async def _keep(
@@ -137,7 +137,7 @@ class StoredSessions:
         live = LiveSession(grant, SessionUsage(limits), is_taken_over=True)
         async with admitted(live, context) as session:
             share_text(session, principal, grant, context)
-            session.restore(stored.text, resume_request)
+            session.takeover.restore(stored.text, resume_request)
             live.socket = socket
             log_event("session_taken_over", session=grant.session_id)
             await run_session(session, live, socket)

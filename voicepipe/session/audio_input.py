@@ -10,16 +10,18 @@ from voicepipe.audio import g711
 from voicepipe.audio.echo_detector import SPAN_MS, EchoDetector
 from voicepipe.audio.nonlexical import is_nonlexical
 from voicepipe.audio.resample import Resampler
-from voicepipe.audio.samples import PcmJoiner, Samples
+from voicepipe.audio.samples import PcmJoiner, Samples, silence
 from voicepipe.audio.silero import RATE_HZ as VAD_HZ
 from voicepipe.audio.speech_events import Edge, Instant, SilenceProgress, SpeechResume, SpeechStart, SpeechStop
 from voicepipe.audio.vad_segmenter import VadOptions, VadSegmenter, VadState
 from voicepipe.clock import SessionClock
 from voicepipe.ports.transcriber import TranscriberCapabilities, TranscriptStream
 from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.item_audio import TakesUserAudio
 from voicepipe.session.pace import Pace
+from voicepipe.session.speech_model import SpeechSession
+from voicepipe.session.utterance_audio import UtteranceAudio
 from voicepipe.telemetry.journal.port import Journal
-from voicepipe.telemetry.recording.port import CallRecorder
 from voicepipe.turn import events as e
 
 SLICE_MS = 100
@@ -54,9 +56,16 @@ class AudioInput:
         clock: SessionClock,
         post: Post,
         journal: Journal | None = None,
-        recorder: CallRecorder | None = None,
+        recorder: TakesUserAudio | None = None,
+        speech: SpeechSession | None = None,
+        scored: UtteranceAudio | None = None,
     ) -> None:
-        """`journal` and `recorder` get the user's audio."""
+        """`journal` and `recorder` get the user's audio, `speech` and `scored` that of the utterances."""
+        self.speech = speech
+        """What hears the utterances beside the transcriber; None: nothing."""
+
+        self._scored = scored
+
         self._recorder = recorder
         self._capabilities = capabilities
         self._clock = clock
@@ -196,6 +205,10 @@ class AudioInput:
                 self._give(self._segmenter.resampled)
             elif self._capabilities.streams or self._utterance is not None:
                 self._push(self._segmenter.processed)
+            if self.speech is not None and self._utterance is not None:
+                self.speech.push(self._segmenter.processed, self._segmenter.rate_hz)
+            if self._scored is not None and self._utterance is not None:
+                self._scored.push(self._segmenter.processed, self._segmenter.rate_hz)
         for edge in edges:
             self._on_edge(edge)
 
@@ -354,8 +367,13 @@ class AudioInput:
         manual = self._config.turn_detection is None
         self._since_ms = self._segmenter.received_ms if manual else self._start_ms
         self._call(lambda stream: stream.begin(utterance))
+        padding = self._segmenter.since(self._start_ms) if not manual else silence(0)
         if not self._capabilities.streams and not manual:
-            self._push(self._segmenter.since(self._start_ms))
+            self._push(padding)
+        if self.speech is not None:
+            self.speech.begin(padding, self._segmenter.rate_hz)
+        if self._scored is not None:
+            self._scored.begin(padding, self._segmenter.rate_hz)
 
     def hidden_ms(self, connecting_ms: int) -> int:
         """Return how much of a connection attempt that is over now was over when the current utterance began; all of
@@ -380,6 +398,8 @@ class AudioInput:
         """Discard an utterance; the next speech starts anew, and so does its transcript."""
         self._reported_ms = None
         self.end(utterance)
+        if self.speech is not None:
+            self.speech.drop()
 
     def flush(self, pause: int) -> None:
         """Request the text so far from the transcriber."""
@@ -389,6 +409,8 @@ class AudioInput:
     def drop(self) -> None:
         """Drop the audio that is not committed."""
         self._catch_up()
+        if self.speech is not None:
+            self.speech.drop()
         self._utterance = None
         self._joiner.clear()
         self._since_ms = self._segmenter.received_ms

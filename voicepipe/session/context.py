@@ -8,15 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from voicepipe.pii.redact import Kind
-from voicepipe.ports.endpoint_scorer import EndpointScorer
+from voicepipe.ports.endpoint_scorer import AudioScorer, EndpointScorer
 from voicepipe.ports.model import Model, ModelRequest
 from voicepipe.ports.server_tool import ServerTool, ToolServer
 from voicepipe.ports.synthesizer import Synthesizer
 from voicepipe.ports.transcriber import Transcriber
 from voicepipe.protocol.mcp import McpRequest
 from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.endpoint_scoring import NoteScore, discard
+from voicepipe.session.item_audio import ItemAudio
 from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.phrases import PhraseCache
+from voicepipe.session.speech_model import SpeechStage
 from voicepipe.session.summaries import SummaryModel
 from voicepipe.telemetry.journal.port import Journal, no_journal
 from voicepipe.telemetry.recording.port import CallRecorder
@@ -46,6 +49,9 @@ class SessionStages:
     endpoint_scorer: EndpointScorer | None = None
     """The local model that judges whether the user's words are a whole sentence; None: none runs here."""
 
+    audio_scorer: AudioScorer | None = None
+    """The model that judges from the audio whether the user has finished; None: none runs."""
+
     redact_for_llm: frozenset[Kind] = frozenset()
     """Kinds of personal data that are replaced in what the LLM reads."""
 
@@ -57,6 +63,9 @@ class SessionStages:
 
     pronunciations: tuple[tuple[str, str], ...] = ()
     """Written words, and their spelling for the TTS."""
+
+    speech: SpeechStage | None = None
+    """The speech-to-speech model that answers in place of LLM and TTS; None: there is none."""
 
     tools: tuple[ServerTool, ...] = ()
     """The functions that the server runs."""
@@ -148,9 +157,18 @@ class SessionHooks:
     is_another_agent: Callable[[str], bool] = lambda model: False
     """Return whether a model's name is that of an agent other than the session's: an update cannot change it."""
 
+    note_score: NoteScore = discard
+    """Note whether a model has judged a pause in time."""
+
+    note_unserved: Callable[[str], None] | None = None
+    """Note a field of the client's that has no effect; None: the client gets an `error` that names it."""
+
     show: Callable[[SessionConfig], SessionConfig]
     """Return the session as its client may see it. Fields that the wire depends on, such as formats, stay as they
     are."""
+
+    restore_record: Callable[[TurnRecord], None] = lambda record: None
+    """Store a record that another process has closed, and may have stored. Nothing is counted again."""
 
     charge: Callable[[float, bool], None] = _free
     """Charge the cost, in USD, of phrases spoken ahead, and whether the client's change of voice caused it."""
@@ -183,6 +201,9 @@ class SessionHooks:
 
     recording: CallRecording | None = None
     """How the call is recorded; None: it is not."""
+
+    items: ItemAudio | None = None
+    """Holds the newest audio of items; None: it is not held."""
 
     stalls: StallLog = field(default_factory=StallLog)
     """The delays of the event loop."""

@@ -59,11 +59,15 @@ class Knowledge:
                 if embedded.vector is not None:
                     embedding_ms = monotonic_ms() - began_ms
                     nearest = partial(self._semantic.nearest, embedded.vector)
-            async with asyncio.timeout(SEARCH_TIMEOUT_S):
-                passages = await self._index.find(query, nearest)
-        except TimeoutError:
-            took_ms = monotonic_ms() - began_ms
-            log_event("knowledge_late", level=logging.WARNING, session=request.session, took_ms=took_ms)
+            search = self._index.find(query, nearest)
+            # Not `asyncio.timeout`, which drops a result that came while the event loop was stalled.
+            await asyncio.wait({search}, timeout=SEARCH_TIMEOUT_S)
+            if search.done():
+                passages = search.result()
+            else:
+                search.cancel()
+                took_ms = monotonic_ms() - began_ms
+                log_event("knowledge_late", level=logging.WARNING, session=request.session, took_ms=took_ms)
         except Exception as bug:
             log_crash("knowledge", bug, session=request.session)
         cited = tuple(CitedPassage(each.document, each.number) for each in passages)

@@ -78,7 +78,7 @@ def messages_of(items: tuple[c.Item, ...]) -> tuple[Message, ...]:
             messages += _server_call(item)
             spoken_before = False
             continue
-        message, spoken = _message(item), _is_speech(item)
+        message, spoken = _message(item), is_speech(item)
         if message is None:
             continue
         last = messages[-1] if messages else None
@@ -124,7 +124,8 @@ def _part(part: c.Part) -> Text | Image | None:
     return Text(words) if words.strip() else None
 
 
-def _is_speech(item: c.Item) -> bool:
+def is_speech(item: c.Item) -> bool:
+    """Return whether the user has said this item, and has not typed it."""
     return isinstance(item, c.Message) and item.role == "user" and all(isinstance(p, c.InputAudio) for p in item.parts)
 
 

@@ -45,6 +45,9 @@ class OutgoingFrame:
     filler_ms: int = 0
     """Audio of the turn's filler that has left with this frame."""
 
+    has_secret: bool = False
+    """Whether it has a resume secret: it leaves when the store knows the secret."""
+
 
 class FrameSender(Protocol):
     """The connection that takes an outbox's frames."""
@@ -130,7 +133,8 @@ class Outbox:
                     await self._crowd.give_way()
                     since_us = self._now_us()
                     continue  # what was queued may have been dropped meanwhile
-                if self._frames[0][1].output and (held := self._hold()) is not None:
+                first = self._frames[0][1]
+                if (first.output or first.has_secret) and (held := self._hold()) is not None:
                     await held
                     continue
                 number, outgoing = self._frames.popleft()

@@ -49,6 +49,10 @@ _WAITED_US: Final = 200
 UPDATE_EVENTS: Final = 4
 """A `session.update` costs this many events beyond its length: all settings are read and checked again."""
 
+RETRIEVE_EVENTS: Final = 40
+"""An item's retrieval costs this many events beyond its answer's length, where the session holds audio: that is joined,
+resampled and encoded."""
+
 
 class TokenBucket:
     """A limit of `size` at once and `per_s` in the long run."""

@@ -12,6 +12,11 @@ MOST_TRIES: Final = 3
 """How often the announcement is tried; a call whose TTS fails is not recorded."""
 
 
+def recorded_call(recording: CallRecording | None, clock: SessionClock, *, speaks: bool) -> RecordedCall | None:
+    """Return what records a session's call; None: nothing does."""
+    return None if recording is None else RecordedCall(recording, clock, speaks=speaks)
+
+
 class RecordedCall:
     """Begins and ends a call's recording."""
 

@@ -14,12 +14,16 @@ from voicepipe.clock import SessionClock
 from voicepipe.ports.model import Model, ModelRequest
 from voicepipe.ports.synthesizer import RATE_HZ
 from voicepipe.protocol.outbound import EventRenderer, Frames
+from voicepipe.session.item_audio import ItemAudio
 from voicepipe.session.knowledge import Knowledge
+from voicepipe.session.messages import is_speech
 from voicepipe.session.outbox import Outbox, OutgoingFrame
 from voicepipe.session.phrases import CannedModel
 from voicepipe.session.prompt import PromptBuilder
 from voicepipe.session.reply import Reply
 from voicepipe.session.session_voice import Voices
+from voicepipe.session.speech_model import SpeechSession
+from voicepipe.session.speech_reply import SpeechReply
 from voicepipe.telemetry.journal.port import Journal
 from voicepipe.telemetry.recording.port import CallRecorder
 from voicepipe.turn import commands as c
@@ -48,9 +52,26 @@ class SentAudio:
     """
 
     def __init__(
-        self, echo: EchoDetector, clock: SessionClock, journal: Journal | None, recorder: CallRecorder | None
+        self,
+        echo: EchoDetector,
+        clock: SessionClock,
+        journal: Journal | None,
+        recorder: CallRecorder | None,
+        items: ItemAudio | None,
     ) -> None:
-        self._echo, self._clock, self._journal, self._recorder = echo, clock, journal, recorder
+        self._echo, self._clock, self._journal, self._recorder, self._items = echo, clock, journal, recorder, items
+
+    def of_item(self, item_id: str) -> Callable[[Samples, int], None]:
+        """Return a function that records audio of an item that is sent."""
+        if self._items is None:
+            return self.sent
+        held = self._items.of_agent(item_id)
+
+        def sent(samples: Samples, rate_hz: int) -> None:
+            held(samples, rate_hz)
+            self.sent(samples, rate_hz)
+
+        return sent
 
     def sent(self, samples: Samples, rate_hz: int) -> None:
         """Record audio that is sent."""
@@ -248,9 +269,12 @@ class Replies:
         post: Callable[[e.Event], None],
         knowledge: Knowledge | None = None,
         prepare: Callable[[ModelRequest], Awaitable[ModelRequest]] | None = None,
+        speech: SpeechSession | None = None,
     ) -> None:
         """`knowledge`: the documents that are searched before each request to the LLM. `prepare` returns the request
-        with what a hook adds to it."""
+        with what a hook adds to it. `speech`: the conversation with a speech-to-speech model, which answers in place of
+        LLM and TTS."""
+        self._speech = speech
         self._knowledge, self._prepare = knowledge, prepare
         self._model, self._prompt_builder, self._voices, self._sent_audio = model, prompt_builder, voices, sent_audio
         self._wire, self._outbox, self._post = wire, outbox, post
@@ -273,8 +297,8 @@ class Replies:
     def start(self, command: c.StartReply, group: asyncio.TaskGroup) -> None:
         """Send the request to the LLM, or speak a known text, in a task of `group`."""
         key = (command.turn, command.revision)
-        output = GatedOutput(*key, self._wire, self._outbox, self._sent_audio.sent)
-        reply = Reply(
+        output = GatedOutput(*key, self._wire, self._outbox, self._sent_audio.of_item(command.item_id))
+        reply = self._reply_of(command)(
             command,
             self._prompt_builder.question(command),
             self._voices.voice(command.reply),
@@ -290,6 +314,14 @@ class Replies:
         task = group.create_task(reply.run(), name=f"reply-{command.turn}.{command.revision}")
         task.add_done_callback(self._remove)
         self._held[key], self._running[key] = output, (reply, task)
+
+    def _reply_of(self, command: c.StartReply) -> Callable[..., Reply]:
+        """Return what makes the reply: the speech-to-speech model answers the conversation aloud, while it can."""
+        reply, speech = command.reply, self._speech
+        answers = not command.words and reply.audible and reply.in_conversation and reply.context is None
+        if speech is None or not speech.is_ready or not answers:
+            return Reply
+        return partial(SpeechReply, speech=speech, spoken=bool(command.items) and is_speech(command.items[-1]))
 
     def obey(self, command: c.ReplyCommand) -> None:
         """Carry out a command to a reply that was started."""
@@ -362,7 +394,7 @@ class Replies:
 
     def fill(self, command: c.SayFiller) -> None:
         """Say a phrase before the reply, or while its tools run, if its audio is available in the present voice."""
-        samples = self._voices.book.sound(self._voices.usual, command.words)
+        samples = self._voices.sound(command.words)
         if samples is None:
             return  # the voice has changed since
         key = (command.turn, command.revision)

@@ -169,6 +169,12 @@ class Reply:
     async def _think(self, speech: NormalizedSpeech | None) -> None:
         """Send the request to the LLM, and pass its text on clause by clause."""
         self._speech = speech
+        await self._complete_request()
+        self._post(e.ModelRequested(self._turn, self._revision, self._model.name))
+        await self._pass_on(speech)
+
+    async def _complete_request(self) -> None:
+        """Add what documents and hooks have to the request, without personal data."""
         if self._redact is not None:
             self._request = await self._redact(self._request)
         if self._knowledge is not None:
@@ -176,7 +182,8 @@ class Reply:
             self._post(e.KnowledgeSearched(self._turn, self._revision, found))
         if self._prepare is not None:
             self._request = await self._prepare(self._request)
-        self._post(e.ModelRequested(self._turn, self._revision, self._model.name))
+
+    async def _pass_on(self, speech: NormalizedSpeech | None) -> None:
         reason: e.FinishReason | None = None
         async with _stage_errors("llm", self._model.name), self._model.open(self._request) as answer:
             if isinstance(answer, FollowsPlayback):

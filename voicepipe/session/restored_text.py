@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from voicepipe.protocol.extensions import Resume
-from voicepipe.session.text_state import OpenReply, TextState, read_items
+from voicepipe.session.text_state import OpenReply, OpenTurn, TextState, read_items
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import (
     ClauseSound,
@@ -20,6 +20,7 @@ from voicepipe.turn.conversation import (
     OutputText,
     text_after,
 )
+from voicepipe.turn.record.values import TurnElsewhere
 from voicepipe.turn.settings import ReplySettings
 
 IDS_LEFT_OUT: Final = 1_000
@@ -142,8 +143,17 @@ def going_on(state: TextState, request: Resume | None, reply: ReplySettings) -> 
     if open_reply is not None:
         if awaits_results:  # something comes behind the words that are known
             open_reply = replace(open_reply, is_whole=False)
-        return (conversation, *_going_on(open_reply, reply))
-    return (conversation, e.ReplyRequested(None, reply)) if state.is_owed or awaits_results else (conversation,)
+        return (conversation, *_going_on(open_reply, reply, _elsewhere(state.turn, open_reply.played)))
+    if not (state.is_owed or awaits_results):
+        return (conversation,)
+    return conversation, e.ReplyRequested(None, reply, _elsewhere(state.owed_turn or state.turn, ""))
+
+
+def _elsewhere(its: OpenTurn | None, played: str) -> TurnElsewhere | None:
+    if its is None:
+        return None
+    words = " ".join(filter(None, (its.played_text, played)))
+    return TurnElsewhere(id=its.id, cause=its.cause, user_text=its.user_text, played_text=words)
 
 
 def _is_running(item: Item) -> bool:
@@ -232,14 +242,13 @@ def continuation(state: TextState, items: tuple[Item, ...], received_ms: int | N
     return Continuation(item.id, received_ms or 0, played, rest, reply.is_generated)
 
 
-def _going_on(open_reply: Continuation, reply: ReplySettings) -> tuple[e.Event, ...]:
+def _going_on(open_reply: Continuation, reply: ReplySettings, turn: TurnElsewhere | None) -> tuple[e.Event, ...]:
+    rest = e.GreetingDue(open_reply.rest, at_any_time=True, goes_on=turn)
     if not open_reply.played:
         delete = e.ItemDeleteRequested(None, open_reply.item_id)
-        if open_reply.is_whole:
-            return delete, e.GreetingDue(open_reply.rest, at_any_time=True)
-        return delete, e.ReplyRequested(None, reply)
+        return delete, rest if open_reply.is_whole else e.ReplyRequested(None, reply, turn)
     cut = e.ItemTruncateRequested(None, open_reply.item_id, 0, open_reply.received_ms)
     if open_reply.is_whole:
-        return cut, e.GreetingDue(open_reply.rest, at_any_time=True)
+        return cut, rest
     instructions = f"{reply.instructions}\n\n{GO_ON.format(played=open_reply.played)}".strip()
-    return cut, e.ReplyRequested(None, replace(reply, instructions=instructions))
+    return cut, e.ReplyRequested(None, replace(reply, instructions=instructions), turn)

@@ -13,7 +13,6 @@ from voicepipe.freeing import FreeingTaskGroup, held_weakly
 from voicepipe.pii.redact import Redactor
 from voicepipe.protocol import inbound
 from voicepipe.protocol.beta import BETA
-from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.ga import GA
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
@@ -23,10 +22,10 @@ from voicepipe.session.connection import Connection
 from voicepipe.session.context import Greeting as Greeting
 from voicepipe.session.context import SessionHooks as SessionHooks
 from voicepipe.session.context import SessionStages as SessionStages
-from voicepipe.session.departure import Departure
 from voicepipe.session.endpoint_scoring import EndpointScoring
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.greeting import GREETING_WAIT_S, Greeter
+from voicepipe.session.item_audio import RetrievedAudio, both
 from voicepipe.session.live_updates import TurnObserver
 from voicepipe.session.mcp import SessionMcp
 from voicepipe.session.outbox import UNTAKEN_MAX_BYTES, Outbox, OutgoingFrame
@@ -34,19 +33,21 @@ from voicepipe.session.pace import UPDATE_EVENTS, Pace
 from voicepipe.session.phrase_preparation import Preparation
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.prompt import PromptBuilder
-from voicepipe.session.recorded_call import RecordedCall
+from voicepipe.session.recorded_call import recorded_call
 from voicepipe.session.recorded_items import RecordedItems
 from voicepipe.session.replies import Replies, SentAudio
 from voicepipe.session.resumption import Resumption
 from voicepipe.session.server_tools import SessionTools, session_of
-from voicepipe.session.session_text import Keep, SessionText, Snapshot
+from voicepipe.session.session_text import SessionText
 from voicepipe.session.session_voice import Voices
 from voicepipe.session.shutdown import INTERNAL_ERROR, NORMAL, Ending, EndingOrders, expired, say_goodbye
 from voicepipe.session.socket import ClientSocket
+from voicepipe.session.speech_model import SpeechSession, voice_of
 from voicepipe.session.summaries import Summaries
-from voicepipe.session.text_state import TextState
+from voicepipe.session.takeover import Takeover
 from voicepipe.session.transcription import SessionTranscription
 from voicepipe.session.unserved import UnservedFields
+from voicepipe.session.wake_timer import WakeTimer
 from voicepipe.telemetry.isolation import IsolatedJournal
 from voicepipe.telemetry.journal.port import NO_JOURNAL
 from voicepipe.telemetry.log import log_crash
@@ -98,16 +99,24 @@ class Session:
         opening = Opening(grant.session_id, config.turn_settings(), core, stages.strategies)
         self._core, journal = opening.rebuilt(), hooks.open_journal(opening)
         self._journal = None if journal is NO_JOURNAL else IsolatedJournal(journal)
-        self._recorded: RecordedCall | None = None
-        if hooks.recording is not None:
-            self._recorded = RecordedCall(hooks.recording, self._clock, speaks=config.kind == "realtime")
+        self._recorded = recorded_call(hooks.recording, self._clock, speaks=config.kind == "realtime")
         self._greeter = Greeter(greeting, self._recorded, post, is_held=hooks.session_started is not None)
         recorder = None if self._recorded is None else self._recorded.recorder
-        self._audio_input = AudioInput(
-            config, stages.transcriber.capabilities, self._clock, post, self._journal, recorder
-        )
+        self.items = hooks.items
+        self._retrieved_audio = RetrievedAudio(self.items, self._wire, self._pace)
+        sink = both(self.items, recorder)
+        self._speech = SpeechSession(stages.speech, hooks.charge_summary, voice_of(self._core.context))
+        its, listener = stages.transcriber.capabilities, self._speech.listener
         self._scoring = EndpointScoring(
-            stages.endpoint_scorer, grant.session_id, post, stt_detects=stages.transcriber.capabilities.turn_events
+            stages.endpoint_scorer,
+            grant.session_id,
+            post,
+            stt_detects=its.turn_events,
+            audio_scorer=stages.audio_scorer,
+            note=hooks.note_score,
+        )
+        self._audio_input = AudioInput(
+            config, its, self._clock, post, self._journal, sink, listener, self._scoring.audio
         )
         self._transcription = SessionTranscription(
             stages.transcriber, stages.stt_model, config, self._audio_input, post, self._scoring.take
@@ -125,12 +134,13 @@ class Session:
             stages.model,
             self._prompt_builder,
             self._voices,
-            SentAudio(self._audio_input.echo, self._clock, self._journal, recorder),
+            SentAudio(self._audio_input.echo, self._clock, self._journal, recorder, hooks.items),
             wire=self._wire,
             outbox=self._outbox,
             post=post,
             knowledge=stages.knowledge,
             prepare=hooks.before_reply,
+            speech=self._speech,
         )
         self._summaries = Summaries(
             stages.summary_model, grant, post, hooks.charge_summary, Redactor(stages.redact_for_llm)
@@ -146,18 +156,31 @@ class Session:
         )
         self._own_tools, self._agent = stages.tools, grant.agent
         self._mcp = SessionMcp(hooks.open_mcp, self._wire, held_weakly(self._put), post, held_weakly(self._renew_tools))
-        self._resumption = Resumption(self._wire, self._audio_input, post)
-        self._orders_to_end = orders = EndingOrders()
-        put = held_weakly(self._put)
-        self._departure = Departure(self._text, self._resumption, self._wire, put, self._core, orders)
+        self.resumption = Resumption(self._wire, self._audio_input, post)
+        self._orders_to_end = EndingOrders()
+        self.takeover = Takeover(
+            self._text,
+            self.resumption,
+            self._wire,
+            self._audio_input,
+            self._core,
+            self._orders_to_end,
+            config,
+            self._clock,
+            post=post,
+            put=held_weakly(self._put),
+            put_secret=held_weakly(self._put_secret),
+            configure=held_weakly(self._configure),
+            keep=held_weakly(self._keep),
+            restore_record=hooks.restore_record,
+        )
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None
-        self._wake: asyncio.TimerHandle | None = None
+        self._wake = WakeTimer(self._clock, post)
         self._n_stalls = 0
         """Stalls of the event loop that are known to the core, or were before the session."""
-
         self._broken: asyncio.Event = asyncio.Event()
-        self._unserved = UnservedFields(hooks.is_another_agent)
+        self._unserved = UnservedFields(hooks.is_another_agent, hooks.note_unserved)
 
     @property
     def is_recorded(self) -> bool:
@@ -172,7 +195,7 @@ class Session:
         Every task of the session is a child of this function call and has ended when it returns. Cancel it to end the
         session: its turns are closed as abandoned first.
         """
-        connection = self._resumption.connection(socket)
+        connection = self.resumption.connection(socket)
         self._pace.is_gone = connection.is_gone
         self._n_stalls = self._hooks.stalls.n_noted
         self._events.drain = self._handle_events
@@ -190,7 +213,7 @@ class Session:
             pass
         finally:
             self._report("hooks", lambda _: self._hooks.session_ended(), None)
-            self._resumption.end()
+            self.resumption.end()
             self._audio_input.detach()
             if self._recorded is not None:
                 self._recorded.end()
@@ -204,12 +227,15 @@ class Session:
             self._recorded.start()
         self.post(e.SettingsChanged(self._config.turn_settings()))
         if self._text.restored is not None:
-            self._go_on(connection)
+            if self._text.restored.items:
+                self._greeter.greeting = None
+            self.takeover.go_on(connection)
         self._renew_phrases()
         group.create_task(self._outbox.run(connection), name="outbox")
-        group.create_task(self._text.run(self._snapshot, self._departure.moved), name="text")
+        group.create_task(self.takeover.run(), name="text")
         group.create_task(self._transcription.run(), name="stt")
         group.create_task(self._scoring.run(), name="scores")
+        group.create_task(self._speech.run(), name="speech")
         group.create_task(self._prompt_builder.warm(), name="warm")
         group.create_task(self._voices.stay_warm(), name="voice")
         group.create_task(self._preparation.run(), name="phrases")
@@ -287,6 +313,7 @@ class Session:
         self._prompt_builder.use(stages.model, stages.llm_model, Redactor(stages.redact_for_llm))
         self._voices.use(stages.synthesizer, stages.tts_model, stages.pronunciations)
         self._replies.use(stages.model, stages.knowledge, to.before_reply)
+        self._audio_input.speech = self._speech.use(stages.speech)
         self._own_tools, self._agent = stages.tools, to.name
         self._renew_tools()
         self._renew_phrases()
@@ -326,51 +353,14 @@ class Session:
         self._mcp.stop()
         self._audio_input.close()
         self.post(e.UserLeft("the user left"))
-        if self._wake is not None:
-            self._wake.cancel()
+        self._wake.cancel()
 
-    def share_text(self, keep: Keep) -> None:
-        """Have the session's text written, so that another process can go on with it. Call before `run`."""
-        self._text.keep = keep
-        self._wire.times_words = True
-
-    def restore(self, state: TextState, request: Resume) -> None:
-        """Go on with the session of another process, for the client that sent `request`. Call before `run`."""
-        self._resumption.restore(request)
-        self._config = self._text.restore(state, request, self._config, self._wire)
-        self._wire.config = self._hooks.show(self._config)
-        self._audio_input.configure(self._config)
-        self._audio_input.go_on(state.input_received_ms)
-        self._transcription.configure(self._config)
-        if state.items:
-            self._greeter.greeting = None
-
-    def _go_on(self, connection: Connection) -> None:
-        """Take the conversation over, end the open response, and say or generate what the user has not heard."""
-        connection.allow_resume(True)
-        reply = self._core.context.settings.reply
-        conversation, *rest = self._text.events(reply)
-        hello = self._resumption.take_over(answer_follows=bool(rest))
-        self._put([hello, *self._text.end_of_response(self._wire, reply)])
-        for event in (conversation, *rest):
-            self.post(event)
-        self._text.note()
-
-    def _snapshot(self) -> Snapshot | None:
-        digests = self._resumption.digests
-        return None if digests is None else (self._text.state(self._core, self._audio_input.received_ms), *digests)
-
-    async def resume(self, request: Resume, socket: ClientSocket) -> bool:
-        """Continue on this socket in place of the previous socket, if the client may; see `Resumption.resume`."""
-        return await self._resumption.resume(request, socket)
-
-    def leave(self, within_ms: int, *, at_once: bool) -> bool:
-        """Ask the client to resume at another node; see `Departure.begin`."""
-        return self._departure.begin(within_ms, at_once=at_once)
-
-    def forbid_resume(self) -> None:
-        """Refuse any further resumption: a broken connection ends the session, now or when it breaks."""
-        self._resumption.forbid()
+    def _configure(self, config: SessionConfig) -> None:
+        """Use the settings that the client made in another process."""
+        self._config = config
+        self._wire.config = self._hooks.show(config)
+        self._audio_input.configure(config)
+        self._transcription.configure(config)
 
     # --- the client's events ------------------------------------------------------------------
 
@@ -400,6 +390,9 @@ class Session:
                     self._put(self._wire.error(inbound.Unreadable.because(refusal, created.request.event_id)))
             case e.ReplyRequested() as request:
                 self._request_reply(request)
+            case e.ItemRetrieveRequested(item_id=item_id) as request:
+                await self._retrieved_audio.prepare(item_id, self._config)
+                self.post(request)
             case inbound.PartlyServed() as served:
                 for notice in self._unserved.notices_of_response(served):
                     self._put(self._wire.error(notice))
@@ -439,7 +432,8 @@ class Session:
         self._transcription.configure(after)
         if not self._audio_input.in_utterance:
             self._renew_transcription()
-        self._put(self._wire.updated(self._hooks.show(after), **self._resumption.offer(after)))
+        resumable = self.resumption.offer(after)
+        (self._put_secret if resumable else self._put)(self._wire.updated(self._hooks.show(after), **resumable))
         for notice in self._unserved.notices(request, after.model):
             self._put(self._wire.error(notice))
         self.post(e.SettingsChanged(self._config.turn_settings()))
@@ -525,10 +519,10 @@ class Session:
             case c.ReplyCommand():
                 self._replies.obey(command)
             case c.WakeAt(at_ms):
-                self._wake_at(at_ms)
+                self._wake.set(at_ms)
             case c.EndSession():
                 self.end_after_turn(Ending("idle", "The user was silent.", NORMAL))
-            case c.KeepRecord(record):
+            case c.KeepRecord(record) if not self._text.has_moved:
                 self._keep(record)
             case c.NoteStuck():
                 self._report("telemetry", self._hooks.note_stuck, command)
@@ -538,6 +532,8 @@ class Session:
                 self._report("telemetry", self._hooks.note_overrun, command)
 
     def _announce(self, what: a.Notification) -> None:
+        if self.items is not None:
+            self.items.follow(what, self._audio_input.received_ms)
         frames = self._wire.render(redacted_notification(what) if self.grant.veiled else what)
         if isinstance(what, a.ResponseEnded):
             frames += self._wire.limits()
@@ -571,13 +567,17 @@ class Session:
         for frame in frames:
             self._outbox.put(OutgoingFrame(frame))
 
+    def _put_secret(self, frames: Frames) -> None:
+        self._text.note_secret()
+        for frame in frames:
+            self._outbox.put(OutgoingFrame(frame, has_secret=True))
+
     def _on_sent(self, outgoing: OutgoingFrame) -> None:
-        key = (outgoing.turn, outgoing.revision)
-        filler_ms = outgoing.filler_ms
+        key, filler_ms = (outgoing.turn, outgoing.revision), outgoing.filler_ms
         self.post(e.FillerSent(*key, filler_ms) if filler_ms else e.OutputSent(*key, outgoing.counts_ms))
 
     def _on_full(self) -> None:
-        self._resumption.drop(f"the client left more than {UNTAKEN_MAX_BYTES >> 20} MB unread")
+        self.resumption.drop(f"the client left more than {UNTAKEN_MAX_BYTES >> 20} MB unread")
 
     def _insert_stalls(self) -> None:
         """Put the stalls since the latest event before the next one."""
@@ -585,12 +585,6 @@ class Session:
         self._n_stalls = self._hooks.stalls.n_noted
         since_ms = self._clock.since_ms
         self._events.put_first(e.EventLoopStalled(since_ms(begin), since_ms(end)) for begin, end in stalls)
-
-    def _wake_at(self, at_ms: int) -> None:
-        if self._wake is not None:
-            self._wake.cancel()
-        delay_s = max(0, at_ms - self._clock.now_ms()) / 1_000
-        self._wake = asyncio.get_running_loop().call_later(delay_s, self.post, e.TimePassed())
 
     # --- the audio input ----------------------------------------------------------------------
 

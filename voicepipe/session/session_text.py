@@ -10,12 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
+from voicepipe import clock
 from voicepipe.errors import Overload
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.ga import GA
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_update import is_published
+from voicepipe.session.left_records import ClosedRecords, left_records
 from voicepipe.session.restored_text import going_on
 from voicepipe.session.text_state import ItemCodec, TextState, read_items, text_of
 from voicepipe.telemetry.log import log_event
@@ -23,6 +25,7 @@ from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
 from voicepipe.turn.core import Core
+from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import ReplySettings
 from voicepipe.turn.states import User
 
@@ -66,6 +69,8 @@ Keep = Callable[[TextState, str, str], Awaitable[bool]]
 """Writes a session's text, with the digests of its resume secret and of the one before, if that is still good; False:
 another process has the session."""
 
+Take = Callable[[TurnRecord], None]
+
 Snapshot = tuple[TextState, str, str]
 """What `Keep` writes."""
 
@@ -79,14 +84,21 @@ class SessionText:
         """Set while no output has to wait for a write."""
 
         self._settled.set()
-        self._n_inputs, self._is_stored = 0, False
+        self._n_inputs = 0
+        self._can_wait = True
+        """Whether output waits for a write: not where the latest has failed, or the session can't be resumed."""
+
         self._codec = ItemCodec()
+        self._records = ClosedRecords()
         self._updates: list[msgspec.Raw] = []  # bounded by MAX_BYTES: beyond it the session is not written
         self._input_received_ms = 0
         self._request: Resume | None = None
         self.renew_s = RENEW_S
         self.on_written: Callable[[], None] | None = None
         """Called when the store has the latest text."""
+
+        self.has_moved = False
+        """Whether another process has the session: the records of its open turns are that one's."""
 
         self.keep: Keep | None = None
         """None: no other process could read it."""
@@ -102,6 +114,14 @@ class SessionText:
         if soon:
             self._is_urgent.set()
 
+    def note_secret(self) -> None:
+        """Have a new resume secret written, and have the frame that gives it to the client wait for that: a node that
+        died in between would leave a client whose secret no node knows."""
+        if self.keep is not None:
+            self.note()
+            self._n_inputs += 1
+            self._settled.clear()
+
     def note_update(self, update: Any) -> None:
         """Keep a `session.update` that was accepted."""
         if self.keep is not None:
@@ -111,11 +131,12 @@ class SessionText:
     def follow(self, event: e.Event, commands: tuple[c.Command, ...]) -> None:
         """Have the text written if the event has changed it."""
         is_change = any(map(_changes_text, commands))
+        self._records.follow(commands)
         if self.keep is not None and (is_change or isinstance(event, PROGRESS)):
             self.note(soon=is_change)
             if any(map(_is_input, commands)):
                 self._n_inputs += 1
-                if self._is_stored:
+                if self._can_wait:
                     self._settled.clear()
 
     def hold(self) -> Awaitable[None] | None:
@@ -132,7 +153,7 @@ class SessionText:
                 await self._settled.wait()
         self._settled.set()
 
-    def state(self, core: Core, input_received_ms: int) -> TextState:
+    def state(self, core: Core, input_received_ms: int, now_ms: int) -> TextState:
         """Return the state as it is now. While the user speaks, those words are no item yet."""
         if core.user.state is User.QUIET and not core.user.utterances.pending:
             self._input_received_ms = input_received_ms
@@ -140,6 +161,9 @@ class SessionText:
         return text_of(
             core,
             self._codec,
+            now_ms,
+            closed_records=self._records.latest(),
+            began_unix_ms=clock.unix_ms() - now_ms,
             updates=tuple(self._updates),
             generation=generation,
             input_received_ms=self._input_received_ms,
@@ -162,15 +186,16 @@ class SessionText:
             try:
                 if found is not None and not await self.keep(*found):
                     log_event("session_moved", level=logging.WARNING)
+                    self.has_moved = True
                     on_moved()
                     return
-                self._is_stored = found is not None
+                self._can_wait = found is not None
                 if n_inputs == self._n_inputs or found is None:
                     self._settled.set()
                 if self.on_written is not None and not self._changed.is_set():
                     self.on_written()
             except Overload:  # the store's own trouble is logged once, for all sessions
-                self._is_stored = False
+                self._can_wait = False
                 self._settled.set()
                 self._changed.set()
                 await asyncio.sleep(RETRY_S)
@@ -205,10 +230,10 @@ class SessionText:
 
     def end_of_response(self, wire: EventRenderer, reply: ReplySettings) -> Frames:
         """Return the end of the response that the other process had begun and not ended."""
-        open_reply = None if self.restored is None else self.restored.reply
-        if open_reply is None or not open_reply.response_id:
+        state = self.restored
+        if state is None or state.reply is None or not state.reply.response_id:
             return []
-        return wire.ended_elsewhere(open_reply.response_id, reply, "")
+        return wire.ended_elsewhere(state.reply.response_id, reply, "" if state.turn is None else state.turn.id)
 
     def events(self, reply: ReplySettings) -> tuple[e.Event, ...]:
         """Return the events that make a new core go on. `reply`: the settings of a reply of this session.
@@ -218,6 +243,18 @@ class SessionText:
         """
         assert self.restored is not None
         return going_on(self.restored, self._request, reply)
+
+    def keep_left(self, events: tuple[e.Event, ...], core: Core, now_ms: int, keep: Take, restore: Take) -> None:
+        """Have the records stored that the other process has left, where these events go on, and the text written.
+
+        `keep` gets those of turns that nobody has closed, `restore` the others.
+        """
+        assert self.restored is not None
+        left = left_records(self.restored, self._request, events, core.context, clock.unix_ms() - now_ms)
+        for take, records in ((keep, left.open), (restore, left.closed)):
+            for record in records:
+                take(record)
+        self.note()
 
 
 def _is_input(command: c.Command) -> bool:

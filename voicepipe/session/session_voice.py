@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
+from voicepipe.audio.samples import Samples
 from voicepipe.errors import Overload, StageError
 from voicepipe.ports.synthesizer import Synthesizer, Voice
 from voicepipe.protocol.session_config import DEFAULT_VOICE
 from voicepipe.session.phrases import PhraseCache, PhraseSynthesizer, clauses_of
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
+from voicepipe.turn import languages
 from voicepipe.turn.apology import phrases_of
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.cost import tts_usd
-from voicepipe.turn.settings import ReplySettings
+from voicepipe.turn.settings import LanguageSettings, ReplySettings
 
 Charge = Callable[[float, bool], None]
 """Takes the cost, in USD, of phrases spoken ahead, and whether the client's change of voice caused it."""
@@ -89,29 +91,51 @@ class Voices:
 
     def synthesizer_of(self, words: str) -> Synthesizer:
         """Return the synthesizer for a known text: with the stored audio of phrases, or the usual one."""
-        is_phrase = words in (*self.book.prepared, *self.book.repeated, *phrases_of(self._context))
+        prepared = (each for each, _ in self._prepared)
+        is_phrase = words in (*prepared, *self.book.repeated, *phrases_of(self._context))
         return PhraseSynthesizer(self.book, self.synthesizer) if is_phrase else self.synthesizer
 
     def lacks(self) -> bool:
         """Return whether a phrase that should be ready is not ready in the present voice."""
-        return any(self.book.sound(self.usual, words) is None for words in self.book.prepared)
+        return any(self.book.sound(voice, words) is None for words, voice in self._prepared)
+
+    def sound(self, words: str) -> Samples | None:
+        """Return a phrase's audio, int16 at 24 kHz, (n_samples,), in its voice now; None: it is not ready."""
+        return self.book.sound(self._voice_of(words), words)
+
+    @property
+    def _prepared(self) -> tuple[tuple[str, Voice], ...]:
+        """Return the phrases that should be ready, each with its voice: the agent's, and the fillers of its languages.
+        Several languages may have the same one."""
+        fillers = ((each.filler, self._voice_in(each)) for each in self._context.settings.languages if each.filler)
+        return (*((words, self.usual) for words in self.book.prepared), *fillers)
+
+    def _voice_of(self, words: str) -> Voice:
+        """Return the voice of a phrase now: the filler of the language that the user speaks has that language's."""
+        spoken = languages.spoken_now(self._context)
+        if (spoken is None or spoken.filler != words) and words not in self.book.prepared:
+            spoken = next((each for each in self._context.settings.languages if each.filler == words), None)
+        return self.usual if spoken is None or spoken.filler != words else self._voice_in(spoken)
+
+    def _voice_in(self, spoken: LanguageSettings) -> Voice:
+        return self.voice(languages.in_that_language(self._context.settings.reply, spoken))
 
     def report_ready(self) -> None:
         """Send the core the list of phrases that can be said at once."""
         self._changed.set()
         self._first = self._first or self.usual
-        voice, required = self.usual, phrases_of(self._context)
-        ready = frozenset(words for words in required if self.book.sound(voice, words) is not None)
+        late = {words for words, voice in self._prepared if self.book.sound(voice, words) is None}
+        required = (words for words in phrases_of(self._context) if words not in late)
+        ready = frozenset(words for words in required if self.sound(words) is not None)
         if ready != self._context.phrases:
             self._post(e.PhrasesReady(ready))
 
     async def prepare(self) -> None:
         """Speak the phrases that should be ready, and report them to the core. Errors are ignored."""
-        voice = self.usual
         # The session's first voice is its agent's, and all of the agent's sessions share it.
-        pay = partial(self._pay, by_client=voice != self._first)
+        pay = partial(self._pay, by_client=self.usual != self._first)
         try:
-            for words in self.book.prepared:
+            for words, voice in self._prepared:
                 for clause in clauses_of(words):
                     await self.book.make(voice, clause, paid=pay)
         except (StageError, Overload):

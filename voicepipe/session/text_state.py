@@ -5,17 +5,26 @@ A process writes it at each change, off the critical path; the latest state wins
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import fields, replace
 from typing import Any, Final
 
 import msgspec
 
 from voicepipe.telemetry.journal.plain import typed
+from voicepipe.turn import record_builder
+from voicepipe.turn.context import TurnContext
 from voicepipe.turn.conversation import Item
 from voicepipe.turn.core import Core
+from voicepipe.turn.record.values import Cause, TurnRecord
+from voicepipe.turn.turn import Turn
 
 MAX_BYTES: Final = 1_000_000
 """Limit of a session's text. A session with more can't be resumed at another node."""
+
+MOVED: Final = "its process ended while the answer played, and the session went on in another one"
+"""The reason of a turn whose end the client alone has seen."""
 
 LIFE_S: Final = 120
 """How long the text is kept after the latest write."""
@@ -31,6 +40,16 @@ class OpenReply(msgspec.Struct, frozen=True, kw_only=True):
 
     is_synthesized: bool
     """All of its audio had come."""
+
+
+class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that was not over, as far as its record needs it elsewhere."""
+
+    id: str
+    cause: Cause
+    user_text: str
+    played_text: str
+    """The words of its earlier replies, and of the processes before."""
 
 
 class TextState(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +69,22 @@ class TextState(msgspec.Struct, frozen=True, kw_only=True):
     reply: OpenReply | None = None
     is_owed: bool = False
     """A reply was due and had not begun."""
+
+    turn: OpenTurn | None = None
+    """That of `reply`, or the one that waited for functions."""
+
+    owed_turn: OpenTurn | None = None
+    """The one whose reply was due."""
+
+    open_records: tuple[msgspec.Raw, ...] = ()
+    """Records of turns that were not closed: of one whose answer was whole and still played, or whose functions had not
+    returned. Each as if it were over."""
+
+    closed_records: tuple[msgspec.Raw, ...] = ()
+    """The latest records that were closed: the process may have ended before it had stored them."""
+
+    began_unix_ms: int = 0
+    """When the session's clock was 0, by which the records' marks are counted."""
 
 
 class ItemCodec:
@@ -90,7 +125,7 @@ def read_items(state: TextState) -> tuple[Item, ...]:
     return tuple(typed(msgspec.json.decode(raw), Item) for raw in state.items)
 
 
-def text_of(core: Core, codec: ItemCodec, **more: Any) -> TextState:
+def text_of(core: Core, codec: ItemCodec, now_ms: int, **more: Any) -> TextState:
     """Return the text of a session as it is now; `more`: the fields that the core does not have."""
     context = core.context
     running = [turn for turn in context.replies.of_conversation if turn.settings.in_conversation]
@@ -108,4 +143,50 @@ def text_of(core: Core, codec: ItemCodec, **more: Any) -> TextState:
             is_synthesized=last.voice_done,
         )
     is_owed = len(running) > len(begun)
-    return TextState(items=codec.encoded(items), counts=dict(context.counts), reply=reply, is_owed=is_owed, **more)
+    waiting = [turn for turn in (context.turns.awaits_tools, *context.turns.soft.values()) if turn is not None]
+    whole = begun[-1:] if reply is not None and reply.is_generated else []
+    unclosed = {turn.id: turn for turn in (*waiting, *whole)}
+    return TextState(
+        items=codec.encoded(items),
+        counts=dict(context.counts),
+        reply=reply,
+        is_owed=is_owed,
+        turn=_open_turn(begun[-1:] or waiting),
+        owed_turn=_open_turn(running[-1:]) if is_owed else None,
+        open_records=tuple(_record(context, turn, now_ms) for turn in unclosed.values()),
+        **more,
+    )
+
+
+def _open_turn(turns: list[Turn]) -> OpenTurn | None:
+    if not turns:
+        return None
+    turn = turns[-1]
+    first = turn.replies[0]
+    elsewhere = first.elsewhere
+    earlier = [] if elsewhere is None else [elsewhere.played_text]
+    return OpenTurn(
+        id=turn.id,
+        cause=first.cause if elsewhere is None else elsewhere.cause,
+        user_text=" ".join(filter(None, (turn.question.text, turn.question.typed))),
+        played_text=" ".join(filter(None, (*earlier, *(each.reply.text for each in turn.replies[:-1])))),
+    )
+
+
+def _record(context: TurnContext, turn: Turn, now_ms: int) -> msgspec.Raw:
+    record = record_builder.record_of(context, turn, now_ms)
+    if record.outcome is None:
+        record = replace(record, outcome="completed", reason=MOVED, played_text=record.agent_text)
+    return encoded_record(record)
+
+
+def encoded_record(record: TurnRecord) -> msgspec.Raw:
+    """Return a record as JSON."""
+    return msgspec.Raw(msgspec.json.encode(record))
+
+
+def read_records(found: tuple[msgspec.Raw, ...]) -> Iterator[TurnRecord]:
+    """Yield the records, without those that a newer version wrote."""
+    for raw in found:
+        with suppress(msgspec.MsgspecError):
+            yield msgspec.json.decode(raw, type=TurnRecord)

@@ -6,6 +6,7 @@ from typing import Final
 
 _SETTINGS: Final = {
     "llm": "agents.NAME.llm",
+    "model": "agents.NAME.model",
     "stt": "agents.NAME.stt",
     "tts": "agents.NAME.tts",
     "instructions": "agents.NAME.instructions",

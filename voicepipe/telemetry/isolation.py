@@ -1,10 +1,12 @@
-"""Keep errors of observers away from sessions: a failing observer is logged as a bug of voicepipe, and the session
-continues."""
+"""Keep errors of observers away from sessions, and those of background tasks away from the server: each is logged as a
+bug of voicepipe, and all else continues."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from voicepipe.audio.samples import Samples
 from voicepipe.telemetry.journal.port import NO_JOURNAL, Journal
@@ -20,6 +22,23 @@ def isolated(what: str) -> Iterator[None]:
         yield
     except Exception as bug:
         log_crash(what, bug)
+
+
+RESTART_S: Final = 5.0
+"""Pause before a background task that has failed begins again."""
+
+
+async def keep_running(name: str, run: Callable[[], Awaitable[None]]) -> None:
+    """Run a background task until it returns, or until this is cancelled. Its unexpected errors are logged, and it
+    begins again."""
+    while True:
+        with isolated(name):
+            await run()
+            return
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # it failed while it was cleaning up
+            return
+        await asyncio.sleep(RESTART_S)
 
 
 class IsolatedJournal:

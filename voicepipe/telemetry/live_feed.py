@@ -70,6 +70,10 @@ class FeedEvent:
         self._data, self._veiled_data = data, veiled_data
 
 
+def _not_forwarded(kind: Kind, project: str, session: str, data: bytes, veiled_data: bytes) -> None:
+    """Drop an event: there are no other nodes."""
+
+
 def _no_data() -> object:
     raise AssertionError("the data of a delivered event is set")
 
@@ -114,6 +118,10 @@ class Reader:
         return event
 
 
+Forward = Callable[[Kind, str, str, bytes, bytes], None]
+"""Takes an event of this process for the other nodes: kind, project, session, data, veiled data; returns at once."""
+
+
 class FeedHub(Protocol):
     """Numbers the events of several processes, and has each process deliver all of them, its own too."""
 
@@ -148,7 +156,9 @@ class Feed:
         self._epoch = secrets.token_hex(4) if hub is None else hub.epoch
         self._number = 0 if hub is None else hub.number
         self._dropped = 0
-        self._watched_elsewhere = False
+        self._watched_elsewhere = self._watched_by_nodes = False
+        self._node = ""
+        self._forward: Forward = _not_forwarded
         self._recent: deque[FeedEvent] = deque(maxlen=recent)  # full: the oldest is forgotten
         self._most_waiting = most_waiting
         self._readers: set[Reader] = set()  # bounded by MOST_READERS: one more is refused
@@ -204,10 +214,31 @@ class Feed:
             self._note_readers()
             self._dropped += reader.lost
 
+    @property
+    def is_watched_here(self) -> bool:
+        """Return whether any process of this node has readers."""
+        return self._watched_elsewhere or bool(self._readers)
+
     def watch_elsewhere(self, watched: bool) -> None:
         """Note whether any process has readers."""
         self._watched_elsewhere = watched
-        self.is_watched = watched or bool(self._readers)
+        self._note_watched()
+
+    def connect_nodes(self, node: str, forward: Forward) -> None:
+        """Name this node in each event, and forward the events while other nodes have readers."""
+        self._node, self._forward = node, forward
+
+    def watch_by_nodes(self, watched: bool) -> None:
+        """Note whether any node has readers."""
+        self._watched_by_nodes = watched
+        self._note_watched()
+
+    def receive(self, kind: Kind, project: str, session: str, data: bytes, veiled_data: bytes) -> None:
+        """Give the readers of this node an event of another one."""
+        if self._hub is not None:
+            self._dropped += not self._hub.publish(kind, project, session, data, veiled_data)
+        else:
+            self.deliver(self._number + 1, kind, project, session, data, veiled_data)
 
     def deliver(self, number: int, kind: Kind, project: str, session: str, data: bytes, veiled_data: bytes) -> None:
         """Give readers an event that the hub has numbered."""
@@ -217,9 +248,12 @@ class Feed:
         self._give(event)
 
     def _note_readers(self) -> None:
-        self.is_watched = self._watched_elsewhere or bool(self._readers)
+        self._note_watched()
         if self._hub is not None:
             self._hub.watch(bool(self._readers))
+
+    def _note_watched(self) -> None:
+        self.is_watched = self.is_watched_here or self._watched_by_nodes
 
     def _check_room(self, token: str) -> None:
         if len(self._readers) >= MOST_READERS:
@@ -236,12 +270,21 @@ class Feed:
     def _publish(
         self, kind: Kind, project: str, session: str, make: Callable[[], object], make_veiled: Callable[[], object]
     ) -> None:
-        if self._hub is not None:
-            data, veiled_data = msgspec.json.encode(make()), msgspec.json.encode(make_veiled())
+        if self._hub is not None or self._node:
+            data, veiled_data = self._encoded(make), self._encoded(make_veiled)
+            if self._watched_by_nodes:
+                self._forward(kind, project, session, data, veiled_data)
+            if self._hub is None:
+                self.deliver(self._number + 1, kind, project, session, data, veiled_data)
+                return
             self._dropped += not self._hub.publish(kind, project, session, data, veiled_data)
             return
         self._number += 1
         self._give(FeedEvent(f"{self._epoch}-{self._number}", self._number, kind, project, session, make, make_veiled))
+
+    def _encoded(self, make: Callable[[], object]) -> bytes:
+        data = msgspec.json.encode(make())
+        return data if not self._node else data[:-1] + b',"node":' + msgspec.json.encode(self._node) + b"}"
 
     def _give(self, event: FeedEvent) -> None:
         self._recent.append(event)

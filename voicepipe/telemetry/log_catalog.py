@@ -135,6 +135,12 @@ LOG_EVENTS: Final = (
         "queries are searched for by their words only; logged once until one is embedded",
     ),
     LogEvent(
+        "phone_command_failed",
+        ("warning",),
+        ("line", "url", "status"),
+        "the API of a [phone](phone.md) carrier did not take a command to a call; `status` 0: it was not reached",
+    ),
+    LogEvent(
         "phone_call_refused",
         ("warning",),
         ("line", "why"),
@@ -146,6 +152,12 @@ LOG_EVENTS: Final = (
         ("line", "url"),
         "a webhook request was not signed by the carrier, or not for this `url`: compare it with the one at the "
         "carrier; logged once a line",
+    ),
+    LogEvent(
+        "field_not_served",
+        ("info",),
+        ("session", "field"),
+        "a client has set a field that has [no effect](wire.md), and the agent's `unserved_fields` is `log`",
     ),
     LogEvent(
         "summary_failed",
@@ -160,10 +172,47 @@ LOG_EVENTS: Final = (
         "the summary of a call is missing in its [transcript](operating.md#api)",
     ),
     LogEvent(
+        "language_not_served",
+        ("warning",),
+        ("setting", "why"),
+        "an agent has a [language](agents.md#languages) that its STT or TTS does not have",
+    ),
+    LogEvent(
+        "bench_run",
+        ("info", "warning"),
+        ("bench", "stage", "provider", "result", "usd", "why"),
+        "a [scheduled bench](benches.md) was `measured`, has `failed`, or was left out (`over_cap`); the last two are "
+        "warnings",
+    ),
+    LogEvent(
+        "bench_drifted",
+        ("warning",),
+        ("bench", "stage", "provider", "figure", "before_ms", "after_ms"),
+        "a scheduled bench is slower or faster than before, by more than chance and `bench_schedule.drift_share`",
+    ),
+    LogEvent(
+        "benches_not_measured",
+        ("warning",),
+        ("why",),
+        "no scheduled bench runs: another process measures them, or their log can't be written; it tries each minute",
+    ),
+    LogEvent(
         "breaker_opened",
         ("warning", "error"),
         ("session", "stage", "provider", "kind", "why", "retry_in_ms", "must_act"),
         "a provider's circuit breaker has opened; an error when an operator must act",
+    ),
+    LogEvent(
+        "api_keys_not_shared",
+        ("warning",),
+        ("why",),
+        "the file of API keys can't be read or written: keys of other nodes are not known here, or the other way round",
+    ),
+    LogEvent(
+        "breaker_hinted",
+        ("info",),
+        ("stage", "provider"),
+        "a provider's circuit breaker has opened since that of another process is open; a call tests the provider soon",
     ),
     LogEvent(
         "router_state_unreadable",
@@ -188,6 +237,7 @@ LOG_EVENTS: Final = (
             "outcome",
             "lasted_ms",
             "ttft_ms",
+            "cache",
             "input_tokens",
             "output_tokens",
             "cached_tokens",
@@ -207,6 +257,12 @@ LOG_EVENTS: Final = (
         ("info",),
         ("id", "project", "model", "route", "outcome", "lasted_ms", "first_ms", "audio_ms", "cost_usd"),
         "a transcription over REST has ended",
+    ),
+    LogEvent(
+        "translation_closed",
+        ("info",),
+        ("id", "project", "model", "route", "outcome", "lasted_ms", "first_ms", "audio_ms", "llm", "cost_usd"),
+        "a translation over REST has ended; `llm` translated, unless the STT did",
     ),
     LogEvent(
         "embedding_closed",
@@ -238,12 +294,25 @@ LOG_EVENTS: Final = (
         ("id", "project", "provider", "kind", "why"),
         "a provider failed during a transcription over REST",
     ),
+    LogEvent(
+        "translation_failed",
+        ("warning",),
+        ("id", "project", "provider", "kind", "why"),
+        "a provider failed during a translation over REST",
+    ),
     LogEvent("refused", ("info",), ("path", "status", "code", "address"), "a credential was refused"),
     LogEvent(
         "call_not_connected",
         ("info",),
         ("session",),
         "a client began a call over WebRTC and did not connect within `webrtc.connect_ms`",
+    ),
+    LogEvent(
+        "ice_server_failed",
+        ("warning",),
+        ("server",),
+        "a server of `webrtc.ice_servers` has given no address for a call: it did not answer within 5 s, or it refused "
+        "`webrtc.turn_username`; the call goes on with the other addresses",
     ),
     LogEvent(
         "slow_client_dropped",
@@ -357,6 +426,13 @@ LOG_EVENTS: Final = (
         ("worker", "pid", "pings"),
         "a worker left so many pings of the supervisor unanswered, one a second; the supervisor kills it and starts "
         "it again",
+    ),
+    LogEvent(
+        "worker_channel_full",
+        ("warning",),
+        ("message",),
+        "a worker can't send its supervisor a message of this kind: too much waits. An answer is left out, so that the "
+        "request for it gets a 503; places and sessions are reported as soon as the supervisor reads again",
     ),
     LogEvent("worker_killed", ("error",), ("why",), "a worker did not end in time after a stop"),
     LogEvent(

@@ -65,6 +65,8 @@ def record_plain(record: TurnRecord, agent: str) -> dict[str, Any]:
     `tokens_per_s`        1000 / `itl_ms`, or null
     `tts_connect_hidden_ms`   how much of connecting to the TTS was over when the reply began: what it did
                           not wait for; null for a TTS without a connection that is kept
+    `carrier_estimated_ms` of a phone call: what the way to the carrier and back has of the total, as estimated
+                          from the carrier's marks to about 20 ms; else null
     `resumed`             how often the user went on while an answer was audible that had begun softly
     `taken_back_ms`       how much the user had heard of the answers that were dropped for that
     `tools`               list of objects, the function calls that the answer waited for: `name`, `ran_by`,

@@ -24,6 +24,7 @@ _ENDS: Final = {
     "llm_ttft": attribution.FIRST_DELTA,
     "first_clause": attribution.FIRST_CLAUSE,
     "tts_ttfb": attribution.FIRST_SOUND,
+    attribution.SPEECH: attribution.FIRST_SOUND,
     "overhead": attribution.FIRST_SENT,
     "earlier_audio": attribution.EARLIER_AUDIO_ENDED,
     "playback": attribution.FIRST_AUDIBLE,
@@ -141,12 +142,14 @@ def waterfall(record: TurnRecord) -> Waterfall:
 
 
 def _later_ends(record: TurnRecord) -> dict[str, str]:
-    """Return the marks that end `endpoint` and `tool` in this turn: where the user waited for them, the last one of
-    that wait. A record without the end of its silence keeps the LLM request.
+    """Return the marks that end these stages in this turn: where the user waited for them, the last one of that wait. A
+    record without the end of its silence keeps the LLM request as the end of `endpoint`.
     """
-    ends = {part.stage: part.to_mark for part in record.contributions if part.stage in ("endpoint", "tool")}
+    names = ("endpoint", "tool", attribution.SPEECH)
+    ends = {part.stage: part.to_mark for part in record.contributions if part.stage in names}
     silent = any(part.stage == "silence" for part in record.contributions)
-    return {stage: mark for stage, mark in ends.items() if silent or stage == "tool"}
+    fixed = not silent and attribution.SPEECH not in ends
+    return {stage: mark for stage, mark in ends.items() if not (fixed and stage == "endpoint")}
 
 
 def _row(stage: StageSpan, end_ms: int, waits: tuple[Wait, ...]) -> Row:

@@ -42,12 +42,16 @@ class RedisServer:
     program: str
     folder: Path
     port: int
+    host: str = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
+    """The beginning of its command: what runs it elsewhere, such as in a network namespace."""
+
     _process: subprocess.Popen[str] | None = field(default=None, repr=False)
 
     @property
     def url(self) -> str:
         """Return the server's URL, with its password."""
-        return f"{self.kind}://:{PASSWORD}@127.0.0.1:{self.port}/0"
+        return f"{self.kind}://:{PASSWORD}@{self.host}:{self.port}/0"
 
     def start(self) -> None:
         """Start the server on its port, with the data that it had. Blocks until it accepts connections.
@@ -55,7 +59,7 @@ class RedisServer:
         Raises:
             RedisError: it did not start.
         """
-        command = [self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        command = [*self.prefix, self.program, "--port", str(self.port), "--bind", self.host, "--dir", str(self.folder)]
         command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always", "--requirepass", PASSWORD]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert self._process.stdout is not None
@@ -107,14 +111,18 @@ class RedisServer:
 
 
 @contextmanager
-def redis_server(kind: Kind = "redis") -> Iterator[RedisServer]:
+def redis_server(
+    kind: Kind = "redis", *, host: str = "127.0.0.1", prefix: tuple[str, ...] = ()
+) -> Iterator[RedisServer]:
     """Run a server while the block runs: one that syncs each write, so that it loses nothing when it is killed.
+
+    `host`: its address. `prefix`: the beginning of its command.
 
     Raises:
         RedisError: it is missing, or did not start.
     """
     folder = Path(tempfile.mkdtemp(prefix="vp-redis-"))
-    server = RedisServer(kind, _program(kind), folder, _free_port())
+    server = RedisServer(kind, _program(kind), folder, _free_port(), host, prefix)
     try:
         server.start()
         yield server

@@ -59,6 +59,7 @@ class Scenario:
         max_flushes: int = 3,
         calls_wait_ms: int = 0,
         truncation_ends_reply: bool = False,
+        client_tool_rounds: int = 0,
         believes_short: bool = True,
         deadlines: Deadlines | None = None,
         budget_actions: BudgetActionSettings | None = None,
@@ -75,6 +76,7 @@ class Scenario:
             max_flushes=max_flushes,
             calls_wait_ms=calls_wait_ms,
             truncation_ends_reply=truncation_ends_reply,
+            client_tool_rounds=client_tool_rounds,
             believes_short=believes_short,
             deadlines=deadlines or Deadlines(),
             budget_actions=budget_actions or BudgetActionSettings(),
@@ -213,9 +215,17 @@ class Scenario:
         """The client reports how much of a reply was played."""
         return self._post(e.ItemTruncateRequested("evt", item_id, content_index, audio_ms))
 
-    def reports(self, played_ms: int, *, input_ms: int = 0, of: int = -1, after_ms: int = STEP_MS) -> list[Command]:
+    def reports(
+        self,
+        played_ms: int,
+        *,
+        input_ms: int = 0,
+        of: int = -1,
+        after_ms: int = STEP_MS,
+        carrier_estimated_ms: int | None = None,
+    ) -> list[Command]:
         """The client reports the played amount of a reply."""
-        event = e.PlaybackReported(self._replies[of].item_id, played_ms, 0, input_ms)
+        event = e.PlaybackReported(self._replies[of].item_id, played_ms, 0, input_ms, carrier_estimated_ms)
         return self._post(event, after_ms=after_ms)
 
     def is_away(self, for_ms: int, *, missed_ms: int = 0, of: int = -1) -> list[Command]:
@@ -229,6 +239,10 @@ class Scenario:
     def model_requested(self, *, of: int = -1) -> list[Command]:
         """The request was sent to the model."""
         return self._post(e.ModelRequested(*self._key(of), "fake/llm"))
+
+    def speech_requested(self, *, of: int = -1) -> list[Command]:
+        """A speech-to-speech model is asked for the reply."""
+        return self._post(e.SpeechRequested(*self._key(of), "fake/speech"))
 
     def model_reached(self, *, of: int = -1) -> list[Command]:
         """The request has a connection."""
@@ -260,10 +274,17 @@ class Scenario:
         return self._post(e.CallGrew(*self._key(of), index, *named, arguments))
 
     def counts(
-        self, n_in: int, n_out: int, n_cached: int = 0, n_cache_write: int = 0, *, of: int = -1
+        self,
+        n_in: int,
+        n_out: int,
+        n_cached: int = 0,
+        n_cache_write: int = 0,
+        *,
+        usd: float | None = None,
+        of: int = -1,
     ) -> list[Command]:
         """The model's provider reports the usage."""
-        return self._post(e.TokensCounted(*self._key(of), n_in, n_out, n_cached, n_cache_write))
+        return self._post(e.TokensCounted(*self._key(of), n_in, n_out, n_cached, n_cache_write, usd))
 
     def model_done(self, reason: e.FinishReason = "stop", *, of: int = -1) -> list[Command]:
         """The model's answer is complete."""

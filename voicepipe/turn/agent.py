@@ -137,6 +137,14 @@ class AgentSide:
             if turn.settings.in_conversation:
                 self._context.learned.speculation.llm_requested(event.provider)
 
+    def speech_requested(self, turn: Turn, event: e.SpeechRequested, now_ms: int) -> None:
+        """Record that a speech-to-speech model makes the reply."""
+        turn.mark(attribution.SPEECH_REQUESTED, now_ms)
+        turn.account.providers[attribution.SPEECH] = event.provider
+        turn.account.speech_counted = False
+        if turn.settings.in_conversation:
+            self._context.learned.speculation.llm_requested(event.provider)
+
     def model_spoke(self, turn: Turn, event: e.ModelTextReceived, now_ms: int) -> None:
         """Add text. An audio reply waits for its audio."""
         turn.note_delta(now_ms)
@@ -169,6 +177,9 @@ class AgentSide:
         turn.reply.tokens = TokenCount(
             event.input_tokens, event.output_tokens, event.cached_tokens, event.cache_write_tokens
         )
+        if turn.by_speech_model and event.usd is not None:
+            turn.account.speech_usd += event.usd
+            turn.account.speech_counted = True
 
     def model_finished(self, turn: Turn, event: e.ModelFinished, now_ms: int) -> None:
         """Record that all text and function calls have come."""
@@ -178,10 +189,12 @@ class AgentSide:
         self._step(turn, now_ms, ready=bool(turn.reply.calls))
 
     def clause_handed_over(self, turn: Turn, event: e.ClauseHandedOver, now_ms: int) -> None:
-        """Record that a clause was given to the TTS."""
+        """Record that a clause was given to the TTS, or said by a speech-to-speech model."""
+        turn.reply.clauses.append(ClauseSound(event.text))
+        if turn.by_speech_model:
+            return
         turn.mark(attribution.FIRST_CLAUSE, now_ms)
         turn.account.providers["tts"] = event.provider
-        turn.reply.clauses.append(ClauseSound(event.text))
         turn.account.tts_usage.give(event.provider, len(event.text) if event.n_chars is None else event.n_chars)
         turn.reply.actions += ["short_clause"] if event.shortened else []
         self._step(turn, now_ms, ready=False)
@@ -313,6 +326,7 @@ class AgentSide:
         if turn is None or not turn.audio.sent_ms:
             return
         played_ms = responses.believed_ms(turn, event.played_ms)
+        responses.note_carrier(turn, event.carrier_estimated_ms)
         is_news = responses.note_audible(turn, played_ms, event.input_ms, now_ms)
         if turn.reply.gate is Gate.SUSPENDED:
             if not turn.audio.cut_reported:

@@ -38,7 +38,8 @@ def words_for(context: TurnContext) -> str:
 
 def phrases_of(context: TurnContext) -> tuple[str, ...]:
     """Return all phrases that must be ready to be said at once."""
-    return tuple(words for words in (context.core.budget_actions.filler, words_for(context)) if words)
+    fillers = (context.core.budget_actions.filler, *(each.filler for each in context.settings.languages))
+    return tuple(words for words in (*fillers, words_for(context)) if words)
 
 
 def is_owed(context: TurnContext, turn: Turn, stage: FailedStage) -> bool:

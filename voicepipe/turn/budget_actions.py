@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from voicepipe.turn import languages, projection, record_builder, responses
 from voicepipe.turn import notifications as a
-from voicepipe.turn import projection, record_builder, responses
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.apology import APOLOGY, APOLOGY_KEY, words_for
 from voicepipe.turn.commands import SayFiller, ShortenClause, StopReply
@@ -105,7 +105,7 @@ class BudgetActions:
         after_ms, first_ms = self._context.core.budget_actions.shorten_after_ms, turn.marks.get(attribution.FIRST_DELTA)
         if after_ms is None or first_ms is None or turn.reply.shortened or attribution.FIRST_CLAUSE in turn.marks:
             return
-        if not turn.reply.text.strip() or turn.reply.finish_reason:
+        if not turn.reply.text.strip() or turn.reply.finish_reason or turn.by_speech_model:
             return
         if now_ms < first_ms + after_ms:
             self._context.timers.set(Timer(Due.SHORTEN), first_ms + after_ms)
@@ -129,7 +129,7 @@ class BudgetActions:
 
     def _may_fill(self, turn: Turn) -> bool:
         """Return whether the user waits in silence for this turn's answer: the turn is over, and nothing has come."""
-        phrase = self._context.core.budget_actions.filler
+        phrase = languages.filler_of(self._context, turn.settings)
         waits = turn.reply.response_open and turn.reply.gate is not Gate.OPEN and turn.settings.in_conversation
         empty = (
             attribution.LLM_REQUESTED in turn.marks
@@ -140,7 +140,7 @@ class BudgetActions:
         return bool(phrase) and phrase in self._context.phrases and waits and empty and alone
 
     def _say_filler(self, turn: Turn, response_id: str) -> None:
-        context, words = self._context, self._context.core.budget_actions.filler
+        context, words = self._context, languages.filler_of(self._context, turn.settings)
         self._filled, turn.filler.words, turn.filler.item_id = True, words, context.new_id("filler")
         turn.reply.actions.append(FILLER)
         item = responses.filler(turn)
@@ -183,7 +183,7 @@ class BudgetActions:
 
     def _may_fill_tool_time(self, turn: Turn) -> bool:
         """Return whether the user has waited in silence for this turn's answer, and waits on."""
-        phrase = self._context.core.budget_actions.filler
+        phrase = languages.filler_of(self._context, turn.settings)
         silent = self._user.state is User.QUIET and attribution.FIRST_SOUND not in turn.marks
         silent = silent and turn.outcome in (None, "completed")  # a reply that was stopped says no more
         alone = not (self._filled or self._filled_before or turn.filler.words)

@@ -382,6 +382,7 @@ class Core:
         return {
             e.KnowledgeSearched: (route.knowledge_searched, NOTHING),
             e.ModelRequested: (agent.model_requested, After(answers=True, budget=True)),
+            e.SpeechRequested: (agent.speech_requested, After(answers=True)),
             e.ModelConnected: (lambda turn, event, now_ms: turn.mark(attribution.CONNECTED, now_ms), NOTHING),
             e.ModelJoined: (route.model_joined, NOTHING),
             e.ModelChosen: (route.model_chosen, NOTHING),

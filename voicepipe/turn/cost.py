@@ -137,6 +137,12 @@ class Usage:
     embedding_usd: float | None
     """The cost of embedded queries; None: the price is unknown."""
 
+    speech_usd: float = 0.0
+    """The cost of a speech-to-speech model, as far as it was counted."""
+
+    speech_counted: bool = True
+    """Whether all of it was counted."""
+
     active_ms: int
     """How long the turn took, in ms; 0 until its end."""
 
@@ -161,6 +167,7 @@ def turn_cost(usage: Usage, prices: PriceList) -> TurnCost:
         cache = (answer_tokens.cached, answer_tokens.cache_write)
         answer_usd = price.cost_usd(answer_tokens.input, answer_tokens.output, *cache)
         speculation_usd = price.cost_usd(wasted.wasted_input_tokens, wasted.wasted_output_tokens)
+    answer_usd += usage.speech_usd
     played_usd = _tts_usd(usage.tts.played, prices.voices)
     stt_usd, embedding_usd = _stt_usd(usage.stt_ms, prices.transcribers), usage.embedding_usd or 0.0
     unused_calls = [call.cost_usd for call in usage.attempts if call.outcome != "spoke"]
@@ -172,6 +179,7 @@ def turn_cost(usage: Usage, prices: PriceList) -> TurnCost:
         or not _priced(usage.tts.unused, prices.voices)
         or not _priced(usage.stt_ms, prices.transcribers)
         or usage.embedding_usd is None
+        or not usage.speech_counted
         or any(usd is None for usd in unused_calls)
     )
     return TurnCost(

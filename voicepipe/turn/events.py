@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicepipe.turn.conversation import Item
-from voicepipe.turn.record.values import KnowledgeUse, ModelAttempt, ToolResult
+from voicepipe.turn.record.values import KnowledgeUse, ModelAttempt, ToolResult, TurnElsewhere
 from voicepipe.turn.settings import ReplySettings, TurnSettings
 
 StageName = Literal["stt", "llm", "tts"]
@@ -177,6 +177,8 @@ class ReplyRequested:
 
     event_id: str | None
     reply: ReplySettings
+    goes_on: TurnElsewhere | None = None
+    """The turn that the reply goes on with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,9 @@ class GreetingDue:
 
     at_any_time: bool = False
     """Whether it may come after other turns: it is left out only while somebody speaks or is about to."""
+
+    goes_on: TurnElsewhere | None = None
+    """The turn whose rest it says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +285,10 @@ class PlaybackReported:
     input_ms: int
     """How much of the user's audio the client had captured at that instant, in ms."""
 
+    carrier_estimated_ms: int | None = None
+    """How long this audio was on its way to a phone carrier and its report on the way back, as estimated, in ms; None:
+    no phone carrier plays it, or this report allows no estimate."""
+
 
 # --- LLM --------------------------------------------------------------------------------------
 
@@ -295,6 +304,13 @@ class ReplyEvent:
 @dataclass(frozen=True, slots=True)
 class ModelRequested(ReplyEvent):
     """The request was sent to the LLM."""
+
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechRequested(ReplyEvent):
+    """The reply was requested of a speech-to-speech model, which has the user's audio."""
 
     provider: str
 
@@ -399,6 +415,9 @@ class TokensCounted(ReplyEvent):
     output_tokens: int
     cached_tokens: int
     cache_write_tokens: int = 0
+    usd: float | None = None
+    """What they cost, where a speech-to-speech model has counted them, whose tokens have several prices; None: unknown.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -548,6 +567,7 @@ Event = (
     | ItemRetrieveRequested
     | PlaybackReported
     | ModelRequested
+    | SpeechRequested
     | ModelConnected
     | ModelJoined
     | ModelChosen

@@ -23,11 +23,19 @@ _EARLIER_AUDIO_SET_BY: Final[Mapping[str, str]] = {
 """What set the length of the audio that played before the answer."""
 
 
+ROUNDS_STORED: Final = 8
+"""Rounds of function calls after each of which the record of the turn so far is stored. Later it is stored after 16, 32
+and so on: a record has all rounds, so that a round would cost the more the more there were before.
+"""
+
+
 def keep(context: TurnContext, turn: Turn, now_ms: int) -> None:
     """Have the record stored as it is, and one log entry written for each stage over its limit."""
     context.learned.cost_tracker.note(turn.number, usage_of(turn))
     if turn.answered_after_tools:
         return  # its later reply keeps the record of both
+    if turn is context.turns.awaits_tools and _is_left_out(context, turn):
+        return  # its end, or a later round, keeps the record
     record = record_of(context, turn, now_ms)
     if turn is context.turns.awaits_tools or turn.question.effects_at_ms is not None:
         record = replace(record, outcome=None)  # the user waits for the answer to come, or may go on
@@ -36,6 +44,12 @@ def keep(context: TurnContext, turn: Turn, now_ms: int) -> None:
         if span.verdict == "over" and span.stage not in turn.account.noted:
             turn.account.noted.add(span.stage)
             context.issue(NoteOverrun(turn.id, span.stage, span.owner, span.duration_ms - span.limit_ms))
+
+
+def _is_left_out(context: TurnContext, turn: Turn) -> bool:
+    """Return whether the record is not stored after this round of calls; in old journals it is after each."""
+    n = turn.tool_round
+    return context.core.client_tool_rounds > 0 and n > ROUNDS_STORED and n & (n - 1) != 0
 
 
 def close(context: TurnContext, turn: Turn, outcome: Outcome, reason: str, now_ms: int) -> None:
@@ -61,13 +75,15 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
     )
     between_ms = itl_ms(turn)
     replies = turn.replies
+    elsewhere = replies[0].elsewhere
+    earlier = () if elsewhere is None else (elsewhere.played_text,)
     over = judged.total_ms is not None and judged.total_ms > limits.total_ms
     return TurnRecord(
         id=turn.id,
         session=context.session,
         turn=replies[0].number,
         revision=replies[0].reply.revision,
-        cause=turn.cause,
+        cause=turn.cause if elsewhere is None else elsewhere.cause,
         outcome=turn.outcome,
         reason=turn.reason,
         failed_stage=turn.failed_stage,
@@ -76,6 +92,7 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         total_limit_ms=limits.total_ms,
         total_verdict=None if judged.total_ms is None else "over" if over else "within",
         latency_source=_latency_source(turn),
+        carrier_estimated_ms=turn.audio.carrier_estimated_ms,
         stages=judged.stages,
         parts=judged.parts,
         contributions=judged.contributions,
@@ -84,8 +101,12 @@ def record_of(context: TurnContext, turn: Turn, now_ms: int) -> TurnRecord:
         providers=tuple(sorted({k: v for each in replies for k, v in each.account.providers.items()}.items())),
         tokens=_tokens(replies),
         user_text=_joined((turn.question.text, turn.question.typed)),
-        agent_text=_joined(text for each in replies for text in (each.reply.earlier_text, each.reply.text)),
-        played_text=_joined(text for each in replies for text in (each.reply.earlier_text, each.played_text(now_ms))),
+        agent_text=_joined(
+            (*earlier, *(text for each in replies for text in (each.reply.earlier_text, each.reply.text)))
+        ),
+        played_text=_joined(
+            (*earlier, *(text for each in replies for text in (each.reply.earlier_text, each.played_text(now_ms))))
+        ),
         spoken_ms=sum(each.reply.earlier_ms + each.audio.sent_ms for each in replies),
         resumed=turn.question.n_resumed,
         taken_back_ms=turn.question.taken_back_ms,
@@ -126,6 +147,8 @@ def usage_of(turn: Turn) -> Usage:
         tts=account.tts_usage,
         stt_ms=account.stt_ms,
         embedding_usd=account.embedding_usd,
+        speech_usd=account.speech_usd,
+        speech_counted=account.speech_counted,
         active_ms=account.active_ms,
     )
 
@@ -177,13 +200,15 @@ def _owners(turn: Turn, marks: Mapping[str, int]) -> dict[str, str]:
     llm, tts = turn.account.providers.get("llm", "server"), turn.account.providers.get("tts", "server")
     # The LLM's wording decides when a clause closes. Without playback reports only the TTS's leading silence is known
     # of playback.
-    player = "client" if turn.audio.reported else tts
+    voice = tts if attribution.FIRST_CLAUSE in marks else turn.account.providers.get(attribution.SPEECH, tts)
+    player = "client" if turn.audio.reported else voice
     return {
         "silence": "settings" if turn.cause == "vad" else "client",
         "endpoint": _endpoint_owner(turn, marks),
         "llm_ttft": llm,
         "first_clause": llm,
         "tts_ttfb": tts,
+        attribution.SPEECH: turn.account.providers.get(attribution.SPEECH, "server"),
         "earlier_audio": _earlier_audio_owner(turn, llm),
         "playback": player,
         "tool": _tool_owner(turn),
@@ -228,7 +253,7 @@ def _waits(turn: Turn, marks: Mapping[str, int]) -> tuple[tuple[int, int, str], 
     ended_ms = marks.get(attribution.ENDED, from_ms)
     if due == attribution.START_DUE:
         ended_ms = min(ended_ms, from_ms)
-    sent = attribution.GATE_OPENED if held else attribution.LLM_REQUESTED
+    sent = attribution.GATE_OPENED if held else attribution.requested(marks)
     if turn.before is not None:
         sent = attribution.first_requested(marks)
     sent_ms = max(from_ms, marks.get(sent, from_ms))
@@ -249,12 +274,13 @@ def itl_ms(turn: Turn) -> float | None:
     """Return the mean time between two tokens of the running reply, in ms: from first to last, by the provider's own
     count.
 
-    None while the answer is incomplete, and where it cannot be computed: there is no count, everything came at once, or
-    another LLM continued it. An answer that a router held back began when its LLM did, not when it was released.
+    None while the answer is incomplete, and where it cannot be computed: there is no count, or one of audio, everything
+    came at once, or another LLM continued it. An answer that a router held back began when its LLM did, not when it was
+    released.
     """
     last_ms, n_gaps = turn.marks.get(attribution.LAST_DELTA), turn.reply.tokens.output - 1
     speakers = [each for each in turn.reply.attempts if each.outcome == "spoke"]
-    if last_ms is None or n_gaps < 1 or any(each.role == "continuation" for each in speakers):
+    if last_ms is None or n_gaps < 1 or turn.by_speech_model or any(each.role == "continuation" for each in speakers):
         return None
     first_ms = turn.marks[attribution.FIRST_DELTA]
     for each in speakers:

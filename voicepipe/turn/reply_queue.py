@@ -232,7 +232,17 @@ class Answers:
         turn = self._turn_for(event, now_ms)
         if in_band and turn.before is None:
             turn.question.typed = self._context.conversation.typed_last
-        self.reply_to(turn, event.reply, now_ms)
+        turn.go_on_from(event.goes_on)
+        self.reply_to(turn, self._within_rounds(turn, event), now_ms)
+
+    def _within_rounds(self, turn: Turn, event: e.ReplyRequested) -> ReplySettings:
+        """Return the settings of the requested reply: after too many rounds of function calls without functions."""
+        most = self._context.core.client_tool_rounds
+        if not most or turn.tool_round <= most:
+            return event.reply
+        why = f"the agent's client_tool_rounds ({most}) are over in this turn: its LLM answers without functions"
+        self._context.refuse(event.event_id, "too_many_tool_rounds", f"tool_choice: {why}", "response.tool_choice")
+        return replace(event.reply, tool_choice="none", tool_server="")
 
     def reply_to(self, turn: Turn, reply: ReplySettings, now_ms: int) -> None:
         """Answer a turn that cannot be revised, from now on and with these settings."""
@@ -254,6 +264,7 @@ class Answers:
             return
         turn = self._context.new_turn("greeting")
         turn.words, turn.interruptible = event.text, event.interruptible
+        turn.go_on_from(event.goes_on)
         self.reply_to(turn, self._context.settings.reply, now_ms)
 
     def _due(self, turn: Turn, reply: ReplySettings, now_ms: int) -> Turn:
@@ -324,7 +335,10 @@ class Answers:
             return self._context.new_turn("create")
         turns, returned = self._context.turns, isinstance(newest, FunctionOutput)
         after, turns.awaits_tools = turns.awaits_tools, None
-        if after is None or not isinstance(newest, FunctionOutput) or newest.call_id not in after.tool_calls:
+        most = self._context.core.client_tool_rounds
+        # An LLM that calls a function although it must not begins another turn with it.
+        is_over = after is not None and most and after.tool_round > most
+        if after is None or is_over or not isinstance(newest, FunctionOutput) or newest.call_id not in after.tool_calls:
             turns.awaits_tools, turns.tools_overtaken = after, after is not None
             return self._context.new_turn("tool" if returned else "create")
         turn = self._context.new_turn("tool", after)

@@ -199,7 +199,7 @@ class ServerTools:
 
     def _settings(self, after: Turn) -> ReplySettings:
         """Return the settings of the next reply: an LLM that had to call a function need not call one again."""
-        choice = "none" if after.ends_session or len(after.replies) >= MOST_ROUNDS else "auto"
+        choice = "none" if after.ends_session or after.tool_round >= MOST_ROUNDS else "auto"
         own = after.settings
         reply = replace(self._context.settings.reply, tool_choice=choice, tool_server="")
         return replace(reply, audible=own.audible, metadata=own.metadata)

@@ -94,13 +94,19 @@ class LanguageSettings:
     """The voice and the instructions for a language, once the STT detects that the user speaks it."""
 
     tag: str
-    """BCP-47."""
+    """BCP-47, of what the agent says."""
 
     voice: str | None = None
     """None: the usual voice."""
 
     instructions: str = ""
     """What the LLM reads behind the usual instructions."""
+
+    filler: str = ""
+    """A filler in this language; empty: the usual one."""
+
+    user_tag: str = ""
+    """The user's language, where an interpreter answers in this one; empty: the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +191,9 @@ class BudgetLimits:
 
     tts_ttfb_ms: int = 150
     """From the first clause to the TTS's first audible sample."""
+
+    speech_to_speech_ms: int = 850
+    """From the request to a speech-to-speech model to its first audible sample: the three stages before in one."""
 
     earlier_audio_ms: int = 200
     """From the first audio written to the socket to the end of what still plays before it, such as a filler or the
@@ -323,6 +332,11 @@ class CoreSettings:
     truncation_ends_reply: bool = False
     """Whether a client that truncates a reply which is still being made gets, and pays for, no more of it."""
 
+    client_tool_rounds: int = 0
+    """How often a turn may call functions of the client one after another; then the LLM must answer without. 0: without
+    limit, as in old journals.
+    """
+
     max_flushes: int = 3
     """How often a turn may ask its transcriber for the text before the turn is over."""
 
@@ -347,5 +361,7 @@ class CoreSettings:
     def __post_init__(self) -> None:
         if self.max_flushes < 1:
             raise ConfigError(f"max_flushes: expected 1 or more, got {self.max_flushes}")
+        if self.client_tool_rounds < 0:
+            raise ConfigError(f"client_tool_rounds: expected 0 or more, got {self.client_tool_rounds}")
         if self.calls_wait_ms < 0:
             raise ConfigError(f"calls_wait_ms: expected 0 ms or more, got {self.calls_wait_ms}")

@@ -23,6 +23,7 @@ from voicepipe.turn.record.values import (
     TokenCount,
     ToolCall,
     ToolResult,
+    TurnElsewhere,
 )
 from voicepipe.turn.reply import Filler, Reply
 from voicepipe.turn.settings import ReplySettings
@@ -194,6 +195,9 @@ class ReplyAudio:
     reported: bool = False
     """The client has reported when its first audio was played."""
 
+    carrier_estimated_ms: int | None = None
+    """The first estimate of the way to a phone carrier and back, in ms."""
+
     cut_reported: bool = False
     """The client has reported the position of the cut with a separate event."""
 
@@ -234,6 +238,12 @@ class Accounting:
     tts_usage: TtsUsage = field(default_factory=TtsUsage)
     """The text sent to the TTS."""
 
+    speech_usd: float = 0.0
+    """The cost of a speech-to-speech model, as far as it has counted its tokens."""
+
+    speech_counted: bool = True
+    """Whether it has counted those of the latest reply that it was to make, and their price is known."""
+
     stt_ms: dict[str, int] = field(default_factory=dict)
     """STT -> audio sent to it for this turn's texts, and since the turn before, in ms."""
 
@@ -265,6 +275,12 @@ class Turn:
 
     before: Turn | None = None
     """The reply that called the tools whose results this one answers: for the user both are one turn, with one id."""
+
+    elsewhere: TurnElsewhere | None = None
+    """The part of it that another process had: for the user both are one turn, with one id."""
+
+    tool_round: int = 1
+    """Number of its reply among those that are one turn for the user."""
 
     tool_calls: dict[str, ToolCall] = field(default_factory=dict)
     """The function calls that were sent to the client, by the id of the call."""
@@ -379,9 +395,15 @@ class Turn:
     def replies(self) -> tuple[Turn, ...]:
         """Return the replies that are one turn for the user: those that called functions, and this one."""
         newest_first = [self]
-        while (before := newest_first[-1].before) is not None:  # a client may return results without an end
+        while (before := newest_first[-1].before) is not None:
             newest_first.append(before)
         return tuple(reversed(newest_first))
+
+    def go_on_from(self, elsewhere: TurnElsewhere | None) -> None:
+        """Become the rest of a turn that another process had; None: of none."""
+        if elsewhere is not None:
+            self.elsewhere, self.id = elsewhere, elsewhere.id
+            self.question.typed = elsewhere.user_text
 
     def continue_after_tools(self, after: Turn, now_ms: int) -> None:
         """Become the answer to the results of the tools that `after` has called: the same turn for the user.
@@ -389,6 +411,7 @@ class Turn:
         The user's marks stay. Those of the reply that called are numbered, so that the answer can have its own.
         """
         self.before, self.question, self.filler = after, after.question, after.filler
+        self.tool_round = after.tool_round + 1
         self.question.reversible_ms = 0  # the calls have left
         after.answered_after_tools, after.account.active_ms = True, 0  # the time is the answer's
         self.account.stalls, self.account.noted = [*after.account.stalls], after.account.noted
@@ -404,6 +427,7 @@ class Turn:
             attribution.TOOL_RETURNED,
             attribution.CALL_WRITTEN,
             attribution.FIRST_REQUESTED,
+            attribution.FIRST_SPEECH_REQUESTED,
             attribution.FIRST_ANNOUNCED,
         )
         retained = (*USERS_MARKS, *attribution.FILLER_MARKS, *(() if held else (attribution.START_DUE,)))
@@ -412,10 +436,18 @@ class Turn:
         numbered |= (
             {attribution.CALL_WRITTEN: attribution.LAST_DELTA}
             if held
-            else {attribution.FIRST_REQUESTED: attribution.LLM_REQUESTED}
+            else {
+                attribution.FIRST_REQUESTED: attribution.LLM_REQUESTED,
+                attribution.FIRST_SPEECH_REQUESTED: attribution.SPEECH_REQUESTED,
+            }
         )
         self.marks |= {f"{name}{n}": after.marks[mark] for name, mark in numbered.items() if mark in after.marks}
         self.marks |= {f"{attribution.TOOL_CALLED}{n}": called_ms, f"{attribution.TOOL_RETURNED}{n}": now_ms}
+
+    @property
+    def by_speech_model(self) -> bool:
+        """Return whether a speech-to-speech model makes the running reply, and has not failed."""
+        return attribution.SPEECH_REQUESTED in self.marks and attribution.LLM_REQUESTED not in self.marks
 
     def note_delta(self, now_ms: int) -> None:
         """Record that the LLM has sent text, or more of a call."""

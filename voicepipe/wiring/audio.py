@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from voicepipe.config.settings import Settings
 from voicepipe.registry import Spec, Stage
@@ -34,6 +34,10 @@ class Audio:
     def transcription(self, name: str) -> TranscriptionRoute | None:
         """Return the STT of an agent's name or alias, or of a spec."""
         return self._transcribers.get(self._settings.agent_named(name) or name)
+
+    def transcriptions(self) -> Iterable[TranscriptionRoute]:
+        """Return all STT routes."""
+        return self._transcribers.values()
 
     def tts_usd(self, spec: str, n_chars: int) -> float | None:
         """As `speech_cost_usd`."""

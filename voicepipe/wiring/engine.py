@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.process import LocalEngine, start_engine
-from voicepipe.registry import Stage
 
-WHAT = {"stt": "speech to text", "llm": "language model", "tts": "voice"}
+WHAT: Final[dict[wire.Stage, str]] = {"stt": "speech to text", "llm": "language model", "tts": "voice"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,18 @@ class EngineUse:
     """An engine process that the settings need."""
 
     socket_path: Path
-    stages: tuple[Stage, ...]
-    gguf: Path | None = None
-    """The file of its LLM; None: the models that come along."""
+    stages: tuple[wire.Stage, ...]
+    model_file: Path | None = None
+    """The operator's file of its model; None: the models that come along."""
 
-    def name_of(self, stage: Stage) -> str:
+    @property
+    def is_optional(self) -> bool:
+        """Return whether sessions go on without it while it is started again: they lack a score, and no stage."""
+        return self.stages == ("endpoint",)
+
+    def name_of(self, stage: wire.Stage) -> str:
         """Return what it loads for `stage`, for the operator."""
-        return WHAT[stage] if self.gguf is None else self.gguf.name
+        return WHAT[stage] if self.model_file is None else self.model_file.name
 
 
 class LocalModels:
@@ -54,7 +59,7 @@ class LocalModels:
 
     def missing(self) -> tuple[str, ...]:
         """Return what is not loaded yet, as text; empty when sessions can be accepted."""
-        if all(use in self._engines and self._engines[use].ready for use in self._uses):
+        if all(use in self._engines and (self._engines[use].ready or use.is_optional) for use in self._uses):
             return ()
         if len(self._engines) == len(self._uses):
             return ("local models: being started again",)
@@ -64,7 +69,7 @@ class LocalModels:
         def note(progress: wire.Progress) -> None:
             self._note(use, progress)
 
-        async with start_engine(use.socket_path, note, stages=use.stages, gguf=use.gguf) as engine:
+        async with start_engine(use.socket_path, note, stages=use.stages, model_file=use.model_file) as engine:
             self._engines[use] = engine
             if len(self._engines) == len(self._uses):
                 self.loaded.set()

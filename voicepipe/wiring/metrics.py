@@ -19,6 +19,8 @@ from voicepipe.telemetry.recording.writer import RecordingWriter
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.telemetry.tracing.port import Tracing
 from voicepipe.telemetry.webhooks.sender import Webhooks
+from voicepipe.wiring.answer_judge import AnswerJudge
+from voicepipe.wiring.scheduled_benches import ScheduledBenches
 from voicepipe.wiring.sessions import Sessions
 
 
@@ -53,11 +55,15 @@ class Counts:
     journals: JournalWriter
     recordings: RecordingWriter
     phone_calls: PhoneCalls
+    judge: AnswerJudge | None
+    benches: ScheduledBenches
 
     def __call__(self) -> Iterator[Sample]:
         yield Sample("sessions_stuck_total", self.sessions.n_stuck)
         for strategy, n_sessions in self.sessions.n_strategy_failures.items():
             yield Sample("endpointing_failures_total", n_sessions, (strategy,))
+        for (score, outcome), count in self.sessions.n_scores.items():
+            yield Sample("endpoint_scores_total", count, (score, outcome))
         for agent, usd in self.sessions.phrases_usd.items():
             yield Sample("phrases_cost_usd_total", usd, (agent,))
         yield Sample("shared_store_pending", self.shared.n_owed)
@@ -81,6 +87,11 @@ class Counts:
         yield Sample("webhooks_dropped_total", counts.dropped)
         yield Sample("stream_readers", self.feed.n_readers)
         yield Sample("stream_events_dropped_total", self.feed.dropped)
+        if self.judge is not None:
+            for result, count in self.judge.counts.items():
+                yield Sample("quality_judged_total", count, (result,))
+            yield Sample("quality_judge_cost_usd_total", self.judge.cost_usd)
+        yield from self.benches.samples()
         if self.sounds is not None:
             yield Sample("audio_cache_hits_total", self.sounds.hits)
             yield Sample("audio_cache_misses_total", self.sounds.misses)

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from voicepipe.config.settings import LOCAL, Settings
 from voicepipe.errors import ConfigError
-from voicepipe.providers.built_in import published_usd
+from voicepipe.ports.speech_price import SpeechPrice
+from voicepipe.providers.built_in import published_speech_price, published_usd
 from voicepipe.registry import Spec
 from voicepipe.turn.cost import Price, PriceList
 
@@ -26,6 +27,23 @@ def tts_usd_per_million_of(settings: Settings, spec: Spec) -> float | None:
         return 0.0
     own = entry.tts_usd_per_million_chars
     return published_usd("tts", spec, entry.base_url) if own is None else own
+
+
+def speech_price_of(settings: Settings, spec: Spec) -> SpeechPrice | None:
+    """Return the price of a speech-to-speech model by the settings, or else its published one; None: not known."""
+    entry = settings.providers[spec.provider]
+    audio_usd = entry.audio_input_usd_per_million
+    if audio_usd is None:
+        return published_speech_price(spec, entry.base_url)
+    said_usd = audio_usd if entry.audio_output_usd_per_million is None else entry.audio_output_usd_per_million
+    read_usd, written_usd = entry.input_usd_per_million, entry.output_usd_per_million
+    return SpeechPrice(
+        text_input_usd=audio_usd if read_usd is None else read_usd,
+        audio_input_usd=audio_usd,
+        text_output_usd=said_usd if written_usd is None else written_usd,
+        audio_output_usd=said_usd,
+        cached_text_usd=entry.cached_usd_per_million,
+    )
 
 
 def stt_usd_per_minute_of(settings: Settings, spec: Spec) -> float | None:
@@ -68,6 +86,10 @@ class Prices:
         for spec in its.specs("stt"):
             if stt_usd_per_minute_of(settings, spec) is None:
                 return f"providers.{spec.provider}.stt_usd_per_minute"
+        if its.model:
+            spec = Spec.parse(its.model)
+            if speech_price_of(settings, spec) is None:
+                return f"providers.{spec.provider}.audio_input_usd_per_million"
         if its.knowledge and its.knowledge_embedding and embedding_usd_per_million_of(settings, agent) is None:
             return f"providers.{Spec.parse(its.knowledge_embedding).provider}.embedding_usd_per_million"
         return None

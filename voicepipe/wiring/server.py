@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,6 +20,7 @@ from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.rate_limit import FailedAttempts
 from voicepipe.clock import unix_s
 from voicepipe.cluster.port import Cluster
+from voicepipe.cluster.resilient import Resilient
 from voicepipe.cluster.response_store import ResponseStore
 from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError, VoicepipeError
@@ -28,6 +29,8 @@ from voicepipe.router.tts.audio_cache import AudioCache, open_audio_cache
 from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.context import ServerContext
 from voicepipe.server.gateway.capacity import Places
+from voicepipe.server.gateway.reply_cache import ReplyCache
+from voicepipe.server.gateway.reply_cache_settings import ReplyCacheSettings
 from voicepipe.server.head_room import HeadRoom
 from voicepipe.server.listening import listening
 from voicepipe.server.reference_figures import ReferenceFigures
@@ -37,11 +40,12 @@ from voicepipe.server.tls import tls_context
 from voicepipe.server.webrtc.calls import Calls
 from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.peers import Workers
-from voicepipe.server.workers.relay import RelayedSessions
+from voicepipe.server.workers.relay import RelayedCalls, RelayedSessions
 from voicepipe.server.workers.shared import SharedAttempts, SharedFeed, deliver_to
 from voicepipe.storage import StorageHealth, advice, kind_of
 from voicepipe.telemetry.ended_turns import EndedTurns
 from voicepipe.telemetry.event_loop import EventLoopMonitor, watching
+from voicepipe.telemetry.isolation import isolated, keep_running
 from voicepipe.telemetry.journal.writer import JournalWriter
 from voicepipe.telemetry.live_feed import Feed
 from voicepipe.telemetry.record_writer import RecordWriter
@@ -49,7 +53,9 @@ from voicepipe.telemetry.recording.writer import RecordingWriter
 from voicepipe.telemetry.rollups.retention import maintain
 from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.port import StoredTurn, TurnStore
+from voicepipe.wiring.answer_judge import JudgedTurns, answer_judge_of
 from voicepipe.wiring.audio import Audio
+from voicepipe.wiring.bench_jobs import jobs_of
 from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.cluster import node_of, shared_state
 from voicepipe.wiring.embeddings import Embeddings
@@ -57,13 +63,17 @@ from voicepipe.wiring.engine import LocalModels
 from voicepipe.wiring.knowledge import knowledge_of
 from voicepipe.wiring.mcp import open_mcp
 from voicepipe.wiring.metrics import Counts, log_turn, metrics_of
+from voicepipe.wiring.model_routing import keep_distances
 from voicepipe.wiring.outlasting import Outlasting
 from voicepipe.wiring.prices import check_quota_prices
 from voicepipe.wiring.reload import Reload, SettingsInForce
 from voicepipe.wiring.responses import open_responses, purge_responses
+from voicepipe.wiring.router_hints import HintExchange
+from voicepipe.wiring.scheduled_benches import ScheduledBenches, bench_state
 from voicepipe.wiring.sessions import Sessions
+from voicepipe.wiring.shared_keys import KeySync
 from voicepipe.wiring.stages import Stages
-from voicepipe.wiring.startup_checks import check_models
+from voicepipe.wiring.startup_checks import check_models, log_language_limits
 from voicepipe.wiring.store import keep_summary, open_turns, retention_of
 from voicepipe.wiring.tokens import key_store, token_issuer
 from voicepipe.wiring.tools import open_tools
@@ -79,7 +89,7 @@ def _silent(line: str) -> None:
 
 
 CHAT_PLACES: Final = "chat completions"
-AUDIO_PLACES: Final = "speech and transcriptions"
+AUDIO_PLACES: Final = "requests for speech, transcription, translation or audio of items"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +162,11 @@ async def _open(
     read: Callable[[], Settings] | None,
     workers: WorkerParts | None,
 ) -> AsyncIterator[Running]:
+    is_first = workers is None or workers.link.index == 0
+    """Whether this process does what is done once for all workers."""
+
     metrics, health = metrics_of(settings), new_health()
-    feed = Feed(hub=None if workers is None else workers.feed)
+    feed, judged = Feed(hub=None if workers is None else workers.feed), JudgedTurns(settings.quality)
     async with (
         http.lifetime(),
         connection_pool.lifetime(),
@@ -162,7 +175,7 @@ async def _open(
         open_turns(settings) as turns,
         open_tools() as tools,
         open_mcp() as mcp,
-        webhooks_of(settings, health) as webhooks,
+        webhooks_of(settings, health, is_first=is_first) as webhooks,
         session_events_of(webhooks) as session_events,
         tracing(settings) as spans,
         RecordWriter(
@@ -170,7 +183,7 @@ async def _open(
             observers=(
                 feed.on_record,
                 session_events.on_record,
-                _once(metrics.on_turn_end, log_turn, webhooks.on_turn_end, spans.on_turn_end),
+                _once(metrics.on_turn_end, log_turn, webhooks.on_turn_end, spans.on_turn_end, judged.on_turn_end),
             ),
             health=health,
         ) as sink,
@@ -190,6 +203,10 @@ async def _open(
         session_events.store_summaries(sessions.is_summarized, partial(keep_summary, turns))
         session_events.wait_for_records(sink.when_passed_on)
         in_force = SettingsInForce(settings)
+        judge = answer_judge_of(lambda: in_force.settings, stages, turns, judged)
+        # Stages of their own: speech that is played from disk would take no time.
+        jobs = await jobs_of(settings, Stages(settings)) if is_first else []
+        benches = ScheduledBenches(settings, jobs, partial(webhooks.notify, "bench.drifted", "", ""))
         reload = Reload(in_force, read, stages=stages, sessions=sessions, tools=tools, mcp=mcp)
         models = LocalModels(stages.engines(), say)
         files = await asyncio.to_thread(_read_files, settings, health)
@@ -214,8 +231,9 @@ async def _open(
             context,
             phone_lines={name: entry.line(name) for name, entry in settings.phone.items()},
             phone_calls=tools.phone_calls,
-            session_texts=cluster.session_texts,
-            presence=cluster.presence,
+            session_texts=cluster.node_store,
+            presence=cluster.node_store,
+            node_events=cluster.node_store,
             node=node_of(settings) or socket.gethostname(),
             feed=feed,
             reload=reload,
@@ -237,28 +255,26 @@ async def _open(
                 journals=journals,
                 recordings=recordings,
                 phone_calls=tools.phone_calls,
+                judge=judge,
+                benches=benches,
             ),
+            benches=partial(bench_state, settings),
             tracing=spans,
         )
-        is_first = workers is None or workers.link.index == 0
-        """Whether this process does what is done once for all workers."""
-
         async with listening(context) as base_url:
             tasks: tuple[asyncio.Task[None], ...] = (
                 group.create_task(models.run(), name="local-engine"),
                 group.create_task(_warm(models, sessions), name="warm-up"),
-                group.create_task(watch_revocations(cluster, context.registries), name="revocations"),
-                group.create_task(context.live_sessions.slots.keep(), name="slots"),
-                group.create_task(context.live_sessions.measure(), name="head-room"),
-                group.create_task(stages.router.run_probes(), name="probes"),
-                group.create_task(stages.router.keep_state(settings.data_path, saves=is_first), name="router-state"),
+                *([group.create_task(judge.run(), name="answer-judge")] if judge is not None else []),
+                *(
+                    group.create_task(keep_running(name, run), name=name)
+                    for name, run in _upkeep(settings, context, cluster, sessions, stages, is_first=is_first).items()
+                ),
             )
             if is_first:
-                tasks += (
-                    group.create_task(check_models(settings), name="startup-checks"),
-                    group.create_task(purge_responses(responses), name="responses"),
-                    group.create_task(maintain(turns, retention_of(settings.records)), name="records"),
-                )
+                log_language_limits(settings, lambda agent: stages.transcriber_of(agent).capabilities)
+                measuring = keep_running("benches", partial(_measure, models, benches))
+                tasks += (group.create_task(measuring, name="benches"),)
             is_open = await context.authenticator.is_open()
             if not is_open:
                 tokens.prepare()
@@ -266,6 +282,36 @@ async def _open(
         outlasting.stop()
         for task in tasks:
             task.cancel()
+
+
+def _upkeep(
+    settings: Settings,
+    context: ServerContext,
+    cluster: Resilient,
+    sessions: Sessions,
+    stages: Stages,
+    *,
+    is_first: bool,
+) -> dict[str, Callable[[], Awaitable[None]]]:
+    """Return what runs beside the sessions, by name: none of it may end the server."""
+    live, router = context.live_sessions, stages.router
+    upkeep: dict[str, Callable[[], Awaitable[None]]] = {
+        "revocations": partial(watch_revocations, cluster, context.registries),
+        "slots": live.slots.keep,
+        "head-room": live.measure,
+        "probes": router.run_probes,
+        "distances": partial(keep_distances, lambda: sessions.router),
+        "router-state": partial(router.keep_state, settings.data_path, saves=is_first),
+    }
+    if is_first:
+        upkeep["startup-checks"] = partial(check_models, settings)
+        upkeep["responses"] = partial(purge_responses, context.responses)
+        upkeep["records"] = partial(maintain, context.turns, retention_of(settings.records))
+    if cluster.node_store is not None:
+        upkeep["router-hints"] = HintExchange(stages.hints(), cluster.node_store, live.slots.owner).run
+        if is_first:
+            upkeep["api-keys"] = KeySync(ApiKeys(settings.data_path), cluster.node_store).run
+    return upkeep
 
 
 def _reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -278,7 +324,13 @@ def _reason(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 async def _warm(models: LocalModels, sessions: Sessions) -> None:
     await models.loaded.wait()
-    await sessions.warm()
+    with isolated("warm-up"):
+        await sessions.warm()
+
+
+async def _measure(models: LocalModels, benches: ScheduledBenches) -> None:
+    await models.loaded.wait()
+    await benches.run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +401,8 @@ def _context(
         agent_choices=sessions.agent_choices,
         open_session=sessions.open,
         chat_models=chat,
+        # An operator who has texts redacted wants none of them stored as they are.
+        replies=ReplyCache(ReplyCacheSettings() if settings.records.redact else settings.reply_cache, chat),
         chat_places=Places(CHAT_PLACES, options.max_chats, options.max_project_chats, link),
         embedding_models=Embeddings(settings),
         responses=responses,
@@ -367,7 +421,8 @@ def _connected(context: ServerContext, workers: WorkerParts, feed: Feed) -> Serv
     link, slots = workers.link, context.live_sessions.slots
     deliver_to(feed, link)
     link.on_free_slots = slots.free_owner
-    return replace(context, workers=workers.others, other_sessions=RelayedSessions(workers.others))
+    others = workers.others
+    return replace(context, workers=others, other_sessions=RelayedSessions(others), other_calls=RelayedCalls(others))
 
 
 def _reference_figures(settings: Settings) -> ReferenceFigures:

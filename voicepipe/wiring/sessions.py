@@ -11,6 +11,7 @@ from typing import Any, Final, get_type_hints
 import msgspec
 
 from voicepipe import clock
+from voicepipe.agents.interpreter import instructions_between, languages_between
 from voicepipe.config.agents import AgentSettings
 from voicepipe.config.convert import Found, convert
 from voicepipe.config.settings import LOCAL, Settings
@@ -24,7 +25,9 @@ from voicepipe.protocol.session_types import ServerVad
 from voicepipe.router.health import Health
 from voicepipe.server.context import AgentChoice, Charge, NoteTurn
 from voicepipe.session.context import CallRecording, NextAgent
+from voicepipe.session.endpoint_scoring import Outcome
 from voicepipe.session.grant import SessionGrant
+from voicepipe.session.item_audio import ItemAudio
 from voicepipe.session.knowledge import Knowledge
 from voicepipe.session.server_tools import session_of
 from voicepipe.session.session import Greeting, Session, SessionHooks, SessionStages
@@ -42,6 +45,7 @@ from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.settings import BudgetActionSettings, CoreSettings, LanguageSettings, SpeculationLimits
 from voicepipe.wiring.agent_hooks import AgentHooks
 from voicepipe.wiring.mcp import check_requested, open_requested
+from voicepipe.wiring.model_routing import Router
 from voicepipe.wiring.outlasting import Outlasting
 from voicepipe.wiring.prices import Prices
 from voicepipe.wiring.stages import Stages
@@ -86,6 +90,9 @@ class Sessions:
 
         self.n_strategy_failures = Counter(dict.fromkeys((a.end_of_turn for a in settings.agents.values()), 0))
         """End-of-turn strategy -> the number of sessions in which it failed."""
+
+        self.n_scores = Counter[tuple[str, Outcome]]()
+        """(score, outcome) -> the number of pauses that its model was asked to judge."""
 
     def use(self, settings: Settings, stages: Stages) -> None:
         """Open sessions with these from now on. Those that run keep theirs.
@@ -154,6 +161,17 @@ class Sessions:
 
     def _keep_records_of(self, grant: SessionGrant, agent: str) -> Callable[[TurnRecord], None]:
         """Return what takes the records of an agent's turns."""
+        store, hooks = self._store_of(grant, agent), self._hooks_in_python(grant, agent)
+
+        def keep_record(record: TurnRecord) -> None:
+            store(record)
+            if hooks is not None:
+                hooks.turn_ended(record)
+
+        return keep_record
+
+    def _store_of(self, grant: SessionGrant, agent: str) -> Callable[[TurnRecord], None]:
+        """Return what stores the records of an agent's turns."""
         kinds = kinds_of(self._settings.records.redact, key="records.redact")
         store = self._sink.of_session(
             project=grant.project,
@@ -164,13 +182,10 @@ class Sessions:
             pool=self._settings.pooled.get((agent, "llm"), ""),
             redact=Redactor(kinds) if kinds else None,
         )
-        hooks = self._hooks_in_python(grant, agent)
 
         def keep_record(record: TurnRecord) -> None:
             with isolated("records"):
                 store(record)
-            if hooks is not None:
-                hooks.turn_ended(record)
 
         return keep_record
 
@@ -190,6 +205,7 @@ class Sessions:
             speculation=limits,
             calls_wait_ms=CALLS_WAIT_MS,
             truncation_ends_reply=True,
+            client_tool_rounds=its.client_tool_rounds,
             conversation=settings.conversation,
             context_tokens=min(
                 (limit for each in settings.reachable(agent) if (limit := settings.context_tokens(each)) is not None),
@@ -236,8 +252,12 @@ class Sessions:
             so_far = self.n_strategy_failures[command.strategy]
             log_strategy_failure(grant.session_id, strategy=command.strategy, why=command.why, so_far=so_far)
 
+        def note_score(name: str, outcome: Outcome) -> None:
+            self.n_scores[name, outcome] += 1
+
         return SessionHooks(
             keep_record=keep_record,
+            restore_record=self._store_of(grant, grant.agent),
             start_outlasting=self._outlasting.start,
             hand_over=hand_over,
             **({} if hooks is None else _hooks_of(hooks)),
@@ -246,17 +266,25 @@ class Sessions:
             note_overrun=note_overrun,
             note_stuck=note_stuck,
             note_strategy_failure=note_strategy_failure,
+            note_score=note_score,
             check_update=partial(self._check_update, locks=grant.locks),
             is_another_agent=lambda model: self._settings.agent_named(model) not in (None, grant.agent),
             open_mcp=open_requested,
             check_reply=partial(check_reply, locks=grant.locks),
+            note_unserved=self._note_unserved(grant),
             show=partial(visible, locks=grant.locks),
             recording=self._recording(grant),
             open_journal=partial(self._journals.open, agent=grant.agent, project=grant.project),
+            items=ItemAudio(seconds) if (seconds := self._settings.server.item_audio_s) else None,
             stalls=self._loop.stalls,
             live=self._feed,
             publish_live=partial(_publish_live, self._feed, grant),
         )
+
+    def _note_unserved(self, grant: SessionGrant) -> Callable[[str], None] | None:
+        if self._settings.agents[grant.agent].unserved_fields == "error":
+            return None
+        return lambda field: log_event("field_not_served", session=grant.session_id, field=field)
 
     def _recording(self, grant: SessionGrant) -> CallRecording | None:
         agent = self._settings.agents[grant.agent]
@@ -283,6 +311,11 @@ class Sessions:
     def _check_update(self, before: SessionConfig, after: SessionConfig, *, locks: Locks) -> None:
         check_update(before, after, locks)
         check_requested(after.mcp, self._settings.server.mcp_origins)
+
+    @property
+    def router(self) -> Router:
+        """Return the router of sessions that begin now."""
+        return self._all_stages.router
 
     def healths(self) -> tuple[Health, ...]:
         """Return the health of each provider."""
@@ -360,7 +393,7 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
         voice=agent.voice or DEFAULT_VOICE,
         speed=agent.speed,
         variables=tuple((name, metadata.get(name, value)) for name, value in agent.variables),
-        instructions=agent.instructions,
+        instructions=_instructions(agent),
         expires_at=grant.expires_at,
         kind=grant.kind,
         turn_detection=ServerVad(
@@ -373,13 +406,26 @@ def config_of(agent: AgentSettings, grant: SessionGrant) -> SessionConfig:
         max_output_tokens=agent.max_output_tokens,
         temperature=agent.temperature,
         language=agent.language,
-        languages=tuple(
-            LanguageSettings(tag=tag, voice=its.voice, instructions=its.instructions) for tag, its in agent.languages
-        ),
+        languages=_languages(agent),
         end_of_turn=agent.end_of_turn,
         vad=agent.vad,
         interruption=agent.interruption,
     )
+
+
+def _instructions(agent: AgentSettings) -> str:
+    if not agent.interpret:
+        return agent.instructions
+    own = "" if agent.instructions == AgentSettings().instructions else agent.instructions
+    return instructions_between(agent.interpret, own)
+
+
+def _languages(agent: AgentSettings) -> tuple[LanguageSettings, ...]:
+    tables = {
+        tag: LanguageSettings(tag=tag, voice=its.voice, instructions=its.instructions, filler=its.filler)
+        for tag, its in agent.languages
+    }
+    return tuple(languages_between(agent.interpret, tables)) if agent.interpret else tuple(tables.values())
 
 
 def _greeting(agent: AgentSettings) -> Greeting | None:

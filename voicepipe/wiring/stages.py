@@ -13,15 +13,20 @@ from voicepipe.agents.mcp_server import McpServer
 from voicepipe.config.settings import GGUF, LOCAL, STAGES, Settings
 from voicepipe.config.speech_vendors import for_stage
 from voicepipe.errors import ConfigError
-from voicepipe.ports.endpoint_scorer import EndpointScorer
+from voicepipe.ports.endpoint_scorer import AudioScorer, EndpointScorer
 from voicepipe.ports.endpointing import strategies_named
 from voicepipe.ports.server_tool import ServerTool
 from voicepipe.ports.synthesizer import Synthesizer
 from voicepipe.ports.transcriber import Transcriber
 from voicepipe.providers.built_in import factory
+from voicepipe.providers.local.smart_turn import open_smart_turn
 from voicepipe.registry import ProviderSettings, Spec, Stage
 from voicepipe.router.health import Health
+from voicepipe.router.hedge_budget import HedgeBudget
+from voicepipe.router.hints import NodeHints
 from voicepipe.router.limited import limited
+from voicepipe.router.llm.probe import Probes
+from voicepipe.router.pool import SharedStats
 from voicepipe.router.tts.audio_cache import AudioCache
 from voicepipe.router.tts.cached import CachedSynthesizer
 from voicepipe.session.hand_over import HAND_OVER, HandOver
@@ -35,6 +40,9 @@ from voicepipe.wiring.speech_routing import SpeechRouting
 
 SCORING: Final = "local"
 """The kind of the provider whose LLM scores the ends of sentences."""
+
+ONNX: Final = "onnx"
+"""How the sockets of engines begin that run smart-turn, as short as for GGUF files: a socket's path has a limit."""
 
 
 class Stages:
@@ -56,6 +64,9 @@ class Stages:
         self._made: dict[tuple[Stage, Spec], Any] = {}
         self._router: Router | None = None
         self._speech_routing = SpeechRouting()
+        self._llm_stats = SharedStats()
+        self._probes = Probes(self._llm_stats)
+        self._hedge_budgets: dict[str, HedgeBudget] = {}
 
     def with_settings(
         self, settings: Settings, tools: Mapping[str, ServerTool], mcp: Mapping[str, McpServer]
@@ -63,6 +74,8 @@ class Stages:
         """Return the stages of other agents over the same providers, whose settings must be the same."""
         stages = Stages(settings, sounds=self._sounds, tools=tools, mcp=mcp)
         stages._made, stages._speech_routing = self._made, self._speech_routing
+        stages._llm_stats, stages._probes = self._llm_stats, self._probes
+        stages._hedge_budgets = self._hedge_budgets
         return stages
 
     @property
@@ -73,8 +86,19 @@ class Stages:
             ConfigError: as `get`, for a model that a rule or an experiment uses.
         """
         if self._router is None:
-            self._router = Router(self._settings, lambda spec, key: self.get("llm", spec, key=key))
+            self._router = Router(
+                self._settings,
+                lambda spec, key: self.get("llm", spec, key=key),
+                stats=self._llm_stats,
+                probes=self._probes,
+                hedge_budgets=self._hedge_budgets,
+            )
         return self._router
+
+    def hints(self) -> NodeHints:
+        """Return what this process tells others of its providers, and learns from them."""
+        speech = self._speech_routing
+        return NodeHints({"stt": speech.stt_stats, "llm": self._llm_stats, "tts": speech.tts_stats})
 
     def get(self, stage: Stage, spec: Spec, *, key: str) -> Any:
         """Return the Transcriber, Model or Synthesizer that `spec` names.
@@ -115,9 +139,11 @@ class Stages:
             model=model,
             synthesizer=synthesizer,
             endpoint_scorer=self._scorer_of(name),
+            audio_scorer=self.audio_scorer_of(name),
             strategies=strategies_named((its.end_of_turn,), key=f"agents.{name}.end_of_turn"),
             summary_model=self.summary_model_of(name),
             pronunciations=its.pronunciations,
+            speech=self._speech_routing.speech_stage(self._settings, name),
             tools=self._tools_of(name),
             phrases=PhraseCache(
                 synthesizer,
@@ -171,6 +197,17 @@ class Stages:
                 return made
         return None
 
+    def audio_scorer_of(self, name: str) -> AudioScorer | None:
+        """Return the model that judges an agent's pauses by their audio, or None.
+
+        Raises:
+            ConfigError: its file can't be read, or what runs it is not installed.
+        """
+        file = self._smart_turn_of(name)
+        if file is None:
+            return None
+        return open_smart_turn(file, self._socket(ONNX, file), key=f"agents.{name}.smart_turn")
+
     def transcriber_of(self, name: str) -> Transcriber:
         """Return the STT of an agent; raises as `get`."""
         specs, options = self._settings.agents[name].specs("stt"), self._settings.routing_of(name, "stt")
@@ -191,7 +228,13 @@ class Stages:
 
     def engines(self) -> tuple[EngineUse, ...]:
         """Return the local engines that the agents need."""
-        return self.engines_for((stage, spec) for stage in STAGES for spec in self._specs(stage))
+        of_specs = self.engines_for((stage, spec) for stage in STAGES for spec in self._specs(stage))
+        return (*of_specs, *self.smart_turns(self._settings.agents))
+
+    def smart_turns(self, agents: Iterable[str]) -> tuple[EngineUse, ...]:
+        """Return the engines that run smart-turn for these agents: one for each file."""
+        files = dict.fromkeys(file for name in agents if (file := self._smart_turn_of(name)) is not None)
+        return tuple(EngineUse(self._socket(ONNX, file), ("endpoint",), file) for file in files)
 
     def engines_for(self, specs: Iterable[tuple[Stage, Spec]]) -> tuple[EngineUse, ...]:
         """Return the local engines that these need: one for the models that come along, and one for each GGUF file."""
@@ -200,7 +243,7 @@ class Stages:
             if self._settings.providers[spec.provider].kind in LOCAL:
                 stages.setdefault(self._gguf_of(spec), set()).add(stage)
         return tuple(
-            EngineUse(self._socket(gguf), tuple(each for each in STAGES if each in needed), gguf)
+            EngineUse(self._socket(GGUF, gguf), tuple(each for each in STAGES if each in needed), gguf)
             for gguf, needed in stages.items()
         )
 
@@ -212,12 +255,16 @@ class Stages:
         return Path(spec.model).absolute() if self._settings.providers[spec.provider].kind == GGUF else None
 
     def _socket_of(self, spec: Spec) -> Path:
-        return self._socket(self._gguf_of(spec))
+        return self._socket(GGUF, self._gguf_of(spec))
 
-    def _socket(self, gguf: Path | None) -> Path:
+    def _smart_turn_of(self, name: str) -> Path | None:
+        file = self._settings.agents[name].smart_turn
+        return Path(file).absolute() if file else None
+
+    def _socket(self, kind: str, model_file: Path | None) -> Path:
         """Return the socket of an engine. All processes of a user that load the same file share its engine."""
-        name = "engine" if gguf is None else f"gguf-{hashlib.sha256(os.fsencode(gguf)).hexdigest()[:12]}"
-        return self._settings.data_path / f"{name}.sock"
+        digest = "" if model_file is None else hashlib.sha256(os.fsencode(model_file)).hexdigest()[:12]
+        return self._settings.data_path / (f"{kind}-{digest}.sock" if digest else "engine.sock")
 
     def _specs(self, stage: Stage) -> Iterator[Spec]:
         for agent in self._settings.agents.values():
@@ -227,6 +274,9 @@ class Stages:
         server = self._settings.server
         configured = {"stt": server.transcription_models, "tts": server.speech_models, "llm": ()}
         yield from map(Spec.parse, configured[stage])
+        for bench in self._settings.benches.values():
+            if bench.stage == stage:
+                yield from map(Spec.parse, bench.models)
         if stage == "llm":
             for name in self._settings.routing.reached:
                 yield from map(Spec.parse, self._settings.routing.pools[name].specs)

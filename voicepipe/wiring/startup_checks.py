@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
 from voicepipe.auth.origin import is_loopback
-from voicepipe.config.settings import Settings
+from voicepipe.config.settings import LOCAL, Settings
 from voicepipe.errors import VoicepipeError
+from voicepipe.ports.transcriber import TranscriberCapabilities
 from voicepipe.providers.llm import list_models
-from voicepipe.registry import Spec
+from voicepipe.registry import Spec, Stage
 from voicepipe.telemetry.log import log_event
 from voicepipe.turn.cost import estimated_tokens
 
@@ -20,6 +21,28 @@ LIST_TIMEOUT_S: Final = 20.0
 
 WORTH_CACHING_TOKENS: Final = 500
 """A shorter prompt is processed quickly, cached or not."""
+
+
+def log_language_limits(settings: Settings, stt_of: Callable[[str], TranscriberCapabilities]) -> None:
+    """Log which of the agents' languages their STT or TTS can't serve. `stt_of` returns the STT's of an agent."""
+    for agent, stage, why in language_limits(settings, stt_of):
+        log_event("language_not_served", level=logging.WARNING, setting=f"agents.{agent}.{stage}", why=why)
+
+
+def language_limits(
+    settings: Settings, stt_of: Callable[[str], TranscriberCapabilities]
+) -> Iterator[tuple[str, Stage, str]]:
+    """Yield (agent, stage, why) for each stage that can't serve a language of the agent."""
+    for name, agent in settings.agents.items():
+        named = (agent.language or "", *(tag for tag, _ in agent.languages), *agent.interpret)
+        others = ", ".join(dict.fromkeys(tag for tag in named if tag and tag.partition("-")[0].lower() != "en"))
+        stt, follows = stt_of(name), bool(agent.languages or agent.interpret) and agent.language is None
+        if others and stt.english_only:
+            yield name, "stt", f"it transcribes English only, and the agent has {others}: choose a vendor's STT"
+        elif follows and not stt.reports_language:
+            yield name, "stt", "it does not report the language that it detects: the agent can't follow it"
+        if others and any(settings.providers[spec.provider].kind in LOCAL for spec in agent.specs("tts")):
+            yield name, "tts", f"it speaks English only, and the agent has {others}: choose a vendor's TTS"
 
 
 async def check_models(settings: Settings) -> None:

@@ -10,8 +10,9 @@ import aiohttp
 from voicepipe.agents.http_tool import HttpTool
 from voicepipe.config.settings import Settings
 from voicepipe.phone.calls import PhoneCalls
+from voicepipe.phone.send_dtmf import SendDtmf
 from voicepipe.phone.transfer_call import TransferCall
-from voicepipe.ports.server_tool import END_CALL, TRANSFER_CALL, ServerTool
+from voicepipe.ports.server_tool import END_CALL, SEND_DTMF, TRANSFER_CALL, ServerTool
 from voicepipe.session.end_call import EndCall
 
 
@@ -28,7 +29,8 @@ class Tools:
         over_http = {name: HttpTool(tool.options(name), self._http) for name, tool in settings.tools.items()}
         names = {name for line in settings.phone.values() for name, _ in line.transfer_to}
         transfer_call = TransferCall(self.phone_calls, names)
-        return {END_CALL: EndCall(), TRANSFER_CALL: transfer_call, **over_http}
+        send_dtmf = SendDtmf(self.phone_calls)
+        return {END_CALL: EndCall(), TRANSFER_CALL: transfer_call, SEND_DTMF: send_dtmf, **over_http}
 
 
 @asynccontextmanager

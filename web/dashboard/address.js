@@ -36,6 +36,7 @@ export const VIEWS = /** @type {const} */ ({
   turns: "Turns",
   providers: "Providers",
   sessions: "Sessions",
+  nodes: "Nodes",
 });
 
 /** The fields by which turns can be compared. */
@@ -57,6 +58,7 @@ const MOST_STEPS = 60;
  * @property {keyof typeof VIEWS} view
  * @property {string} turn of one turn's page; empty: none
  * @property {string} session of one session's turns; empty: of all
+ * @property {string} node of which open sessions and running turns are shown; empty: all
  * @property {Window} window
  * @property {number | null} at_ms the end of the window, Unix ms; null: now, and it moves
  * @property {number | null} since_ms the beginning of a free span, which ends at `at_ms`; null: the window's own
@@ -96,6 +98,7 @@ export function read(search) {
     view: oneOf(VIEWS, params.get("view"), "overview"),
     turn: params.get("turn") ?? "",
     session: params.get("session") ?? "",
+    node: params.get("node") ?? "",
     window: oneOf(WINDOWS, params.get("window"), "15m"),
     at_ms: Number.isNaN(at_ms) ? null : at_ms,
     since_ms: isFree ? since_ms : null,
@@ -118,6 +121,7 @@ export function write(view) {
   if (view.view !== "overview") params.set("view", view.view);
   if (view.turn) params.set("turn", view.turn);
   if (view.session) params.set("session", view.session);
+  if (view.node) params.set("node", view.node);
   if (view.window !== "15m") params.set("window", view.window);
   if (view.at_ms !== null) params.set("at", new Date(view.at_ms).toISOString());
   if (view.since_ms !== null) params.set("since", new Date(view.since_ms).toISOString());

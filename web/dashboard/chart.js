@@ -9,22 +9,12 @@ import { stageName } from "../latency_bar.js";
 import { make } from "../elements.js";
 import uPlot from "../vendor/uplot/uPlot.esm.js";
 import { whole } from "./figures.js";
+import { STAGES } from "./stage_bar.js";
 
 /** The published file has no types. */
 const Plot = /** @type {any} */ (uPlot);
 
 const HEIGHT_PX = 220;
-const STAGES = [
-  "silence",
-  "endpoint",
-  "llm_ttft",
-  "tool",
-  "first_clause",
-  "tts_ttfb",
-  "overhead",
-  "earlier_audio",
-  "playback",
-];
 
 /** The share of a step's width that its bar takes. */
 const BAR = 0.72;

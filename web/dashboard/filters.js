@@ -95,6 +95,7 @@ export class Filters {
       on.push(["Span", `${since} to ${until}`, () => this.go({ since_ms: null, at_ms: null })]);
     }
     if (view.session) on.push(["Session", view.session, () => this.go({ session: "" })]);
+    if (view.node) on.push(["Node", view.node, () => this.go({ node: "" })]);
     if (view.over) on.push(["Only", "over the limit", () => this.go({ over: false })]);
     return on.map(([name, value, off]) => {
       const button = make("button", {

@@ -31,6 +31,8 @@ export class LiveTurnsPanel {
     this.answered = make("div");
     this.place.append(this.running, this.answered);
     this.live = new LiveTurns();
+    /** Turn -> its node, of several that share a store; bounded as the running turns. @type {Map<string, string>} */
+    this.nodes = new Map();
     /** Newest first; bounded by MAX_ANSWERED. @type {any[]} */
     this.turns = [];
     /** The total limit in ms. @type {number | null} */
@@ -53,21 +55,37 @@ export class LiveTurnsPanel {
     if (event.type === "voicepipe.turn.stage") this.live.verdict(event);
     else if (event.type === "voicepipe.turn.action") this.live.action(event);
     else this.live.mark(event, performance.now());
+    if (event.node) this.nodes.set(event.turn_id, event.node);
     const [oldest] = this.live.running.keys();
-    if (this.live.running.size > FOLLOWED) this.live.over(oldest);
+    if (this.live.running.size > FOLLOWED) this.over(oldest);
     this.tick();
   }
 
   /** @param {any} turn that has ended, or whose record has changed */
   closed(turn) {
-    this.live.over(turn.id);
+    this.over(turn.id);
     this.begin([turn]);
     this.tick();
+  }
+
+  /** @param {string} id of a turn that is over */
+  over(id) {
+    this.live.over(id);
+    this.nodes.delete(id);
+  }
+
+  /** @param {import("../live.js").Running} turn */
+  card(turn) {
+    const card = liveCard(turn, performance.now(), this.limit_ms);
+    const node = this.nodes.get(turn.id);
+    if (node) card.append(make("p", { class: "faint" }, `Node ${node}`));
+    return card;
   }
 
   /** Drop the running turns after a break of the stream: their state is unknown. */
   dropRunning() {
     this.live.running.clear();
+    this.nodes.clear();
     this.tick();
   }
 
@@ -78,7 +96,7 @@ export class LiveTurnsPanel {
 
   tick() {
     const displayed = [...this.live.running.values()].filter(isDisplayed);
-    const cards = displayed.slice(0, DRAWN).map((turn) => liveCard(turn, performance.now(), this.limit_ms));
+    const cards = displayed.slice(0, DRAWN).map((turn) => this.card(turn));
     const rest = displayed.length > DRAWN ? [make("p", { class: "faint" }, `and ${displayed.length - DRAWN} more`)] : [];
     this.running.replaceChildren(...cards, ...rest);
     if (!this.live.busy) {

@@ -12,6 +12,7 @@ import { choices, empty, link, row, section, table, tile } from "./components.js
 import { lateCauses } from "./late.js";
 import { second, stagesOf, totalOf } from "./stage_bar.js";
 import { turnList } from "./turn_list.js";
+import { experiments } from "./experiments.js";
 
 /** @typedef {import("./address.js").View} View */
 /** @typedef {import("./address.js").Window} Window */
@@ -65,6 +66,7 @@ const GROUP_NAMES = {
  * @property {any} stats of the view's span
  * @property {any} earlier stats of the span that it is compared with; null: none
  * @property {Windows} windows
+ * @property {any[]} experiments compared by arm; empty unless the page compares by arm
  * @property {HTMLElement} heat
  * @property {any[]} slowest turns
  * @property {import("./chart.js").Chart} chart
@@ -92,6 +94,7 @@ export function overview(data) {
     make("div", { class: "columns" }, slowest(data), now),
     section("stages", "Stages", ...stageTable(data)),
     section("groups", "Side by side", ...groups(data)),
+    ...experiments(data.experiments),
   ];
 }
 

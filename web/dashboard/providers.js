@@ -12,6 +12,7 @@ import { empty, link, row, section, table } from "./components.js";
 
 /** @type {Record<string, [string, string, string]>} stage -> its title, its first output, and the limit for that */
 const STAGES = {
+  speech_to_speech: ["Speech to speech", "first audio", "speech_to_speech"],
   stt: ["STT", "final transcript", "endpoint"],
   llm: ["LLM", "first token", "llm_ttft"],
   tts: ["TTS", "first byte", "tts_ttfb"],
@@ -24,10 +25,34 @@ const STATES = { closed: "● in use", open: "▲ circuit breaker open", half_op
  * @param {View} view
  * @param {any} stats
  * @param {any[]} healths of `GET /v1/providers`
+ * @param {any} replies counts of the reply cache; null while it is off
  * @param {{published: Record<string, any>, limits: Record<string, number>}} about published figures by model, and the
  *   limits of the stages in ms
  */
-export function providers(view, stats, healths, { published, limits }) {
+export function providers(view, stats, healths, replies, { published, limits }) {
+  return [...used(view, stats, healths, { published, limits }), ...replyCache(replies)];
+}
+
+/**
+ * @param {any} replies
+ * @returns {Node[]} nothing while the cache is off
+ */
+function replyCache(replies) {
+  if (!replies) return [];
+  const { hit, miss, excluded, entries, saved_usd } = replies;
+  const figures = [share(hit, hit + miss), `${hit} of ${hit + miss}`, String(excluded), usd(saved_usd), String(entries)];
+  const heads = ["Answers over REST", "From the cache", "Requests", "Not for the cache", "Saved", "Stored now"];
+  const rows = [row("since the server started", figures)];
+  return [section("reply-cache", "Reply cache", table("reply-cache-table", "The reply cache", heads, rows))];
+}
+
+/**
+ * @param {View} view
+ * @param {any} stats
+ * @param {any[]} healths
+ * @param {{published: Record<string, any>, limits: Record<string, number>}} about
+ */
+function used(view, stats, healths, { published, limits }) {
   const known = new Map(healths.map((each) => [`${each.stage} ${each.id}`, each]));
   const measured = new Map(stats.providers.map((/** @type {any} */ each) => [`${each.stage} ${each.provider}`, each]));
   if (!known.size && !measured.size) {

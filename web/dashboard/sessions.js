@@ -41,10 +41,13 @@ export function sessions(view, open, past, now_ms) {
  */
 function list(view, id, caption, found, now_ms) {
   const [agent, user] = ["Agent", "User"].map((name) => make("th", { scope: "col", class: "words" }, name));
-  const heads = ["Session", "Began", agent, user, "Turns", "Over", "Failed", "Slowest", "Cost"];
+  const isOpen = found.some(({ node }) => node);
+  const nodes = isOpen ? [make("th", { scope: "col", class: "words" }, "Node")] : [];
+  const heads = ["Session", "Began", ...nodes, agent, user, "Turns", "Over", "Failed", "Slowest", "Cost"];
   const rows = found.map((each) =>
     row(link(view, { view: "turns", session: each.id, order: "newest" }, { title: each.id }, short(each.id)), [
       clock(each.started_at ?? each.started_at_ms, now_ms),
+      ...(isOpen ? [make("td", { class: "words" }, link(view, { node: each.node }, {}, each.node))] : []),
       make("td", { class: "words" }, each.agent),
       make("td", { class: "words" }, each.user || "–"),
       String(each.turns ?? 0),

@@ -11,9 +11,10 @@ import { whole } from "./figures.js";
 /** @typedef {Record<string, any>} StageStats */
 
 /** The stages in the order of a turn; others come after. */
-const ORDER = [
+export const STAGES = [
   "silence",
   "endpoint",
+  "speech_to_speech",
   "llm_ttft",
   "tool",
   "first_clause",
@@ -32,7 +33,7 @@ const ROOM = 0.06;
  * @param {{stages: StageStats[]}} stats
  */
 export function stagesOf({ stages }) {
-  const place = (/** @type {StageStats} */ { stage }) => (ORDER.includes(stage) ? ORDER.indexOf(stage) : ORDER.length);
+  const place = (/** @type {StageStats} */ { stage }) => (STAGES.includes(stage) ? STAGES.indexOf(stage) : STAGES.length);
   return stages.filter(({ stage }) => stage !== "total").toSorted((a, b) => place(a) - place(b));
 }
 

@@ -222,6 +222,16 @@ function toolText(call) {
 }
 
 /**
+ * @param {any} context what the LLM read of the conversation; undefined: a record of an older version
+ * @returns {string} empty while nothing was left out
+ */
+function contextText(context) {
+  if (!context?.items_dropped) return "";
+  const { tokens_after, tokens_before, items_dropped } = context;
+  return `about ${tokens_after} of ${tokens_before} tokens, ${count(items_dropped, "item")} left out`;
+}
+
+/**
  * @param {View} view
  * @param {TurnRecord} turn
  */
@@ -254,6 +264,7 @@ function facts(view, turn) {
     ["Unattributed time", ms(turn.unattributed_ms)],
     ["TTS connection, hidden", turn.tts_connect_hidden_ms === null ? "" : ms(turn.tts_connect_hidden_ms)],
     ["STT connection, hidden", turn.stt_connect_hidden_ms === null ? "" : ms(turn.stt_connect_hidden_ms)],
+    ["Read by the LLM", contextText(turn.context)],
     ["Language", turn.language ?? ""],
     ["Pool", turn.pool ?? ""],
     ["A/B arm", turn.arm ?? ""],

@@ -6,10 +6,12 @@
 
 import { make } from "../elements.js";
 import { WINDOWS, earlierSpan, exported, figures, list, spanOf, stepOf, turns } from "./address.js";
+import { benches } from "./benches.js";
 import { Chart } from "./chart.js";
 import { heatMap } from "./heat_map.js";
 import { BURNS, overview, spanName } from "./overview.js";
 import { empty, link, swap } from "./components.js";
+import { nodes } from "./nodes.js";
 import { providers } from "./providers.js";
 import { totalOf } from "./stage_bar.js";
 import { SessionSound } from "./session_sound.js";
@@ -86,6 +88,7 @@ export class Views {
     if (view.turn) return this.turn(view, signal);
     if (view.view === "turns") return this.turns(view, signal);
     if (view.view === "providers") return this.providers(view, about, signal);
+    if (view.view === "nodes") return this.nodes(view, signal);
     return view.view === "sessions" ? this.sessions(view, signal) : this.overview(view, about, signal);
   }
 
@@ -112,9 +115,11 @@ export class Views {
     if (past) paths.set("earlier", figures(view, past));
     const stale_ms = span.until_ms - span.since_ms > LONG_MS ? LONG_STALE_MS : STALE_MS;
     const stale = [...paths.values()].filter((path) => now_ms - (this.cached.get(path)?.at_ms ?? -Infinity) > stale_ms);
-    const got = await this.request(signal, slow, newest, ...stale);
+    const compared = view.by === "arm" ? [figures(view, range).replace("/v1/stats", "/v1/experiments")] : [];
+    const got = await this.request(signal, slow, newest, ...compared, ...stale);
     if (!got) return null;
-    const [worst, latest, ...figured] = got;
+    const [worst, latest, ...rest] = got;
+    const [experiments, figured] = [rest.slice(0, compared.length), rest.slice(compared.length)];
     const fresh = new Map(stale.map((path, i) => [path, figured[i]]));
     for (const [path, stats] of fresh) if (stats.turns >= MANY) this.cached.set(path, { stats, at_ms: now_ms });
     const all = [...paths].map(([name, path]) => [name, fresh.get(path) ?? this.cached.get(path)?.stats]);
@@ -130,7 +135,7 @@ export class Views {
     const heat = heatMap(series, within, about.latency_bands_ms);
     const end_ms = span.until_ms;
     const data = { view, about, stats, earlier, windows, heat, slowest: worst.data, chart, now: now.place };
-    return overview({ ...data, now_ms: end_ms, go });
+    return overview({ ...data, experiments: experiments[0]?.data ?? [], now_ms: end_ms, go });
   }
 
   /**
@@ -217,8 +222,8 @@ export class Views {
    */
   async providers(view, about, signal) {
     const range = view.since_ms === null ? view.window : spanOf(view, 0);
-    const got = await this.request(signal, figures(view, range), "/v1/providers");
-    return got && providers(view, got[0], got[1].data, about);
+    const got = await this.request(signal, figures(view, range), "/v1/providers", "/v1/benches");
+    return got && [...providers(view, got[0], got[1].data, got[1].reply_cache, about), ...benches(got[2])];
   }
 
   /**
@@ -228,10 +233,19 @@ export class Views {
   async sessions(view, signal) {
     const { agent, text, project } = view.filters;
     const chosen = { ...(agent && { agent }), ...(text && { text }), ...(project && { project }) };
-    const open = new URLSearchParams({ ...chosen, live: "true" });
+    const open = new URLSearchParams({ ...chosen, ...(view.node && { node: view.node }), live: "true" });
     const past = new URLSearchParams({ ...chosen, limit: String(PAGE) });
     const got = await this.request(signal, `/v1/sessions?${open}`, `/v1/sessions?${past}`);
     return got && sessions(view, got[0].data, got[1].data, Date.now());
+  }
+
+  /**
+   * @param {View} view
+   * @param {AbortSignal} signal
+   */
+  async nodes(view, signal) {
+    const got = await this.request(signal, "/v1/nodes");
+    return got && nodes(view, got[0], Date.now());
   }
 }
 

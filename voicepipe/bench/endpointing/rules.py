@@ -85,7 +85,7 @@ class SmartTurnRule:
 def evidence(pause: Pause, step: Step, *, smart_turn: bool = False) -> Evidence:
     """Return what a session knows of a pause at one step: words and scores come when they would.
 
-    `smart_turn`: with that model's score, which no session posts by itself.
+    `smart_turn`: with that model's score, as with the setting `smart_turn`.
     """
     since_ms = step.silence_ms - pause.steps[0].silence_ms
     scores: list[tuple[str, float]] = []

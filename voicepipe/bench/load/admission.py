@@ -43,14 +43,21 @@ MOST_REFUSAL_MS: Final = 100
 """How long a refusal may take."""
 
 
+ROOM_S: Final = 60
+"""How long the server may take to admit users again after the crowd has left."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdmissionPlan:
-    """The users that come, their interval and turns, and the users under the flood."""
+    """The users that come, their turns, and the users under the flood."""
 
     n_users: int
     turns: int
     silence_ms: int
-    interval_ms: int = 50
+    interval_ms: int = 70
+    """A user comes every so often. The first 100 come within a turn's time (7.2 s), so that their turns do not fall
+    together: with 50 ms the server's CPU goes up and down between 0.4 and 1.0 of a core for the whole run."""
+
     n_flooded: int = 20
     rounds: int = 2
     pin: bool = False
@@ -84,7 +91,7 @@ async def measure_admission(plan: AdmissionPlan, frames: list[Samples], say: Cal
     """Run a server with its own admission, and measure both parts.
 
     Raises:
-        ConnectionError: the server refused the users of the quiet figure.
+        ConnectionError: the server refused the users of the quiet figure, or of the second part.
         RuntimeError: the server did not start.
     """
     async with contextlib.AsyncExitStack() as stack:
@@ -107,6 +114,7 @@ async def measure_admission(plan: AdmissionPlan, frames: list[Samples], say: Cal
         say(f"{plan.n_users} users, one every {plan.interval_ms} ms")
         arrivals = await _arrivals(plan, target, frames)
         in_peace, flooded, floods = [], [], []
+        await until_room(target)
         for _ in range(plan.rounds):
             say(f"{plan.n_flooded} users in peace, then under a flood")
             in_peace.append(await Crowd(target, frames, plan.n_flooded, plan.turns).run(turn_ms))
@@ -114,6 +122,28 @@ async def measure_admission(plan: AdmissionPlan, frames: list[Samples], say: Cal
             flooded.append(load)
             floods.append(counts)
     return Admission(quiet, arrivals, tuple(in_peace), tuple(flooded), tuple(floods))
+
+
+async def until_room(target: Target) -> None:
+    """Wait until the server admits a user again: the sessions of those before are ending.
+
+    Raises:
+        ConnectionError: it does not within `ROOM_S`.
+    """
+    deadline_ms = clock.monotonic_ms() + 1_000 * ROOM_S
+    async with unlimited_session() as web:
+        while True:
+            try:
+                async with web.ws_connect(target.url, max_msg_size=0, compress=0):
+                    return
+            except aiohttp.WSServerHandshakeError as refusal:
+                wait_s = 1 if refusal.headers is None else int(refusal.headers.get("Retry-After", 1))
+                if refusal.status != 503 or clock.monotonic_ms() + 1_000 * wait_s > deadline_ms:
+                    why = f"HTTP {refusal.status}"
+                    raise ConnectionError(
+                        f"The server {target.name} at {target.url} still refuses users: {why}"
+                    ) from refusal
+            await asyncio.sleep(wait_s)
 
 
 async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples]) -> Arrivals:

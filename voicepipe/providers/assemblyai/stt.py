@@ -106,6 +106,8 @@ class AssemblyAiOptions:
             pairs.append(("format_turns", "false"))
         if model.endswith("-multilingual"):
             pairs.append(("language_detection", "true"))
+        if transcription.speakers:
+            pairs.append(("speaker_labels", "true"))
         if expected := terms(transcription.prompt, KEY_TERMS):
             pairs.append(("keyterms_prompt", msgspec.json.encode(expected).decode()))
         return urlencode(query(pairs, self.extra))
@@ -131,7 +133,9 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
 class _AssemblyAi:
     def __init__(self, address: ProviderAddress, options: AssemblyAiOptions) -> None:
         self.name = address.name
-        self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=True, partials=True, turn_events=True)
+        self.capabilities = TranscriberCapabilities(
+            rate_hz=RATE_HZ, streams=True, partials=True, turn_events=True, word_times=True, speakers=True
+        )
         self._address, self._options = address, options
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
@@ -142,6 +146,7 @@ class _AssemblyAi:
             flush_timeout_ms=FORCED_MS,
             first_flush_timeout_ms=FIRST_FORCED_MS,
             lifetime_ms=LIFETIME_MS,
+            word_rate_hz=RATE_HZ if transcription.word_times or transcription.speakers else None,
         )
         path, turns = f"/ws?{self._options.query(transcription)}", wire.Turns(self._address, RATE_HZ)
         return continuous_stream(self._address, path, rules, turns)

@@ -1,7 +1,8 @@
 """AssemblyAI's streaming messages, `/v3/ws`, as segments.
 
 Source: AssemblyAI docs, "Message Sequence" (Begin, SpeechStarted, Turn, Termination), "Common session errors and
-closures" (Error), and its api-spec repository for the fields of a `Turn`.
+closures" (Error), "Streaming Diarization and Multichannel" (speakers), and its api-spec repository for the fields of a
+`Turn`.
 """
 
 from __future__ import annotations
@@ -27,10 +28,15 @@ EXPIRED: Final = 3008
 """The session has reached its maximum age."""
 
 
+UNKNOWN_SPEAKER: Final = "UNKNOWN"
+"""The label of speech that is too short to tell whose it is."""
+
+
 class _Word(msgspec.Struct):
     text: str
     start: int
     end: int
+    speaker: str | None = None
 
 
 class _Message(msgspec.Struct):
@@ -42,6 +48,7 @@ class _Message(msgspec.Struct):
     end_of_turn_confidence: float | None = None
     words: list[_Word] = []
     language_code: str | None = None
+    speaker_label: str | None = None
     error_code: int = 0
     error: str = ""
 
@@ -85,7 +92,7 @@ class Turns:
     def _segment(self, read: _Message) -> Segment:
         if read.turn_order != self._turn:
             self._turn, self._start, self._ended = read.turn_order, self._end, False
-        words = tuple(Word(w.start * self._samples_per_ms, w.end * self._samples_per_ms, w.text) for w in read.words)
+        words = tuple(self._word(word, read) for word in read.words)
         self._end = max(self._end, words[-1].end if words else 0)
         # A turn that has ended may be sent again, with commas and capitals: that answers no flush.
         ends = read.end_of_turn and not self._ended
@@ -104,6 +111,11 @@ class Turns:
             end_probability=read.end_of_turn_confidence if ends else None,
             language=read.language_code,
         )
+
+    def _word(self, word: _Word, turn: _Message) -> Word:
+        speaker = word.speaker or turn.speaker_label
+        start, end = word.start * self._samples_per_ms, word.end * self._samples_per_ms
+        return Word(start, end, word.text, None if speaker == UNKNOWN_SPEAKER else speaker)
 
 
 def _failure(address: ProviderAddress, error: _Message) -> StageError:

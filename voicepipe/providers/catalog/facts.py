@@ -20,6 +20,16 @@ _DATED: Final = re.compile(r"-(20\d{6}|20\d\d-\d\d-\d\d|latest)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedSpeed:
+    """The speed of a model in one publication; what it leaves out is None."""
+
+    ttft_p50_ms: int | None = None
+    tokens_per_s: float | None = None
+    figures: str
+    """The publication."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts:
     """Facts about one model at one provider; unknown ones are None. Figures are published by others, not measured
     here."""
@@ -50,6 +60,9 @@ class ModelFacts:
 
     figures_source: str = ""
     """Source of `ttft_p50_ms` and `tokens_per_s`."""
+
+    other_figures: tuple[PublishedSpeed, ...] = ()
+    """Other publications' figures, which differ. The router doesn't use them."""
 
     @property
     def price(self) -> Price | None:
@@ -132,6 +145,9 @@ class ProviderFacts:
     """Whether it answers `GET /models`."""
 
     note: str = ""
+    regions: str = ""
+    """What is published of its regions: where it is fastest, and the latency that other places add."""
+
     options: tuple[tuple[str, str], ...] = ()
     """Options of its adapter."""
 

@@ -32,6 +32,7 @@ _MODEL_FIELDS = {
     "tokens_per_s": "tokens_per_s",
     "source": "source",
     "figures": "figures_source",
+    "other_figures": "other_figures",
 }
 """The names in a model's row for the fields of `ModelFacts`."""
 
@@ -128,6 +129,9 @@ def _model(name: str, row: Mapping[str, Any], sources: Mapping[str, str], at: st
     for key in ("source", "figures"):
         if key in row:
             read[_MODEL_FIELDS[key]] = sources.get(row[key], row[key])
+    read["other_figures"] = tuple(
+        replace(speed, figures=sources.get(speed.figures, speed.figures)) for speed in read.get("other_figures", ())
+    )
     if ("ttft_p50_ms" in row or "tokens_per_s" in row) and "figures" not in row:
         raise ConfigError(f"{at}.figures: expected where its speed was published, got nothing")
     if ("input_usd" in row) != ("output_usd" in row):

@@ -123,13 +123,15 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
     address = ProviderAddress.of("stt", spec, settings, auth_scheme="Token", scheme="ws")
     if address.base_url.endswith("/v1"):
         address = replace(address, base_url=address.base_url[: -len("/v1")] + "/v2")
-    return _Flux(address, FluxOptions.of(spec, settings))
+    return _Flux(address, FluxOptions.of(spec, settings), spec.model)
 
 
 class _Flux:
-    def __init__(self, address: ProviderAddress, options: FluxOptions) -> None:
+    def __init__(self, address: ProviderAddress, options: FluxOptions, model: str) -> None:
         self.name = address.name
-        self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=True, partials=True, turn_events=True)
+        self.capabilities = TranscriberCapabilities(
+            rate_hz=RATE_HZ, streams=True, partials=True, turn_events=True, english_only=model != MANY_LANGUAGES
+        )
         self._address, self._options = address, options
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:

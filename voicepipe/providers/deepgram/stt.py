@@ -2,8 +2,8 @@
 
 All audio of the session is sent. The vendor's final texts are joined to the text of an utterance. A flush requests the
 rest at once (`Finalize`), unless the vendor has already reported the end of speech. Sources: Deepgram docs, "Live
-Audio", "Finalize", "Audio Keep Alive", "Endpointing", "Errors", and "STT Troubleshooting WebSocket, NET, and DATA
-Errors". Facts marked `unverified` are in none of them.
+Audio", "Finalize", "Audio Keep Alive", "Endpointing", "Diarization", "Errors", and "STT Troubleshooting WebSocket, NET,
+and DATA Errors". Facts marked `unverified` are in none of them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
 class _Deepgram:
     def __init__(self, address: ProviderAddress, options: DeepgramOptions) -> None:
         self.name = address.name
-        self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=True, partials=True, finalize=True)
+        self.capabilities = TranscriberCapabilities(
+            rate_hz=RATE_HZ, streams=True, partials=True, finalize=True, word_times=True, speakers=True
+        )
         self._address, self._options = address, options
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
@@ -69,6 +71,7 @@ class _Deepgram:
             finalize=wire.FINALIZE,
             flush_timeout_ms=FINALIZE_MS,
             first_flush_timeout_ms=FIRST_FINALIZE_MS,
+            word_rate_hz=RATE_HZ if transcription.word_times or transcription.speakers else None,
         )
         path = f"/listen?{self._options.query(transcription)}"
         return continuous_stream(self._address, path, rules, _Reader(self._address))

@@ -67,6 +67,8 @@ class DeepgramOptions:
             ("smart_format", str(self.smart_format).lower()),
             ("endpointing", str(self.endpointing_ms or "false")),
         ]
+        if transcription.speakers:
+            pairs.append(("diarize", "true"))
         if transcription.language or transcription.model in MANY_LANGUAGES:
             pairs.append(("language", transcription.language or "multi"))
         if transcription.prompt and transcription.model.startswith(

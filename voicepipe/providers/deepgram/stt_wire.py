@@ -28,6 +28,7 @@ class _Word(msgspec.Struct):
     start: float
     end: float
     punctuated_word: str | None = None
+    speaker: int | None = None
 
 
 class _Alternative(msgspec.Struct):
@@ -83,14 +84,17 @@ def _segment(results: _Results, rate_hz: int) -> Segment:
         start=round(results.start * rate_hz),
         end=round((results.start + results.duration) * rate_hz),
         text=best.transcript.strip(),
-        words=tuple(
-            Word(round(w.start * rate_hz), round(w.end * rate_hz), w.punctuated_word or w.word) for w in best.words
-        ),
+        words=tuple(_word(word, rate_hz) for word in best.words),
         final=results.is_final,
         speech_ended=results.speech_final,
         requested=results.from_finalize,
         language=best.languages[0] if best.languages else None,
     )
+
+
+def _word(word: _Word, rate_hz: int) -> Word:
+    speaker = None if word.speaker is None else str(word.speaker)
+    return Word(round(word.start * rate_hz), round(word.end * rate_hz), word.punctuated_word or word.word, speaker)
 
 
 def _failure(address: ProviderAddress, error: _Error) -> StageError:

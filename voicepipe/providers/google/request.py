@@ -44,11 +44,11 @@ def request_body(
     Raises:
         StageRefused: a function's parameters are not JSON, or the API has no such extra parameter.
     """
-    fields: dict[str, Any] = {"contents": _contents(request, signatures)}
+    fields: dict[str, Any] = {"contents": contents(request, signatures)}
     if said := system(request.messages):
         fields["systemInstruction"] = {"parts": [{"text": text} for text in said]}
     if request.functions:
-        fields["tools"] = [{"functionDeclarations": [_declared(address, function) for function in request.functions]}]
+        fields["tools"] = [{"functionDeclarations": [declared(address, function) for function in request.functions]}]
         fields["toolConfig"] = {"functionCallingConfig": _calling(request)}
     left_out = options.refuses | options.model_refuses
     generation: dict[str, Any] = {"maxOutputTokens": request.max_output_tokens, "temperature": request.temperature}
@@ -75,7 +75,8 @@ def _format(address: ProviderAddress, request: ModelRequest, left_out: frozenset
     return {name: value for name, value in required.items() if value is not None}
 
 
-def _contents(request: ModelRequest, signatures: ThoughtSignatures) -> list[dict[str, Any]]:
+def contents(request: ModelRequest, signatures: ThoughtSignatures) -> list[dict[str, Any]]:
+    """Return the conversation of a request, without what the system says."""
     names = {m.call_id: m.name for m in request.messages if isinstance(m, Called)}
     signed = not _OLDER.match(request.model)
     return [_content(speech, names, signatures, signed) for speech in speeches(request.messages)]
@@ -102,10 +103,10 @@ def _part(piece: Piece, names: dict[str, str]) -> dict[str, Any]:
         case Called(_, name, arguments):
             return {"functionCall": {"name": name, "args": arguments_of(arguments)}}
         case returned:
-            return {"functionResponse": {"name": names[returned.call_id], "response": _response(returned)}}
+            return {"functionResponse": {"name": names[returned.call_id], "response": result_of(returned)}}
 
 
-def _response(returned: Returned) -> dict[str, Any]:
+def result_of(returned: Returned) -> dict[str, Any]:
     """Return a result as an object, which Gemini requires; a result that is not an object is put into one."""
     try:
         return msgspec.json.decode(returned.output, type=dict[str, Any])
@@ -120,7 +121,8 @@ def _image(url: str) -> dict[str, Any]:
     return {"inlineData": {"mimeType": kind.partition(";")[0], "data": data}}
 
 
-def _declared(address: ProviderAddress, function: Function) -> dict[str, Any]:
+def declared(address: ProviderAddress, function: Function) -> dict[str, Any]:
+    """Return a function as the API declares it; raises as `request_body`."""
     described: dict[str, Any] = {"name": function.name, "description": function.description}
     if function.parameters_json:  # the field `parameters` takes only a part of JSON Schema, and refuses the rest
         described["parametersJsonSchema"] = parameters(address, function)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.providers.vendor import Api, Vendor
+from voicepipe.ports.speech_price import SpeechPrice
+from voicepipe.providers.vendor import Api, KnownProvider, SpeechModelFacts, Vendor
 
 VENDOR: Final = Vendor(
     apis=(
@@ -14,6 +15,27 @@ VENDOR: Final = Vendor(
             llm="voicepipe.providers.google.model:open_model",
             llm_address="voicepipe.providers.google.model:address_of",
             models_path="/models?pageSize=1000",
+        ),
+        Api(
+            kind="gemini_live",
+            title="Gemini's Live API",
+            speech="voicepipe.providers.google.live:open_speech_model",
+        ),
+    ),
+    providers=(
+        KnownProvider(name="gemini-live", kind="gemini_live", base_url="wss://generativelanguage.googleapis.com"),
+    ),
+    key_env="GEMINI_API_KEY",
+    domain="generativelanguage.googleapis.com",
+    speech_models=(
+        SpeechModelFacts(
+            spec="gemini-live/gemini-2.5-flash-native-audio-preview-12-2025",
+            models="gemini-2.5-flash-native-audio*",
+            kind="gemini_live",
+            input_format="PCM16 16 kHz",
+            interrupted="another connection, which is told what was heard",
+            price=SpeechPrice(text_input_usd=0.5, audio_input_usd=3.0, text_output_usd=2.0, audio_output_usd=12.0),
+            source="Gemini API pricing, native audio, 2025",
         ),
     ),
 )

@@ -80,7 +80,9 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
 class _Inworld:
     def __init__(self, address: ProviderAddress, *, stt_extra: str = "") -> None:
         self.name = address.name
-        self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=False, partials=True, finalize=True)
+        self.capabilities = TranscriberCapabilities(
+            rate_hz=RATE_HZ, streams=False, partials=True, finalize=True, reports_language=False
+        )
         self._address, self._extra = address, options.members(stt_extra)
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:

@@ -11,6 +11,7 @@ from voicepipe.providers.vendor import (
     KnownProvider,
     Option,
     SpeechFacts,
+    SpeechModelFacts,
     Vendor,
 )
 
@@ -22,8 +23,16 @@ VENDOR: Final = Vendor(
             stt="voicepipe.providers.inworld.stt:open_transcriber",
             tts="voicepipe.providers.inworld.tts:open_synthesizer",
         ),
+        Api(
+            kind="inworld_realtime",
+            title="Inworld's Realtime API",
+            speech="voicepipe.providers.inworld.realtime:open_speech_model",
+        ),
     ),
-    providers=(KnownProvider(name="inworld", kind="inworld", base_url="wss://api.inworld.ai", speech_only=True),),
+    providers=(
+        KnownProvider(name="inworld", kind="inworld", base_url="wss://api.inworld.ai", speech_only=True),
+        KnownProvider(name="inworld-realtime", kind="inworld_realtime", base_url="wss://api.inworld.ai"),
+    ),
     key_env="INWORLD_API_KEY",
     domain="inworld.ai",
     speech=(
@@ -50,6 +59,15 @@ VENDOR: Final = Vendor(
             usd=35.0,
             priced="inworld-tts-2*",
             price_source="inworld.ai/pricing, on demand, May 2026",
+        ),
+    ),
+    speech_models=(
+        SpeechModelFacts(
+            spec="inworld-realtime/openai/gpt-4o-mini",
+            models="*",
+            kind="inworld_realtime",
+            input_format="PCM16 24 kHz",
+            interrupted="`conversation.item.truncate`",
         ),
     ),
     options=(

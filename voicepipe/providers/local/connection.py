@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from voicepipe.clock import answer_from_outside
 from voicepipe.errors import ConfigError, StageBroken, StageRefused, StageTimeout
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.prerequisites import check_gguf, check_packages, check_socket_path
@@ -55,7 +58,7 @@ class Exchange:
             StageBroken: there was no engine.
         """
         try:
-            async with asyncio.timeout(self._link.connect_timeout_ms / 1000):
+            async with answered_within(self._link.connect_timeout_ms):
                 while self._writer is None and not self.closed:
                     await self._connect()
         except (TimeoutError, OSError) as error:
@@ -105,7 +108,7 @@ class Exchange:
         assert self._reader is not None
         link = self._link
         try:
-            async with asyncio.timeout(link.idle_timeout_ms / 1000):
+            async with answered_within(link.idle_timeout_ms):
                 reply = await wire.receive(self._reader, wire.REPLIES)
         except TimeoutError as error:
             why = f"no data for {link.idle_timeout_ms} ms"
@@ -115,6 +118,32 @@ class Exchange:
         if reply is None:
             raise link.broken("the engine process ended")
         return reply
+
+
+async def scored(link: Link, job: wire.Score | wire.ScoreAudio) -> float:
+    """Have the engine compute a score, and return it, 0 to 1.
+
+    Raises:
+        StageError: the engine has no such scores, refused, stalled or broke.
+    """
+    exchange = Exchange(link)
+    try:
+        await exchange.send(job)
+        match await exchange.next():
+            case wire.Scored(probability):
+                return min(1.0, max(0.0, probability))
+            case _:
+                raise link.broken("the engine ended without a score")
+    finally:
+        exchange.close()
+
+
+@asynccontextmanager
+async def answered_within(timeout_ms: int) -> AsyncIterator[None]:
+    """Wait in the block for the engine; raises `TimeoutError` after that time."""
+    with answer_from_outside():
+        async with asyncio.timeout(timeout_ms / 1000):
+            yield
 
 
 def link(stage: wire.Stage, spec: Spec, settings: ProviderSettings, *, model: str) -> Link:

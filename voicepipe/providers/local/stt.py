@@ -54,7 +54,9 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
 class LocalTranscriber:
     """Moonshine in the engine process. It transcribes an utterance as a whole, when it is flushed."""
 
-    capabilities = TranscriberCapabilities(rate_hz=wire.STT_RATE_HZ, streams=False, short_words=False)
+    capabilities = TranscriberCapabilities(
+        rate_hz=wire.STT_RATE_HZ, streams=False, short_words=False, reports_language=False, english_only=True
+    )
 
     def __init__(self, link: Link) -> None:
         self.name = link.provider

@@ -1,10 +1,10 @@
 """Messages between an adapter and the engine process on their Unix socket.
 
 A frame is a little-endian uint32, the length of its body in bytes, then the body: one msgpack map with a `type`. One
-connection carries one job (`Transcribe`, `Generate`, `Warm`, `Score`, `Speak`). The request goes up and replies come
-down; `FINAL` lists the last ones. Closing the connection cancels the job. `Attach` is the exception: its connection is
-a lease that keeps the engine running, and on which the engine reports how loading goes. Audio is raw little-endian
-int16.
+connection carries one job (`Transcribe`, `Generate`, `Warm`, `Score`, `ScoreAudio`, `Speak`). The request goes up and
+replies come down; `FINAL` lists the last ones. Closing the connection cancels the job. `Attach` is the exception: its
+connection is a lease that keeps the engine running, and on which the engine reports how loading goes. Audio is raw
+little-endian int16.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ VERSION: Final = 2
 MAX_FRAME_BYTES: Final = 8 << 20
 """Longer frames are refused unread; the longest valid one is about 1 MB (30 s at 16 kHz)."""
 
-Stage = Literal["stt", "llm", "tts"]
+Stage = Literal["stt", "llm", "tts", "endpoint"]
+"""`endpoint`: smart-turn, whose file the operator brings along."""
+
 STAGES: Final[tuple[Stage, ...]] = ("stt", "llm", "tts")
+"""The stages whose models come along."""
 
 STT_RATE_HZ: Final = 16_000
 TTS_RATE_HZ: Final = 24_000
@@ -72,6 +75,15 @@ class Score(msgspec.Struct, frozen=True, tag="score"):
     text: str
 
 
+class ScoreAudio(msgspec.Struct, frozen=True, tag="score_audio"):
+    """Compute how likely the user has finished after `audio`: int16 at `rate_hz`, of which the last 8 s count. Answered
+    by `Scored`."""
+
+    session: str
+    audio: bytes
+    rate_hz: int
+
+
 class Speak(msgspec.Struct, frozen=True, tag="speak"):
     """Answered by `Audio`, one for each sentence, then `Done`."""
 
@@ -80,7 +92,7 @@ class Speak(msgspec.Struct, frozen=True, tag="speak"):
     speed: float
 
 
-Job = Transcribe | Generate | Warm | Score | Speak
+Job = Transcribe | Generate | Warm | Score | ScoreAudio | Speak
 Request = Attach | Leave | Job
 
 
@@ -126,7 +138,7 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
 
 
 class Scored(msgspec.Struct, frozen=True, tag="scored"):
-    """The result of a `Score`: 0 to 1."""
+    """The result of a `Score` or a `ScoreAudio`: 0 to 1."""
 
     probability: float
 

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import aiohttp
 
+from voicepipe.clock import answer_from_outside
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures
 from voicepipe.providers.net.address import ProviderAddress
@@ -85,7 +86,7 @@ class Answer:
 
     def __init__(self, address: ProviderAddress, response: aiohttp.ClientResponse) -> None:
         self._content = response.content
-        self._translated = failures.Translated(address)
+        self._translated, self._url = failures.Translated(address), address.base_url
         self.content_type = response.content_type.lower()
         """The content type without parameters, such as `text/event-stream`."""
 
@@ -98,7 +99,7 @@ class Answer:
             StageTimeout: nothing arrived for the provider's idle time.
             StageBroken: the connection was cut before the body's end.
         """
-        with self._translated:
+        with self._translated, answer_from_outside(self._url):
             return await self._content.read(most_bytes)
 
     async def body(self, *, limit_bytes: int) -> bytes:
@@ -240,7 +241,7 @@ async def _request(
     headers: Mapping[str, str],
     on_connected: Callable[[], None] | None = None,
 ) -> AsyncIterator[Answer]:
-    with failures.Translated(address):
+    with failures.Translated(address), answer_from_outside(address.base_url):
         response = await _pool().request(
             method,
             address.base_url + path,
@@ -261,7 +262,7 @@ async def _request(
 async def touch(address: ProviderAddress, path: str) -> None:
     """Open a connection to `address` for the next request. Failures are not reported."""
     try:
-        with failures.Translated(address):
+        with failures.Translated(address), answer_from_outside(address.base_url):
             async with _pool().head(
                 address.base_url + path,
                 headers=dict(address.headers),

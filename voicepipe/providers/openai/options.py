@@ -96,6 +96,9 @@ class OpenAiOptions:
     stt_extra: str = ""
     """A JSON object of strings merged into each transcription request's form."""
 
+    stt_translations: bool = True
+    """The server has `/audio/translations` for its Whisper models. False: the agent's LLM translates."""
+
     tts_extra: str = ""
     """A JSON object merged into each speech request: `{"instructions": "Speak calmly."}`."""
 
@@ -132,6 +135,7 @@ READERS: Final[Mapping[str, options.Read]] = {
     "llm_extra": options.json_object(),
     "model_extra": options.json_object(),
     "stt_extra": options.json_object(str),
+    "stt_translations": options.flag,
     "tts_extra": options.json_object(),
 }
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.providers.vendor import Api, KnownProvider, Option, SpeechFacts, Vendor
+from voicepipe.ports.speech_price import SpeechPrice
+from voicepipe.providers.vendor import Api, KnownProvider, Option, SpeechFacts, SpeechModelFacts, Vendor
 
 VENDOR: Final = Vendor(
     apis=(
@@ -18,8 +19,9 @@ VENDOR: Final = Vendor(
         ),
         Api(
             kind="openai_realtime",
-            title="OpenAI's Realtime transcription",
+            title="OpenAI's Realtime API",
             stt="voicepipe.providers.openai.realtime_stt:open_transcriber",
+            speech="voicepipe.providers.openai.realtime_speech:open_speech_model",
         ),
     ),
     providers=(KnownProvider(name="openai-realtime", kind="openai_realtime", base_url="wss://api.openai.com/v1"),),
@@ -74,6 +76,40 @@ VENDOR: Final = Vendor(
             evidence="documented",
             usd=15.0,
             price_source="OpenAI docs, tts-1, 2026",
+        ),
+    ),
+    speech_models=(
+        SpeechModelFacts(
+            spec="openai-realtime/gpt-realtime-mini",
+            models="gpt-realtime-mini*",
+            kind="openai_realtime",
+            input_format="PCM16 24 kHz",
+            interrupted="`conversation.item.truncate`",
+            price=SpeechPrice(
+                text_input_usd=0.6,
+                audio_input_usd=10.0,
+                text_output_usd=2.4,
+                audio_output_usd=20.0,
+                cached_text_usd=0.06,
+                cached_audio_usd=0.3,
+            ),
+            source="OpenAI docs, gpt-realtime-mini, 2025",
+        ),
+        SpeechModelFacts(
+            spec="openai-realtime/gpt-realtime",
+            models="gpt-realtime*",
+            kind="openai_realtime",
+            input_format="PCM16 24 kHz",
+            interrupted="`conversation.item.truncate`",
+            price=SpeechPrice(
+                text_input_usd=4.0,
+                audio_input_usd=32.0,
+                text_output_usd=16.0,
+                audio_output_usd=64.0,
+                cached_text_usd=0.4,
+                cached_audio_usd=0.4,
+            ),
+            source="OpenAI docs, gpt-realtime, 2025",
         ),
     ),
     options=(

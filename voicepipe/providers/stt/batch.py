@@ -9,9 +9,11 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
+from voicepipe.audio.timed_words import TimedWord
 from voicepipe.errors import StageError
 from voicepipe.ports.transcriber import Final, Samples, TranscriptEvent, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.stt.transcript_queue import TranscriptQueue
@@ -20,7 +22,17 @@ from voicepipe.tasks import BackgroundTasks, background_tasks
 UNREAD_TEXTS = 16
 """Maximum number of unread texts; beyond it the requests' tasks wait with their answers, which are small."""
 
-Transcribe = Callable[[TranscriptionOptions, Samples], Awaitable[str]]
+
+@dataclass(frozen=True, slots=True)
+class Transcribed:
+    """The answer to one request."""
+
+    text: str
+    words: tuple[TimedWord, ...] = ()
+    """The words with their times in the samples, where they were requested."""
+
+
+Transcribe = Callable[[TranscriptionOptions, Samples], Awaitable[Transcribed]]
 """Returns the text of samples, int16, (n_samples,), never empty. Cancelling it cancels the request.
 
 Raises: StageError: the vendor refused, stalled or broke.
@@ -87,8 +99,8 @@ class _Utterances:
     async def _transcribe_flush(self, utterance: int, flush: int, samples: Samples) -> None:
         try:
             # No audio was pushed: there is no speech, and vendors refuse an empty file.
-            text = await self._transcribe(self._transcription, samples) if len(samples) else ""
-            outcome: Final | StageError = Final(utterance, flush, text)
+            answer = await self._transcribe(self._transcription, samples) if len(samples) else Transcribed("")
+            outcome: Final | StageError = Final(utterance, flush, answer.text, words=answer.words)
         except StageError as error:
             outcome = error
         await self._texts.put(outcome)

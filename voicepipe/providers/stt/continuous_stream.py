@@ -19,7 +19,7 @@ from voicepipe.ports.provider_events import TranscriberConnected
 from voicepipe.ports.transcriber import Samples, TranscriptEvent, TranscriptStream
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import SocketRules, VendorSocket, dial
-from voicepipe.providers.stt.segment_assembler import Margins, Segment, SegmentAssembler, Word
+from voicepipe.providers.stt.segment_assembler import Margins, Segment, SegmentAssembler
 from voicepipe.providers.stt.transcript_queue import TranscriptQueue
 from voicepipe.tasks import background_tasks
 
@@ -72,6 +72,9 @@ class StreamRules:
     lifetime_ms: int | None = None
     """Maximum age of a connection. An older one ends between two utterances, before the vendor cuts it inside one."""
 
+    word_rate_hz: int | None = None
+    """Sample rate of the positions, if the final texts shall have the times of their words; None: they have none."""
+
     positions: bool = True
     """Whether the vendor sends positions, in the audio it got. False: the reader takes them from `upto`, in the pushed
     audio."""
@@ -96,7 +99,7 @@ class _Stream:
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket, rules: StreamRules, reader: Reader) -> None:
         self._address, self._socket, self._rules, self._reader = address, socket, rules, reader
-        self._segments = SegmentAssembler(rules.margins)
+        self._segments = SegmentAssembler(rules.margins, word_rate_hz=rules.word_rate_hz)
         self._pushed_samples = 0
         self._texts = TranscriptQueue(UNREAD_TEXTS)
         self._flushed_s = self._received_s = self._up_s = 0.0  # by the loop's own clock, as its timeouts are
@@ -222,7 +225,7 @@ class _Stream:
         """Return the segment in positions of the pushed audio: a vendor counts the audio it got."""
         if self._socket.in_step or not self._rules.positions:
             return segment
-        words = tuple(Word(self._place(w.start), self._place(w.end), w.text) for w in segment.words)
+        words = tuple(replace(w, start=self._place(w.start), end=self._place(w.end)) for w in segment.words)
         return replace(segment, start=self._place(segment.start), end=self._place(segment.end), words=words)
 
     def _place(self, sample: int) -> int:

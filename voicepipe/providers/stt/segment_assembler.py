@@ -8,8 +8,10 @@ arrives. Positions are samples of all pushed audio.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from voicepipe.audio.timed_words import TimedWord
 from voicepipe.ports.transcriber import EndOfTurn, Final, Interim, TranscriptEvent
 
 REMEMBERED_UTTERANCES = 8
@@ -40,6 +42,8 @@ class Word:
     start: int
     end: int
     text: str
+    speaker: str | None = None
+    """The vendor's label of who said it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +75,14 @@ class Segment:
 @dataclass(slots=True, eq=False)
 class _Utterance:
     number: int
+    begun_at: int
     since: int
     finals: list[Segment] = field(default_factory=list)
     interim: str = ""
     interim_at: int = 0
     """The position at which the segment of the interim text begins."""
+
+    interim_words: tuple[Word, ...] = ()
 
     reported: str = ""
     """The text returned last, so that no text is returned twice."""
@@ -89,19 +96,25 @@ class _Utterance:
     def text(self) -> str:
         return " ".join(text for text in (*(its.text for its in self.finals), self.interim) if text)
 
-    def take(self, segment: Segment, text: str) -> None:
+    @property
+    def words(self) -> Iterator[Word]:
+        for its in self.finals:
+            yield from its.words
+        yield from self.interim_words
+
+    def take(self, segment: Segment, text: str, words: tuple[Word, ...]) -> None:
         """Add a final text, or replace the interim one."""
         # A vendor that sends a stretch again revises it. An empty answer to a request for the rest means that there is
         # none, for any stretch that it names.
         if text or (segment.final and not segment.requested):
             self.finals = [its for its in self.finals if not segment.start <= its.start <= its.end <= segment.end]
         if not segment.final:
-            self.interim, self.interim_at = text, segment.start
+            self.interim, self.interim_at, self.interim_words = text, segment.start, words
             return
-        self.interim = ""
+        self.interim, self.interim_words = "", ()
         self.language = segment.language or self.language
         if text:
-            self.finals.append(Segment(start=segment.start, end=segment.end, text=text))
+            self.finals.append(Segment(start=segment.start, end=segment.end, text=text, words=words))
             self.finals.sort(key=lambda its: its.start)
 
     def words_in(self, segment: Segment) -> int:
@@ -123,8 +136,9 @@ class _Request:
 class SegmentAssembler:
     """The utterances of one stream, and the flushes that wait."""
 
-    def __init__(self, margins: Margins) -> None:
-        self._margins = margins
+    def __init__(self, margins: Margins, *, word_rate_hz: int | None = None) -> None:
+        """`word_rate_hz`: sample rate of the positions; None: final texts come without the times of their words."""
+        self._margins, self._word_rate_hz = margins, word_rate_hz
         # Full: the oldest is dropped, and its late words with it.
         self._utterances: deque[_Utterance] = deque(maxlen=REMEMBERED_UTTERANCES)
         # Full: the oldest stays unanswered; it was requested many turns ago.
@@ -143,7 +157,7 @@ class SegmentAssembler:
         since = max(self._flushed_at, at - self._margins.lead)
         if self._utterances:
             since = max(since, self._utterances[-1].since)
-        self._utterances.append(_Utterance(utterance, since))
+        self._utterances.append(_Utterance(utterance, at, since))
 
     def flush(self, flush: int, at: int, *, must_request: bool = False) -> Final | None:
         """Answer if the text is complete; None: request the final text from the vendor, and pass its answer to `take`.
@@ -166,8 +180,8 @@ class SegmentAssembler:
     def take(self, segment: Segment) -> list[TranscriptEvent]:
         """Return the results of a segment: answers to flushes first, then texts that grew."""
         shares = self._share(segment)
-        for utterance, text in shares:
-            utterance.take(segment, text)
+        for utterance, text, words in shares:
+            utterance.take(segment, text, words)
         if segment.final:
             self._final_to = max(self._final_to, segment.end)
             self._ended = segment.speech_ended
@@ -176,7 +190,7 @@ class SegmentAssembler:
         if segment.complete:
             self._complete_to = max(self._complete_to, segment.end)
         answers = self._answers(segment) if segment.final or segment.complete else []
-        grown = [event for utterance, _ in shares if (event := self._grown(utterance, segment))]
+        grown = [event for utterance, *_ in shares if (event := self._grown(utterance, segment))]
         return [*answers, *grown, *self._judged(segment)]
 
     def _judged(self, segment: Segment) -> list[TranscriptEvent]:
@@ -186,20 +200,21 @@ class SegmentAssembler:
             return []
         return [EndOfTurn(utterance.number, min(1.0, max(0.0, segment.end_probability)))]
 
-    def _share(self, segment: Segment) -> list[tuple[_Utterance, str]]:
+    def _share(self, segment: Segment) -> list[tuple[_Utterance, str, tuple[Word, ...]]]:
         """Assign the words to utterances. An utterance that had interim words there and has none now gets an empty
         share."""
         owners = self._owners(segment)
         texts = [word.text for word in segment.words] or segment.text.split() or [""]
-        shares: list[tuple[_Utterance, str]] = []
+        shares: list[tuple[_Utterance, str, tuple[Word, ...]]] = []
         for utterance in self._utterances:
             if all(owner is utterance for owner in owners):
-                shares.append((utterance, segment.text))
+                shares.append((utterance, segment.text, segment.words))
             elif utterance in owners:
-                words = zip(texts, owners, strict=True)
-                shares.append((utterance, " ".join(text for text, owner in words if owner is utterance)))
+                its = [n for n, owner in enumerate(owners) if owner is utterance]
+                words = tuple(segment.words[n] for n in its) if segment.words else ()
+                shares.append((utterance, " ".join(texts[n] for n in its), words))
             elif utterance.interim and segment.start <= utterance.interim_at < segment.end:
-                shares.append((utterance, ""))
+                shares.append((utterance, "", ()))
         return shares
 
     def _owners(self, segment: Segment) -> list[_Utterance | None]:
@@ -245,7 +260,17 @@ class SegmentAssembler:
 
     def _final(self, utterance: _Utterance, flush: int) -> Final:
         utterance.reported = utterance.said = utterance.text
-        return Final(utterance.number, flush, utterance.text, utterance.language)
+        return Final(utterance.number, flush, utterance.text, utterance.language, self._timed(utterance))
+
+    def _timed(self, utterance: _Utterance) -> tuple[TimedWord, ...]:
+        rate_hz = self._word_rate_hz
+        if rate_hz is None:
+            return ()
+        at = utterance.begun_at
+        return tuple(
+            TimedWord((word.start - at) / rate_hz, (word.end - at) / rate_hz, word.text, word.speaker)
+            for word in utterance.words
+        )
 
     # --- deadlines ----------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from voicepipe.ports.transcriber import (
 )
 from voicepipe.providers.net import failures
 from voicepipe.providers.net.address import ProviderAddress
-from voicepipe.providers.stt.batch import batch
+from voicepipe.providers.stt.batch import Transcribed, batch
 from voicepipe.providers.stt.keyterms import terms
 from voicepipe.providers.wyoming import protocol
 from voicepipe.registry import ProviderSettings, Spec
@@ -54,7 +54,7 @@ class _WyomingTranscriber:
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         return batch(self._transcribe, transcription, buffer_samples=BUFFER_SAMPLES)
 
-    async def _transcribe(self, transcription: TranscriptionOptions, samples: Samples) -> str:
+    async def _transcribe(self, transcription: TranscriptionOptions, samples: Samples) -> Transcribed:
         sound = protocol.sound(RATE_HZ)
         async with protocol.connected(self._address) as line:
             await line.write("transcribe", _question(transcription))
@@ -68,7 +68,7 @@ class _WyomingTranscriber:
         text = event.data.get("text")
         if not isinstance(text, str):
             raise failures.broken(self._address, "expected a transcript with a text")
-        return text.strip()
+        return Transcribed(text.strip())
 
 
 def _question(transcription: TranscriptionOptions) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Final, Protocol
 
 from voicepipe import clock
 from voicepipe.errors import StageBroken, StageError
+from voicepipe.ports.continuation import TextJoiner
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, TextDelta, Usage
 from voicepipe.ports.provider_events import ModelConnected
-from voicepipe.router.llm.continuation import TextJoiner
 from voicepipe.router.llm.first_token import empty_answer, has_token
 from voicepipe.router.llm.usage import summed
 from voicepipe.router.race import Attempt
@@ -83,27 +83,31 @@ class LlmCall(RacingCall[AnswerEvent]):
 
     def _dispatch(self, event: ModelEvent, listener: LlmCallListener) -> None:
         match event:
-            case TextDelta() if self._has_begun:  # first: these are nearly all events
+            case TextDelta():  # first: these are nearly all events
+                if self._has_begun:
+                    self._pass(event, listener)
+                elif (begun := self._begun(event)) is not None:
+                    self._pass(begun, listener)
+            case CallDelta():
                 self._pass(event, listener)
             case ModelConnected():
                 listener.on_connected(self, event)
-            case Usage() if not event.is_possible:
-                pass  # estimated from the text
-            case Usage():
+            case Usage() if event.is_possible:  # else it is estimated from the text
                 self.usage = summed(self.usage, event)
             case Finished():
                 self.finished = event
                 if self._has_begun or self.joiner is not None:
                     listener.on_event(self, event)
-            case TextDelta(text) if not has_token(event):
-                self._blank += text
-            case TextDelta(text) if self._blank:
-                self._pass(TextDelta(self._blank + text), listener)
-                self._blank = ""
-            case TextDelta() | CallDelta():
-                self._pass(event, listener)
             case _:
                 pass  # a nested router reports its own attempts
+
+    def _begun(self, event: TextDelta) -> TextDelta | None:
+        """Return the first text, with the blank text before it; None: the text is still blank."""
+        before, self._blank = self._blank, ""
+        if not has_token(event):
+            self._blank = before + event.text
+            return None
+        return TextDelta(before + event.text) if before else event
 
     def _pass(self, event: TextDelta | CallDelta, listener: LlmCallListener) -> None:
         self._has_begun, self.latest_ms = True, clock.monotonic_ms()

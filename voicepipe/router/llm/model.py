@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from types import TracebackType
 from typing import Final
 
 from voicepipe import clock
@@ -52,7 +54,9 @@ class RoutedModel:
             ruled: False: no rule and no experiment counts, since the client named this pool or model.
         """
         self.name = first.name
-        self._first, self._home, self._routes, self._metadata, self._ruled = first, home, routes, metadata, ruled
+        self._first, self._routes, self._metadata = first, routes, metadata
+        self._home = PoolChoice(home)
+        self._rules, self._experiments = (routes.rules, routes.experiments) if ruled else ((), ())
         self._requested_pools: OrderedDict[tuple[str, ...], Pool] = OrderedDict()
 
     def open(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[ModelEvent]]:
@@ -67,23 +71,7 @@ class RoutedModel:
         pool, query, choice = self._route(request)
         if pool is None:
             return single_answer(self._first, request, self._routes.stats)
-        return self._open(request, pool, query, choice)
-
-    @asynccontextmanager
-    async def _open(
-        self, request: ModelRequest, pool: Pool, query: RoutingQuery, choice: PoolChoice
-    ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
-        answer = self._answer(request, pool, query, choice)
-        try:
-            async with FreeingTaskGroup() as group:
-                try:
-                    answer.begin(group)
-                    yield answer
-                finally:
-                    answer.close()
-        except BaseExceptionGroup as failures:
-            # Calls raise nothing: the group holds what its consumer raised, and it comes out as it was.
-            raise failures.exceptions[0] from None
+        return _OpenedAnswer(self._answer(request, pool, query, choice))
 
     async def warm(self, request: ModelRequest) -> None:
         """Open the connections of the first choice, and of its hedge, also if the hedge's money is still to be earned.
@@ -104,7 +92,7 @@ class RoutedModel:
 
     def _answer(self, request: ModelRequest, pool: Pool, query: RoutingQuery, choice: PoolChoice) -> RoutedAnswer:
         return RoutedAnswer(
-            _capped(request, pool.options.max_output_tokens),
+            request if pool.options.max_output_tokens is None else _capped(request, pool.options.max_output_tokens),
             query,
             pool.decide(query, clock.monotonic_ms()),
             pool=pool,
@@ -122,17 +110,22 @@ class RoutedModel:
             session=request.session,
             user=request.user,
             metadata={**self._metadata, **dict(request.metadata)} if request.metadata else self._metadata,
-            text=_latest_words(request),
             input_tokens=estimated_tokens(text_chars(request)),
             n_functions=len(request.functions),
             deadline_ms=request.deadline_ms,
         )
-        choice = PoolChoice(self._home)
-        if self._ruled:
-            choice = pool_of(query, self._home, routes.rules, routes.experiments)
+        choice = self._home
+        if self._rules or self._experiments:
+            choice = pool_of(query, choice, self._rules, self._experiments)
         if request.models:
-            return self._requested_pool(choice.pool, request.models), query, choice
-        return routes.pools[choice.pool] if choice.pool else None, query, choice
+            pool = self._requested_pool(choice.pool, request.models)
+        elif choice.pool:
+            pool = routes.pools[choice.pool]
+        else:
+            return None, query, choice
+        if pool.reads_words:
+            query = query._replace(text=latest_words(request))
+        return pool, query, choice
 
     def _requested_pool(self, name: str, more: tuple[str, ...]) -> Pool:
         """Return the pool, or the one model, followed by the models that the request names."""
@@ -150,14 +143,45 @@ class RoutedModel:
         return pool
 
 
-def _capped(request: ModelRequest, most_tokens: int | None) -> ModelRequest:
+class _OpenedAnswer(AbstractAsyncContextManager[AsyncIterator[ModelEvent]]):
+    """The context of a routed answer, with the task group of its calls. A class: each answer enters one, and a
+    generator takes several times longer."""
+
+    __slots__ = ("_answer", "_group")
+
+    def __init__(self, answer: RoutedAnswer) -> None:
+        self._answer, self._group = answer, FreeingTaskGroup()
+
+    async def __aenter__(self) -> AsyncIterator[ModelEvent]:
+        await self._group.__aenter__()
+        try:
+            self._answer.begin(self._group)
+        except BaseException as failure:
+            await self.__aexit__(type(failure), failure, failure.__traceback__)
+            raise
+        return self._answer
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._answer.close()
+        # The group has to know of a cancellation, which may be its own. Anything else that the consumer has raised
+        # comes out as it was: the group would wrap it.
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        try:
+            await self._group.__aexit__(*((kind, error, trace) if is_cancelled else (None, None, None)))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # what a call has raised
+
+
+def _capped(request: ModelRequest, most_tokens: int) -> ModelRequest:
     requested = request.max_output_tokens
-    if most_tokens is None or (requested is not None and requested <= most_tokens):
+    if requested is not None and requested <= most_tokens:
         return request
     return replace(request, max_output_tokens=most_tokens)
 
 
-def _latest_words(request: ModelRequest) -> str:
+def latest_words(request: ModelRequest) -> str:
     """Return the user's latest words."""
     for message in reversed(request.messages):
         if isinstance(message, Said) and message.role == "user":

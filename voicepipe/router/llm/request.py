@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Final
 
 from voicepipe import clock
 from voicepipe.errors import StageError, StageTimeout
+from voicepipe.ports.continuation import TextJoiner, continued
 from voicepipe.ports.model import CallDelta, Finished, Model, ModelEvent, ModelRequest, Routed, TextDelta
 from voicepipe.ports.provider_events import ModelConnected, ModelJoined
 from voicepipe.router.candidate import CACHED_SHARE
 from voicepipe.router.decision import Decision
+from voicepipe.router.hedge_budget import Hold
 from voicepipe.router.llm.call import MOST_WAITING, AnswerEvent, LlmCall
-from voicepipe.router.llm.continuation import StallPolicy, TextJoiner, continued, takes_prefill
+from voicepipe.router.llm.continuation import StallPolicy, takes_prefill
+from voicepipe.router.llm.judge import Judging
 from voicepipe.router.llm.probe import Probes
-from voicepipe.router.llm.usage import attempted, cached_share, failover_usd, planned_usd, tokens_of
-from voicepipe.router.policies import PoolChoice, RoutingQuery
+from voicepipe.router.llm.usage import Tokens, attempted, cached_share, hedges_usd, planned_usd, tokens_of
+from voicepipe.router.plan_table import HOLD_MARGIN_MS
+from voicepipe.router.policies import Complexity, PoolChoice, RoutingQuery
 from voicepipe.router.pool import Pool, SharedStats
 from voicepipe.router.race import Attempt
 from voicepipe.router.race_runner import RaceRunner, StreamQueue
 
 LOOK_AGAIN_S: Final = 0.4
 """Interval in which a full queue of events is checked for a stall."""
+
+
+routed = lru_cache(64)(Routed)
+"""Nearly all answers of a pool begin with the same event."""
 
 
 class RoutedAnswer:
@@ -53,9 +62,14 @@ class RoutedAnswer:
         self._continuation_reason = ""
         self._events: StreamQueue[ModelEvent] = StreamQueue(MOST_WAITING)
         self._learned = self._is_accounted = False
+        self._hold: Hold | None = None
+        """None: it has not begun."""
+
         self._text, self._calls_function = "", False
         self._began_ms = self._latest_ms = 0
         self._group: asyncio.TaskGroup | None = None
+        self._judging: Judging | None = None
+        self._judge_task: asyncio.Task[None] | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
     def follow_playback(self, queued_ms: Callable[[], int]) -> None:
@@ -67,18 +81,42 @@ class RoutedAnswer:
     def begin(self, group: asyncio.TaskGroup) -> None:
         """Ask the first models of the plan; every call is a task of `group`."""
         self._group, self._began_ms = group, clock.monotonic_ms()
-        self._pool.begin(self._decision)
-        self._runner.begin()
+        self._hold = self._pool.begin(self._decision)
+        self._runner.begin(self._began_ms)
         if (probe := self._decision.probe) is not None:
             timeout_ms = self._pool.options.attempt_timeout_ms
             self._probe = self._probes.start(probe, self._models(probe.spec), self._request, timeout_ms=timeout_ms)
+        self._start_judge(group)
         if self._pool.is_stale(self._began_ms):
             # After the calls have left: the next request finds a fresh table, and this one did not wait for it.
             asyncio.get_running_loop().call_soon(self._pool.refresh, self._began_ms)
 
+    def _start_judge(self, group: asyncio.TaskGroup) -> None:
+        candidate = self._pool.judge
+        if candidate is None or self._stats.breaker(candidate).state(self._began_ms) != "closed":
+            return
+        if self._pool.better(self._query, "hard", self._began_ms) is None:
+            return  # the best models answer already
+        self._judging = Judging(candidate, self._query.text, self._stats)
+        judging = self._judging.run(
+            self._models(candidate.spec), self._judged, timeout_ms=self._pool.options.deadline_ms
+        )
+        self._judge_task = group.create_task(judging, name=f"judge-{candidate.spec}")
+
+    def _judged(self, complexity: Complexity) -> None:
+        """Prefer a better model if the question is harder than its words say; too late, it changes nothing."""
+        now_ms = clock.monotonic_ms()
+        if (better := self._pool.better(self._query, complexity, now_ms)) is not None:
+            self._runner.prefer(better, self._pool.options.deadline_ms - HOLD_MARGIN_MS)
+
+    def _end_judge(self) -> None:
+        if self._judge_task is not None:
+            self._judge_task.cancel()
+
     def close(self) -> None:
         """End every call: the consumer has left."""
         self._group = None
+        self._end_judge()
         self._runner.close()
         self._account()  # of an answer that was abandoned, too
         self._learn(clock.monotonic_ms())
@@ -100,11 +138,11 @@ class RoutedAnswer:
 
     def _start(self, call: LlmCall, request: ModelRequest) -> None:
         self._runner.add(call)
-        if call.attempt.role != "primary" and call.attempt.role != "probe":
-            self._events.put(ModelJoined(call.spec, call.attempt.role))
+        role = call.attempt.role
+        if role != "primary" and role != "probe" and role != "judge":
+            self._events.put(ModelJoined(call.spec, role))
         assert self._group is not None, "a closed answer starts no call"
-        running = call.run(self._models(call.spec), request, self)
-        call.task = self._group.create_task(running, name=f"llm-{call.spec}")
+        call.task = self._group.create_task(call.run(self._models(call.spec), request, self), name=call.spec)
 
     def unused(self, call: LlmCall) -> None:
         """Do nothing: its cost is reported with that of all calls."""
@@ -115,25 +153,30 @@ class RoutedAnswer:
 
     def let_speak(self, call: LlmCall) -> None:
         """Pass on the answer of the model that has won."""
-        self._speaker, self._latest_ms = call, clock.monotonic_ms()
+        self._speaker = call
+        self._latest_ms = now_ms = clock.monotonic_ms()
+        self._end_judge()
         self._events.put(self._routed(call, self._reason(call)))
-        while call.waiting:
-            self._pass_on(call, call.waiting.popleft())
+        for event in call.waiting:
+            self._pass_on(call, event, now_ms)
+        call.waiting.clear()
         # After the answer's text, which the user waits for.
-        asyncio.get_running_loop().call_soon(self._settle, self._latest_ms)
+        asyncio.get_running_loop().call_soon(self._settle, now_ms)
         if call.over:
             self._conclude(call)
 
     def _routed(self, speaker: LlmCall, why: str) -> Routed:
-        return Routed(speaker.spec, why, self._choice.pool, self._choice.arm)
+        return routed(speaker.spec, why, self._choice.pool, self._choice.arm)
 
     def _reason(self, speaker: LlmCall) -> str:
         calls = self._runner.calls
-        first = "first choice" if len(calls) == 1 else "first to speak"
-        if self._decision.plan.hold_until_ms is not None and speaker is calls[0]:
-            first = "first choice"
-        whys = self._runner.whys() or [first]
-        return "; ".join([self._choice.why, *whys] if self._choice.why else whys)
+        is_preferred = self._decision.plan.hold_until_ms is not None and speaker is calls[0]
+        why = "first choice" if is_preferred or len(calls) == 1 else "first to speak"
+        if speaker.attempt.is_better:
+            why = "the judge found the question harder"
+        if len(calls) > 1 and (whys := self._runner.whys()):
+            why = "; ".join(whys)
+        return f"{self._choice.why}; {why}" if self._choice.why else why
 
     # --- events of calls ----------------------------------------------------------------------
 
@@ -147,7 +190,7 @@ class RoutedAnswer:
         if call.over:
             return
         if call is self._speaker:
-            self._pass_on(call, event)
+            self._pass_on(call, event, clock.monotonic_ms())
         elif call is self._continuation:
             self._switch_to(call, event)
         else:
@@ -183,6 +226,10 @@ class RoutedAnswer:
     def on_failure(self, call: LlmCall, failure: StageError) -> None:
         """Handle a failed call: the race continues without it, or another model continues its answer."""
         if call.over:
+            if (
+                call is self._speaker
+            ):  # a fault of this code behind the answer's end: its consumer must not wait for ever
+                self._events.end(failure)
             return
         self._runner.blame(call, failure)
         self._runner.free(call)
@@ -206,9 +253,8 @@ class RoutedAnswer:
 
     # --- the answer ---------------------------------------------------------------------------
 
-    def _pass_on(self, call: LlmCall, event: AnswerEvent) -> None:
+    def _pass_on(self, call: LlmCall, event: AnswerEvent, now_ms: int) -> None:
         """Pass on an event of the answering call. Its `Finished` is sent at the end, after the cost of all calls."""
-        now_ms = clock.monotonic_ms()
         if self._text and self._latest_ms:
             self._stats.latency.pace(call.attempt.candidate).note(now_ms - self._latest_ms)
         self._latest_ms = now_ms
@@ -236,7 +282,7 @@ class RoutedAnswer:
 
     def _account(self) -> None:
         """Report the cost of each call, once."""
-        if self._is_accounted:
+        if self._is_accounted or self._hold is None:
             return
         self._is_accounted = True
         speaker = self._speaker
@@ -252,19 +298,31 @@ class RoutedAnswer:
             # The first answer of a session shows nothing of the cache: there is nothing to find in it.
             if is_warm and usage is not None and (share := cached_share(usage)) is not None:
                 shares[spec] = share
-            # Only what this provider has charged before is evidence of its cache.
-            expected = shares.get(spec, 0.0) if is_warm else 0.0
+            expected = self._cached_share(attempt)
             report = attempted(attempt, tokens, usage, failure, began_ms=self._began_ms, cached_share=expected)
             self._events.put(report)
-            planned = planned_usd(attempt, tokens, cached_share=expected)
-            costs.append((attempt, planned if report.cost_usd is None else report.cost_usd))
+            usd = report.cost_usd
+            costs.append((attempt, planned_usd(attempt, tokens, cached_share=expected) if usd is None else usd))
+        if self._judging is not None:
+            self._events.put(self._judging.report(self._began_ms))
+        self._pool.spent(self._decision, self._hold, self._hedges_usd(costs, tokens), tokens)
+
+    def _hedges_usd(self, costs: list[tuple[Attempt, float]], tokens: Tokens) -> float:
+        """Return what hedges have cost in this turn, or are expected to."""
         first = self._pool.candidates[0]
-        # A first choice that was not asked has had no chance to show its cache: the cap must hold if it has one.
-        unknown = 0.0 if any(attempt.candidate is first for attempt, _ in costs) else CACHED_SHARE
-        share = shares.get(first.spec, unknown) if self._decision.is_known else 0.0
-        extra_usd = sum(usd for _, usd in costs) - first.cost_usd(*tokens, cached_share=share)
-        moved_usd = failover_usd(costs, extra_usd, first=first, is_down=self._decision.is_first_down)
-        self._pool.spent(self._decision, extra_usd - moved_usd, tokens)
+        share = 0.0
+        if self._decision.is_known:
+            # A first choice that was not asked has had no chance to show its cache: the cap must hold if it has one.
+            unknown = 0.0 if any(attempt.candidate is first for attempt, _ in costs) else CACHED_SHARE
+            share = self._stats.cached_shares.get(first.spec, unknown)
+        alone_usd = first.cost_usd(*tokens, cached_share=share)
+        return hedges_usd(costs, alone_usd, first=first, is_down=self._decision.is_first_down)
+
+    def _cached_share(self, attempt: Attempt) -> float:
+        """Return the share of a call's input that is charged as cached: only what its provider has charged before is
+        evidence of its cache."""
+        spec = attempt.candidate.spec
+        return self._stats.cached_shares.get(spec, 0.0) if spec in self._decision.warm else 0.0
 
     def _settle(self, now_ms: int) -> None:
         """Settle the race when a model answers: learn from it, and watch the answering model."""
@@ -272,10 +330,19 @@ class RoutedAnswer:
         self._watch()
 
     def _learn(self, now_ms: int) -> None:
-        if self._runner.race.over and not self._learned:
+        if self._runner.race.over and not self._learned and self._hold is not None:
             self._learned = True
             n_tokens = self._query.input_tokens
             self._pool.learn(self._query, self._decision, self._runner.race, now_ms, n_tokens=n_tokens)
+            self._pool.decided(self._hold, self._expected_usd())
+
+    def _expected_usd(self) -> float:
+        """Return what the hedges of a decided race are expected to cost."""
+        attempts, tokens = self._runner.race.attempts, self._pool.expected_tokens(self._query.input_tokens)
+        if len(attempts) == 1 and attempts[0].candidate is self._pool.candidates[0]:
+            return 0.0
+        costs = [(each, planned_usd(each, tokens, cached_share=self._cached_share(each))) for each in attempts]
+        return self._hedges_usd(costs, tokens)
 
     # --- after the first token ----------------------------------------------------------------
 
@@ -339,7 +406,7 @@ class RoutedAnswer:
             self._runner.end(before)
         self._speaker, self._latest_ms = continuation, now_ms
         self._events.put(self._routed(continuation, self._continuation_reason))
-        self._pass_on(continuation, event)
+        self._pass_on(continuation, event, now_ms)
 
     def _dismiss(self, continuation: LlmCall) -> None:
         """Close the continuing call: the answering model continues by itself after all. There is no second

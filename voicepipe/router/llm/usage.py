@@ -80,9 +80,22 @@ def planned_usd(attempt: Attempt, tokens: Tokens, *, cached_share: float) -> flo
     return attempt.candidate.cost_usd(*billed_tokens(attempt, tokens), cached_share=cached_share)
 
 
+def hedges_usd(costs: Sequence[tuple[Attempt, float]], alone_usd: float, *, first: Candidate, is_down: bool) -> float:
+    """Return what a turn costs above the first choice alone, without its failovers: the part that a cap bounds.
+
+    Args:
+        costs: each call of the turn, with its cost.
+        alone_usd: what the first choice alone would cost.
+        first, is_down: as for `failover_usd`.
+    """
+    extra_usd = sum([usd for _, usd in costs]) - alone_usd
+    return extra_usd - failover_usd(costs, extra_usd, first=first, is_down=is_down)
+
+
 def failover_usd(costs: Sequence[tuple[Attempt, float]], extra_usd: float, *, first: Candidate, is_down: bool) -> float:
     """Return the part of a turn's extra cost that is no hedge's, so that no cap bounds it: replacements of models that
-    failed or were alone and silent at the deadline, continuations, probes, and a dearer primary call after a failure.
+    failed or were alone and silent at the deadline, continuations, probes, better models for a harder question, and a
+    dearer primary call after a failure.
 
     Args:
         costs: each call of the turn, with its cost.
@@ -90,7 +103,9 @@ def failover_usd(costs: Sequence[tuple[Attempt, float]], extra_usd: float, *, fi
         first: the first choice.
         is_down: whether the first choice is not asked first since its circuit breaker is open.
     """
-    alone_usd = sum(usd for _, usd in costs) - extra_usd
+    if extra_usd <= 0:
+        return 0.0
+    alone_usd = sum([usd for _, usd in costs]) - extra_usd
     attempts, usd = [attempt for attempt, _ in costs], 0.0
     for attempt, cost_usd in costs:
         if attempt.role == "primary":
@@ -98,13 +113,13 @@ def failover_usd(costs: Sequence[tuple[Attempt, float]], extra_usd: float, *, fi
             usd += max(0.0, cost_usd - alone_usd) if is_down or attempt.candidate is first else 0.0
         elif not _is_hedge(attempt, attempts):
             usd += cost_usd
-    return max(0.0, min(extra_usd, usd))
+    return min(extra_usd, usd)
 
 
 def _is_hedge(attempt: Attempt, attempts: Sequence[Attempt]) -> bool:
     """Return whether a call was started beside others though none had failed: not the only one at the deadline."""
     if attempt.role != "replacement":
-        return attempt.role == "hedge"
+        return attempt.role == "hedge" and not attempt.is_better
     had_failed = any(each.state == "failed" and (each.ended_ms or 0.0) <= attempt.began_ms for each in attempts)
     return attempt.number >= 2 and not had_failed
 

@@ -89,6 +89,11 @@ def common(several: tuple[TranscriberCapabilities, ...]) -> TranscriberCapabilit
         finalize=all(each.finalize for each in several),
         short_words=all(each.short_words for each in several),
         turn_events=any(each.turn_events for each in several),
+        translates=all(each.translates for each in several),
+        word_times=all(each.word_times for each in several),
+        reports_language=all(each.reports_language for each in several),
+        english_only=any(each.english_only for each in several),
+        speakers=all(each.speakers for each in several),
     )
 
 

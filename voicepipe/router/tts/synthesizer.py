@@ -98,7 +98,7 @@ class RoutedSpeech:
         for call in self._living():
             call.say((clause,))
         if len(self._clauses) == 1:
-            self._runner.begin()
+            self._runner.begin(clock.monotonic_ms())
         self._watch()
 
     def finish(self) -> None:
@@ -148,7 +148,8 @@ class RoutedSpeech:
     def let_speak(self, call: SynthesizerCall) -> None:
         """Pass on the audio of the synthesizer that has won, or continues."""
         self._speaker = call
-        role = "primary" if call.attempt.role == "probe" else call.attempt.role
+        given = call.attempt.role
+        role = "primary" if given == "probe" or given == "judge" else given
         if call.spec != self._name or role != "primary":
             why = "; ".join(self._runner.whys()) or _WHY.get(role, "first audible")
             self._events.put_ahead(ProviderChanged(call.spec, role, why, call.n_chars))

@@ -16,6 +16,9 @@ from voicepipe.server.errors import refusal
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.store.port import LIMIT_MAX, SessionQuery
 
+UNKNOWN_WAIT_S: Final = 10
+"""`Retry-After` while not all open sessions are known."""
+
 STILL_OPEN: Final = "The session is open and still writes data: delete it when it has ended."
 
 
@@ -23,8 +26,11 @@ async def delete_session_data(request: web.Request) -> web.Response:
     """Delete a session's turns, journal, recording, and pending webhook deliveries: `{"deleted": true, "turns": n}`."""
     context, project = await _operator(request)
     session = request.match_info["id"]
-    if any(each["id"] == session for each in await open_sessions(context, project)):
+    found = await open_sessions(request.app, project)
+    if any(each["id"] == session for each in found.rows):
         return refusal(409, f"Session {session[:64]!r}: {STILL_OPEN}", code="session_open", param="id")
+    if found.why_more:
+        return _unknown(found.why_more)
     n_turns = await _delete_session(context, project, session)
     log_event("session_deleted", session=session[:64], project=project, turns=n_turns)
     return json_answer({"object": "voicepipe.session.deleted", "id": session, "deleted": True, "turns": n_turns})
@@ -34,8 +40,11 @@ async def delete_user_data(request: web.Request) -> web.Response:
     """Delete the turns of all sessions of a user, and all other stored data of these sessions."""
     context, project = await _operator(request)
     user = request.match_info["user"]
-    if any(each["user"] == user for each in await open_sessions(context, project)):
+    found = await open_sessions(request.app, project)
+    if any(each["user"] == user for each in found.rows):
         return refusal(409, f"A session of this user is open. {STILL_OPEN}", code="session_open", param="user")
+    if found.why_more:
+        return _unknown(found.why_more)
     n_turns = 0
     sessions = await _sessions_of(context, project, user)
     for session in sessions:
@@ -46,6 +55,12 @@ async def delete_user_data(request: web.Request) -> web.Response:
     log_event("user_deleted", project=project, sessions=len(sessions), turns=n_turns)
     deleted = {"deleted": True, "sessions": len(sessions), "turns": n_turns}
     return json_answer({"object": "voicepipe.user.deleted", "id": user, **deleted})
+
+
+def _unknown(why: str) -> web.Response:
+    """Return the refusal where an open session may be missing in the list: it would go on writing."""
+    message = f"Nothing was deleted, since not all open sessions are known: {why}."
+    return refusal(503, message, code="open_sessions_unknown", wait_s=UNKNOWN_WAIT_S)
 
 
 async def delete_events(context: ServerContext, project: str, session: str) -> None:

@@ -25,6 +25,7 @@ from voicepipe.telemetry.store.port import StoredTurn, TurnPage, TurnQuery, Turn
 STAGES: Final = (
     *("silence", "endpoint", "llm_ttft", "first_clause", "tts_ttfb", "playback", "overhead", "tool"),
     "earlier_audio",
+    "speech_to_speech",
 )
 
 PLAIN: Final = (

@@ -12,6 +12,7 @@ from aiohttp import web
 from voicepipe.auth.scopes import OPERATE
 from voicepipe.router.health import Health
 from voicepipe.server.context import CONTEXT, ServerContext
+from voicepipe.server.gateway.reply_cache import ReplyCache
 
 STATES: Final = ("closed", "half_open", "open")
 """From the best to the worst."""
@@ -20,18 +21,29 @@ MEASURED: Final = ("ttft_p50_ms", "ttft_p95_ms", "itl_ms", "tokens_per_s")
 
 
 async def list_providers(request: web.Request) -> web.Response:
-    """Return `{"object": "list", "data": [...]}`, with providers that need an operator's action first."""
+    """Return `{"object": "list", "data": [...], "reply_cache": {...}}`, with providers that need an operator's action
+    first. `reply_cache` is null while it is off."""
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
     principal.check_scope(OPERATE)
     each_worker = [own_providers(context)] if context.workers is None else await context.workers.providers()
-    data = sorted(_together(each_worker), key=lambda each: each["alert"] is None)
-    return web.Response(body=msgspec.json.encode({"object": "list", "data": data}), content_type="application/json")
+    data = sorted(_together([each["data"] for each in each_worker]), key=lambda each: each["alert"] is None)
+    replies = [each["reply_cache"] for each in each_worker if each["reply_cache"] is not None]
+    added = {name: sum(each[name] for each in replies) for name in replies[0]} if replies else None
+    body = {"object": "list", "data": data, "reply_cache": added}
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
 
-def own_providers(context: ServerContext) -> list[dict[str, Any]]:
-    """Return the status of each provider, as this process knows it."""
-    return [_wire(each) for each in context.healths()]
+def own_providers(context: ServerContext) -> dict[str, Any]:
+    """Return the status of each provider and the counts of the reply cache, as this process knows them."""
+    return {"data": [_wire(each) for each in context.healths()], "reply_cache": _reply_cache(context.replies)}
+
+
+def _reply_cache(replies: ReplyCache) -> dict[str, float] | None:
+    if not replies.is_on:
+        return None
+    sizes = {"entries": len(replies), "bytes": replies.n_bytes}
+    return dict(replies.counts()) | {"saved_usd": replies.saved_usd} | sizes
 
 
 def _together(each_worker: Sequence[Sequence[dict[str, Any]]]) -> Iterator[dict[str, Any]]:

@@ -55,7 +55,7 @@ def session_query(query: Query) -> SessionQuery:
     Raises:
         ProtocolError: as in `turn_query`.
     """
-    _refuse_unknown(query, ("text", "agent", "user", "since", "until", "limit", "before", "live"))
+    _refuse_unknown(query, ("text", "agent", "user", "since", "until", "limit", "before", "live", "node"))
     return SessionQuery(**_filters(query), **_page(query))
 
 
@@ -82,6 +82,17 @@ def wants_live(query: Query) -> bool:
         ProtocolError: `live` is neither `true` nor `false`.
     """
     return _one_of(query, "live", ("true", "false")).get("live") == "true"
+
+
+def live_node(query: Query) -> str | None:
+    """Return the node whose open sessions are requested; None: all.
+
+    Raises:
+        ProtocolError: `node` without `live=true`: stored sessions have no node.
+    """
+    if "node" in query and not wants_live(query):
+        raise ProtocolError("Expected live=true with node: only open sessions have one.", field="node")
+    return query.get("node")
 
 
 def whole(text: str, field: str) -> int:

@@ -10,10 +10,12 @@ from aiohttp import web
 from voicepipe.auth.scopes import TURNS
 from voicepipe.clock import unix_ms
 from voicepipe.errors import AuthError
-from voicepipe.server.api.query import session_query, stats_query, wants_live
+from voicepipe.server.api.nodes import ANNOUNCER
+from voicepipe.server.api.query import live_node, session_query, stats_query, wants_live
 from voicepipe.server.api.turns import json_answer
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import CONTEXT, ServerContext
+from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.server.sessions.live_sessions import iso
 from voicepipe.telemetry.store.port import SessionQuery, SessionSummary
 
@@ -31,19 +33,29 @@ async def list_sessions(request: web.Request) -> web.Response:
     """Return sessions, newest first, a page at a time; with `live=true` all open sessions at once."""
     context, principal = await _reader(request)
     project, query = principal.requested_project(request.query.get("project")), session_query(request.query)
+    node = live_node(request.query)
     if wants_live(request.query):
-        return json_answer({"object": "list", "data": await _live(context, project, query), "next": None})
+        return json_answer({"object": "list", "data": await _live(request.app, project, query, node), "next": None})
     page = await context.turns.sessions(project, query)
-    live = {each["id"] for each in await open_sessions(context, project)}
+    live = {each["id"] for each in (await open_sessions(request.app, project)).rows}
     data = [_plain(each, is_live=each.session in live) for each in page.sessions]
     return json_answer({"object": "list", "data": data, "next": page.next})
 
 
-async def open_sessions(context: ServerContext, project: str | None) -> list[dict[str, Any]]:
-    """Return the open sessions of a project, or of all, newest first: of all workers of the server."""
+async def open_sessions(app: web.Application, project: str | None) -> ListedSessions:
+    """Return the open sessions of a project, or of all, newest first, of all nodes; each with its `node`, empty
+    where no store is shared."""
+    context = app[CONTEXT]
     if context.workers is None:
-        return [each.plain() for each in context.live_sessions.of(project)]
-    return await context.workers.sessions(project)
+        own = ListedSessions([each.plain() for each in context.live_sessions.of(project)], "")
+    else:
+        own = await context.workers.sessions(project)
+    node = "" if context.presence is None else context.node
+    elsewhere = await app[ANNOUNCER].sessions_elsewhere(project)
+    # A session that has moved is still announced by the node that died.
+    found = {each["id"]: each for each in (*elsewhere.rows, *({**each, "node": node} for each in own.rows))}
+    rows = sorted(found.values(), key=lambda row: str(row["started_at"]), reverse=True)
+    return ListedSessions(rows, own.why_more or elsewhere.why_more)
 
 
 async def _reader(request: web.Request) -> tuple[ServerContext, Principal]:
@@ -59,13 +71,16 @@ async def _reader(request: web.Request) -> tuple[ServerContext, Principal]:
     return context, principal
 
 
-async def _live(context: ServerContext, project: str | None, query: SessionQuery) -> list[dict[str, Any]]:
+async def _live(
+    app: web.Application, project: str | None, query: SessionQuery, node: str | None
+) -> list[dict[str, Any]]:
     return [
         each | {"live": True}
-        for each in await open_sessions(context, project)
+        for each in (await open_sessions(app, project)).rows
         if (query.agent or each["agent"]) == each["agent"]
         and (query.user or each["user"]) == each["user"]
         and (query.text or "").lower() in each["id"].lower()
+        and (node or each["node"]) == each["node"]
     ][: query.limit]
 
 

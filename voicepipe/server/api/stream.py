@@ -11,6 +11,7 @@ from voicepipe.auth.scopes import TURNS
 from voicepipe.auth.tokens import session_prefix
 from voicepipe.clock import monotonic_ms
 from voicepipe.errors import AuthError, Overload, ProtocolError
+from voicepipe.server.api.nodes import ANNOUNCER
 from voicepipe.server.api.query import ALWAYS
 from voicepipe.server.api.stream_state import open_sessions, server_state
 from voicepipe.server.authenticate import Principal
@@ -113,7 +114,8 @@ class _Stream:
         if not self._is_operator:
             return self._news("dropped", lost) if any(lost.values()) else []
         state = await server_state(self._context)
-        events = self._news("sessions", {"open": open_sessions(state, self._project)})
+        n_elsewhere = await self._request.app[ANNOUNCER].open_elsewhere(self._project)
+        events = self._news("sessions", {"open": open_sessions(state, self._project) + n_elsewhere})
         if state.storage or "storage" in self._sent:
             events += self._news("storage", {"failing_stores": state.storage})
         events += self._news("dropped", {"records": state.records_lost, **lost})

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from voicepipe.auth.scopes import OPERATE
-from voicepipe.clock import unix_ms
 from voicepipe.errors import ProtocolError
 from voicepipe.server.api.query import whole
 from voicepipe.server.api.turns import json_answer
@@ -48,7 +47,7 @@ async def retry_dead(request: web.Request) -> web.Response:
     context, seen = await _operator(request, "id", "webhook")
     id_, n_retried = request.query.get("id"), 0
     if context.webhooks.queue is not None:
-        n_retried = await context.webhooks.queue.revive([each.name for each in seen], now_ms=unix_ms(), id=id_)
+        n_retried = await context.webhooks.queue.revive([each.name for each in seen], id=id_)
         context.webhooks.wake()
     if id_ is not None and not n_retried:
         raise NotFound(f"No delivery {id_[:64]!r} was given up.", param="id", code="delivery_not_found")

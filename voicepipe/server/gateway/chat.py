@@ -16,6 +16,7 @@ from voicepipe.auth.scopes import CHAT
 from voicepipe.clock import unix_s
 from voicepipe.protocol.chat_request import ChatRequest, read_chat_request
 from voicepipe.protocol.chat_response import Completion
+from voicepipe.server.authenticate import Principal
 from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.gateway.chat_answer import ChatAnswer
@@ -39,8 +40,8 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     question = await question_for(principal, of_chat(requested), context.authenticator.handshake(request), context)
     async with context.chat_places.place(principal) as place:
         id_ = f"chatcmpl-{secrets.token_hex(16)}"
-        work = _ChatWork(id_, request, requested, question, context)
-        return await Exchange("llm", id_, requested.model, place, context).run(work)
+        work = _ChatWork(id_, request, requested, question, principal, context)
+        return await Exchange("chat", id_, requested.model, place, context).run(work)
 
 
 async def _read_request(request: web.Request) -> ChatRequest:
@@ -51,9 +52,16 @@ class _ChatWork:
     """A chat completion: its request and its answer."""
 
     def __init__(
-        self, id_: str, request: web.Request, requested: ChatRequest, question: Question, context: ServerContext
+        self,
+        id_: str,
+        request: web.Request,
+        requested: ChatRequest,
+        question: Question,
+        principal: Principal,
+        context: ServerContext,
     ) -> None:
         self._requested, self._question, self._models = requested, question, context.chat_models
+        self._principal, self._replies = principal, context.replies
         self._usage = ChatUsage(question.request, question.route.specs[0], requested.ignored, to_page=question.to_page)
         about = Completion(id_, unix_s(), requested.model)
         self._answer = ChatAnswer(request, about, self._usage, self._models, requested.stops)
@@ -68,7 +76,8 @@ class _ChatWork:
 
     async def answer(self) -> web.StreamResponse:
         options = self._requested.stream_options
-        async with self._question.route.model.open(self._question.request) as events:
+        question = self._question
+        async with self._replies.open(self._principal, question.route, question.request, self._usage) as events:
             if not self._requested.stream:
                 return await self._answer.whole(events)
             return await self._answer.stream(events, with_usage=options is not None and options.include_usage)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from voicepipe.ports.model import (
     Attempted,
@@ -38,6 +39,9 @@ class ChatUsage:
         self.spec = spec
         """The provider's spec that answers."""
 
+        self.cache: Literal["hit", "miss"] | None = None
+        """Whether the answer came from the reply cache; None: the request may not use it."""
+
         self.ttft_ms: int | None = None
         """Time to the first text or function call."""
 
@@ -64,6 +68,11 @@ class ChatUsage:
                 self.finished = event
 
     @property
+    def reported(self) -> Usage | None:
+        """The tokens as the provider counts them; None: it has not reported them."""
+        return self._usage
+
+    @property
     def estimated(self) -> bool:
         """Whether the tokens are an estimate, since the provider has not reported them."""
         return self._usage is None
@@ -77,11 +86,17 @@ class ChatUsage:
         read, written = estimated_tokens(text_chars(self._request)), estimated_tokens(self._n_chars)
         return TokensUsed(int(read), math.ceil(written), 0)
 
-    def cost_usd(self, models: ChatModels) -> float | None:
-        """The answer's cost, including failed attempts; None: unknown."""
+    def answer_usd(self, models: ChatModels) -> float | None:
+        """Return the provider's price of the answer alone; None: unknown."""
         used = self.used()
         guessed = Usage(input_tokens=used.input, output_tokens=used.output)
-        cost = models.cost_usd(self.spec, self._usage or guessed)
+        return models.cost_usd(self.spec, self._usage or guessed)
+
+    def cost_usd(self, models: ChatModels) -> float | None:
+        """The answer's cost, including failed attempts; 0 from the cache; None: unknown."""
+        if self.cache == "hit":
+            return 0.0
+        cost = self.answer_usd(models)
         return None if cost is None else cost + self.lost_usd
 
     @property
@@ -93,7 +108,8 @@ class ChatUsage:
         """Return the outcome of the answer, for the log and the limits."""
         in_vain = failed and self.ttft_ms is None
         cost_usd = self.lost_usd if in_vain else self.cost_usd(models)
-        figures = {"ttft_ms": self.ttft_ms} | ({} if in_vain else {"cost_usd": cost_usd, **self._tokens()})
+        cache = {} if self.cache is None else {"cache": self.cache}
+        figures = {"ttft_ms": self.ttft_ms} | cache | ({} if in_vain else {"cost_usd": cost_usd, **self._tokens()})
         return Settled(cost_usd, figures, in_vain)
 
     def _tokens(self) -> dict[str, int | bool]:
@@ -108,11 +124,14 @@ class ChatUsage:
     def headers(self) -> dict[str, str]:
         """Return the answer's headers that report these figures."""
         ttft = {} if self.ttft_ms is None else {"X-Voicepipe-TTFT-Ms": str(self.ttft_ms)}
-        return {"X-Voicepipe-Route": self.spec.encode("ascii", "replace").decode()} | ttft
+        cache = {} if self.cache is None else {"X-Voicepipe-Cache": self.cache}
+        return {"X-Voicepipe-Route": self.spec.encode("ascii", "replace").decode()} | ttft | cache
 
     def ours(self, models: ChatModels | None = None) -> JsonObject:
         """Return the answer's own field; with its cost if `models`, which have the prices, are given."""
         fields: JsonObject = {"route": self.spec, "ttft_ms": self.ttft_ms}
+        if self.cache is not None:
+            fields["cache"] = self.cache
         if self._why and not self._to_page:
             fields["why"] = self._why
         if self._attempts and not self._to_page:

@@ -66,10 +66,6 @@ class _EmbeddingWork:
     def spec(self) -> str:
         return self._route.spec
 
-    @property
-    def line(self) -> None:
-        return None
-
     async def answer(self) -> web.StreamResponse:
         answered = await self._route.model.pass_on(self._requested)
         known = 0 if answered.usage is None else answered.usage.prompt_tokens
@@ -79,9 +75,6 @@ class _EmbeddingWork:
         body = embeddings_answer(self._requested.model, answered.data, self._n_tokens, ours)
         headers = {"X-Request-Id": self.id, "X-Voicepipe-Route": self.spec.encode("ascii", "replace").decode()}
         return web.Response(body=body, content_type="application/json", headers=headers)
-
-    async def fail(self, error: bytes) -> web.StreamResponse:
-        raise NotImplementedError  # nothing is streamed
 
     def settled(self, *, failed: bool) -> Settled:
         if self._n_tokens is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from aiohttp import web
 
@@ -19,17 +19,23 @@ from voicepipe.session.shutdown import Ending
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.tracing.port import Answered
 
-Stage = str
-"""`stt`, `llm`, `tts` or `embedding`."""
+Kind = Literal["chat", "speech", "transcription", "translation", "embedding"]
+"""The kind of a request, as the log names it."""
 
-KINDS: Final[dict[Stage, str]] = {"llm": "chat", "tts": "speech", "stt": "transcription", "embedding": "embedding"}
-"""Name of each stage's requests in the log."""
+STAGES: Final[dict[Kind, str]] = {
+    "chat": "llm",
+    "speech": "tts",
+    "transcription": "stt",
+    "translation": "stt",
+    "embedding": "embedding",
+}
+"""The stage that is late when a request has no end."""
 
 
 class RestCall:
     """An answer, as far as it can be ended from outside: at its time limit, or when its client secret is revoked."""
 
-    def __init__(self, stage: Stage, length_s: int) -> None:
+    def __init__(self, stage: str, length_s: int) -> None:
         self._stage, self._length_s = stage, length_s
         self.limit = asyncio.timeout(length_s)
         """The timeout that the work runs in; ends the work with a TimeoutError."""
@@ -75,17 +81,8 @@ class Work(Protocol):
         """The specs that may answer."""
         ...
 
-    @property
-    def line(self) -> web.StreamResponse | None:
-        """A streamed answer whose headers were sent."""
-        ...
-
     async def answer(self) -> web.StreamResponse:
         """Call the provider, and send the answer."""
-        ...
-
-    async def fail(self, error: bytes) -> web.StreamResponse:
-        """End a streamed answer in the middle. `error` is the published JSON."""
         ...
 
     def settled(self, *, failed: bool) -> Settled:
@@ -93,17 +90,31 @@ class Work(Protocol):
         ...
 
 
+@runtime_checkable
+class StreamedWork(Work, Protocol):
+    """Work whose answer may be streamed."""
+
+    @property
+    def line(self) -> web.StreamResponse | None:
+        """A streamed answer whose headers were sent."""
+        ...
+
+    async def fail(self, error: bytes) -> web.StreamResponse:
+        """End a streamed answer in the middle. `error` is the published JSON."""
+        ...
+
+
 class Exchange:
     """A principal's request."""
 
-    def __init__(self, stage: Stage, id_: str, model: str, place: Place, context: ServerContext) -> None:
+    def __init__(self, kind: Kind, id_: str, model: str, place: Place, context: ServerContext) -> None:
         """`model` is the requested name; `id_` identifies the answer in the log."""
-        self._kind, self._id, self._model = KINDS[stage], id_, model
+        self._kind, self._id, self._model = kind, id_, model
         self._place, self._principal, self._context = place, place.principal, context
         claims = self._principal.claims
         self._usage_limits = UsageLimits(self._principal, context.quotas, context.cluster)
         length_s = context.options.max_session_s
-        self._call = RestCall(stage, min(length_s, (claims and claims.limits.session_seconds) or length_s))
+        self._call = RestCall(STAGES[kind], min(length_s, (claims and claims.limits.session_seconds) or length_s))
         self._began_ms = monotonic_ms()
 
     async def run(self, work: Work) -> web.StreamResponse:
@@ -120,15 +131,16 @@ class Exchange:
             outcome = "completed"
             return answer
         except ConnectionError:
-            if work.line is None:
+            line = work.line if isinstance(work, StreamedWork) else None
+            if line is None:
                 raise
-            return work.line  # the client has disconnected: no error is sent
+            return line  # the client has disconnected: no error is sent
         except Exception as error:
             outcome = "failed"
             client_error = self._error_for_client(error)
-            if work.line is None:
-                raise client_error from None
-            return await work.fail(_json(client_error))
+            if isinstance(work, StreamedWork) and work.line is not None:
+                return await work.fail(_json(client_error))
+            raise client_error from None
         finally:
             answered.outcome, answered.provider = outcome, work.spec
             await self._settle(outcome, work)

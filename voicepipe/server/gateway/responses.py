@@ -48,7 +48,7 @@ async def create_response(request: web.Request) -> web.StreamResponse:
     question = await question_for(principal, answer, context.authenticator.handshake(request), context)
     async with context.chat_places.place(principal) as place:
         work = _ResponseWork(request, requested, conversation, question, principal, context)
-        return await Exchange("llm", work.id, requested.model, place, context).run(work)
+        return await Exchange("chat", work.id, requested.model, place, context).run(work)
 
 
 class _ResponseWork:
@@ -66,6 +66,7 @@ class _ResponseWork:
         self.id = f"resp_{secrets.token_hex(16)}"
         self._requested, self._conversation, self._question = requested, conversation, question
         self._principal, self._store, self._models = principal, context.responses, context.chat_models
+        self._replies = context.replies
         self._usage = ChatUsage(question.request, question.route.specs[0], requested.ignored, to_page=question.to_page)
         stores = requested.store is not False and context.responses.is_on
         echo = requested.echo() | {"store": stores}
@@ -83,7 +84,8 @@ class _ResponseWork:
         return self._out.line
 
     async def answer(self) -> web.StreamResponse:
-        async with self._question.route.model.open(self._question.request) as events:
+        question = self._question
+        async with self._replies.open(self._principal, question.route, question.request, self._usage) as events:
             async for event in events:
                 self._usage.see(event, monotonic_ms() - self._began_ms)
                 if isinstance(event, TextDelta | CallDelta | Finished):

@@ -54,7 +54,7 @@ async def speech(request: web.Request) -> web.StreamResponse:
     async with context.audio_places.place(principal) as place:
         id_ = f"speech-{secrets.token_hex(16)}"
         work = _SpeechWork(id_, request, requested, resolved, context)
-        return await Exchange("tts", id_, requested.model, place, context).run(work)
+        return await Exchange("speech", id_, requested.model, place, context).run(work)
 
 
 @dataclass(frozen=True, slots=True)

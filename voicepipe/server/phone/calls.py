@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import parse_qsl
 
-import msgspec
 from aiohttp import web
 
 from voicepipe.clock import unix_s
 from voicepipe.errors import AuthError, Overload, VoicepipeError
 from voicepipe.phone.calls import PhoneCall
-from voicepipe.phone.carrier import AnnouncedCall, WebhookAnswer, WebhookRequest
+from voicepipe.phone.carrier import (
+    AnnouncedCall,
+    ApiRequest,
+    FailedStream,
+    IgnoredWebhook,
+    WebhookAnswer,
+    WebhookEvent,
+    WebhookRequest,
+)
 from voicepipe.phone.options import PhoneLine
+from voicepipe.ports.server_tool import ToolError
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.errors import NotFound
+from voicepipe.server.phone.api import may_pass, send_request
 from voicepipe.server.phone.socket import SESSION, PhoneSocket
+from voicepipe.server.phone.stored import (
+    Announced,
+    dialed_agent,
+    keep_announced,
+    keep_transfer,
+    stored_transfer,
+    take_announced,
+)
 from voicepipe.server.quota_usage import QuotaExceeded
 from voicepipe.server.realtime import check_ready, upgrade_required
 from voicepipe.server.serving import admitted, run_session
@@ -34,71 +53,77 @@ from voicepipe.telemetry.log import log_event
 BODY_MAX_BYTES: Final = 64 * 1024
 """Limit of a webhook's body: the carriers' have some kB."""
 
-STREAM_WAIT_S: Final = 60
-"""Time from the webhook's answer to the media stream. Twilio opens it at once."""
-
-TRANSFER_WAIT_S: Final = 300
-"""How long a transfer waits for the end of the media stream: the session ends with the agent's next words."""
+RETRY_WAITS_S: Final = (0.5, 2.0, 5.0)
+"""Waits before a command that ends or transfers a call is tried again: else the user would hear silence until the
+carrier ends the call itself. Telnyx drops what has come before: the command has an ID."""
 
 FORM: Final = "application/x-www-form-urlencoded"
-
-
-class _Stored(msgspec.Struct, frozen=True):
-    """A call between its webhook and its media stream."""
-
-    call: AnnouncedCall
-    agent: str
-    """The agent that the server has dialed for; empty: the line's."""
 
 
 async def phone_webhook(request: web.Request) -> web.Response:
     """`POST /v1/phone/{line}`: the carrier announces a call, and connects it with a media stream."""
     context = request.app[CONTEXT]
     line = line_of(request, context)
-    call, base_url = await _signed(request, line, context)
+    call, agent, base_url = await _signed(request, line, context)
+    if isinstance(call, IgnoredWebhook):
+        return web.Response()
+    if isinstance(call, FailedStream):
+        return await _end(call.call_id, line, context)
     if call.is_voicemail:
         context.phone_calls.n_voicemail += 1
         if line.hangs_up_on_voicemail:
-            return _answer(line.carrier.hang_up())
-    agent = request.query.get("agent", "")  # the address is signed
+            return await _answer(line.carrier.hang_up(call.call_id, line.account), line, context)
     try:
         check_ready(context)
         await context.live_sessions.check(_live(call, agent, line, context))
     except (Overload, QuotaExceeded) as why:
         _refuse(line, context, why)
-        return _answer(line.carrier.reject())
-    token = secrets.token_urlsafe(24)
-    now_s = unix_s()
-    await context.cluster.keep_config(
-        _stored_call(token),
-        msgspec.json.encode(_Stored(call, agent)),
-        project=line.project,
-        until_s=now_s + STREAM_WAIT_S,
-        now_s=now_s,
-    )
+        # A call that the server has dialed is answered already: it can't be rejected.
+        turn_away = line.carrier.hang_up if call.is_dialed else line.carrier.reject
+        return await _answer(turn_away(call.call_id, line.account), line, context)
+    token = await keep_announced(Announced(call, agent), line, context.cluster)
     stream_url = f"{base_url.replace('http', 'ws', 1)}/v1/phone/{line.name}/stream/{token}"
     next_url = f"{base_url}/v1/phone/{line.name}/next"
-    return _answer(line.carrier.connect(call, stream_url=stream_url, next_url=next_url))
+    connect = line.carrier.connect(call, line.account, stream_url=stream_url, next_url=next_url)
+    return await _answer(connect, line, context)
 
 
 async def phone_next(request: web.Request) -> web.Response:
     """`POST /v1/phone/{line}/next`: the media stream is over; the call is transferred, or ends."""
     context = request.app[CONTEXT]
     line = line_of(request, context)
-    call, _ = await _signed(request, line, context)
-    stored = await context.cluster.config(_stored_transfer(line, call.call_id), project=line.project, now_s=unix_s())
-    if stored is None:
-        return _answer(line.carrier.hang_up())
-    context.phone_calls.n_transferred += 1
-    return _answer(line.carrier.transfer(stored.decode()))
+    call, *_ = await _signed(request, line, context)
+    if isinstance(call, IgnoredWebhook):
+        return web.Response()
+    return await _end(call.call_id, line, context)
+
+
+async def _end(call_id: str, line: PhoneLine, context: ServerContext, waits_s: Sequence[float] = ()) -> web.Response:
+    """Return the answer that transfers a call whose media stream is over, or ends it."""
+    number = await stored_transfer(call_id, line, context.cluster)
+    if number:
+        transferred = await _answer(line.carrier.transfer(call_id, number, line.account), line, context, waits_s)
+        if transferred.status == 200:
+            context.phone_calls.n_transferred += 1
+            return transferred
+    return await _answer(line.carrier.hang_up(call_id, line.account), line, context, waits_s)
 
 
 async def phone_stream(request: web.Request) -> web.StreamResponse:
-    """`GET /v1/phone/{line}/stream/{token}`: the media stream of a call that the webhook has announced."""
+    """`GET /v1/phone/{line}/stream/{token}`: the media stream of a call that the webhook has announced.
+
+    A client whose address is fixed but for its query has the token there.
+    """
     context = request.app[CONTEXT]
     line = line_of(request, context)
-    stored = await _announced(request.match_info["token"], line, context)
-    check_ready(context)
+    token = request.match_info.get("token") or request.query.get("token", "")
+    stored = await take_announced(token, line, context.cluster)
+    try:
+        check_ready(context)
+    except Overload as why:
+        _refuse(line, context, why)
+        await _leave(stored.call.call_id, line, context)
+        raise
     response = upgrade(ping_ms=context.options.ping_ms, subprotocol=None)
     if not response.can_prepare(request):
         return upgrade_required()
@@ -111,32 +136,53 @@ async def phone_stream(request: web.Request) -> web.StreamResponse:
     except VoicepipeError as why:  # the server has filled since the webhook, or a provider can't be used
         _refuse(line, context, why)
         await socket.close(TRY_AGAIN_LATER, "The call can't be taken now.")
+    if not phone.is_over:
+        await _leave(stored.call.call_id, line, context)
     return response
+
+
+async def _leave(call_id: str, line: PhoneLine, context: ServerContext) -> None:
+    """Transfer or end a call, if its carrier takes commands by its API and requests no answer. No webhook repeats these
+    commands: the server does."""
+    if line.carrier.hang_up(call_id, line.account).requests:
+        await _end(call_id, line, context, waits_s=RETRY_WAITS_S)
 
 
 async def _talk(
     phone: PhoneSocket, call: AnnouncedCall, line: PhoneLine, live: LiveSession, context: ServerContext
 ) -> None:
     started = await phone.start()
-    if started is None or started.call_id != call.call_id:
+    if started is None or started.call_id not in ("", call.call_id):
         await phone.close(POLICY_VIOLATION, "Expected the start of the announced call's stream.")
         return
 
     async def transfer(number: str) -> None:
-        now_s = unix_s()
-        await context.cluster.keep_config(
-            _stored_transfer(line, call.call_id),
-            number.encode(),
-            project=line.project,
-            until_s=now_s + TRANSFER_WAIT_S,
-            now_s=now_s,
-        )
+        await keep_transfer(call.call_id, number, line, context.cluster)
 
-    its = PhoneCall(transfer_to=line.transfer_to, transfer=transfer)
+    async def press(digits: str) -> None:
+        await _press(digits, phone, call, line, context)
+
+    its = PhoneCall(transfer_to=line.transfer_to, transfer=transfer, press=press)
     async with admitted(live, context) as session:
         live.socket = phone
         with context.phone_calls.running(live.grant.session_id, its):
             await run_session(session, live, phone)
+
+
+async def _press(digits: str, phone: PhoneSocket, call: AnnouncedCall, line: PhoneLine, context: ServerContext) -> None:
+    """Press keys in a call.
+
+    Raises:
+        ToolError: the carrier has not taken them.
+    """
+    try:
+        pressed = line.carrier.press(call.call_id, digits, line.account, phone.codec, now_s=unix_s())
+    except ValueError as why:  # the line lacks what the carrier's API needs
+        raise ToolError("Keys can't be pressed on this line.") from why
+    if not isinstance(pressed, ApiRequest):
+        await phone.press(pressed)
+    elif not await _commanded(pressed, line, context):
+        raise ToolError("The keys were not pressed: the phone carrier did not take them.")
 
 
 def line_of(request: web.Request, context: ServerContext) -> PhoneLine:
@@ -152,57 +198,42 @@ def line_of(request: web.Request, context: ServerContext) -> PhoneLine:
     return line
 
 
-async def _signed(request: web.Request, line: PhoneLine, context: ServerContext) -> tuple[AnnouncedCall, str]:
-    """Return the call of a webhook's request, and the server's address as the carrier called it.
+async def _signed(request: web.Request, line: PhoneLine, context: ServerContext) -> tuple[WebhookEvent, str, str]:
+    """Return what a webhook's request reports, the agent for which the server has dialed (empty: the line's), and the
+    server's address as the carrier called it.
 
     Raises:
-        AuthError: 403: the carrier did not sign it.
+        AuthError: 403: the carrier did not sign it, or it is for a call that the server did not make.
         NotFound: it has no call.
     """
     body = await read_body(request, BODY_MAX_BYTES)
     form = parse_qsl(body.decode(errors="replace"), keep_blank_values=True) if request.content_type == FORM else []
     handshake = context.authenticator.handshake(request)
     base_url = base_url_of(request, line, context)
+    dial = request.query.get("dial")  # the server has given this address to the carrier, see `phone_dial`
     webhook = WebhookRequest(
         url=f"{base_url}{request.raw_path}",
         headers=dict(handshake.headers),
         form=form,
+        body=body,
+        unix_s=unix_s(),
+        is_dialed=dial is not None,
     )
-    if not line.carrier.is_signed(webhook, line.secret):
+    if not line.carrier.is_signed(webhook, line.account):
         context.phone_calls.note_unsigned(line.name, f"{base_url}{request.path}")
         raise AuthError("The carrier's signature is wrong.", code="phone_signature_wrong", status=403)
-    call = line.carrier.announced(webhook)
-    if call is None:
+    event = line.carrier.event(webhook)
+    if event is None:
         raise NotFound("The request names no call.", param=None, code="phone_call_not_found")
-    return call, base_url
+    agent = "" if dial is None else await dialed_agent(dial, line, context.cluster)
+    if agent is None and isinstance(event, AnnouncedCall):
+        raise AuthError("The server has made no such call.", code="phone_dial_unknown", status=403)
+    return event, agent or "", base_url
 
 
 def base_url_of(request: web.Request, line: PhoneLine, context: ServerContext) -> str:
     """Return the server's address as the carrier calls it."""
     return line.public_url or f"{context.authenticator.handshake(request).scheme}://{request.host}"
-
-
-async def _announced(token: str, line: PhoneLine, context: ServerContext) -> _Stored:
-    """Return the call for which the webhook has made this token. It opens one stream.
-
-    Raises:
-        AuthError: 401: there is none, it is too old, or it has opened its stream.
-    """
-    now_s, name = unix_s(), _stored_call(token)
-    stored = await context.cluster.config(name, project=line.project, now_s=now_s)
-    if stored is not None:
-        used = await context.cluster.count(name, 1, limit=1, until_s=now_s + STREAM_WAIT_S, now_s=now_s)
-        if used.counted:
-            return msgspec.json.decode(stored, type=_Stored)
-    raise AuthError("No call waits for this media stream.", code="phone_stream_unknown", status=401)
-
-
-def _stored_call(token: str) -> str:
-    return f"phone_call_{token}"
-
-
-def _stored_transfer(line: PhoneLine, call_id: str) -> str:
-    return f"phone_transfer_{line.name}_{call_id}"
 
 
 def _live(call: AnnouncedCall, requested_agent: str, line: PhoneLine, context: ServerContext) -> LiveSession:
@@ -233,5 +264,29 @@ def _refuse(line: PhoneLine, context: ServerContext, why: VoicepipeError) -> Non
     log_event("phone_call_refused", level=logging.WARNING, line=line.name, why=str(why))
 
 
-def _answer(answer: WebhookAnswer) -> web.Response:
+async def _answer(
+    answer: WebhookAnswer, line: PhoneLine, context: ServerContext, waits_s: Sequence[float] = ()
+) -> web.Response:
+    """Return the answer to a webhook; 502 if the carrier's API has refused what belongs to it: the carrier repeats."""
+    for each in answer.requests:
+        if not await _commanded(each, line, context, waits_s):
+            return web.Response(status=502)
     return web.Response(text=answer.body, content_type=answer.content_type)
+
+
+async def _commanded(
+    request: ApiRequest, line: PhoneLine, context: ServerContext, waits_s: Sequence[float] = ()
+) -> bool:
+    """Send a command to a call; return whether the carrier's API took it. A failure that may pass is tried again after
+    each of the waits."""
+    status, _ = await send_request(request)
+    for wait_s in waits_s:
+        if not may_pass(status):
+            break
+        await asyncio.sleep(wait_s)
+        status, _ = await send_request(request)
+    if not 200 <= status < 300:
+        context.phone_calls.n_failed += 1
+        log_event("phone_command_failed", level=logging.WARNING, line=line.name, url=request.url, status=status)
+        return False
+    return True

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
-from urllib.parse import urlencode
+from typing import Annotated
 
-import aiohttp
 import msgspec
 from aiohttp import web
 
 from voicepipe.auth.scopes import TOKENS
+from voicepipe.clock import unix_s
 from voicepipe.errors import AuthError, ProtocolError
-from voicepipe.phone.carrier import DialRequest
 from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT
 from voicepipe.server.errors import NotFound, refusal
+from voicepipe.server.phone.api import send_request
 from voicepipe.server.phone.calls import BODY_MAX_BYTES, base_url_of, line_of
+from voicepipe.server.phone.stored import keep_dial
 from voicepipe.server.token_issuer import read_json
-
-API_WAIT_S: Final = 10.0
-"""Timeout of the carrier's API, which answers before the user has picked up."""
 
 
 class Dial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,19 +42,18 @@ async def phone_dial(request: web.Request) -> web.Response:
     if principal.claims is not None or (principal.holder is not None and principal.project != line.project):
         raise AuthError("Calls are made for API keys of the line's project only.", code="phone_not_allowed", status=403)
     dial: Dial = read_json(await read_body(request, BODY_MAX_BYTES), Dial)
-    if not line.number:
+    if not line.account.number:
         raise ProtocolError(f"phone.{line.name}.number: expected a number to call from, got none", field=None)
     if dial.agent and context.agent_named(dial.agent) != dial.agent:
         raise NotFound(f"There is no agent {dial.agent[:64]!r} here.", param="agent", code="agent_not_found")
-    query = f"?{urlencode({'agent': dial.agent})}" if dial.agent else ""
-    status, body = await _send(
+    made = await keep_dial(dial.agent, line, context.cluster)
+    status, body = await send_request(
         line.carrier.dial(
-            api_url=line.api_url,
-            account=line.account,
-            secret=line.secret,
-            line_number=line.number,
+            line.account,
             user_number=dial.to,
-            webhook_url=f"{base_url_of(request, line, context)}/v1/phone/{line.name}{query}",
+            webhook_url=f"{base_url_of(request, line, context)}/v1/phone/{line.name}?dial={made}",
+            hangs_up_on_voicemail=line.hangs_up_on_voicemail,
+            now_s=unix_s(),
         )
     )
     try:
@@ -69,16 +65,3 @@ async def phone_dial(request: web.Request) -> web.Response:
     context.phone_calls.n_dialed += 1
     answer = {"object": "voicepipe.phone_call", "id": call_id, "line": line.name, "to": dial.to}
     return web.json_response(answer, status=201)
-
-
-async def _send(dial: DialRequest) -> tuple[int, bytes]:
-    """Return the status and the body of the API's answer; 0: there was none."""
-    headers = {"Authorization": aiohttp.encode_basic_auth(dial.user, dial.password)}
-    try:
-        async with (
-            aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=API_WAIT_S)) as http,
-            http.post(dial.url, data=dial.form, allow_redirects=False) as answer,
-        ):
-            return answer.status, await answer.content.read(BODY_MAX_BYTES)
-    except (aiohttp.ClientError, TimeoutError):
-        return 0, b""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -18,21 +20,45 @@ from voicepipe.phone.carrier import (
     StreamEvent,
     StreamStarted,
     StreamStopped,
+    Tones,
     Unread,
 )
 from voicepipe.phone.digits import DigitCollector
 from voicepipe.phone.playback import CarrierPlayback, Played
 from voicepipe.protocol import binary
+from voicepipe.session.shutdown import NORMAL
 from voicepipe.session.socket import ClientSocket
 
 START_S: Final = 10.0
 """Time for the carrier's `start` after its WebSocket is open."""
+
+LAST_MARK_S: Final = 2.0
+"""How long the end of a call waits for the carrier to play the agent's last audio. The session expects it to play
+without a pause from its latest mark on; a late packet, or the carrier's jitter buffer, delays the rest."""
 
 SESSION: Final = {
     "audio": {"input": {"format": {"type": "audio/pcmu"}}, "output": {"format": {"type": "audio/pcmu"}}},
     "providerData": {"voicepipe": {"binary_audio": True, "playback_reports": True}},
 }
 """What a session on the phone starts with, as in `session.update`: G.711 both ways, at the carrier's own rate."""
+
+
+_KEYS: Final = ""
+"""The item of keys that the agent presses: they are no part of the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What waits to be sent to the carrier, behind audio that it has not played."""
+
+    mark: str
+    """The mark behind it; empty: it has none."""
+
+    n_bytes: int
+    messages: Callable[[], Iterable[bytes]]
+    """Makes the messages when they are sent: those of audio depend on what was sent before."""
+
+    is_tones: bool = False
 
 
 class _Response(msgspec.Struct, frozen=True):
@@ -56,7 +82,7 @@ class PhoneSocket:
 
     def __init__(self, line: ClientSocket, codec: StreamCodec, note_unread: Callable[[], None]) -> None:
         """`line` has the carrier's messages. `note_unread` is called at each one that can't be read."""
-        self._line, self._codec, self._note_unread = line, codec, note_unread
+        self._line, self.codec, self._note_unread = line, codec, note_unread
         self._playback, self._digits = CarrierPlayback(), DigitCollector()
         # Bounded: one message of the carrier makes a few, and all are taken before the next is read. Cuts add some.
         self._messages: deque[bytes] = deque()
@@ -64,7 +90,15 @@ class PhoneSocket:
         self._items: dict[int, str] = {}
         """The stream of the latest binary audio, and its item."""
 
+        self._held: deque[_Held] = deque()  # bounded as the session's answers are
+        self._n_held_bytes = 0
+        self._is_releasing = False
+        self._tones_mark = ""
+        """The mark of the tones that the carrier has and has not played; empty: there are none."""
+
         self._responding = self._stopped = False
+        self._changed = asyncio.Event()
+        """Set at each message of the carrier."""
 
     @property
     def hung_up(self) -> bool:
@@ -75,6 +109,11 @@ class PhoneSocket:
     def gone(self) -> bool:
         """Return whether the connection is closed."""
         return self._line.gone
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the carrier has said that the stream is over."""
+        return self._stopped
 
     @property
     def has_message(self) -> bool:
@@ -91,7 +130,7 @@ class PhoneSocket:
         try:
             async with asyncio.timeout(START_S):
                 while (raw := await self._line.receive()) is not None:
-                    event = self._codec.read(raw)
+                    event = self.codec.read(raw)
                     if isinstance(event, StreamStarted):
                         return event
                     await self._take(event)
@@ -104,18 +143,24 @@ class PhoneSocket:
         while not self._messages:
             raw = None if self._stopped else await self._line.receive()
             if raw is None:
+                self._changed.set()
                 return None
-            await self._take(self._codec.read(raw))
+            await self._take(self.codec.read(raw))
         return self._messages.popleft()
 
     async def _take(self, event: StreamEvent) -> None:
+        self._changed.set()
         match event:
             case AudioReceived(audio):
                 self._n_bytes += len(audio)
                 self._messages.append(binary.user_frame(audio))
                 self._send_digits()
             case MarkPlayed(name):
-                if (played := self._playback.mark(name, self.input_ms)) is not None:
+                played = self._playback.mark(name, self.input_ms)
+                if name == self._tones_mark:
+                    self._tones_mark = ""
+                await self._release()
+                if played is not None and played.item_id != _KEYS:
                     self._report((played,))
             case DigitPressed(digit):
                 await self._press(digit)
@@ -134,7 +179,7 @@ class PhoneSocket:
         self._send_digits()
 
     async def _stop_agent(self) -> None:
-        if cut := await self._cut():
+        if cut := await self._cut(tones_too=True):
             playing, *later = cut
             at = {"item_id": playing.item_id, "content_index": 0, "audio_end_ms": playing.played_ms}
             self._post("conversation.item.truncate", **at)
@@ -163,6 +208,8 @@ class PhoneSocket:
         match event:
             case _ServerEvent(type="voicepipe.output_audio.started"):
                 self._items = {event.stream: event.item_id}
+            case _ServerEvent(type="response.output_audio.done"):
+                await self._hold(_Held("", 0, self.codec.flush))
             case _ServerEvent(type="response.created"):
                 self._responding = True
             case _ServerEvent(type="response.done", response=response):
@@ -173,15 +220,66 @@ class PhoneSocket:
                 self._report(await self._cut())
 
     async def _play(self, sound: binary.AgentSound) -> None:
-        mark = self._playback.send(self._items.get(sound.stream, ""), len(sound.audio), self.input_ms)
-        await self._line.send(self._codec.audio(sound.audio))
-        await self._line.send(self._codec.mark(mark))
+        audio = sound.audio
+        mark = self._playback.send(self._items.get(sound.stream, ""), len(audio), self.input_ms)
+        await self._hold(_Held(mark, len(audio), lambda: (*self.codec.audio(audio), *self.codec.mark(mark))))
 
-    async def _cut(self) -> tuple[Played, ...]:
-        """Have the carrier drop what it has not played; return how much was played of each item that it had."""
-        if cut := self._playback.clear(self.input_ms):
-            await self._line.send(self._codec.clear())
-        return cut
+    async def press(self, keys: Tones | Iterable[bytes]) -> None:
+        """Press keys: with messages at once, or with tones behind the audio so far, which nothing cuts."""
+        if not isinstance(keys, Tones):
+            for message in keys:
+                await self._line.send(message)
+            return
+        codec, audio = self.codec, keys.audio
+        mark = self._playback.send(_KEYS, len(audio), self.input_ms)
+
+        def messages() -> Iterable[bytes]:
+            return (*codec.flush(), *codec.audio(audio), *codec.mark(mark))
+
+        await self._hold(_Held(mark, len(audio), messages, is_tones=True))
+
+    async def _hold(self, held: _Held) -> None:
+        self._held.append(held)
+        self._n_held_bytes += held.n_bytes
+        await self._release()
+
+    async def _release(self) -> None:
+        """Send what is held back, as far as the carrier has room. What is behind tones waits until they were played:
+        the carrier can drop all that it has, or nothing."""
+        while self._held and not self._is_releasing and not self._tones_mark and self._has_room():
+            held = self._held.popleft()
+            self._n_held_bytes -= held.n_bytes
+            self._tones_mark = held.mark if held.is_tones else ""
+            self._is_releasing = True
+            try:
+                for message in held.messages():
+                    await self._line.send(message)
+            finally:
+                self._is_releasing = False
+
+    def _has_room(self) -> bool:
+        """Return whether the carrier can take the first piece that is held back."""
+        if self.codec.queue_ms is None:
+            return True
+        sent_ms = self._playback.unplayed_ms - self._n_held_bytes // BYTES_PER_MS
+        return sent_ms + self._held[0].n_bytes // BYTES_PER_MS <= self.codec.queue_ms or sent_ms <= 0
+
+    async def _cut(self, *, tones_too: bool = False) -> tuple[Played, ...]:
+        """Have the carrier drop what it has not played; return how much was played of each item that is cut. A voice
+        does not cut tones, which may answer it, nor what the carrier has before them."""
+        uncut: frozenset[str] = frozenset()
+        if not tones_too:
+            held_tones = (each.mark for each in self._held if each.is_tones)
+            uncut = self._playback.marks_to(self._tones_mark).union(held_tones)
+        cut = self._playback.clear(self.input_ms, keep=uncut)
+        self._held = deque(each for each in self._held if each.mark in uncut or not each.mark)
+        self._n_held_bytes = sum(each.n_bytes for each in self._held)
+        if tones_too:
+            self._tones_mark = ""
+        if cut and not self._tones_mark:
+            await self._line.send(self.codec.clear())
+        await self._release()
+        return tuple(each for each in cut if each.item_id != _KEYS)
 
     # --- to the session -----------------------------------------------------------------------
 
@@ -193,14 +291,27 @@ class PhoneSocket:
                 played_ms=each.played_ms,
                 buffered_ms=each.buffered_ms,
                 input_ms=self.input_ms,
+                carrier_estimated_ms=each.carrier_estimated_ms,
             )
 
     def _post(self, kind: str, **fields: Any) -> None:
         self._messages.append(msgspec.json.encode({"type": kind, **fields}))
 
     async def close(self, code: int, reason: str) -> None:
-        """Close the media stream: the carrier goes on with the call as the webhook has answered."""
+        """Close the media stream: the carrier goes on with the call as the webhook has answered.
+
+        The end of a conversation waits until the carrier has played what it has, for at most `LAST_MARK_S`.
+        """
+        if code == NORMAL:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_MARK_S):
+                    await self._played_to_its_end()
         await self._line.close(code, reason)
+
+    async def _played_to_its_end(self) -> None:
+        while self._playback.is_playing and not self.hung_up and not self.gone:
+            self._changed.clear()
+            await self._changed.wait()
 
     def abort(self) -> None:
         """Abort the connection now."""

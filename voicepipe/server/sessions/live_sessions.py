@@ -23,6 +23,7 @@ from voicepipe.server.revocations import REVOKED, Revocable
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.slots import FULL_WAIT_MS, RESERVED_S, Full, Slots, reservation
 from voicepipe.session.grant import SessionGrant
+from voicepipe.session.item_audio import ItemAudio
 from voicepipe.session.session_text import Keep
 from voicepipe.session.shutdown import MOVE, STOPPING
 from voicepipe.session.socket import ClientSocket
@@ -40,6 +41,38 @@ TURNS_KNOWN: Final = 64
 """Turns whose records may still be renewed."""
 
 
+class Resumable(Protocol):
+    """The resumption of a session, as the server uses it."""
+
+    async def resume(self, request: Resume, socket: ClientSocket) -> bool:
+        """Continue with this socket and return when done with it; False: refused."""
+        ...
+
+    def forbid(self) -> None:
+        """End resumption: a connection that is down ends the session, now or when it breaks."""
+        ...
+
+
+class Movable(Protocol):
+    """The takeover of a session, as the server uses it."""
+
+    def share_text(self, keep: Keep) -> None:
+        """Have the session's text written, so that another process can go on with it; before the session runs."""
+        ...
+
+    def restore(self, state: TextState, request: Resume) -> None:
+        """Go on with the session of another process; before the session runs.
+
+        Raises:
+            ProtocolError, ValueError: the state can't be read.
+        """
+        ...
+
+    def leave(self, within_ms: int, *, at_once: bool) -> bool:
+        """Ask the client to resume at another node: when no turn runs, or `at_once`. False: no node could go on."""
+        ...
+
+
 class RunsOnSocket(Revocable, Protocol):
     """A session, as the server uses it."""
 
@@ -48,32 +81,23 @@ class RunsOnSocket(Revocable, Protocol):
         """Return whether a recording of its call has begun."""
         ...
 
-    def share_text(self, keep: Keep) -> None:
-        """Have the session's text written, so that another process can go on with it; before `run`."""
+    @property
+    def items(self) -> ItemAudio | None:
+        """Return the newest audio of its items; None: it is not held."""
         ...
 
-    def restore(self, state: TextState, request: Resume) -> None:
-        """Go on with the session of another process; before `run`.
+    @property
+    def resumption(self) -> Resumable:
+        """Return what continues the session on another connection."""
+        ...
 
-        Raises:
-            ProtocolError, ValueError: the state can't be read.
-        """
+    @property
+    def takeover(self) -> Movable:
+        """Return what continues the session in another process."""
         ...
 
     async def run(self, socket: ClientSocket) -> None:
         """Run until either side closes the connection. The calling code closes the rest of the connection."""
-        ...
-
-    async def resume(self, resume_request: Resume, socket: ClientSocket) -> bool:
-        """Continue with this socket and return when done with it; False: refused."""
-        ...
-
-    def leave(self, within_ms: int, *, at_once: bool) -> bool:
-        """Ask the client to resume at another node: when no turn runs, or `at_once`. False: no node could go on."""
-        ...
-
-    def forbid_resume(self) -> None:
-        """End resumption: a connection that is down ends the session, now or when it breaks."""
         ...
 
 
@@ -316,15 +340,15 @@ class LiveSessions:
         for live in self._sessions.values():
             if live.session is None:
                 continue
-            if not live.session.leave(within_ms, at_once=at_once):
-                live.session.forbid_resume()
+            if not live.session.takeover.leave(within_ms, at_once=at_once):
+                live.session.resumption.forbid()
                 if at_once:
                     live.session.end_after_turn(STOPPING)
 
     def _end(self) -> None:
         for live in self._sessions.values():
             if live.session is not None:
-                can_move = live.session.leave(0, at_once=True)
+                can_move = live.session.takeover.leave(0, at_once=True)
                 live.session.end_now(MOVE if can_move else STOPPING)
 
     async def left(self, within_ms: int) -> bool:

@@ -75,7 +75,7 @@ class Resumptions:
             self._dummy_secret.matches(resume_request.secret if resume_request is not None else "")
             return False
         before, live.socket = live.socket, socket
-        if await live.session.resume(resume_request, socket):
+        if await live.session.resumption.resume(resume_request, socket):
             return True
         live.socket = before
         return False

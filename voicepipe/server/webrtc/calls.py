@@ -1,16 +1,42 @@
-"""The calls over WebRTC of this process, found by their IDs."""
+"""The calls over WebRTC, found by their IDs: those of this process, and of the other workers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
 
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.errors import NotFound
 from voicepipe.server.sessions.live_sessions import LiveSession
+from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.server.webrtc.rtc_socket import RtcSocket
 from voicepipe.server.webrtc.settings import WebRtcSettings
+from voicepipe.session.shutdown import NORMAL, Ending
+
+HUNG_UP = Ending("call_ended", "The call was hung up.", NORMAL)
+
+
+class CallRequest(msgspec.Struct, frozen=True):
+    """A call as a backend names it, and what it may reach."""
+
+    call_id: str
+    project: str
+    token_id: str | None
+    """Of its client secret; None: it has an API key, or needs none."""
+
+    @classmethod
+    def of(cls, call_id: str, principal: Principal) -> CallRequest:
+        """Return the request of a principal: its project's calls; with a client secret, only the call that it began."""
+        claims = principal.claims
+        return cls(call_id, principal.project, claims.token_id if claims is not None else None)
+
+    def not_found(self) -> NotFound:
+        """Return the error that there is no such call."""
+        return NotFound(f"There is no call {self.call_id[:64]!r} here.", param="call_id", code="call_not_found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +52,35 @@ class Call:
 
     live: LiveSession
     socket: RtcSocket
+
+    def hang_up(self) -> None:
+        """End the call."""
+        if self.live.session is not None:
+            self.live.session.end_now(HUNG_UP)
+
+
+class OtherCalls(Protocol):
+    """The calls of the other workers."""
+
+    async def session_of(self, request: CallRequest) -> str:
+        """Return the ID of the call's session; empty: no worker has the call.
+
+        Raises:
+            Overload: the other workers can't be asked, or one that may have it does not answer.
+        """
+        ...
+
+    async def follow(self, request: CallRequest, session: str, socket: AiohttpSocket) -> bool:
+        """Send the call's events to a sideband connection, and take its events, to the end; False: the call is over."""
+        ...
+
+    async def hang_up(self, request: CallRequest) -> bool:
+        """End the call; False: no worker has it.
+
+        Raises:
+            Overload: the other workers can't be asked, or one that may have it does not answer.
+        """
+        ...
 
 
 class Calls:
@@ -44,13 +99,8 @@ class Calls:
         finally:
             del self._calls[call.id]
 
-    def find(self, call_id: str, principal: Principal) -> Call:
-        """Return a call of the principal's project; with a client secret, only the call that it began.
-
-        Raises:
-            NotFound: there is none.
-        """
-        call, claims = self._calls.get(call_id), principal.claims
-        if call is not None and call.project == principal.project and (not claims or claims.token_id == call.token_id):
-            return call
-        raise NotFound(f"There is no call {call_id[:64]!r} here.", param="call_id", code="call_not_found")
+    def find(self, request: CallRequest) -> Call | None:
+        """Return a call that the request may reach; None: there is none in this process."""
+        call = self._calls.get(request.call_id)
+        is_theirs = call is not None and call.project == request.project
+        return call if is_theirs and call is not None and request.token_id in (None, call.token_id) else None

@@ -22,18 +22,16 @@ from voicepipe.server.serving import admitted, run_session
 from voicepipe.server.sessions.live_sessions import LiveSession
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.usage_limits import UsageLimits
-from voicepipe.server.webrtc.calls import Call
+from voicepipe.server.webrtc.calls import Call, CallRequest
 from voicepipe.server.webrtc.events import without_formats
 from voicepipe.server.webrtc.offer import Offer, read_offer
 from voicepipe.server.webrtc.rtc_socket import RtcSocket
 from voicepipe.session.grant import SessionGrant
-from voicepipe.session.shutdown import NORMAL, Ending
 from voicepipe.telemetry.log import log_crash, log_event
 
 if TYPE_CHECKING:
     from voicepipe.server.webrtc.peer import RtcPeer
 
-HUNG_UP = Ending("call_ended", "The call was hung up.", NORMAL)
 Answer = asyncio.Future[str]
 """The SDP answer."""
 
@@ -118,11 +116,14 @@ async def _serve(call: Call, peer: RtcPeer, sdp: str, answer: Answer, context: S
 
 
 async def hang_up(request: web.Request) -> web.Response:
-    """End a call."""
+    """End a call, which another worker may have."""
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
     principal.check_scope(REALTIME)
-    call = context.calls.find(request.match_info["id"], principal)
-    if call.live.session is not None:
-        call.live.session.end_now(HUNG_UP)
+    named = CallRequest.of(request.match_info["id"], principal)
+    call = context.calls.find(named)
+    if call is not None:
+        call.hang_up()
+    elif context.other_calls is None or not await context.other_calls.hang_up(named):
+        raise named.not_found()
     return web.Response(status=200)

@@ -6,6 +6,7 @@ Only this module imports aiortc and PyAV, which are in the extra `webrtc`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from fractions import Fraction
 from typing import Any, Final
@@ -31,10 +32,11 @@ from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.clock import monotonic_us
 from voicepipe.errors import ProtocolError
-from voicepipe.server.webrtc.packet_order import PacketOrder
+from voicepipe.server.webrtc.packet_order import DecoderQueue, PacketOrder
 from voicepipe.server.webrtc.playout import RATE_HZ, Playout, mono
 from voicepipe.server.webrtc.rtc_socket import RtcSocket
 from voicepipe.server.webrtc.settings import WebRtcSettings
+from voicepipe.telemetry.log import log_event
 
 OPUS_HZ: Final = 48_000
 """The clock of Opus over RTP (RFC 7587, 4.1), and the rate at which the user's audio is decoded."""
@@ -57,6 +59,9 @@ BUFFERED_BYTES: Final = 256 * 1024
 
 JITTER_BUFFER: Final = "_RTCRtpReceiver__jitter_buffer"
 """The attribute of aiortc's receiver that `PacketOrder` replaces."""
+
+DECODER_QUEUE: Final = "_RTCRtpReceiver__decoder_queue"
+"""The one that `DecoderQueue` replaces."""
 
 
 class AgentTrack(MediaStreamTrack):  # type: ignore[misc] # mypy does not read aiortc
@@ -122,7 +127,7 @@ class RtcPeer:
             for url in settings.ice_servers
         ]
         self._connection = RTCPeerConnection(RTCConfiguration(servers, bundlePolicy=RTCBundlePolicy.MAX_BUNDLE))
-        self._socket = socket
+        self._socket, self._ice_servers = socket, settings.ice_servers
         self._channel: RTCDataChannel | None = None
         self._user_track: MediaStreamTrack | None = None
         self._is_ready, self._is_empty = asyncio.Event(), asyncio.Event()
@@ -142,7 +147,8 @@ class RtcPeer:
             self._connection.addTrack(AgentTrack(self._socket.playout))
             for receiver in self._connection.getReceivers():
                 if receiver.track.kind == "audio":
-                    setattr(receiver, JITTER_BUFFER, PacketOrder(JitterFrame))
+                    setattr(receiver, JITTER_BUFFER, PacketOrder())
+                    setattr(receiver, DECODER_QUEUE, DecoderQueue(JitterFrame))
             await self._connection.setLocalDescription(await self._connection.createAnswer())
         except (
             AssertionError,
@@ -154,7 +160,15 @@ class RtcPeer:
         ):  # aiortc asserts too
             raise ProtocolError("sdp: expected an SDP offer, got one that can't be read", field="sdp") from None
         answer: str = self._connection.localDescription.sdp
+        self._note_missing(answer)
         return answer
+
+    def _note_missing(self, answer: str) -> None:
+        """Log each STUN and TURN server that has given no candidate: aiortc goes on without a word."""
+        for server in self._ice_servers:
+            candidate = "typ srflx" if server.startswith("stun:") else "typ relay"
+            if candidate not in answer:
+                log_event("ice_server_failed", level=logging.WARNING, server=server)
 
     async def connected(self, within_ms: int) -> bool:
         """Wait until events can flow; return False if they can't in that time."""

@@ -177,6 +177,8 @@ class RtcSocket:
         if self._session is not None:
             listener.put(events.event("session.created", self._next_id(), session=self._session))
         self._listeners.add(listener)
+        if self._is_over:
+            listener.end()
         try:
             yield
         finally:

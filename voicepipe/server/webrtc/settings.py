@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
@@ -9,7 +10,13 @@ import msgspec
 
 from voicepipe.errors import ConfigError
 
-SCHEMES: Final = ("stun:", "turn:", "turns:")
+_HOST: Final = r"[\w.-]+(?::\d{1,5})?"
+ADDRESS: Final = re.compile(
+    rf"stun:({_HOST})|turn:({_HOST})(?:\?transport=(?:udp|tcp))?|turns:({_HOST})(?:\?transport=tcp)?"
+)
+"""RFC 7064 and 7065, without addresses of IPv6: aiortc reads none."""
+
+MAX_PORT: Final = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +39,23 @@ class WebRtcSettings:
     60000."""
 
     def __post_init__(self) -> None:
-        for server in self.ice_servers:
-            if not server.startswith(SCHEMES) or not server.partition(":")[2]:
-                raise ConfigError(f"webrtc.ice_servers: expected an address such as stun:HOST:3478, got {server!r}")
+        kinds = [_kind_of(server) for server in self.ice_servers]
+        for kind in ("STUN", "TURN"):
+            if kinds.count(kind) > 1:
+                raise ConfigError(f"webrtc.ice_servers: expected at most one {kind} server")
+        if bool(self.turn_username) != bool(self.turn_credential):
+            raise ConfigError("webrtc.turn_username and webrtc.turn_credential: expected both or none")
         if not 100 <= self.connect_ms <= 60_000:
             raise ConfigError(f"webrtc.connect_ms: expected a whole number from 100 to 60000, got {self.connect_ms}")
+
+
+def _kind_of(server: str) -> str:
+    """Return "STUN" or "TURN". An address with a password in it must not come into the error's text."""
+    if "@" in server:
+        why = "expected an address without a user name: set webrtc.turn_username and webrtc.turn_credential"
+        raise ConfigError(f"webrtc.ice_servers: {why}")
+    found = ADDRESS.fullmatch(server)
+    host = next(filter(None, found.groups())) if found is not None else ""
+    if not host or int(host.partition(":")[2] or 0) > MAX_PORT:
+        raise ConfigError(f"webrtc.ice_servers: expected an address such as stun:HOST:3478, got {server!r}")
+    return "STUN" if server.startswith("stun:") else "TURN"

@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from aiohttp import web
-
-from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.server.webrtc.calls import Call
+from voicepipe.session.shutdown import NORMAL
 from voicepipe.session.socket import ClientSocket
 
 MAX_UNSENT: Final = 1_000
 """Events that wait for a slow connection; one more closes it. The call goes on."""
+
+
+CALL_OVER: Final = "The call is over."
 
 
 class Sideband:
@@ -45,13 +46,11 @@ class Sideband:
     async def _send(self) -> None:
         while (frame := await self._unsent.get()) is not None:
             await self._socket.send(frame)
-        await self._socket.close(1000, "The call is over.")
+        await self._socket.close(NORMAL, CALL_OVER)
 
 
-async def serve_sideband(request: web.Request, line: web.WebSocketResponse[bool], call: Call) -> web.StreamResponse:
-    """Serve a sideband connection of a call to its end."""
-    await line.prepare(request)
-    sideband = Sideband(AiohttpSocket(line, request.transport))
+async def follow(call: Call, socket: ClientSocket) -> None:
+    """Serve a sideband connection of a call of this process to its end."""
+    sideband = Sideband(socket)
     with call.socket.listening(sideband):
         await sideband.run(call.socket.take_event)
-    return line

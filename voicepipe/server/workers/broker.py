@@ -116,6 +116,8 @@ class _Pending:
     missing: set[ConnectedWorker]
     replies: dict[ConnectedWorker, bytes]
     timer: asyncio.TimerHandle
+    n_silent: int = 0
+    """Workers that don't answer."""
 
 
 class Broker:
@@ -262,6 +264,8 @@ class Broker:
         pending.missing.discard(worker)
         if data is not None:
             pending.replies[worker] = data
+        else:
+            pending.n_silent += 1
         if not pending.missing:
             self._finish(number)
 
@@ -274,7 +278,9 @@ class Broker:
             replies += self._of_supervisor(pending.replies)
         elif pending.query.kind == "session":
             replies += self._why_not(pending.query.data.decode(), pending.replies)
-        pending.sender.send(QueryResult(pending.query.number, replies))
+        number, are_all = pending.query.number, not (pending.missing or pending.n_silent)
+        if not pending.sender.send(QueryResult(number, replies, are_all)):
+            pending.sender.send(QueryResult(number, [], are_all=False))
 
     def _why_not(self, session: str, replies: dict[ConnectedWorker, bytes]) -> Iterator[bytes]:
         """Yield why no worker answers for a session that there is, or was: its worker has died, or hangs."""

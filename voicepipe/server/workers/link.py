@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, TypeVar
@@ -36,7 +38,8 @@ from voicepipe.server.workers.messages import (
     encoded,
 )
 from voicepipe.tasks import BackgroundTasks
-from voicepipe.telemetry.log import log_crash
+from voicepipe.telemetry.isolation import isolated
+from voicepipe.telemetry.log import log_crash, log_event
 
 T = TypeVar("T")
 
@@ -48,6 +51,7 @@ RELOAD_ANSWER_S: Final = 25.0
 
 Answer = Callable[[bytes], Awaitable[bytes]]
 """Answers a query for this worker."""
+
 
 _REFUSALS: Final[dict[str, PlaceRefusal | None]] = {"": None, "full": "full", "project": "project", "token": "token"}
 
@@ -68,9 +72,12 @@ class WorkerLink:
         """Whether any worker has readers of the live feed."""
 
         self._drop_handlers()
-        self._results: dict[int, asyncio.Future[list[bytes]]] = {}  # bounded: as many as requests are answered
+        self._results: dict[int, asyncio.Future[QueryResult]] = {}  # bounded: as many as requests are answered
         self._places: dict[int, asyncio.Future[str]] = {}  # likewise
         self._number = 0
+        self._is_full = False
+        # What nothing repeats, and the supervisor did not read; bounded: by the places and sessions of this worker.
+        self._late: deque[FromWorker] = deque()
         self._channel = Channel(end, self._on_message, self._on_closed)
 
     def _drop_handlers(self) -> None:
@@ -94,13 +101,27 @@ class WorkerLink:
 
     def send(self, message: FromWorker, passed: socket.socket | None = None) -> bool:
         """Send a message to the supervisor; False: it is gone, or reads nothing."""
-        return self._channel.send(encoded(message), passed)
+        is_sent = self._channel.send(encoded(message), passed)
+        if not is_sent and not self._is_full and not self.stopped.is_set():
+            log_event("worker_channel_full", level=logging.WARNING, message=type(message).__name__)
+        self._is_full = not is_sent
+        return is_sent
+
+    def send_surely(self, message: FromWorker) -> None:
+        """Send a message that nothing repeats: in order, and once the supervisor reads again if it reads nothing
+        now."""
+        self._late.append(message)
+        self._send_late()
+
+    def _send_late(self) -> None:
+        while self._late and self.send(self._late[0]):
+            self._late.popleft()
 
     def close(self) -> None:
         """Close the channel."""
         self._channel.close()
 
-    async def query(self, kind: QueryKind, data: bytes = b"") -> list[bytes]:
+    async def query(self, kind: QueryKind, data: bytes = b"") -> QueryResult:
         """Return the answers of all workers to a query, this one's too; of those that answer in time.
 
         Raises:
@@ -108,7 +129,7 @@ class WorkerLink:
         """
         self._number += 1
         number = self._number
-        result: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
+        result: asyncio.Future[QueryResult] = asyncio.get_running_loop().create_future()
         self._results[number] = result
         try:
             self.send(Query(number, kind, data))
@@ -129,18 +150,20 @@ class WorkerLink:
         self._number += 1
         number = self._number
         result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        silent = Overload("The server's supervisor does not answer.", retry_after_ms=FULL_WAIT_MS)
+        if not self.send(TakePlace(number, what, project, token)):
+            raise silent
         self._places[number] = result
         try:
-            self.send(TakePlace(number, what, project, token))
             try:
                 async with asyncio.timeout(ANSWER_S):
                     refusal = await result
             except TimeoutError:
-                raise Overload("The server's supervisor does not answer.", retry_after_ms=FULL_WAIT_MS) from None
+                raise silent from None
             yield _REFUSALS[refusal]
         finally:
             del self._places[number]
-            self.send(FreePlace(number))  # also if the answer never came: messages are handled in order
+            self.send_surely(FreePlace(number))  # also if the answer never came: messages are handled in order
 
     def _on_message(self, data: bytes, passed: socket.socket | None) -> None:
         self._handle(TO_WORKER.decode(data), passed)
@@ -162,11 +185,12 @@ class WorkerLink:
             case ReloadSettings():
                 self._tasks.start(self._reload(), name="reload")
             case Ping():
+                self._send_late()
                 self.send(Pong())
             case Query():
                 self._tasks.start(self._answer(message), name=f"answer {message.kind}")
-            case QueryResult(number, replies):
-                _set(self._results.get(number), replies)
+            case QueryResult(number):
+                _set(self._results.get(number), message)
             case PlaceResult(number, refusal):
                 _set(self._places.get(number), refusal)
             case FeedMessage():
@@ -186,15 +210,19 @@ class WorkerLink:
         if answer is None:  # not yet: the supervisor waits for its time limit
             return
         try:
-            self.send(Reply(query.number, await answer(query.data)))
+            data = await answer(query.data)
         except Exception as error:
             log_crash(f"answer {query.kind}", error)
+            return
+        if not self.send(Reply(query.number, data)):
+            self.send(Reply(query.number, None))
 
     async def _reload(self) -> None:
-        await self.on_reload()
+        with isolated("reload"):
+            await self.on_reload()
 
     async def _free_slots(self, owner: str) -> None:
-        with suppress(Overload):  # their lease ends by itself
+        with isolated("free slots"), suppress(Overload):  # their lease ends by itself
             await self.on_free_slots(owner)
 
 

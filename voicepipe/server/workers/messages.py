@@ -6,12 +6,26 @@ from typing import Final, Literal
 
 import msgspec
 
-QueryKind = Literal["sessions", "session", "metrics", "state", "delete_session", "providers", "head_room", "reload"]
+QueryKind = Literal[
+    "sessions",
+    "session",
+    "metrics",
+    "state",
+    "delete_session",
+    "providers",
+    "head_room",
+    "reload",
+    "item_audio",
+    "call",
+    "hang_up",
+]
 """What a worker may request of all workers. Each answers for itself:
 
 `sessions`: its open sessions of a project; `session`: whether it has this one; `metrics`: the text of `/metrics`;
 `state`: its part of the live stream's figures; `delete_session`: stored events are deleted; `providers`: the status of
-its providers; `head_room`: whether it has head-room for a session; `reload`: it reads the settings again.
+its providers; `head_room`: whether it has head-room for a session; `reload`: it reads the settings again;
+`item_audio`: the audio of an item of its sessions; `call`: the session of this call over WebRTC; `hang_up`: it ends
+this call.
 """
 
 
@@ -90,7 +104,8 @@ class Reply(_Message):
     """The answer of a worker to a query."""
 
     number: int
-    data: bytes
+    data: bytes | None
+    """None: it can't be sent now."""
 
 
 class PublishEvent(_Message):
@@ -160,6 +175,8 @@ class QueryResult(_Message):
 
     number: int
     replies: list[bytes]
+    are_all: bool = True
+    """Whether each worker has answered."""
 
 
 class FeedMessage(_Message):

@@ -12,8 +12,11 @@ import msgspec
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.errors import Overload
+from voicepipe.server.gateway.capacity import FULL_WAIT_MS
+from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.server.sessions.live_sessions import Room
 from voicepipe.server.sessions.resume import Found
+from voicepipe.server.webrtc.calls import CallRequest
 from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.messages import HUNG, LOST, RelaySession, SessionClosed, SessionOpened
 from voicepipe.telemetry.metrics.merge import merged
@@ -63,39 +66,80 @@ class Workers:
     _state: tuple[WorkerState, ...] = ()
     _state_ms: int | None = None
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _fetching: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def opened(self, session: str) -> None:
         """Report a session that takes its place."""
-        self.link.send(SessionOpened(session))
+        self.link.send_surely(SessionOpened(session))
 
     def closed(self, session: str) -> None:
         """Report that a session has ended."""
-        self.link.send(SessionClosed(session))
+        self.link.send_surely(SessionClosed(session))
 
     async def rooms(self) -> tuple[Room, ...]:
         """Return what each worker has left for sessions."""
-        return tuple(msgspec.json.decode(each, type=Room) for each in await self.link.query("head_room"))
+        return tuple(msgspec.json.decode(each, type=Room) for each in (await self.link.query("head_room")).replies)
 
     async def reload(self) -> Reloaded:
         """Have all workers read the settings again."""
-        replies = [msgspec.json.decode(each, type=Reloaded) for each in await self.link.query("reload")]
+        replies = [msgspec.json.decode(each, type=Reloaded) for each in (await self.link.query("reload")).replies]
         taken = [each for each in replies if not each.why]
         why = next((each.why for each in replies if each.why), "")
         agents = taken[0].agents if taken else ()
         return Reloaded(agents, why or ("" if taken else "no worker answers"), len(taken))
 
-    async def sessions(self, project: str | None) -> list[dict[str, Any]]:
+    async def sessions(self, project: str | None) -> ListedSessions:
         """Return the open sessions of a project, or of all, newest first."""
-        replies = await self.link.query("sessions", msgspec.json.encode(project))
-        found: list[dict[str, Any]] = [row for each in replies for row in msgspec.json.decode(each)]
-        return sorted(found, key=lambda row: str(row["started_at"]), reverse=True)
+        result = await self.link.query("sessions", msgspec.json.encode(project))
+        rows: list[dict[str, Any]] = [row for each in result.replies for row in msgspec.json.decode(each)]
+        rows.sort(key=lambda row: str(row["started_at"]), reverse=True)
+        return ListedSessions(rows, "" if result.are_all else "a worker of this server does not answer")
+
+    async def item_audio(self, project: str | None, session: str, item: str) -> bytes:
+        """Return the audio of an item of an open session as a WAV file; nothing if no worker has it.
+
+        One at a time, since a file has up to 5.8 MB.
+
+        Raises:
+            Overload: also where a worker that may have it does not answer, or has too many files to send.
+        """
+        async with self._fetching:
+            result = await self.link.query("item_audio", msgspec.json.encode((project, session, item)))
+        found = next(filter(None, result.replies), b"")
+        if not found and not result.are_all:
+            raise Overload("The process of this session does not send its audio now.", retry_after_ms=FULL_WAIT_MS)
+        return found
 
     async def find_session(self, session: str) -> Found:
         """Return whether a worker has this session, or had it and has died, or has it and does not answer."""
-        replies = await self.link.query("session", session.encode(errors="replace"))
+        replies = (await self.link.query("session", session.encode(errors="replace"))).replies
         if b"true" in replies:
             return "held"
         return "lost" if LOST in replies else "hung" if HUNG in replies else "unknown"
+
+    async def session_of_call(self, request: CallRequest) -> str:
+        """Return the ID of the session of a call over WebRTC; empty: no worker has the call.
+
+        Raises:
+            Overload: also where a worker that may have it does not answer.
+        """
+        result = await self.link.query("call", msgspec.json.encode(request))
+        found = next(filter(None, result.replies), b"")
+        if not found and not result.are_all:
+            raise _silent()
+        return found.decode()
+
+    async def hang_up(self, request: CallRequest) -> bool:
+        """End a call over WebRTC; False: no worker has it.
+
+        Raises:
+            Overload: also where a worker that may have it does not answer.
+        """
+        result = await self.link.query("hang_up", msgspec.json.encode(request))
+        found = b"true" in result.replies
+        if not found and not result.are_all:
+            raise _silent()
+        return found
 
     def relay(self, session: str) -> socket.socket | None:
         """Return a socket to the worker that has the session, closed by the other side if none has; None: the
@@ -108,24 +152,33 @@ class Workers:
 
     async def metrics(self) -> bytes:
         """Return the text of `/metrics` of all workers together."""
-        return await asyncio.to_thread(merged, await self.link.query("metrics"))
+        return await asyncio.to_thread(merged, (await self.link.query("metrics")).replies)
 
-    async def providers(self) -> list[list[dict[str, Any]]]:
-        """Return the status of the providers, for each worker."""
-        return [msgspec.json.decode(each) for each in await self.link.query("providers")]
+    async def providers(self) -> list[dict[str, Any]]:
+        """Return the status of the providers and the counts of the reply cache, for each worker."""
+        return [msgspec.json.decode(each) for each in (await self.link.query("providers")).replies]
 
     async def delete_session(self, project: str, session: str) -> None:
-        """Delete the events of a session that workers hold in memory."""
-        await self.link.query("delete_session", msgspec.json.encode((project, session)))
+        """Delete the events of a session that workers hold in memory.
+
+        Raises:
+            Overload: also where a worker does not answer, and may hold some.
+        """
+        if not (await self.link.query("delete_session", msgspec.json.encode((project, session)))).are_all:
+            raise _silent()
 
     async def state(self) -> Sequence[WorkerState]:
         """Return the live figures of all workers, at most `STATE_MS` old; the last known while no answer comes."""
         async with self._reading:
             if self._state_ms is None or monotonic_ms() - self._state_ms >= STATE_MS:
                 try:
-                    replies = await self.link.query("state")
+                    replies = (await self.link.query("state")).replies
                     self._state = tuple(msgspec.json.decode(each, type=WorkerState) for each in replies)
                 except Overload:
                     pass
                 self._state_ms = monotonic_ms()
         return self._state
+
+
+def _silent() -> Overload:
+    return Overload("A worker of this server does not answer.", retry_after_ms=FULL_WAIT_MS)

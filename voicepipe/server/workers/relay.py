@@ -1,4 +1,4 @@
-"""Continue a session on a socket that another worker holds.
+"""Continue a session on a socket that another worker holds, or follow a call there.
 
 The worker that accepted a client's connection keeps it, with its TLS and its WebSocket. The worker of the session uses
 it over a Unix socket: each call of `ClientSocket` is a request there. So what waits, waits in the same places as on one
@@ -21,6 +21,8 @@ from voicepipe.protocol.extensions import Resume
 from voicepipe.server.sessions.live_sessions import LiveSessions
 from voicepipe.server.sessions.resume import FIRST_EVENT_S, Found, Resumptions
 from voicepipe.server.sessions.websocket import CLOSE_WAIT_S, AiohttpSocket
+from voicepipe.server.webrtc.calls import CallRequest, Calls
+from voicepipe.server.webrtc.sideband import follow
 from voicepipe.server.workers.peers import Workers
 from voicepipe.tasks import BackgroundTasks, background_tasks
 from voicepipe.telemetry.log import log_crash
@@ -63,18 +65,24 @@ class AbortSocket(_Frame):
 
 
 class Refused(_Frame):
-    """The session can't be resumed by this client."""
+    """The session can't be resumed by this client, or the call is over."""
 
 
 # --- from the connection's worker -----------------------------------------------------------------
 
 
 class ResumeSession(_Frame):
-    """The first message: the client's first event."""
+    """The first message of a client that reconnects: its first event."""
 
     session: str
     secret: str
     last_event_id: str | None
+
+
+class FollowCall(_Frame):
+    """The first message of a sideband connection of a call over WebRTC."""
+
+    call: CallRequest
 
 
 class Received(_Frame):
@@ -92,7 +100,7 @@ class Sent(_Frame):
 
 _TO_SOCKET: Final = msgspec.msgpack.Decoder(Receive | SendFrame | CloseSocket | AbortSocket | Refused)
 _TO_SESSION: Final = msgspec.msgpack.Decoder(Received | Sent)
-_FIRST: Final = msgspec.msgpack.Decoder(ResumeSession)
+_FIRST: Final = msgspec.msgpack.Decoder(ResumeSession | FollowCall)
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -135,12 +143,12 @@ async def _pipe(end: socket.socket) -> _Pipe:
 # --- the worker of the connection -----------------------------------------------------------------
 
 
-async def relay(end: socket.socket, resume_request: Resume, client: AiohttpSocket) -> bool:
+async def relay(end: socket.socket, first: ResumeSession | FollowCall, client: AiohttpSocket) -> bool:
     """Have the session at the other end use this client's socket until it is done with it; False: it refuses, or no
     worker has it."""
     pipe = await _pipe(end)
     try:
-        await pipe.send(ResumeSession(resume_request.session_id, resume_request.secret, resume_request.last_event_id))
+        await pipe.send(first)
         async with background_tasks() as tasks:
             return await _serve_socket(pipe, client, tasks)
     finally:
@@ -195,7 +203,36 @@ class RelayedSessions:
     async def resume(self, resume_request: Resume, socket: AiohttpSocket) -> bool:
         """Continue the session there on this socket; return when it is done with it. False: refused."""
         end = self._workers.relay(resume_request.session_id)
-        return end is not None and await relay(end, resume_request, socket)
+        first = ResumeSession(resume_request.session_id, resume_request.secret, resume_request.last_event_id)
+        return end is not None and await relay(end, first, socket)
+
+
+class RelayedCalls:
+    """The calls over WebRTC of the other workers. Implements `OtherCalls`."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+
+    async def session_of(self, request: CallRequest) -> str:
+        """Return the ID of the call's session; empty: no worker has the call.
+
+        Raises:
+            Overload: the supervisor, or a worker that may have it, does not answer.
+        """
+        return await self._workers.session_of_call(request)
+
+    async def follow(self, request: CallRequest, session: str, socket: AiohttpSocket) -> bool:
+        """Have the worker of the call use this sideband connection to the end; False: the call is over."""
+        end = self._workers.relay(session)
+        return end is not None and await relay(end, FollowCall(request), socket)
+
+    async def hang_up(self, request: CallRequest) -> bool:
+        """End the call; False: no worker has it.
+
+        Raises:
+            Overload: the supervisor, or a worker that may have it, does not answer.
+        """
+        return await self._workers.hang_up(request)
 
 
 # --- the worker of the session --------------------------------------------------------------------
@@ -286,22 +323,18 @@ def _resolve(future: asyncio.Future[T] | None, value: T) -> None:
         future.set_result(value)
 
 
-async def serve_relay(end: socket.socket, sessions: LiveSessions, resumptions: Resumptions) -> None:
-    """Continue the session that the other worker's client names, if it may."""
+async def serve_relay(end: socket.socket, sessions: LiveSessions, resumptions: Resumptions, calls: Calls) -> None:
+    """Continue the session that the other worker's client names, if it may, or have it follow the call."""
     pipe = await _pipe(end)
     try:
         async with asyncio.timeout(FIRST_EVENT_S):
             data = await pipe.receive()
         if data is None or sessions.closing:
             return
-        first = _FIRST.decode(data)
-        resume_request = Resume(session_id=first.session, secret=first.secret, last_event_id=first.last_event_id)
         client = RelayedSocket(pipe)
         async with background_tasks() as tasks:
             tasks.start(client.run(), name="relayed-socket")
-            if await resumptions.resume(sessions.find(first.session), resume_request, client):
-                await client.close(1000, "")
-            else:
+            if not await _serve(_FIRST.decode(data), client, sessions, resumptions, calls):
                 await pipe.send(Refused())
     except TimeoutError:
         pass  # the other worker hangs
@@ -309,3 +342,23 @@ async def serve_relay(end: socket.socket, sessions: LiveSessions, resumptions: R
         log_crash("relay", error)
     finally:
         pipe.close()
+
+
+async def _serve(
+    first: ResumeSession | FollowCall,
+    client: RelayedSocket,
+    sessions: LiveSessions,
+    resumptions: Resumptions,
+    calls: Calls,
+) -> bool:
+    """Serve a client to the end; False: what it names is not here, or not for it."""
+    if isinstance(first, FollowCall):
+        call = calls.find(first.call)
+        if call is not None:
+            await follow(call, client)
+        return call is not None
+    resume_request = Resume(session_id=first.session, secret=first.secret, last_event_id=first.last_event_id)
+    is_resumed = await resumptions.resume(sessions.find(first.session), resume_request, client)
+    if is_resumed:
+        await client.close(1000, "")
+    return is_resumed

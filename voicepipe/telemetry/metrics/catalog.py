@@ -58,7 +58,7 @@ TURNS: Final = (
         "http_request_duration_seconds",
         "histogram",
         ("kind", "outcome"),
-        "Duration of REST requests: chat, speech, transcription, embedding",
+        "Duration of REST requests: chat, speech, transcription, translation, embedding",
     ),
 )
 """Counted as turns and answers end."""
@@ -78,6 +78,12 @@ NOW: Final = (
         "sessions_stuck_total", "counter", (), "Sessions with a turn that only the watchdog ended: a bug in voicepipe"
     ),
     Family("endpointing_failures_total", "counter", ("strategy",), "Sessions in which an end-of-turn strategy failed"),
+    Family(
+        "endpoint_scores_total",
+        "counter",
+        ("score", "outcome"),
+        "Scores of pauses by models that came `in_time`, or `late` (after 80 ms, and dropped), or `failed`",
+    ),
     Family("phrases_cost_usd_total", "counter", ("agent",), "Cost of phrases that were synthesized before any turn"),
     Family("ready", "gauge", (), "1: the server takes sessions; 0: it loads models or stops", merged="max"),
     Family("http_requests_running", "gauge", ("kind",), "REST requests that are being answered"),
@@ -127,9 +133,45 @@ NOW: Final = (
         "phone_calls_total",
         "counter",
         ("result",),
-        "Phone calls: answered, refused, dialed, voicemail, transferred; unsigned: requests with a wrong signature",
+        "Phone calls: answered, refused, dialed, voicemail, transferred; unsigned: requests with a wrong signature; "
+        "failed: commands that the carrier's API has not taken",
     ),
     Family("phone_messages_unread_total", "counter", (), "Messages of phone carriers that could not be read"),
+    Family(
+        "reply_cache_requests_total",
+        "counter",
+        ("result",),
+        "Answers over REST while the reply cache is on: hit, miss; excluded: the request may not use it",
+    ),
+    Family(
+        "quality_judged_total",
+        "counter",
+        ("result",),
+        "Answers for the judge of experiments: judged, failed, dropped because it was too slow or at its cost limit",
+    ),
+    Family("quality_judge_cost_usd_total", "counter", (), "Cost of the judge of experiments, as far as known"),
+    Family(
+        "bench_runs_total",
+        "counter",
+        ("result",),
+        "Runs of scheduled benches: measured, failed; over_cap: left out, since they could cost too much",
+    ),
+    Family("bench_cost_usd_total", "counter", (), "Cost of scheduled benches, the unknown part at its most"),
+    Family(
+        "bench_latency_seconds",
+        "gauge",
+        ("bench", "stage", "provider", "quantile"),
+        "Latency of the latest run of a scheduled bench, from its first comparison on",
+        merged="max",
+    ),
+    Family(
+        "bench_drift",
+        "gauge",
+        ("bench", "stage", "provider", "quantile"),
+        "1: the latest run of a scheduled bench is slower than those before it; -1: faster; 0: neither",
+    ),
+    Family("reply_cache_saved_usd_total", "counter", (), "Cost that answers from the reply cache have saved"),
+    Family("reply_cache_bytes", "gauge", (), "Memory of the answers in the reply cache, about"),
     Family("audio_cache_hits_total", "counter", (), "Clauses played from the audio cache"),
     Family("audio_cache_misses_total", "counter", (), "Clauses that the audio cache did not have"),
     Family(

@@ -9,7 +9,12 @@ import msgspec
 from voicepipe.quantile import Sketch, SketchState
 from voicepipe.telemetry.rollups.aggregates import Figures, ProviderFigures, StageFigures
 
-LATENCY_OF_STAGE: Final = {"stt": "stt_final", "llm": "llm_ttft", "tts": "tts_ttfb"}
+LATENCY_OF_STAGE: Final = {
+    "stt": "stt_final",
+    "llm": "llm_ttft",
+    "tts": "tts_ttfb",
+    "speech_to_speech": "speech_to_speech",
+}
 """Stage of a provider -> the part of a turn, or the stage of it, that shows the provider's latency."""
 
 

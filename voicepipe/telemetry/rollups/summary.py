@@ -21,7 +21,7 @@ from voicepipe.telemetry.rollups.stats import (
 )
 
 ORDER = (
-    *("silence", "endpoint", "llm_ttft", "tool", "first_clause", "tts_ttfb"),
+    *("silence", "endpoint", "speech_to_speech", "llm_ttft", "tool", "first_clause", "tts_ttfb"),
     *("overhead", "earlier_audio", "playback"),
 )
 """Stages, as they follow one another in a turn; others come after them."""

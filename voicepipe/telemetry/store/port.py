@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Protocol
 
 from voicepipe.errors import ProtocolError, TroubleKind, VoicepipeError
 from voicepipe.telemetry.record_json import record_plain
+from voicepipe.telemetry.rollups.arms import ArmTurn
 from voicepipe.telemetry.rollups.stats import Stats
 from voicepipe.turn.record.values import Cause, Outcome, TurnRecord
 from voicepipe.turn.redaction import redacted_record
@@ -295,6 +296,15 @@ class TurnStore(TurnWriter, Protocol):
 
     async def summary(self, project: str | None, session: str) -> str:
         """Return the summary of a session; empty: it has none."""
+        ...
+
+    async def keep_feedback(self, id: str, project: str | None, source: str, score: float, at_ms: int) -> bool:
+        """Store a score of a turn's answer, from 0 to 1, in place of an earlier one of that source; False: this project
+        has no such turn. It is deleted with the turn."""
+        ...
+
+    async def by_arm(self, project: str | None, query: TurnFilter) -> tuple[ArmTurn, ...]:
+        """Return the newest turns that match, with the arms of their experiments and their scores."""
         ...
 
     async def delete_session(self, project: str, session: str) -> int:

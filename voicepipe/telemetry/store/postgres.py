@@ -16,7 +16,14 @@ from voicepipe.extras import install_command
 from voicepipe.telemetry.redact import redact
 from voicepipe.telemetry.store.port import RecordRefused, StoreError
 from voicepipe.telemetry.store.renamed import renamed
-from voicepipe.telemetry.store.schema import FROM_VERSION_2, FROM_VERSION_3, VERSION, statements_back, tables
+from voicepipe.telemetry.store.schema import (
+    FROM_VERSION_2,
+    FROM_VERSION_3,
+    FROM_VERSION_4,
+    VERSION,
+    statements_back,
+    tables,
+)
 from voicepipe.telemetry.store.sql import SqlTurnStore
 from voicepipe.telemetry.store.statements import Execute, Fetch, Row, Work, fetch
 from voicepipe.telemetry.store.write import deflated
@@ -60,7 +67,7 @@ class PostgresTurnStore(SqlTurnStore):
             ConfigError: the package `asyncpg` is missing, the database can't be reached or refuses the connection, or
                 a newer voicepipe made the tables.
         """
-        return cls(_Pool(await _opened(url, _migrate)))
+        return cls(Pool(await open_pool(url, _migrate), "turns"))
 
 
 async def downgrade(url: str, target: int) -> int:
@@ -77,11 +84,13 @@ async def downgrade(url: str, target: int) -> int:
         nonlocal present
         present = await _bring_back(connection, target)
 
-    (await _opened(url, change)).terminate()
+    (await open_pool(url, change)).terminate()
     return present
 
 
-async def _opened(url: str, prepare: Callable[[Connection], Awaitable[None]]) -> asyncpg.Pool:
+async def open_pool(
+    url: str, prepare: Callable[[Connection], Awaitable[None]], *, n_connections: int = CONNECTIONS
+) -> asyncpg.Pool:
     """Connect, and prepare the tables.
 
     Raises:
@@ -97,10 +106,15 @@ async def _opened(url: str, prepare: Callable[[Connection], Awaitable[None]]) ->
         pool = await asyncpg.create_pool(
             url,
             min_size=1,
-            max_size=CONNECTIONS,
+            max_size=n_connections,
             timeout=CONNECT_S,
             command_timeout=ANSWER_S,
-            server_settings={"search_path": "voicepipe", "application_name": "voicepipe"},
+            server_settings={
+                "search_path": "voicepipe",
+                "application_name": "voicepipe",
+                # A node that stops between two statements must not hold its rows for hours.
+                "idle_in_transaction_session_timeout": str(round(1_000 * ANSWER_S)),
+            },
         )
     except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as why:
         raise ConfigError(f"records.url: {redact(url)} can't be reached: {_said(why)}") from None
@@ -119,11 +133,13 @@ def _said(why: BaseException) -> str:
     return redact(str(why)) or type(why).__name__
 
 
-class _Pool:
+class Pool:
     """The `Database` on Postgres."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: asyncpg.Pool, name: str) -> None:
+        """`name`: what is stored, for errors."""
         self._pool: asyncpg.Pool | None = pool
+        self._name = name
 
     async def read(self, work: Work[T], *, aside: bool = False) -> T:
         return await self._run(work, isolation="repeatable_read", readonly=True)
@@ -149,18 +165,18 @@ class _Pool:
         import asyncpg
 
         if self._pool is None:
-            raise StoreError("the store is closed")
+            raise StoreError(f"{self._name}: the store is closed")
         try:
             async with self._pool.acquire() as connection:
                 return await _done(connection, work, isolation, readonly)
         except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError, zlib.error) as why:
-            raise RecordRefused(f"turns: {_said(why)}") from why
+            raise RecordRefused(f"{self._name}: {_said(why)}") from why
         except asyncpg.InsufficientResourcesError as why:
-            raise StoreError(f"turns: {_said(why)}", "full") from why
+            raise StoreError(f"{self._name}: {_said(why)}", "full") from why
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as why:
-            raise StoreError(f"turns: {_said(why)}", "unreachable") from why
+            raise StoreError(f"{self._name}: {_said(why)}", "unreachable") from why
         except asyncpg.InternalClientError as why:  # the database closed the connection, which was not read yet
-            raise StoreError(f"turns: {_said(why)}", "unreachable") from why
+            raise StoreError(f"{self._name}: {_said(why)}", "unreachable") from why
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +241,8 @@ async def _migrate(connection: Connection) -> None:
             await connection.execute("INSERT INTO version VALUES ($1)", VERSION)
         elif version == 2:
             await _from_version_2(connection)
-        elif version == 3:
-            for statement in FROM_VERSION_3:
+        elif version in (3, 4):
+            for statement in FROM_VERSION_3 if version == 3 else FROM_VERSION_4:
                 await connection.execute(statement)
             await connection.execute("UPDATE version SET version = $1", VERSION)
         elif version > VERSION:

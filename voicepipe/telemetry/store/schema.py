@@ -6,10 +6,22 @@ from typing import Final
 
 from voicepipe.errors import ConfigError
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Version of these tables. Version 1 was SQLite's alone, one table with the records in it."""
 
+_FEEDBACK: Final = """
+    CREATE TABLE feedback (
+        number BIGINT NOT NULL,
+        source TEXT NOT NULL,
+        score DOUBLE PRECISION NOT NULL,
+        at_ms BIGINT NOT NULL,
+        PRIMARY KEY (number, source)
+    )
+    """
+"""The scores of turns' answers, by the number of the turn."""
+
 _TABLES: Final = (
+    _FEEDBACK,
     """
     CREATE TABLE projects (
         project TEXT PRIMARY KEY,
@@ -92,12 +104,18 @@ _TABLES: Final = (
 )
 
 
-FROM_VERSION_3: Final = ("ALTER TABLE sessions ADD COLUMN summary TEXT NOT NULL DEFAULT ''",)
-"""Statements that bring the tables of version 3 to version 4."""
+FROM_VERSION_4: Final = (_FEEDBACK,)
+"""Statements that bring the tables of version 4 to version 5."""
 
-BACK: Final[dict[int, tuple[str, ...]]] = {4: ("ALTER TABLE sessions DROP COLUMN summary",)}
+FROM_VERSION_3: Final = ("ALTER TABLE sessions ADD COLUMN summary TEXT NOT NULL DEFAULT ''", *FROM_VERSION_4)
+"""Statements that bring the tables of version 3 to version 5."""
+
+BACK: Final[dict[int, tuple[str, ...]]] = {
+    5: ("DROP TABLE feedback",),
+    4: ("ALTER TABLE sessions DROP COLUMN summary",),
+}
 """Version -> the statements that bring its tables back to the version before. What that version does not know is lost:
-of version 4 the summaries."""
+of version 5 the feedback, of version 4 the summaries."""
 
 OLDEST: Final = 3
 """The oldest version to which tables can be brought back. From it on each version only adds to the one before, so that
@@ -114,7 +132,7 @@ FROM_VERSION_2: Final = (
     *(s for s in _TABLES if any(name in s for name in ("turns_by_user", "buckets_due", "figures_by_dimension"))),
     *FROM_VERSION_3,
 )
-"""Statements that bring the tables of version 2 to version 4. The records' fields are renamed by `renamed`."""
+"""Statements that bring the tables of version 2 to version 5. The records' fields are renamed by `renamed`."""
 
 
 def statements_back(present: int, target: int) -> tuple[str, ...]:

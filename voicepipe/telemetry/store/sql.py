@@ -7,9 +7,10 @@ from typing import Protocol, TypeVar
 
 from voicepipe.telemetry.rollups import maintenance
 from voicepipe.telemetry.rollups import query as rollup_query
+from voicepipe.telemetry.rollups.arms import ArmTurn
 from voicepipe.telemetry.rollups.buckets import DAY_MS
 from voicepipe.telemetry.rollups.stats import Stats
-from voicepipe.telemetry.store import sessions, turns, write
+from voicepipe.telemetry.store import feedback, sessions, turns, write
 from voicepipe.telemetry.store.port import (
     EVERYTHING,
     NEWEST,
@@ -18,6 +19,7 @@ from voicepipe.telemetry.store.port import (
     SessionQuery,
     StatsQuery,
     StoredTurn,
+    TurnFilter,
     TurnPage,
     TurnQuery,
 )
@@ -82,6 +84,14 @@ class SqlTurnStore:
     async def summary(self, project: str | None, session: str) -> str:
         """Return the summary of a session, or an empty text."""
         return await self._database.read(sessions.summary(project, session))
+
+    async def keep_feedback(self, id: str, project: str | None, source: str, score: float, at_ms: int) -> bool:
+        """Store a score of a turn's answer."""
+        return await self._database.write(feedback.keep(project, id, source, score, at_ms))
+
+    async def by_arm(self, project: str | None, query: TurnFilter) -> tuple[ArmTurn, ...]:
+        """Return the newest turns that match, with their arms and scores."""
+        return await self._database.read(feedback.by_arm(project, query), aside=True)
 
     async def delete_session(self, project: str, session: str) -> int:
         """Delete all turns of a session."""

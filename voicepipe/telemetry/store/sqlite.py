@@ -57,10 +57,10 @@ class _File:
 
     async def read(self, work: Work[T], *, aside: bool = False) -> T:
         lane = self._aside if aside else self._reader
-        return await lane.run(lambda connection: _run(connection, work, "BEGIN"))
+        return await lane.run(lambda connection: run_work(connection, work, "BEGIN"))
 
     async def write(self, work: Work[T]) -> T:
-        return await self._writer.run(lambda connection: _run(connection, work, "BEGIN IMMEDIATE"))
+        return await self._writer.run(lambda connection: run_work(connection, work, "BEGIN IMMEDIATE"))
 
     async def used_bytes(self) -> int:
         def read(connection: sqlite3.Connection) -> int:
@@ -142,7 +142,7 @@ def _is_of_the_record(why: Exception) -> bool:
     return not isinstance(why, sqlite3.Error) or getattr(why, "sqlite_errorcode", 0) & 0xFF in _REFUSED
 
 
-def _run(connection: sqlite3.Connection, work: Work[T], begin: str) -> T:
+def run_work(connection: sqlite3.Connection, work: Work[T], begin: str) -> T:
     """Run work; its code before the first statement runs before the lock is taken."""
     try:
         step = next(work)

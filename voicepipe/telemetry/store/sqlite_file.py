@@ -15,7 +15,14 @@ from voicepipe.clock import monotonic_ms
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.rollups.buckets import LEVELS
 from voicepipe.telemetry.store.renamed import renamed
-from voicepipe.telemetry.store.schema import FROM_VERSION_2, FROM_VERSION_3, VERSION, statements_back, tables
+from voicepipe.telemetry.store.schema import (
+    FROM_VERSION_2,
+    FROM_VERSION_3,
+    FROM_VERSION_4,
+    VERSION,
+    statements_back,
+    tables,
+)
 from voicepipe.telemetry.store.write import deflated
 
 BUSY_MS: Final = 5_000
@@ -65,6 +72,8 @@ _FROM_VERSION_1: Final = (
 )
 
 _FROM_VERSION_2: Final = (*FROM_VERSION_2, "UPDATE records SET record = renamed(record)")
+_FROM: Final = {1: _FROM_VERSION_1, 2: _FROM_VERSION_2, 3: FROM_VERSION_3, 4: FROM_VERSION_4}
+"""Version -> the statements that bring its tables to this one."""
 
 
 def make_or_recognise(path: Path) -> None:
@@ -117,7 +126,7 @@ def migrate(connection: sqlite3.Connection) -> None:
                 f"this one knows versions up to {VERSION}"
             )
         if version < VERSION:
-            for statement in {1: _FROM_VERSION_1, 2: _FROM_VERSION_2, 3: FROM_VERSION_3}.get(version, _NEW):
+            for statement in _FROM.get(version, _NEW):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
 

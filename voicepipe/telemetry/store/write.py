@@ -119,8 +119,9 @@ def delete(project: str, column: Literal["session", "user_id"], value: str) -> W
 
 
 def delete_numbers(numbers: Sequence[int]) -> Work[None]:
-    """Delete these turns and their records; their sums stay."""
+    """Delete these turns, their records and their feedback; their sums stay."""
     yield from execute("DELETE FROM records WHERE number = ?", [(number,) for number in numbers])
+    yield from execute("DELETE FROM feedback WHERE number = ?", [(number,) for number in numbers])
     yield from execute("DELETE FROM turns WHERE number = ?", [(number,) for number in numbers])
 
 

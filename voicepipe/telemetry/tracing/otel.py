@@ -34,6 +34,7 @@ OPERATIONS: Final = {
     "chat": "chat",
     "speech": "generate_content",
     "transcription": "generate_content",
+    "translation": "generate_content",
     "embedding": "embeddings",
 }
 """The conventions' operation names for answers over REST; the conventions have no operation of their own for audio."""

@@ -18,7 +18,9 @@ import standardwebhooks
 
 from voicepipe.errors import ConfigError
 
-WebhookKind = Literal["session.started", "turn.completed", "turn.over_budget", "tool.called", "session.ended"]
+WebhookKind = Literal[
+    "session.started", "turn.completed", "turn.over_budget", "tool.called", "session.ended", "bench.drifted"
+]
 
 KINDS: Final[tuple[WebhookKind, ...]] = get_args(WebhookKind)
 

@@ -1,24 +1,18 @@
-"""A queue of webhook deliveries in a SQLite file: queued deliveries survive a crash of the process."""
+"""A queue of webhook deliveries in a database: queued deliveries survive a crash of the process.
+
+Several processes may share it, on one machine or on many: a delivery that one of them has taken is leased to it. All
+instants are those of the database's clock, since the clocks of machines differ.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from voicepipe.errors import ConfigError
-from voicepipe.storage import advice, kind_of
-from voicepipe.telemetry.store.port import StoreError
+from voicepipe.telemetry.store.statements import Work, any_of, execute, fetch
 
 T = TypeVar("T")
-
-FILE_NAME: Final = "webhooks.sqlite3"
 
 MOST_WAITING: Final = 10_000
 """The most deliveries that wait for one webhook: a day of a receiver that is down, at one turn in nine seconds."""
@@ -26,35 +20,10 @@ MOST_WAITING: Final = 10_000
 MOST_DEAD: Final = 10_000
 """Maximum of stored dead letters of one webhook."""
 
-BUSY_MS: Final = 5_000
+MOVED_AT_ONCE: Final = 100
+"""Deliveries that are moved to another queue in one transaction: a part of what may wait, since they are in memory."""
 
-MIGRATIONS: Final = (
-    (
-        """
-        CREATE TABLE deliveries (
-            number INTEGER PRIMARY KEY AUTOINCREMENT,
-            webhook TEXT NOT NULL,
-            id TEXT NOT NULL,
-            kind TEXT NOT NULL,
-            project TEXT NOT NULL,
-            session TEXT NOT NULL,
-            body BLOB NOT NULL,
-            made_at_ms INTEGER NOT NULL,
-            attempts INTEGER NOT NULL DEFAULT 0,
-            due_ms INTEGER NOT NULL,
-            why TEXT NOT NULL DEFAULT '',
-            dead_at_ms INTEGER,
-            UNIQUE (webhook, id)
-        ) STRICT
-        """,
-        "CREATE INDEX sessions ON deliveries (session)",
-        "CREATE INDEX waiting ON deliveries (webhook, due_ms) WHERE dead_at_ms IS NULL",
-        "CREATE INDEX dead ON deliveries (webhook, dead_at_ms, number) WHERE dead_at_ms IS NOT NULL",
-    ),
-)
-"""Entry n brings the file from version n to n + 1. Entries are never edited, only added."""
-
-_COLUMNS = "number, webhook, id, kind, project, session, body, made_at_ms, attempts, why, dead_at_ms"
+_COLUMNS: Final = "number, webhook, id, kind, project, session, body, made_at_ms, attempts, why, dead_at_ms, due_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +47,9 @@ class Delivery:
     dead_at_ms: int | None
     """Time at which it was given up; None: it waits."""
 
+    due_ms: int
+    """When it is due again. Each `take` sets a later instant, which identifies the lease."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewDelivery:
@@ -99,217 +71,199 @@ class Backlog:
     dead: int = 0
 
 
-class WebhookQueue:
-    """The file. Several processes may share it: a delivery taken by one of them is not due for the others.
+class QueueDatabase(Protocol):
+    """Runs work on the queue's tables, each in a transaction of its own.
 
-    `synchronous=NORMAL` with a WAL: queued deliveries survive a crash of the process (SQLite, PRAGMA synchronous).
-    Every method raises `StoreError` when the file can't be read or written.
+    Every method raises `StoreError` when the database fails, or when it is closed.
     """
 
-    def __init__(self, thread: ThreadPoolExecutor, connection: sqlite3.Connection, most: tuple[int, int]) -> None:
-        self._thread, self._connection = thread, connection
-        self._most_waiting, self._most_dead = most
-        self._closed = False
+    skip_locked: str
+    """Makes a `SELECT` leave out the rows that another process is changing; empty where only one can change any."""
 
-    @classmethod
-    async def open(cls, path: Path, *, most_waiting: int = MOST_WAITING, most_dead: int = MOST_DEAD) -> WebhookQueue:
-        """Open the file, made if missing with mode 0600.
+    @property
+    def now_ms(self) -> str:
+        """Return SQL for the present instant of its clock, in unix ms."""
+        ...
 
-        Raises:
-            ConfigError: it is no such file, or a newer voicepipe made it.
-        """
-        # Its queue holds one entry for each coroutine that waits for an answer: as many as there are couriers.
-        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="webhooks")
-        try:
-            connection = await asyncio.get_running_loop().run_in_executor(thread, _opened, path)
-        except BaseException:
-            thread.shutdown(wait=False)
-            raise
-        return cls(thread, connection, (most_waiting, most_dead))
+    async def write(self, work: Work[T]) -> T:
+        """Run work."""
+        ...
 
-    async def put(self, deliveries: Sequence[NewDelivery], *, now_ms: int) -> int:
+    async def close(self) -> None:
+        """Close the database after running work; a second call does nothing."""
+        ...
+
+
+class WebhookQueue:
+    """The queue. Every method raises `StoreError` when the database can't be read or written."""
+
+    def __init__(
+        self, database: QueueDatabase, *, most_waiting: int = MOST_WAITING, most_dead: int = MOST_DEAD
+    ) -> None:
+        self._database = database
+        self._most_waiting, self._most_dead = most_waiting, most_dead
+
+    async def put(self, deliveries: Sequence[NewDelivery]) -> int:
         """Queue deliveries durably; return how many old ones were given up because the queue was full."""
-        return await self._run(lambda file: self._put(file, deliveries, now_ms))
+        return await self._database.write(self._put(deliveries))
 
-    async def take(self, webhook: str, *, now_ms: int, lease_ms: int) -> Delivery | None:
+    async def take(self, webhook: str, *, lease_ms: int) -> Delivery | None:
         """Return the delivery that is due longest, due again after `lease_ms` unless it is settled; None: none is
         due."""
+        return await self._database.write(self._take(webhook, lease_ms))
 
-        def work(file: sqlite3.Connection) -> Delivery | None:
-            row = file.execute(
-                "UPDATE deliveries SET due_ms = ?1 WHERE number = (SELECT number FROM deliveries"
-                " WHERE webhook = ?2 AND dead_at_ms IS NULL AND due_ms <= ?3 ORDER BY due_ms, number LIMIT 1)"
-                f" RETURNING {_COLUMNS}",
-                (now_ms + lease_ms, webhook, now_ms),
-            ).fetchone()
-            return Delivery(*row) if row else None
+    async def due_in_ms(self, webhook: str) -> int | None:
+        """Return in how many ms the next delivery is due, 0 or less if it is now; None: nothing waits."""
+        return await self._database.write(self._due_in_ms(webhook))
 
-        return await self._run(work)
+    async def delivered(self, delivery: Delivery) -> None:
+        """Delete a delivery that arrived, whoever has the lease by now."""
+        await self._database.write(execute("DELETE FROM deliveries WHERE number = ?", [(delivery.number,)]))
 
-    async def next_due_ms(self, webhook: str) -> int | None:
-        """Return when the next delivery is due, in unix ms; None: nothing waits."""
-
-        def work(file: sqlite3.Connection) -> int | None:
-            (due_ms,) = file.execute(
-                "SELECT min(due_ms) FROM deliveries WHERE webhook = ? AND dead_at_ms IS NULL", (webhook,)
-            ).fetchone()
-            return due_ms if due_ms is None else int(due_ms)
-
-        return await self._run(work)
-
-    async def delivered(self, number: int) -> None:
-        """Delete a delivery that arrived."""
-        await self._run(lambda file: file.execute("DELETE FROM deliveries WHERE number = ?", (number,)))
-
-    async def failed(self, number: int, *, why: str, due_ms: int) -> None:
-        """Count a failed attempt; the next one is made at `due_ms`."""
-        await self._run(
-            lambda file: file.execute(
-                "UPDATE deliveries SET attempts = attempts + 1, why = ?, due_ms = ? WHERE number = ?",
-                (why, due_ms, number),
-            )
+    async def failed(self, delivery: Delivery, *, why: str, wait_ms: int) -> None:
+        """Count a failed attempt; the next one is made after `wait_ms`. Nothing changes where the lease has ended and
+        another process has taken the delivery."""
+        update = (
+            f"UPDATE deliveries SET attempts = attempts + 1, why = ?, due_ms = {self._now_ms} + ?"
+            " WHERE number = ? AND due_ms = ?"
         )
+        await self._database.write(execute(update, [(why, wait_ms, delivery.number, delivery.due_ms)]))
 
-    async def give_up(self, number: int, *, why: str, now_ms: int) -> None:
-        """Give a delivery up after one more failed attempt."""
-
-        def work(file: sqlite3.Connection) -> None:
-            row = file.execute(
-                "UPDATE deliveries SET attempts = attempts + 1, why = ?, dead_at_ms = ? WHERE number = ?"
-                " RETURNING webhook",
-                (why, now_ms, number),
-            ).fetchone()
-            if row is not None:  # else it was dropped for space and deleted meanwhile
-                self._delete_dead(file, row[0])
-
-        await self._run(work)
+    async def give_up(self, delivery: Delivery, *, why: str) -> None:
+        """Give a delivery up after one more failed attempt; not where another process has taken it, as `failed`."""
+        await self._database.write(self._give_up(delivery, why))
 
     async def backlog(self) -> dict[str, Backlog]:
         """Return how many wait and how many were given up, by webhook; a webhook with neither is left out."""
-
-        def work(file: sqlite3.Connection) -> dict[str, Backlog]:
-            rows = file.execute(
-                "SELECT webhook, sum(dead_at_ms IS NULL), sum(dead_at_ms IS NOT NULL) FROM deliveries GROUP BY webhook"
-            )
-            return {webhook: Backlog(waiting, dead) for webhook, waiting, dead in rows}
-
-        return await self._run(work)
+        return await self._database.write(_backlog())
 
     async def dead(self, webhooks: Sequence[str], *, limit: int, before: int | None = None) -> list[Delivery]:
         """Return the deliveries given up, newest first; older than the delivery of the number `before`."""
-        marks = ", ".join("?" * len(webhooks))
+        return await self._database.write(_dead(webhooks, limit, before)) if webhooks else []
 
-        def work(file: sqlite3.Connection) -> list[Delivery]:
-            rows = file.execute(
-                f"SELECT {_COLUMNS} FROM deliveries WHERE dead_at_ms IS NOT NULL AND webhook IN ({marks})"
-                " AND (? IS NULL OR number < ?) ORDER BY number DESC LIMIT ?",
-                (*webhooks, before, before, limit),
-            )
-            return [Delivery(*row) for row in rows]
-
-        return await self._run(work)
-
-    async def revive(self, webhooks: Sequence[str], *, now_ms: int, id: str | None = None) -> int:
+    async def revive(self, webhooks: Sequence[str], *, id: str | None = None) -> int:
         """Queue deliveries given up again, from the first attempt on; return how many."""
-        marks = ", ".join("?" * len(webhooks))
-        return await self._run(
-            lambda file: (
-                file.execute(
-                    "UPDATE deliveries SET dead_at_ms = NULL, attempts = 0, due_ms = ? WHERE dead_at_ms IS NOT NULL"
-                    f" AND webhook IN ({marks}) AND (? IS NULL OR id = ?)",
-                    (now_ms, *webhooks, id, id),
-                ).rowcount
-            )
-        )
+        return await self._database.write(self._revive(webhooks, id)) if webhooks else 0
 
     async def delete_session(self, project: str, session: str) -> int:
         """Delete all deliveries about a session; return how many."""
-        return await self._run(
-            lambda file: (
-                file.execute("DELETE FROM deliveries WHERE session = ? AND project = ?", (session, project)).rowcount
-            )
-        )
+        return await self._database.write(_delete_session(project, session))
+
+    async def move_all(self, to: WebhookQueue) -> int:
+        """Move all deliveries, waiting and given up, to another queue, `MOVED_AT_ONCE` at a time; return how many. A
+        crash in between leaves at most so many in both. Only one process may move them: another would put back what
+        has been delivered meanwhile."""
+        n_moved = 0
+        while rows := await self._database.write(fetch(_OLDEST, MOVED_AT_ONCE)):
+            await to._database.write(execute(_MOVE, [row[1:] for row in rows]))
+            await self._database.write(execute("DELETE FROM deliveries WHERE number = ?", [(row[0],) for row in rows]))
+            n_moved += len(rows)
+        return n_moved
 
     async def close(self) -> None:
-        """Close the file after running work; closing twice does nothing."""
-        if not self._closed:
-            self._closed = True
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
-            self._thread.shutdown(wait=False)
+        """Close the database after running work; closing twice does nothing."""
+        await self._database.close()
 
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        def guarded() -> T:
-            try:
-                with _transaction(self._connection):
-                    return work(self._connection)
-            except sqlite3.Error as why:
-                raise StoreError(f"webhooks: {why}", kind_of(why)) from why
+    @property
+    def _now_ms(self) -> str:
+        return self._database.now_ms
 
-        if self._closed:
-            raise StoreError("webhooks: the queue is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, guarded)
-
-    def _put(self, file: sqlite3.Connection, deliveries: Sequence[NewDelivery], now_ms: int) -> int:
-        file.executemany(
+    def _put(self, deliveries: Sequence[NewDelivery]) -> Work[int]:
+        rows = [(d.webhook, d.id, d.kind, d.project, d.session, d.body) for d in deliveries]
+        yield from execute(
             "INSERT INTO deliveries (webhook, id, kind, project, session, body, made_at_ms, due_ms)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (webhook, id) DO NOTHING",
-            [(d.webhook, d.id, d.kind, d.project, d.session, d.body, now_ms, now_ms) for d in deliveries],
+            f" VALUES (?, ?, ?, ?, ?, ?, {self._now_ms}, {self._now_ms}) ON CONFLICT (webhook, id) DO NOTHING",
+            rows,
         )
-        return sum(self._crowded_out(file, webhook, now_ms) for webhook in {d.webhook for d in deliveries})
-
-    def _crowded_out(self, file: sqlite3.Connection, webhook: str, now_ms: int) -> int:
-        """Give up the oldest deliveries above the limit: new ones matter more, and the old ones can be queued again."""
-        n_gone = file.execute(
-            "UPDATE deliveries SET dead_at_ms = ?1, why = 'the queue was full' WHERE number IN (SELECT number"
-            " FROM deliveries WHERE webhook = ?2 AND dead_at_ms IS NULL ORDER BY number DESC LIMIT -1 OFFSET ?3)",
-            (now_ms, webhook, self._most_waiting),
-        ).rowcount
-        if n_gone:
-            self._delete_dead(file, webhook)
+        n_gone = 0
+        for webhook in sorted({d.webhook for d in deliveries}):
+            n_gone += yield from self._crowded_out(webhook)
         return n_gone
 
-    def _delete_dead(self, file: sqlite3.Connection, webhook: str) -> None:
-        file.execute(
-            "DELETE FROM deliveries WHERE number IN (SELECT number FROM deliveries WHERE webhook = ?"
-            " AND dead_at_ms IS NOT NULL ORDER BY dead_at_ms DESC, number DESC LIMIT -1 OFFSET ?)",
-            (webhook, self._most_dead),
+    def _crowded_out(self, webhook: str) -> Work[int]:
+        """Give up the oldest deliveries above the limit: new ones matter more, and the old ones can be queued again."""
+        gone = yield from fetch(
+            f"UPDATE deliveries SET dead_at_ms = {self._now_ms}, why = 'the queue was full'"
+            " WHERE webhook = ? AND dead_at_ms IS NULL"
+            " AND number <= (SELECT number FROM deliveries WHERE webhook = ? AND dead_at_ms IS NULL"
+            " ORDER BY number DESC LIMIT 1 OFFSET ?) RETURNING number",
+            *(webhook, webhook, self._most_waiting),
+        )
+        if gone:
+            yield from self._delete_dead(webhook)
+        return len(gone)
+
+    def _give_up(self, delivery: Delivery, why: str) -> Work[None]:
+        rows = yield from fetch(
+            f"UPDATE deliveries SET attempts = attempts + 1, why = ?, dead_at_ms = {self._now_ms}"
+            " WHERE number = ? AND due_ms = ? RETURNING webhook",
+            *(why, delivery.number, delivery.due_ms),
+        )
+        for (webhook,) in rows:  # none: another process has it, or it was dropped for space and deleted meanwhile
+            yield from self._delete_dead(webhook)
+
+    def _delete_dead(self, webhook: str) -> Work[None]:
+        """Delete the dead letters above the limit, those first that died first."""
+        yield from execute(
+            "DELETE FROM deliveries WHERE webhook = ? AND dead_at_ms IS NOT NULL AND (dead_at_ms, number) <="
+            " (SELECT dead_at_ms, number FROM deliveries WHERE webhook = ? AND dead_at_ms IS NOT NULL"
+            " ORDER BY dead_at_ms DESC, number DESC LIMIT 1 OFFSET ?)",
+            [(webhook, webhook, self._most_dead)],
         )
 
+    def _take(self, webhook: str, lease_ms: int) -> Work[Delivery | None]:
+        rows = yield from fetch(
+            f"UPDATE deliveries SET due_ms = {self._now_ms} + ? WHERE number = (SELECT number FROM deliveries"
+            f" WHERE webhook = ? AND dead_at_ms IS NULL AND due_ms <= {self._now_ms} ORDER BY due_ms, number LIMIT 1"
+            f"{self._database.skip_locked}) RETURNING {_COLUMNS}",
+            *(lease_ms, webhook),
+        )
+        return Delivery(*rows[0]) if rows else None
 
-def _opened(path: Path) -> sqlite3.Connection:
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    connection = sqlite3.connect(path, timeout=BUSY_MS / 1_000, isolation_level=None)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        with _transaction(connection):
-            _migrate(connection, path)
-    except sqlite3.Error as broken:
-        connection.close()
-        otherwise = "It holds webhooks that were not delivered: move it away to start with none"
-        raise ConfigError(f"{path}: {broken}. {advice(kind_of(broken), otherwise)}") from None
-    except ConfigError:
-        connection.close()
-        raise
-    return connection
+    def _due_in_ms(self, webhook: str) -> Work[int | None]:
+        ((due_in_ms,),) = yield from fetch(
+            f"SELECT min(due_ms) - {self._now_ms} FROM deliveries WHERE webhook = ? AND dead_at_ms IS NULL", webhook
+        )
+        return due_in_ms if due_in_ms is None else int(due_in_ms)
 
-
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > len(MIGRATIONS):
-        raise ConfigError(f"{path} has version {version}, made by a newer voicepipe; this one knows {len(MIGRATIONS)}")
-    for statement in (each for statements in MIGRATIONS[version:] for each in statements):
-        connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    def _revive(self, webhooks: Sequence[str], id: str | None) -> Work[int]:
+        which, its_id = ("", ()) if id is None else (" AND id = ?", (id,))
+        rows = yield from fetch(
+            f"UPDATE deliveries SET dead_at_ms = NULL, attempts = 0, due_ms = {self._now_ms}"
+            f" WHERE dead_at_ms IS NOT NULL AND {any_of('webhook', len(webhooks))}{which} RETURNING number",
+            *(*webhooks, *its_id),
+        )
+        return len(rows)
 
 
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+_OLDEST: Final = f"SELECT {_COLUMNS} FROM deliveries ORDER BY number LIMIT ?"
+
+_MOVE: Final = (
+    "INSERT INTO deliveries (webhook, id, kind, project, session, body, made_at_ms, attempts, why, dead_at_ms, due_ms)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (webhook, id) DO NOTHING"
+)
+
+
+def _backlog() -> Work[dict[str, Backlog]]:
+    rows = yield from fetch(
+        "SELECT webhook, count(*) FILTER (WHERE dead_at_ms IS NULL), count(*) FILTER (WHERE dead_at_ms IS NOT NULL)"
+        " FROM deliveries GROUP BY webhook"
+    )
+    return {webhook: Backlog(waiting, dead) for webhook, waiting, dead in rows}
+
+
+def _dead(webhooks: Sequence[str], limit: int, before: int | None) -> Work[list[Delivery]]:
+    older, number = ("", ()) if before is None else (" AND number < ?", (before,))
+    rows = yield from fetch(
+        f"SELECT {_COLUMNS} FROM deliveries WHERE dead_at_ms IS NOT NULL AND {any_of('webhook', len(webhooks))}{older}"
+        " ORDER BY number DESC LIMIT ?",
+        *(*webhooks, *number, limit),
+    )
+    return [Delivery(*row) for row in rows]
+
+
+def _delete_session(project: str, session: str) -> Work[int]:
+    rows = yield from fetch(
+        "DELETE FROM deliveries WHERE session = ? AND project = ? RETURNING number", session, project
+    )
+    return len(rows)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from voicepipe.clock import monotonic_ms, unix_ms, unix_s, utc_iso
+from voicepipe.clock import monotonic_ms, unix_s, utc_iso
 from voicepipe.storage import StorageHealth
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.storage_log import new_health
@@ -32,6 +32,9 @@ AT_ONCE: Final = 50
 IDLE_S: Final = 60.0
 """Interval in which a worker checks by itself: for deliveries that another process has queued, or taken and not
 finished."""
+
+HELD_S: Final = 0.2
+"""Pause before what is due is tried again where it could not be taken: another node holds its row."""
 
 RETRY_S: Final = 1.0
 MOST_RETRY_S: Final = 5.0
@@ -107,6 +110,7 @@ class Webhooks:
         self._events: deque[WebhookEvent] = deque()
         self._writing: tuple[NewDelivery, ...] = ()
         self._to_write = asyncio.Event()
+        self._one_write = asyncio.Lock()
         self._news = {webhook.name: asyncio.Event() for webhook in self.all}
         self._failing: set[str] = set()  # bounded by the webhooks
         self.counts = WebhookCounts()
@@ -210,10 +214,14 @@ class Webhooks:
             self._health.worked("webhooks")
 
     async def _write(self, queue: WebhookQueue) -> None:
+        async with self._one_write:  # written twice, what was delivered in between would be delivered again
+            await self._write_batch(queue)
+
+    async def _write_batch(self, queue: WebhookQueue) -> None:
         if not self._writing:
             batch = [self._events.popleft() for _ in range(min(AT_ONCE, len(self._events)))]
             self._writing = tuple(self._deliveries(batch))
-        n_crowded_out = await queue.put(self._writing, now_ms=unix_ms())
+        n_crowded_out = await queue.put(self._writing)
         names, self._writing = {delivery.webhook for delivery in self._writing}, ()
         for name in names:
             self._news[name].set()
@@ -265,11 +273,12 @@ class _DeliveryWorker:
     async def _deliver_due(self, news: asyncio.Event) -> None:
         news.clear()
         name, lease_ms = self._webhook.name, 2 * self._webhook.timeout_ms
-        while (due := await self._queue.take(name, now_ms=unix_ms(), lease_ms=lease_ms)) is not None:
+        while (due := await self._queue.take(name, lease_ms=lease_ms)) is not None:
             await self._deliver(due)
-        due_ms = await self._queue.next_due_ms(name)
+        due_in_ms = await self._queue.due_in_ms(name)
         self._worked()
-        wait_s = IDLE_S if due_ms is None else min(IDLE_S, max(0, due_ms - unix_ms()) / 1_000)
+        left_s = IDLE_S if due_in_ms is None else due_in_ms / 1_000
+        wait_s = min(IDLE_S, left_s) if left_s > 0 else HELD_S
         try:
             async with asyncio.timeout(wait_s):
                 await news.wait()
@@ -280,18 +289,17 @@ class _DeliveryWorker:
         why, retry_after_ms = await self._attempt(due)
         if not why:
             self._counts.delivered += 1
-            await self._queue.delivered(due.number)
+            await self._queue.delivered(due)
             self._note("")
             return
         self._counts.failed += 1
         wait_ms = None if retry_after_ms is None else self._retry_policy.wait_ms(due.attempts + 1)
         if wait_ms is None:
             self._counts.given_up += 1
-            await self._queue.give_up(due.number, why=why, now_ms=unix_ms())
+            await self._queue.give_up(due, why=why)
             log_event("webhook_given_up", level=logging.WARNING, webhook=due.webhook, id=due.id, why=why)
         else:
-            due_ms = unix_ms() + max(wait_ms, retry_after_ms or 0)
-            await self._queue.failed(due.number, why=why, due_ms=due_ms)
+            await self._queue.failed(due, why=why, wait_ms=max(wait_ms, retry_after_ms or 0))
         self._note(why)
 
     async def _attempt(self, due: Delivery) -> tuple[str, int | None]:

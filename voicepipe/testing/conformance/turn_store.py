@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from voicepipe.errors import ProtocolError
@@ -185,6 +186,27 @@ async def _refused_field(store: TurnStore, before: str) -> str | None:
     return None
 
 
+async def keeps_feedback_with_its_turn(open_store: OpenStore) -> None:
+    """A source's latest score counts. It is of one project, stays when the turn is stored again, and leaves with it."""
+    async with opened(open_store) as store:
+        arms = [replace(stored_turn("a", session="s1"), arm="e/x"), stored_turn("b", 2_000, session="s2")]
+        await store.keep(arms)
+        assert await store.keep_feedback("a", "p", "user", 0.0, 1)
+        assert await store.keep_feedback("a", None, "user", 1.0, 2)
+        assert await store.keep_feedback("a", "p", "judge\0", 0.25, 2)
+        assert not await store.keep_feedback("a", "q", "user", 0.0, 3)
+        assert not await store.keep_feedback("c", "p", "user", 0.0, 3)
+        await store.keep(arms[:1])
+        later, earlier = await store.by_arm("p", TurnQuery())
+        assert (earlier.arm, dict(earlier.scores)) == ("e/x", {"user": 1.0, "judge\ufffd": 0.25})
+        assert (later.arm, dict(later.scores)) == ("", {})
+        assert [turn.arm for turn in await store.by_arm(None, TurnQuery(until_ms=1_500))] == ["e/x"]
+        assert await store.by_arm("q", TurnQuery()) == ()
+        await store.delete_session("p", "s1")
+        await store.keep(arms[:1])
+        assert [dict(turn.scores) for turn in await store.by_arm("p", TurnQuery())] == [{}, {}]
+
+
 async def keeps_a_summary_with_its_session(open_store: OpenStore) -> None:
     """A summary is of one project, stays when another turn is stored, and leaves with its session."""
     async with opened(open_store) as store:
@@ -233,6 +255,7 @@ CHECKS: Final[tuple[Callable[[OpenStore], Awaitable[None]], ...]] = (
     serves_readers_and_writers_at_once,
     refuses_a_foreign_cursor,
     keeps_a_summary_with_its_session,
+    keeps_feedback_with_its_turn,
     answers_no_more_once_closed,
 )
 """All of them."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from websockets.datastructures import Headers
 
@@ -35,11 +36,15 @@ def turn(
     formatted: bool = False,
     utterance: str = "",
     language: str | None = None,
+    speakers: str = "",
 ) -> str:
-    """Return a `Turn` message; its words share the stretch evenly, and the last one is certain only at the end."""
+    """Return a `Turn` message; its words share the stretch evenly, and the last one is certain only at the end.
+
+    `speakers` as in a cue: capital letters, the first one that of the turn.
+    """
     said = text.split()
     step = (end_ms - start_ms) // max(1, len(said))
-    words = [
+    words: list[dict[str, Any]] = [
         {
             "start": start_ms + i * step,
             "end": start_ms + (i + 1) * step,
@@ -49,6 +54,9 @@ def turn(
         }
         for i, word in enumerate(said)
     ]
+    for word, speaker in zip(words, speakers, strict=False):
+        if speaker != " ":
+            word["speaker"] = speaker
     message = {
         "turn_order": order,
         "turn_is_formatted": formatted,
@@ -59,6 +67,8 @@ def turn(
         "utterance": utterance,
         "type": "Turn",
     }
+    if speakers:
+        message["speaker_label"] = speakers[0] if speakers[0] != " " else "UNKNOWN"
     if language is not None:
         message |= {"language_code": language, "language_confidence": 0.99}
     return json.dumps(message)
@@ -101,7 +111,18 @@ class FakeAssemblyAi(FakeWsTranscriber):
 
     def answer(self, call: SttConnection, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
         order, call.turns, call.speaking = call.turns, call.turns + 1, False
-        return [turn(cue.text, start_ms, end_ms, order=order, end_of_turn=True, language=cue.language)]
+        speakers = cue.speakers if ("speaker_labels", "true") in call.query else ""
+        return [
+            turn(
+                cue.text,
+                start_ms,
+                end_ms,
+                order=order,
+                end_of_turn=True,
+                language=cue.language,
+                speakers=speakers,
+            )
+        ]
 
     def error(self, words: str) -> str:
         return error(3005, words)

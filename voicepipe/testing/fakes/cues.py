@@ -103,6 +103,9 @@ class LlmCue:
 
     tokens: tuple[str, ...] = ("Hello", " there", ",", " user", ".")
     calls: tuple[CallCue, ...] = ()
+    before_calls: tuple[str, ...] = ()
+    """Tokens that are sent before the calls, which take the place of `tokens`."""
+
     finish: str = "stop"
     input_tokens: int = 10
     cached_tokens: int = 0
@@ -126,6 +129,11 @@ class LlmCue:
     hold: Hold | None = None
     fault: Fault | None = None
 
+    @property
+    def sent_tokens(self) -> tuple[str, ...]:
+        """Return the tokens that are sent."""
+        return self.before_calls if self.calls else self.tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SttCue:
@@ -133,6 +141,9 @@ class SttCue:
 
     text: str = "what time is it"
     language: str | None = None
+    speakers: str = ""
+    """The speaker of each word, one digit or letter each; a space: none is named. Only for a vendor with speakers."""
+
     delay_ms: int = 0
     raw: bytes | None = None
     hold: Hold | None = None

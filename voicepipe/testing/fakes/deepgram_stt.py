@@ -38,11 +38,12 @@ def results(
     speech_final: bool = False,
     from_finalize: bool = False,
     languages: list[str] | None = None,
+    speakers: str = "",
 ) -> str:
-    """Return a `Results` message; its words share the stretch evenly."""
+    """Return a `Results` message; its words share the stretch evenly. `speakers` as in a cue, digits."""
     said = text.split()
     step = (end_ms - start_ms) / 1_000 / max(1, len(said))
-    words = [
+    words: list[dict[str, Any]] = [
         {
             "word": word.lower().strip(".,?!"),
             "start": round(start_ms / 1_000 + i * step, 3),
@@ -52,6 +53,9 @@ def results(
         }
         for i, word in enumerate(said)
     ]
+    for word, speaker in zip(words, speakers, strict=False):
+        if speaker != " ":
+            word["speaker"] = int(speaker)
     alternative: dict[str, Any] = {"transcript": text, "confidence": 0.99, "words": words}
     if languages is not None:
         alternative["languages"] = languages
@@ -97,7 +101,18 @@ class FakeDeepgram(FakeWsTranscriber):
 
     def answer(self, call: SttConnection, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
         languages = [cue.language] if cue.language else None
-        return [results(cue.text, start_ms, end_ms, is_final=True, from_finalize=True, languages=languages)]
+        speakers = cue.speakers if ("diarize", "true") in call.query else ""
+        return [
+            results(
+                cue.text,
+                start_ms,
+                end_ms,
+                is_final=True,
+                from_finalize=True,
+                languages=languages,
+                speakers=speakers,
+            )
+        ]
 
     def error(self, words: str) -> str:
         # Its type is known from Deepgram's own clients; the reference shows none.

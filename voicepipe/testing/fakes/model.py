@@ -147,7 +147,7 @@ class _ByCue:
 
 
 def _events(cue: LlmCue) -> Iterator[ModelEvent]:
-    for token in cue.tokens if not cue.calls else ():
+    for token in cue.sent_tokens:
         yield TextDelta(token)
     for index, call in enumerate(cue.calls):
         yield CallDelta(index, call.call_id, call.name, "")

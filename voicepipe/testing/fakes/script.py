@@ -30,6 +30,8 @@ class ReceivedRequest:
         self.question = question
         """The body as plain values on the socket (a form's fields for STT); the port's value otherwise."""
         self.headers = dict(headers or {})
+        self.path = ""
+        """STT: the path of the request, of a vendor that has several."""
         self.samples: Samples = np.zeros(0, dtype=np.int16)
         """STT: the audio of the request."""
         self.ended = asyncio.Event()

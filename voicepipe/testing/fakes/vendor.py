@@ -46,7 +46,8 @@ class FakeVendor:
         self.connections_made = 0
         """TCP connections accepted so far; keep-alive keeps it low."""
         app = web.Application(client_max_size=LONGEST_UPLOAD_BYTES)
-        app.router.add_post("/v1/audio/transcriptions", self._route(self.stt, vendor_stt.read, vendor_stt.answer))
+        for task in ("transcriptions", "translations"):
+            app.router.add_post(f"/v1/audio/{task}", self._route(self.stt, vendor_stt.read, vendor_stt.answer))
         app.router.add_post(
             "/v1/chat/completions", self._route(self.llm, _read_json, self._checked(self._answer_openai))
         )

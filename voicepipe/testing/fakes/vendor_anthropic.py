@@ -84,12 +84,11 @@ def _before(cue: LlmCue) -> Iterator[Event]:
 def _groups(cue: LlmCue) -> Iterator[list[Event]]:
     """Yield the events of each position: a token, or a piece of a call."""
     index = cue.role_only
-    if not cue.calls:
-        start: Event = {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}}
-        for place, token in enumerate(cue.tokens):
-            delta = {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": token}}
-            yield [start, delta] if place == 0 else [delta]
-    for at, call in enumerate(cue.calls, index):
+    start: Event = {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}}
+    for place, token in enumerate(cue.sent_tokens):
+        delta = {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": token}}
+        yield [start, delta] if place == 0 else [delta]
+    for at, call in enumerate(cue.calls, index + bool(cue.sent_tokens)):
         block = {"type": "tool_use", "id": call.call_id, "name": call.name, "input": {}}
         yield [{"type": "content_block_start", "index": at, "content_block": block}]
         for piece in ("", *call.arguments):
@@ -98,7 +97,7 @@ def _groups(cue: LlmCue) -> Iterator[list[Event]]:
 
 
 def _after(cue: LlmCue) -> Iterator[Event]:
-    for at in range(cue.role_only, cue.role_only + max(1, len(cue.calls))):
+    for at in range(cue.role_only, cue.role_only + max(1, bool(cue.sent_tokens) + len(cue.calls))):
         yield {"type": "content_block_stop", "index": at}
     reason = "tool_use" if cue.calls else {"stop": "end_turn", "length": "max_tokens"}.get(cue.finish, cue.finish)
     usage = {"output_tokens": len(cue.tokens)}

@@ -66,7 +66,7 @@ async def _fails(wire: HttpAnswer, fault: Fault | None) -> bool:
 
 
 def _parts(cue: LlmCue) -> Iterator[dict[str, Any]]:
-    for token in cue.tokens if not cue.calls else ():
+    for token in cue.sent_tokens:
         yield {"text": token}
     for place, call in enumerate(cue.calls):
         made = {"name": call.name, "args": json.loads("".join(call.arguments)), "id": call.call_id}

@@ -81,7 +81,7 @@ async def _fails(wire: HttpAnswer, fault: Fault | None) -> bool:
 
 
 def _deltas(cue: LlmCue) -> Iterator[dict[str, Any]]:
-    for token in cue.tokens if not cue.calls else ():
+    for token in cue.sent_tokens:
         yield {"content": token}
     for index, call in enumerate(cue.calls):
         function = {"name": call.name, "arguments": ""}
@@ -125,7 +125,7 @@ def _usage(cue: LlmCue, rules: RequestRules | None = None) -> dict[str, Any]:
 
 
 def _whole(cue: LlmCue) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": None if cue.calls else "".join(cue.tokens)}
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(cue.sent_tokens) or (None if cue.calls else "")}
     if cue.calls:
         message["tool_calls"] = [
             {"id": c.call_id, "type": "function", "function": {"name": c.name, "arguments": "".join(c.arguments)}}

@@ -70,6 +70,12 @@ VENDOR_RULES: Final[Mapping[str, RequestRules]] = MappingProxyType(
             most_tokens=2_048,
             quiet={"reasoning_split": True},
         ),
+        # platform.xiaomimimo.com, OpenAI API: its examples send max_completion_tokens and this switch.
+        "xiaomi": RequestRules(
+            model="mimo-v2.6-flash",
+            max_tokens_field="max_completion_tokens",
+            quiet={"thinking": {"type": "disabled"}},
+        ),
         # alibabacloud.com: deep thinking is a top-level field.
         "alibaba": RequestRules(model="qwen3.8-flash", quiet={"enable_thinking": False}),
         # pipecat's and LiteLLM's adapters: the parameters that it takes.

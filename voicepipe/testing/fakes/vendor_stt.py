@@ -1,9 +1,10 @@
-"""The fake vendor's transcriptions: the cue has the text."""
+"""The fake vendor's transcriptions and translations: the cue has the text."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 from aiohttp import web
 from aiohttp.multipart import BodyPartReader
@@ -26,6 +27,7 @@ async def read(request: web.Request) -> ReceivedRequest:
         else:
             fields[part.name] = await part.text()
     received = ReceivedRequest(fields, headers=request.headers)
+    received.path = request.path
     received.samples = read_wav(sound)
     return received
 
@@ -34,7 +36,7 @@ async def answer(request: web.Request, received: ReceivedRequest, cue: SttCue) -
     """Answer one file as `cue` requires."""
     await asyncio.sleep(cue.delay_ms / 1_000)
     wire = await HttpAnswer.begin(request, received, content_type="application/json")
-    body = _body(cue)
+    body = _body(cue, received.question)
     course = Course(cue.fault, cue.hold)
     for position in sorted({0, *_marks(cue, len(body))}):
         match await course.reach(position):
@@ -55,7 +57,7 @@ def _marks(cue: SttCue, n_bytes: int) -> set[int]:
     return {min(place, n_bytes) for place in places}
 
 
-def _body(cue: SttCue) -> bytes:
+def _body(cue: SttCue, fields: dict[str, str]) -> bytes:
     if cue.raw is not None:
         return cue.raw
     match cue.fault:
@@ -66,4 +68,8 @@ def _body(cue: SttCue) -> bytes:
         case InBandError(message=message, code=code):
             return json.dumps({"error": {"message": message, "type": "fake_error", "code": code}}).encode()
     language = {"language": cue.language} if cue.language else {}
-    return json.dumps({"text": cue.text} | language).encode()
+    answer: dict[str, Any] = {"text": cue.text} | language
+    if fields.get("timestamp_granularities[]") == "word" and fields["response_format"] == "verbose_json":
+        said = cue.text.split()
+        answer["words"] = [{"word": word, "start": n / 4, "end": (n + 1) / 4} for n, word in enumerate(said)]
+    return json.dumps(answer).encode()

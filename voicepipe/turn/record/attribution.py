@@ -30,11 +30,13 @@ from voicepipe.turn.record.marks import FIRST_DELTA as FIRST_DELTA
 from voicepipe.turn.record.marks import FIRST_REQUESTED as FIRST_REQUESTED
 from voicepipe.turn.record.marks import FIRST_SENT as FIRST_SENT
 from voicepipe.turn.record.marks import FIRST_SOUND as FIRST_SOUND
+from voicepipe.turn.record.marks import FIRST_SPEECH_REQUESTED as FIRST_SPEECH_REQUESTED
 from voicepipe.turn.record.marks import FLUSHED as FLUSHED
 from voicepipe.turn.record.marks import GATE_OPENED as GATE_OPENED
 from voicepipe.turn.record.marks import LAST_DELTA as LAST_DELTA
 from voicepipe.turn.record.marks import LLM_REQUESTED as LLM_REQUESTED
 from voicepipe.turn.record.marks import REQUESTED as REQUESTED
+from voicepipe.turn.record.marks import SPEECH_REQUESTED as SPEECH_REQUESTED
 from voicepipe.turn.record.marks import START_DUE as START_DUE
 from voicepipe.turn.record.marks import TOOL_CALLED as TOOL_CALLED
 from voicepipe.turn.record.marks import TOOL_RETURNED as TOOL_RETURNED
@@ -56,6 +58,9 @@ ENDPOINT: Final = "endpoint"
 EARLIER_AUDIO: Final = "earlier_audio"
 PLAYBACK: Final = "playback"
 TOOL: Final = "tool"
+SPEECH: Final = "speech_to_speech"
+"""The stages of a speech-to-speech model, which cannot be seen separately."""
+
 TOTAL: Final = "total"
 
 _SPEECH_PATH = (
@@ -83,6 +88,21 @@ _HELD_TEXT_PATH = ((ENDPOINT, VOICED_LAST, GATE_OPENED), ("overhead", GATE_OPENE
 _HELD: Final[Mapping[bool, tuple[_Leg, ...]]] = {True: _HELD_PATH, False: _HELD_TEXT_PATH}
 _NOT_HELD: Final[Mapping[bool, tuple[_Leg, ...]]] = {True: _SPEECH_PATH, False: _TEXT_PATH}
 """The path by whether the reply is audible."""
+
+_UPSTREAM_PATH = (
+    (ENDPOINT, VOICED_LAST, SPEECH_REQUESTED),
+    (SPEECH, SPEECH_REQUESTED, FIRST_SOUND),
+    ("overhead", FIRST_SOUND, FIRST_SENT),
+    (PLAYBACK, FIRST_SENT, FIRST_AUDIBLE),
+)
+"""The path of an answer that a speech-to-speech model began."""
+
+_REPLACED_PATH = (
+    (ENDPOINT, VOICED_LAST, SPEECH_REQUESTED),
+    (SPEECH, SPEECH_REQUESTED, LLM_REQUESTED),
+    *_SPEECH_PATH[1:],
+)
+"""The path where that model failed before it said anything: LLM and TTS answered in its place."""
 
 _BEHIND_PATH = (
     (EARLIER_AUDIO, FIRST_SENT, EARLIER_AUDIO_ENDED),
@@ -122,6 +142,7 @@ _WAITING: Final[Mapping[str, tuple[str, ...]]] = {
     "llm_ttft": (CONNECTED, FIRST_DELTA),
     "first_clause": (FIRST_CLAUSE,),
     "tts_ttfb": (FIRST_SOUND,),
+    SPEECH: (FIRST_SOUND, LLM_REQUESTED),
 }
 """The marks that a stage waits for; those of `endpoint` depend on what came last. `overhead` is ours anyway, and
 `earlier_audio` and `playback` are the client's clock.
@@ -181,7 +202,7 @@ def judge(
 
 def _critical_path(marks: Mapping[str, int], *, audible: bool, held: bool) -> tuple[_Leg, ...]:
     """Return the legs that the user waited for; the first is the silence that was chosen, where its end is known."""
-    path = _HELD[audible] if held else _NOT_HELD[audible]
+    path = _HELD[audible] if held else _not_held(marks, audible=audible)
     due = silence_end(marks, held=held)
     (_, t0, end), rest = path[0], path[1:]
     if f"{TOOL_CALLED}1" in marks:
@@ -193,11 +214,31 @@ def _critical_path(marks: Mapping[str, int], *, audible: bool, held: bool) -> tu
     return (*begin, *rest)
 
 
+def _not_held(marks: Mapping[str, int], *, audible: bool) -> tuple[_Leg, ...]:
+    """Return the path of a reply that was not ready before the turn was over."""
+    if SPEECH_REQUESTED not in marks:
+        return _NOT_HELD[audible]
+    llm_ms = marks.get(LLM_REQUESTED)
+    replaced = llm_ms is not None and llm_ms <= marks.get(FIRST_SOUND, llm_ms)
+    return _REPLACED_PATH if replaced else _UPSTREAM_PATH
+
+
+def requested(marks: Mapping[str, int]) -> str:
+    """Return the mark of the request for the reply: to a speech-to-speech model, or else to the LLM."""
+    return SPEECH_REQUESTED if SPEECH_REQUESTED in marks else LLM_REQUESTED
+
+
 def first_requested(marks: Mapping[str, int]) -> str:
-    """Return the mark that ends `endpoint` in a turn whose answer waited for a tool: its first LLM request; or the
-    function calls themselves, where they were ready before the turn was over.
+    """Return the mark that ends `endpoint` in a turn whose answer waited for a tool: its first request; or the function
+    calls themselves, where they were ready before the turn was over.
     """
-    return FIRST_REQUESTED + "1" if FIRST_REQUESTED + "1" in marks else TOOL_CALLED + "1"
+    return _requested_in(marks, 1) or TOOL_CALLED + "1"
+
+
+def _requested_in(marks: Mapping[str, int], n: int) -> str:
+    """Return the mark of the request for the reply that called in that round; empty: there is none."""
+    both = (f"{FIRST_SPEECH_REQUESTED}{n}", f"{FIRST_REQUESTED}{n}")
+    return next((mark for mark in both if mark in marks), "")
 
 
 def _tool_legs(marks: Mapping[str, int]) -> tuple[_Leg, ...]:
@@ -205,10 +246,11 @@ def _tool_legs(marks: Mapping[str, int]) -> tuple[_Leg, ...]:
     legs: list[_Leg] = []
     n = 1
     while (called := f"{TOOL_CALLED}{n}") in marks:
-        requested, returned = f"{FIRST_REQUESTED}{n}", f"{TOOL_RETURNED}{n}"
-        legs += [("llm_ttft", requested, called)] if requested in marks else []
-        following = f"{FIRST_REQUESTED}{n + 1}"
-        legs += [(TOOL, called, returned), (OVERHEAD, returned, following if following in marks else LLM_REQUESTED)]
+        request, returned = _requested_in(marks, n), f"{TOOL_RETURNED}{n}"
+        stage = SPEECH if request.startswith(FIRST_SPEECH_REQUESTED) else "llm_ttft"
+        legs += [(stage, request, called)] if request else []
+        following = _requested_in(marks, n + 1) or requested(marks)
+        legs += [(TOOL, called, returned), (OVERHEAD, returned, following)]
         n += 1
     return tuple(legs)
 
@@ -326,6 +368,7 @@ DEPENDS_ON: Final[Mapping[str, str]] = {
     "llm_ttft": "llm",
     "first_clause": "instructions",
     "tts_ttfb": "tts",
+    SPEECH: "model",
     PLAYBACK: "tts",
 }
 """What the length of a stage depends on. A stage without a row depends on no setting that is known to help."""
@@ -509,6 +552,6 @@ def _awaited_at_the_end(marks: Mapping[str, int]) -> tuple[str, ...]:
     """Return what the LLM request, or the gate, waited for last: the user's transcript or the user's silence."""
     known_ms, ended_ms = marks.get(TRANSCRIBED), marks.get(ENDED)
     words = known_ms is not None and (
-        ended_ms is None or known_ms >= ended_ms or marks.get(LLM_REQUESTED, ended_ms) < ended_ms
+        ended_ms is None or known_ms >= ended_ms or marks.get(requested(marks), ended_ms) < ended_ms
     )
-    return (*((FLUSHED, TRANSCRIBED) if words else (ENDED,)), LLM_REQUESTED, GATE_OPENED)
+    return (*((FLUSHED, TRANSCRIBED) if words else (ENDED,)), requested(marks), GATE_OPENED)

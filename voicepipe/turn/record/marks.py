@@ -16,6 +16,11 @@ END_DUE = "end_due"
 
 ENDED = "ended"
 LLM_REQUESTED = "llm_requested"
+SPEECH_REQUESTED = "speech_requested"
+"""The reply was requested of a speech-to-speech model. `LLM_REQUESTED` follows only where it failed, and LLM and TTS
+answer in its place.
+"""
+
 CONNECTED = "connected"
 """The LLM request has a connection to its provider."""
 
@@ -53,7 +58,10 @@ had written them. It is beside the path, which has the silence there.
 """
 
 FIRST_REQUESTED = "llm_requested_"
+FIRST_SPEECH_REQUESTED = "speech_requested_"
 FIRST_ANNOUNCED = "first_audible_"
-"""Likewise numbered: the LLM request of the reply that called, and the first audible sample of what it said."""
+"""Likewise numbered: the request of the reply that called, to an LLM or to a speech-to-speech model, and the first
+audible sample of what it said.
+"""
 
 FILLER_MARKS = (FILLER_SENT, FILLER_AUDIBLE)

@@ -220,7 +220,7 @@ class TurnCost:
     """The sum of the others."""
 
     answer_usd: float = 0.0
-    """The LLM's answer."""
+    """The LLM's answer, or that of a speech-to-speech model."""
 
     hedge_usd: float = 0.0
     """Requests for it to other LLMs, which were slower or failed, and TTS requests that lost to a sooner TTS."""
@@ -342,6 +342,10 @@ class TurnRecord:
     own.
     """
 
+    carrier_estimated_ms: int | None = None
+    """Of a phone call: the estimated part of the turn latency between the server and the carrier, both ways, in ms.
+    None: no phone call, or no estimate."""
+
     resumed: int = 0
     """How often the user went on while an answer was audible that had begun softly, and the turn continued."""
 
@@ -376,3 +380,14 @@ class TurnRecord:
     cost: TurnCost = field(default_factory=TurnCost)
     session_cost: SessionCost = field(default_factory=SessionCost)
     """The cost of all turns of the session, up to this record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnElsewhere:
+    """A turn of another process, as far as the record of its rest needs it: for the user it is one turn."""
+
+    id: str
+    cause: Cause
+    user_text: str = ""
+    played_text: str = ""
+    """The words of the answer that the user has heard from there."""

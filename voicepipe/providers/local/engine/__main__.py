@@ -16,13 +16,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from voicepipe.errors import ConfigError
-from voicepipe.providers.local.prerequisites import (
-    check_gguf,
-    check_machine,
-    check_packages,
-    check_socket_path,
-    llm_socket,
-)
+from voicepipe.providers.local.prerequisites import check_engine, check_socket_path, llm_socket
 
 EXIT_CANNOT: Final = 2
 
@@ -32,11 +26,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="voicepipe.providers.local.engine")
     parser.add_argument("--socket", type=Path, required=True, help="where to listen; its folder must be private")
     parser.add_argument("--linger-ms", type=int, default=3_000, help="how long to outlive the last client")
-    parser.add_argument("--gguf", type=Path, help="the LLM's file; without it SmolLM2 from its package")
+    parser.add_argument("--model-file", type=Path, help="the LLM's (GGUF), or that of smart-turn (ONNX)")
     arguments = parser.parse_args()
     socket_path: Path = arguments.socket.absolute()
     try:
-        check_machine()
         check_socket_path(socket_path)
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
@@ -50,7 +43,7 @@ def main() -> int:
         return 0
     if not os.fork():
         _detach(socket_path)
-        _serve(socket_path, arguments.gguf, arguments.linger_ms)
+        _serve(socket_path, arguments.model_file, arguments.linger_ms)
     return 0
 
 
@@ -64,30 +57,33 @@ def _detach(socket_path: Path) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
 
 
-def _serve(socket_path: Path, gguf: Path | None, linger_ms: int) -> NoReturn:
+def _serve(socket_path: Path, model_file: Path | None, linger_ms: int) -> NoReturn:
     # Only now: the models' libraries start threads, which a fork would lose.
-    from voicepipe.providers.local.engine.daemon import Daemon
+    from voicepipe.providers.local.engine.daemon import Daemon, Loaders
     from voicepipe.providers.local.engine.hibari import Hibari
     from voicepipe.providers.local.engine.llama_cpp import LlamaCpp, gguf_file, smollm2
     from voicepipe.providers.local.engine.moonshine import Moonshine
+    from voicepipe.providers.local.engine.smart_turn import SmartTurn
 
     def load_stt() -> Moonshine:
-        check_packages("stt")
+        check_engine(("stt",), None)
         return Moonshine()
 
     def load_llm() -> LlamaCpp:
-        if gguf is not None:
-            check_gguf(gguf)
-            return LlamaCpp(llm_socket(socket_path), gguf_file(gguf))
-        check_packages("llm")
-        return LlamaCpp(llm_socket(socket_path), smollm2())
+        check_engine(("llm",), model_file)
+        return LlamaCpp(llm_socket(socket_path), smollm2() if model_file is None else gguf_file(model_file))
 
     def load_tts() -> Hibari:
-        check_packages("tts")
+        check_engine(("tts",), None)
         return Hibari()
 
+    def load_endpoint() -> SmartTurn:
+        return SmartTurn(model_file)
+
+    loaders: Loaders = {"stt": load_stt, "llm": load_llm, "tts": load_tts, "endpoint": load_endpoint}
+
     async def run() -> None:
-        await Daemon({"stt": load_stt, "llm": load_llm, "tts": load_tts}, linger_ms=linger_ms).serve(socket_path)
+        await Daemon(loaders, linger_ms=linger_ms).serve(socket_path)
 
     code = 1
     try:

@@ -21,6 +21,7 @@ STAGE_OF: Final[dict[type[wire.Job], wire.Stage]] = {
     wire.Generate: "llm",
     wire.Warm: "llm",
     wire.Score: "llm",
+    wire.ScoreAudio: "endpoint",
     wire.Speak: "tts",
 }
 
@@ -68,7 +69,9 @@ class Daemon:
             match await wire.receive(reader, wire.REQUESTS):
                 case wire.Attach() as attach:
                     await self._attend(attach, reader, writer)
-                case wire.Transcribe() | wire.Generate() | wire.Warm() | wire.Score() | wire.Speak() as job:
+                case wire.Leave() | None:
+                    pass
+                case job:
                     await self._work(job, reader, writer)
         except (ValueError, msgspec.MsgspecError) as error:
             send(writer, wire.Refused(f"not a message of version {wire.VERSION}: {error}", retryable=False))

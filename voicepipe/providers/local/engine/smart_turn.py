@@ -1,4 +1,4 @@
-"""Score pauses with smart-turn v3, for comparison: its weights are the user's own file, and it runs on onnxruntime.
+"""Score the audio of pauses with smart-turn v3: its weights are the operator's own file, and it runs on onnxruntime.
 
 The weights are in the wheel of `pipecat-ai` (BSD-2-Clause). The licence of the data that they were trained on is not
 published, so that voicepipe neither contains nor fetches them.
@@ -14,8 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from voicepipe.audio.resample import Resampler
-from voicepipe.audio.samples import FULL_SCALE, Samples
+from voicepipe.audio.samples import FULL_SCALE, Samples, silence
 from voicepipe.errors import ConfigError
+from voicepipe.providers.local import wire
+from voicepipe.providers.local.engine.worker import Task
+from voicepipe.providers.local.prerequisites import SMART_TURN, check_smart_turn
 
 Floats = npt.NDArray[np.float64]
 
@@ -39,31 +42,49 @@ _LOG_STEP: Final = np.log(6.4) / 27.0
 """The mel scale of Slaney's Auditory Toolbox, 1998: linear up to 1 kHz, then logarithmic."""
 
 
+_INPUT: Final = "input_features"
+_SHAPE: Final = [_MELS, _SAMPLES // _HOP]
+"""The model's input, behind the number of pauses. Source: smart-turn v3.2, `local_smart_turn_v3.py` of pipecat."""
+
+
 class SmartTurn:
-    """The model. 47 ms a score on one core.
+    """The model. 47 ms of CPU a score.
 
     Raises:
-        ConfigError: onnxruntime is not installed, or the file is no such model.
+        ConfigError: naming `key`, when onnxruntime is not installed, or the file is no such model.
     """
 
-    def __init__(self, weights: Path, rate_hz: int) -> None:
-        try:
-            runtime = importlib.import_module("onnxruntime")
-        except ImportError as why:
-            raise ConfigError("--smart-turn: expected the package onnxruntime: pip install onnxruntime") from why
+    lanes = 1
+
+    def __init__(self, weights: Path | None, *, key: str = SMART_TURN) -> None:
+        check_smart_turn(weights, key=key)
+        runtime = importlib.import_module("onnxruntime")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         try:
-            self._run: Any = runtime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"]).run
+            model: Any = runtime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
         except Exception as why:
-            raise ConfigError(f"--smart-turn: expected an ONNX file of smart-turn, got {weights}") from why
-        self._rate_hz = rate_hz
+            raise ConfigError(f"{key}: expected an ONNX file of smart-turn v3, got {weights}") from why
+        inputs = {each.name: list(each.shape)[1:] for each in model.get_inputs()}
+        if inputs != {_INPUT: _SHAPE}:
+            raise ConfigError(
+                f"{key}: expected an ONNX file of smart-turn v3, whose input is {_INPUT} of {_SHAPE}, "
+                f"got {weights} with {inputs}"
+            )
+        self._run = model.run
+        self.probability(silence(RATE_HZ), RATE_HZ)  # the first call is slower
 
-    def __call__(self, samples: Samples) -> float:
+    def run(self, task: Task) -> None:
+        """Answer a `ScoreAudio` with `Scored`."""
+        job = task.job
+        assert isinstance(job, wire.ScoreAudio)
+        task.emit(wire.Scored(self.probability(np.frombuffer(job.audio, "<i2"), job.rate_hz)))
+
+    def probability(self, samples: Samples, rate_hz: int) -> float:
         """Return the probability, 0 to 1, that the user has finished, of `samples`, int16, (n_samples,)."""
-        audio = Resampler(self._rate_hz, RATE_HZ).push(samples)[-_SAMPLES:].astype(np.float64) / FULL_SCALE
+        audio = Resampler(rate_hz, RATE_HZ).push(samples)[-_SAMPLES:].astype(np.float64) / FULL_SCALE
         padded = np.concatenate((np.zeros(_SAMPLES - len(audio)), audio))
-        output = self._run(None, {"input_features": log_mel(padded)[None].astype(np.float32)})
+        output = self._run(None, {_INPUT: log_mel(padded)[None].astype(np.float32)})
         return float(output[0].reshape(-1)[0])
 
 

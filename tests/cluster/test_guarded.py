@@ -1,0 +1,228 @@
+"""Session texts of a store that hangs or is away: look-ups wait for it a while, all else fails at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from voicepipe.clock import unix_ms
+from voicepipe.cluster.guarded import PROBE, GuardedStore
+from voicepipe.cluster.port import Hint
+from voicepipe.cluster.redis import open_redis
+from voicepipe.cluster.resilient import open_resilient
+from voicepipe.cluster.store_calls import StoreCalls
+from voicepipe.errors import StoreUnavailable
+from voicepipe.storage import StorageHealth
+from voicepipe.testing.redis import RedisServer
+
+NEVER_MS = 600_000
+
+
+class Texts:
+    """A store with one text that can be away; it counts its requests."""
+
+    def __init__(self) -> None:
+        self.is_away = False
+        self.refuses = ""
+        """What it refuses though it answers the rest."""
+
+        self.requests: list[str] = []
+        self.probed = asyncio.Event()
+
+    async def _answer(self, what: str) -> None:
+        self.requests.append(what)
+        if what == PROBE:
+            self.probed.set()
+        if self.is_away or what == self.refuses:
+            raise StoreUnavailable("unreachable", "away")
+
+    async def has_text(self, session_id: str) -> bool:
+        await self._answer(session_id)
+        return session_id == "s"
+
+    async def keep_text(
+        self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, former: str = ""
+    ) -> bool:
+        await self._answer("keep")
+        return True
+
+    async def take_text(self, session_id: str, *, digest: str, owner: str) -> bytes | None:
+        await self._answer("take")
+        return b"text"
+
+    async def drop_text(self, session_id: str, *, owner: str) -> None:
+        await self._answer("drop")
+
+    async def announce(self, process: str, facts: bytes, *, life_s: int) -> str:
+        await self._answer("announce")
+        return "epoch"
+
+    async def announced(self) -> list[bytes]:
+        await self._answer("announced")
+        return []
+
+    async def send_events(self, events: Sequence[bytes]) -> None:
+        await self._answer("send")
+
+    async def events_after(self, place: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
+        await self._answer("events")
+        return place, []
+
+    async def are_events_requested(self) -> bool:
+        await self._answer("requested")
+        return False
+
+    async def keep_hint(self, kind: str, process: str, body: bytes, *, life_s: int) -> None:
+        await self._answer("keep hint")
+
+    async def hints(self, kind: str) -> list[Hint]:
+        await self._answer("hints")
+        return []
+
+    async def share_keys(self, keys: Mapping[str, bytes], revoked: Mapping[str, int]) -> None:
+        await self._answer("share keys")
+
+    async def keys_version(self) -> str:
+        await self._answer("keys version")
+        return "v"
+
+    async def shared_keys(self) -> tuple[dict[str, bytes], dict[str, int]]:
+        await self._answer("keys")
+        return {}, {}
+
+
+class Calls(StoreCalls):
+    """Requests whose failures are counted as they are reported."""
+
+    @property
+    def n_reports(self) -> int:
+        """Return how many failing stores an operator sees."""
+        return len(self._health.failing_stores())
+
+
+@asynccontextmanager
+async def calls_of() -> AsyncIterator[Calls]:
+    async with asyncio.TaskGroup() as group:
+        calls = Calls(group, StorageHealth(unix_ms), NEVER_MS)
+        yield calls
+        calls.cancel()
+
+
+async def stored_text(texts: GuardedStore) -> bool:
+    return await texts.keep_text("s", b"t", digest="d", owner="o", life_s=60)
+
+
+async def test_a_store_that_answers_gets_each_request_once() -> None:
+    store = Texts()
+    async with calls_of() as calls:
+        texts = GuardedStore(store, calls)
+        assert await texts.has_text("s")
+        assert await stored_text(texts)
+        assert await texts.take_text("s", digest="d", owner="o") == b"text"
+        await texts.drop_text("s", owner="o")
+        assert (await texts.announce("p", b"", life_s=1), await texts.announced()) == ("epoch", [])
+        await texts.send_events([b"e"])
+        assert await texts.events_after("1", limit=1, requested_s=1) == ("1", [])
+        assert not await texts.are_events_requested()
+        await texts.keep_hint("kind", "p", b"", life_s=1)
+        assert await texts.hints("kind") == []
+        await texts.share_keys({}, {})
+        assert (await texts.keys_version(), await texts.shared_keys()) == ("v", ({}, {}))
+    shared = ["announce", "announced", "send", "events", "requested", "keep hint", "hints"]
+    assert store.requests == ["s", "keep", "take", "drop", *shared, "share keys", "keys version", "keys"]
+
+
+async def test_after_one_failure_no_other_use_reaches_the_store() -> None:
+    """Neither a session's text nor an announcement: each is refused at once. Client secrets are still checked."""
+    store = Texts()
+    store.is_away = True
+    async with calls_of() as calls:
+        texts = GuardedStore(store, calls, look_up_ms=0)
+        for request in (stored_text(texts), stored_text(texts), texts.drop_text("s", owner="o"), texts.announced()):
+            with pytest.raises(StoreUnavailable):
+                await request
+        assert (calls.reads.away, calls.writes.away) == (False, False)
+        assert calls.trouble.is_set(), "what tests the store and reports it is not awake"
+        assert calls.n_reports == 0
+    assert store.requests == ["keep"]
+
+
+@pytest.mark.parametrize("side", ["reads", "writes"])
+async def test_a_check_that_fails_opens_it_for_all(side: str) -> None:
+    store = Texts()
+    async with calls_of() as calls:
+        calls.failed(getattr(calls, side), StoreUnavailable("unreachable", "away"))
+        with pytest.raises(StoreUnavailable):
+            await stored_text(GuardedStore(store, calls))
+        assert (calls.reads.away, calls.writes.away, calls.n_reports) == (True, True, 1)
+        calls.worked()
+        assert await stored_text(GuardedStore(store, calls))
+
+
+async def test_look_ups_wait_for_the_store_with_one_probe() -> None:
+    """A resume is not sent away by a store that comes back; not each that waits sends a request."""
+    store = Texts()
+    store.is_away = True
+    async with calls_of() as calls:
+        texts = GuardedStore(store, calls, look_up_ms=NEVER_MS)
+        with pytest.raises(StoreUnavailable):
+            await stored_text(texts)
+        waiting = [asyncio.create_task(texts.has_text("s")) for _ in range(20)]
+        await store.probed.wait()
+        assert store.requests == ["keep", PROBE]
+        store.is_away = False
+        assert all(await asyncio.gather(*waiting))
+        assert set(store.requests[1:-20]) == {PROBE}
+        await calls.pause(NEVER_MS)  # what is owed is written at once, too
+
+
+async def test_a_store_that_refuses_what_its_probe_does_not_gets_requests_with_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that takes no writes: the probe reads. Each further try takes a pause, and no loop runs hot."""
+    store, pauses = Texts(), list[float]()
+    sleep = asyncio.sleep
+
+    async def paused(for_s: float) -> None:
+        pauses.append(for_s)
+        if len(pauses) == 3:
+            store.refuses = ""
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", paused)
+    store.refuses = "take"
+    async with calls_of() as calls:
+        texts = GuardedStore(store, calls, look_up_ms=NEVER_MS)
+        assert await texts.take_text("s", digest="d", owner="o") == b"text"
+    assert store.requests.count("take") == 1 + len(pauses) == 4
+
+
+async def test_a_look_up_ends_in_its_time() -> None:
+    store = Texts()
+    store.is_away = True
+    async with calls_of() as calls:
+        texts = GuardedStore(store, calls, look_up_ms=1)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await texts.has_text("s")
+
+
+async def test_a_server_that_hangs_holds_no_resume(redis: RedisServer) -> None:
+    """The session is found as soon as the server answers; until then a look-up ends in its time."""
+    async with open_redis(redis.url, "guarded") as store, open_resilient(store, StorageHealth(unix_ms)) as cluster:
+        texts = cluster.node_store
+        assert isinstance(texts, GuardedStore)
+        assert await stored_text(texts)
+        redis.freeze()
+        try:
+            with pytest.raises(StoreUnavailable):
+                await texts.has_text("s")
+            waiting = asyncio.create_task(texts.take_text("s", digest="d", owner="other"))
+            with pytest.raises(StoreUnavailable):
+                await stored_text(texts)
+        finally:
+            redis.thaw()
+        assert await waiting == b"t"

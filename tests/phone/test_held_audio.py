@@ -1,0 +1,158 @@
+"""Audio that is held back: a carrier's queue has an end, and only a key of the user cuts the tones of keys."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+
+from voicepipe.phone.asterisk import AsteriskCodec
+from voicepipe.phone.carrier import StreamCodec, Tones
+from voicepipe.phone.dtmf_tones import tones
+from voicepipe.phone.twilio import TwilioCodec
+from voicepipe.phone.vonage import QUEUE_MS, VonageCodec
+from voicepipe.protocol import binary
+from voicepipe.server.phone.socket import PhoneSocket
+
+PIECE_MS = 200
+PIECE = b"\x01" * PIECE_MS * 8
+
+
+class Line:
+    """The carrier's end of a media stream: what it got, and what it says next."""
+
+    hung_up = gone = has_message = False
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.next: deque[str | bytes] = deque()
+
+    async def receive(self) -> str | bytes | None:
+        return self.next.popleft() if self.next else None
+
+    async def send(self, frame: bytes) -> None:
+        self.sent.append(frame)
+
+    async def close(self, code: int, reason: str) -> None:
+        self.hung_up = True
+
+    def abort(self) -> None:
+        self.gone = True
+
+    @property
+    def audio(self) -> list[bytes]:
+        """The binary messages."""
+        return [each for each in self.sent if isinstance(each, binary.SoundFrame)]
+
+    @property
+    def commands(self) -> list[dict[str, object]]:
+        """The JSON messages."""
+        return [json.loads(each) for each in self.sent if not isinstance(each, binary.SoundFrame)]
+
+    @property
+    def played(self) -> list[object]:
+        """The names of the JSON messages: media, marks and clear."""
+        return [each.get("event") or each.get("action") or each.get("command") for each in self.commands]
+
+
+async def speaking(codec: StreamCodec) -> tuple[PhoneSocket, Line]:
+    line = Line()
+    phone = PhoneSocket(line, codec, lambda: None)
+    await phone.send(b'{"type":"voicepipe.output_audio.started","stream":1,"item_id":"a"}')
+    return phone, line
+
+
+async def say(phone: PhoneSocket, n_pieces: int) -> None:
+    for number in range(n_pieces):
+        await phone.send(binary.agent_frame(1, number, PIECE))
+
+
+async def reported(phone: PhoneSocket, line: Line, message: object) -> list[dict[str, object]]:
+    """Have the carrier send a message; return the events that the session gets."""
+    line.next.append(json.dumps(message))
+    events: list[dict[str, object]] = []
+    while (event := await phone.receive()) is not None:
+        events.append(json.loads(event))
+    return events
+
+
+SPEECH = b'{"type":"input_audio_buffer.speech_started"}'
+
+
+async def test_an_answer_that_is_longer_than_the_queue_of_the_carrier_waits_and_is_played_whole() -> None:
+    phone, line = await speaking(VonageCodec())
+    n_pieces = 70_000 // PIECE_MS
+    await say(phone, n_pieces)
+    await phone.send(b'{"type":"response.output_audio.done"}')
+    assert len(line.audio) == QUEUE_MS // 20, "what Vonage can't queue it drops"
+    marks = deque(each["payload"] for each in line.commands)
+    n_played = 0
+    while marks:
+        events = await reported(phone, line, {"event": "websocket:notify", "payload": marks.popleft()})
+        n_played += 1
+        assert events[0]["played_ms"] == n_played * PIECE_MS
+        assert events[0]["buffered_ms"] == (n_pieces - n_played) * PIECE_MS, "what is held back is still to be played"
+        assert len(line.audio) * 20 - n_played * PIECE_MS <= QUEUE_MS
+        marks += [each["payload"] for each in line.commands[n_played + len(marks) :]]
+    assert n_played == n_pieces
+    assert len(line.audio) == n_pieces * PIECE_MS // 20
+
+
+async def test_an_interruption_drops_what_is_held_back() -> None:
+    phone, line = await speaking(AsteriskCodec())
+    await say(phone, 100)
+    n_sent = len(line.audio)
+    assert n_sent < 100
+    await phone.send(SPEECH)
+    assert line.played[-1] == "FLUSH_MEDIA"
+    (cut,) = await reported(phone, line, {"event": "STATUS"})
+    assert (cut["item_id"], cut["played_ms"], cut["buffered_ms"]) == ("a", 0, 0)
+    await reported(phone, line, {"event": "MEDIA_MARK_PROCESSED", "correlation_id": "vp1"})
+    assert len(line.audio) == n_sent
+    await say(phone, 1)
+    assert len(line.audio) == n_sent + 1
+
+
+async def test_a_voice_does_not_cut_the_tones_of_keys_nor_what_is_before_them() -> None:
+    phone, line = await speaking(TwilioCodec())
+    await say(phone, 1)
+    await phone.press(Tones(tones("47")))
+    await say(phone, 2)
+    assert line.played == ["media", "mark", "media", "mark"], "what is behind the tones is held back"
+    await phone.send(SPEECH)
+    assert "clear" not in line.played
+    (before,) = await reported(phone, line, {"event": "mark", "mark": {"name": "vp1"}})
+    assert (before["played_ms"], before["buffered_ms"]) == (PIECE_MS, 0), "what is held back was cut"
+    assert await reported(phone, line, {"event": "mark", "mark": {"name": "vp2"}}) == []
+    assert line.played == ["media", "mark", "media", "mark"]
+    await say(phone, 1)
+    assert line.played == ["media", "mark"] * 3
+
+
+async def test_what_is_behind_tones_follows_them() -> None:
+    phone, line = await speaking(AsteriskCodec())
+    await phone.press(Tones(tones("4")))
+    await phone.press(Tones(tones("7")))
+    await say(phone, 1)
+    assert [len(each) for each in line.audio] == [1_600]
+    await phone.send(SPEECH)
+    await reported(phone, line, {"event": "MEDIA_MARK_PROCESSED", "correlation_id": "vp1"})
+    assert [len(each) for each in line.audio] == [1_600, 1_600], "the second key is not cut either"
+    assert line.played == ["MARK_MEDIA", "MARK_MEDIA"]
+
+
+async def test_a_key_of_the_user_cuts_tones_too() -> None:
+    phone, line = await speaking(TwilioCodec())
+    await phone.press(Tones(tones("4")))
+    await say(phone, 1)
+    cut, *_ = await reported(phone, line, {"event": "dtmf", "dtmf": {"digit": "5"}})
+    assert (cut["type"], cut["item_id"], cut["audio_end_ms"]) == ("conversation.item.truncate", "a", 0)
+    assert line.played == ["media", "mark", "clear"]
+    await say(phone, 1)
+    assert line.played[-2:] == ["media", "mark"]
+
+
+async def test_a_carrier_that_presses_keys_itself_gets_them_at_once() -> None:
+    phone, line = await speaking(VonageCodec())
+    await say(phone, 400)
+    await phone.press((b'{"action":"keys"}',))
+    assert line.played[-1] == "keys"

@@ -1,0 +1,80 @@
+"""Files of items' audio are large: few are made, and sent between workers, at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from voicepipe.errors import Overload
+from voicepipe.server.api import item_audio
+from voicepipe.server.authenticate import Principal
+from voicepipe.server.gateway.capacity import Places
+from voicepipe.server.workers.messages import QueryResult
+from voicepipe.server.workers.peers import Workers
+from voicepipe.wiring.server import AUDIO_PLACES
+
+
+async def test_a_request_takes_a_place_of_audio(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a free one only: the next is refused, not queued."""
+    entered, left = asyncio.Event(), asyncio.Event()
+    n_entered = 0
+
+    async with serve() as server:
+        places = server.context.audio_places
+        path, key = "/v1/sessions/sess_1/items/item_1/audio", server.new_key("acme")
+
+        async def held(*_: object) -> bytes:
+            nonlocal n_entered
+            n_entered += 1
+            if n_entered <= places.most:
+                if n_entered == places.most:
+                    entered.set()
+                await left.wait()
+            return b"RIFF"
+
+        async def status() -> int:
+            async with server.http.get(server.base + path, headers=key) as answer:
+                return int(answer.status)
+
+        monkeypatch.setattr(item_audio, "own_item_audio", held)
+        async with asyncio.TaskGroup() as group:
+            taking = [group.create_task(status()) for _ in range(places.most)]
+            await entered.wait()
+            assert await status() == 503
+            left.set()
+        assert [each.result() for each in taking] == [200] * places.most
+        assert len(places) == 0
+
+
+async def test_a_refusal_names_all_that_takes_these_places() -> None:
+    """Whatever was requested is among it."""
+    places, principal = Places(AUDIO_PLACES, 1, 0), Principal("acme", None)
+    async with places.place(principal):
+        with pytest.raises(Overload) as refused:
+            places.check(principal)
+    for kind in ("speech", "transcription", "translation", "audio of items"):
+        assert kind in refused.value.why
+
+
+class CountingLink:
+    """Answers queries with a file, and counts how many are open."""
+
+    def __init__(self) -> None:
+        self.n_open = self.most_open = 0
+
+    async def query(self, kind: str, data: bytes) -> QueryResult:
+        self.n_open += 1
+        self.most_open = max(self.most_open, self.n_open)
+        await asyncio.sleep(0)
+        self.n_open -= 1
+        return QueryResult(0, [b"", b"RIFF"])
+
+
+async def test_a_worker_requests_one_file_at_a_time() -> None:
+    link: Any = CountingLink()
+    workers = Workers(link, "http://localhost")
+    files = await asyncio.gather(*(workers.item_audio(None, "sess_1", f"item_{n}") for n in range(5)))
+    assert files == [b"RIFF"] * 5
+    assert link.most_open == 1

@@ -1,0 +1,191 @@
+"""The records that a process leaves in a session's text, and what the process that goes on makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from voicepipe import clock
+from voicepipe.protocol.extensions import Resume
+from voicepipe.session.left_records import STORED_MS, LeftRecords, left_records
+from voicepipe.session.restored_text import going_on
+from voicepipe.session.session_text import SessionText
+from voicepipe.session.text_state import MOVED, TextState
+from voicepipe.testing.scenario import Scenario
+from voicepipe.turn import commands as c
+from voicepipe.turn import events as e
+from voicepipe.turn.conversation import FunctionOutput
+from voicepipe.turn.core import Core
+from voicepipe.turn.record.values import TurnElsewhere, TurnRecord
+from voicepipe.turn.settings import CoreSettings, ReplySettings, TurnSettings
+
+QUESTION, ANSWER = "What time is it?", "It is noon."
+
+
+class Process:
+    """A session of one process, whose text is written."""
+
+    def __init__(self) -> None:
+        self.scenario, self.text, self._n_followed = Scenario(), SessionText(), 0
+
+    def state(self) -> TextState:
+        """Return the text as another process reads it."""
+        driver = self.scenario.driver
+        self.text._records.follow(tuple(driver.commands[self._n_followed :]))
+        self._n_followed = len(driver.commands)
+        raw = msgspec.json.encode(self.text.state(driver.core, 0, driver.now_ms))
+        return msgspec.json.decode(raw, type=TextState)
+
+    @property
+    def records(self) -> list[TurnRecord]:
+        """Return the latest records of its turns."""
+        return list(self.scenario.driver.records.values())
+
+
+def left(state: TextState, **received: object) -> tuple[LeftRecords, tuple[e.Event, ...]]:
+    """Return the records, and the events with which the other process goes on."""
+    request = msgspec.convert({"session_id": "s", "secret": "x", **received}, Resume)
+    events = going_on(state, request, ReplySettings())
+    context = Core("s", TurnSettings(), CoreSettings()).context
+    return left_records(state, request, events, context, clock.unix_ms()), events
+
+
+def item_of(state: TextState) -> str:
+    assert state.reply is not None
+    return state.reply.item_id
+
+
+def test_an_answer_that_played_on_at_its_client_is_recorded_as_played() -> None:
+    process = Process()
+    process.scenario.says(QUESTION)
+    process.scenario.answers(ANSWER)
+    process.scenario.sent(1_000)
+    (running,) = process.records
+    assert running.outcome is None, "the process records its end when it has been played"
+    found, events = left(state := process.state(), received_item_id=item_of(state), received_ms=1_000)
+    assert [type(event) for event in events] == [e.ConversationRestored]
+    (record,) = found.open
+    assert (record.id, record.cause, record.outcome, record.reason) == (running.id, "vad", "completed", MOVED)
+    assert (record.user_text, record.agent_text, record.played_text) == (QUESTION, ANSWER, ANSWER)
+    assert record.total_ms == running.total_ms is not None
+    assert found.closed == ()
+
+
+def test_marks_are_moved_to_the_clock_of_the_process_that_goes_on() -> None:
+    """They count from the session's beginning, which was earlier in the other process."""
+    process = Process()
+    process.scenario.says(QUESTION)
+    process.scenario.answers(ANSWER)
+    state = process.state()
+    began_ms = state.began_unix_ms + 60_000
+    (record,) = left_records(state, None, (), process.scenario.driver.core.context, began_ms).open
+    (before,) = process.records
+    assert dict(record.marks) == {name: at_ms - 60_000 for name, at_ms in before.marks}
+
+
+@pytest.mark.parametrize("received_ms", [0, 500])
+def test_a_turn_that_goes_on_has_its_record_where_it_does(received_ms: int) -> None:
+    process = Process()
+    process.scenario.says(QUESTION)
+    process.scenario.answers(ANSWER)
+    found, events = left(state := process.state(), received_item_id=item_of(state), received_ms=received_ms)
+    (*_, rest) = events
+    assert isinstance(rest, e.GreetingDue)
+    assert rest.goes_on is not None
+    assert (rest.goes_on.id, rest.goes_on.cause, rest.goes_on.user_text) == (process.records[0].id, "vad", QUESTION)
+    assert f"{rest.goes_on.played_text} {rest.text}".strip() == ANSWER
+    assert found == LeftRecords((), ())
+
+
+def test_a_turn_whose_answer_was_due_goes_on_too() -> None:
+    process = Process()
+    process.scenario.says(QUESTION)
+    found, events = left(process.state())
+    (*_, request) = events
+    assert isinstance(request, e.ReplyRequested)
+    assert request.goes_on is not None
+    assert (request.goes_on.user_text, request.goes_on.played_text) == (QUESTION, "")
+    assert found == LeftRecords((), ())
+
+
+def test_words_of_the_processes_before_are_its_words_too() -> None:
+    """A turn that moves twice has all of its words."""
+    elsewhere = TurnElsewhere(id="turn_s_0001", cause="create", user_text=QUESTION, played_text="Well,")
+    process = Process()
+    process.scenario._post(e.GreetingDue(ANSWER, at_any_time=True, goes_on=elsewhere))
+    process.scenario.answers(ANSWER)
+    its = process.state().turn
+    assert its is not None
+    assert (its.id, its.cause, its.user_text, its.played_text) == ("turn_s_0001", "create", QUESTION, "Well,")
+
+
+def test_an_answer_that_only_its_client_knows_is_recorded_as_the_client_has_it() -> None:
+    """It came as a whole before the store had any word of it."""
+    process = Process()
+    process.scenario.says(QUESTION)
+    state = process.state()
+    received = {"received_item_id": "item_s_0003", "received_text": ANSWER, "received_ms": 900, "received_done": True}
+    found, events = left(state, **received)
+    assert len(events) == 1
+    (record,) = found.open
+    assert state.owed_turn is not None
+    assert (record.id, record.outcome, record.user_text) == (state.owed_turn.id, "completed", QUESTION)
+    assert (record.agent_text, record.played_text, record.spoken_ms) == (ANSWER, ANSWER, 900)
+
+
+def test_a_record_is_left_until_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process stores its records some time after the turn: one that dies before that has not stored it."""
+    process = Process()
+    process.scenario.says(QUESTION)
+    process.scenario.answers(ANSWER)
+    process.scenario.passes(2_000)
+    (record,) = process.records
+    assert record.outcome == "completed"
+    found, _ = left(state := process.state())
+    assert found.open == ()
+    assert [(each.id, each.outcome, each.reason) for each in found.closed] == [(record.id, "completed", "")]
+    later_ms = clock.monotonic_ms() + STORED_MS + 1
+    monkeypatch.setattr(clock, "monotonic_ms", lambda: later_ms)
+    assert process.state().closed_records == ()
+    assert len(state.closed_records) == 1
+
+
+def test_a_turn_that_waits_for_the_clients_function_is_closed() -> None:
+    """Its client sends the result to the other process, where that begins a turn."""
+    process = Process()
+    process.scenario.says(QUESTION)
+    process.scenario.call()
+    process.scenario.model_done("tool_calls")
+    process.scenario.voice_done()
+    process.scenario.passes(1_000)
+    found, events = left(process.state())
+    assert len(events) == 1
+    (record,) = found.open
+    assert (record.id, record.outcome) == (process.records[0].id, "completed")
+    process.scenario.creates_item(FunctionOutput("", "call_0", "sunny"))
+    process.scenario.creates()
+    found, events = left(process.state())
+    assert isinstance(events[-1], e.ReplyRequested)
+    assert found.open == ()
+
+
+def test_a_record_of_a_newer_version_is_left_out() -> None:
+    process = Process()
+    process.scenario.says(QUESTION)
+    process.scenario.answers(ANSWER)
+    process.scenario.passes(2_000)
+    state = process.state()
+    newer = msgspec.Raw(bytes(state.closed_records[0]).replace(b'"completed"', b'"teleported"'))
+    found, _ = left(msgspec.structs.replace(state, closed_records=(newer, *state.closed_records)))
+    assert len(found.closed) == 1
+
+
+def test_only_records_with_an_outcome_are_left() -> None:
+    process = Process()
+    process.scenario.says(QUESTION)
+    process.scenario.answers(ANSWER)
+    (running,) = process.records
+    process.text._records.follow((c.KeepRecord(running), c.KeepRecord(replace(running, id="x", outcome="failed"))))
+    assert [msgspec.json.decode(raw)["id"] for raw in process.text._records.latest()] == ["x"]

@@ -1,0 +1,27 @@
+"""The estimated part of a phone carrier in the latency of a turn."""
+
+from __future__ import annotations
+
+from voicepipe.testing.scenario import Scenario
+from voicepipe.turn.record.values import TurnRecord
+
+
+def record_after(*estimates: int | None) -> TurnRecord:
+    """Return the record of a turn whose playback was reported with these estimates."""
+    scenario = Scenario()
+    scenario.says()
+    scenario.answers()
+    for n, estimated_ms in enumerate(estimates, 1):
+        scenario.reports(100 * n, input_ms=1_000 + 100 * n, carrier_estimated_ms=estimated_ms)
+    scenario.passes(5_000)
+    return scenario.driver.records["turn_s_0001"]
+
+
+def test_the_first_estimate_is_in_the_record_and_changes_nothing_else() -> None:
+    estimated, plain = record_after(None, 80, 300), record_after(None, None, None)
+    assert (estimated.carrier_estimated_ms, plain.carrier_estimated_ms) == (80, None)
+    assert (estimated.total_ms, estimated.contributions) == (plain.total_ms, plain.contributions)
+
+
+def test_an_impossible_estimate_is_none_of_the_way() -> None:
+    assert record_after(-5).carrier_estimated_ms == 0

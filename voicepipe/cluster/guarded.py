@@ -1,0 +1,108 @@
+"""State that nodes share over a store that may be away: all uses of the store share its circuit breaker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from voicepipe.clock import monotonic_ms
+from voicepipe.cluster.port import Hint, NodeStore
+from voicepipe.cluster.store_calls import PROBE_PAUSE_MS, StoreCalls
+from voicepipe.errors import StoreUnavailable
+
+T = TypeVar("T")
+
+LOOK_UP_MS: Final = 1_500
+"""How long a resume may look for its session: a store that answers again within it does not send the client away. With
+the request that is running then (0.5 s) a client waits 2 s at most."""
+
+PROBE: Final = "store/probe"
+"""A session that no store has."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedStore:
+    """The port of what nodes share. While the store is away each method fails at once, but the look-ups of a resume,
+    which wait for it."""
+
+    store: NodeStore
+    calls: StoreCalls
+    look_up_ms: int = LOOK_UP_MS
+
+    # --- texts of sessions ----------------------------------------------------------------------
+
+    async def has_text(self, session_id: str) -> bool:
+        return await self._looked_up(lambda: self.store.has_text(session_id))
+
+    async def keep_text(
+        self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, former: str = ""
+    ) -> bool:
+        request = self.store.keep_text(session_id, text, digest=digest, owner=owner, life_s=life_s, former=former)
+        return await self._requested(request)
+
+    async def take_text(self, session_id: str, *, digest: str, owner: str) -> bytes | None:
+        return await self._looked_up(lambda: self.store.take_text(session_id, digest=digest, owner=owner))
+
+    async def drop_text(self, session_id: str, *, owner: str) -> None:
+        await self._requested(self.store.drop_text(session_id, owner=owner))
+
+    # --- announcements, events, hints -----------------------------------------------------------
+
+    async def announce(self, process: str, facts: bytes, *, life_s: int) -> str:
+        return await self._requested(self.store.announce(process, facts, life_s=life_s))
+
+    async def announced(self) -> list[bytes]:
+        return await self._requested(self.store.announced())
+
+    async def send_events(self, events: Sequence[bytes]) -> None:
+        await self._requested(self.store.send_events(events))
+
+    async def events_after(self, place: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
+        return await self._requested(self.store.events_after(place, limit=limit, requested_s=requested_s))
+
+    async def are_events_requested(self) -> bool:
+        return await self._requested(self.store.are_events_requested())
+
+    async def keep_hint(self, kind: str, process: str, body: bytes, *, life_s: int) -> None:
+        await self._requested(self.store.keep_hint(kind, process, body, life_s=life_s))
+
+    async def hints(self, kind: str) -> list[Hint]:
+        return await self._requested(self.store.hints(kind))
+
+    # --- API keys -------------------------------------------------------------------------------
+
+    async def share_keys(self, keys: Mapping[str, bytes], revoked: Mapping[str, int]) -> None:
+        await self._requested(self.store.share_keys(keys, revoked))
+
+    async def keys_version(self) -> str:
+        return await self._requested(self.store.keys_version())
+
+    async def shared_keys(self) -> tuple[dict[str, bytes], dict[str, int]]:
+        return await self._requested(self.store.shared_keys())
+
+    # --------------------------------------------------------------------------------------------
+
+    async def _requested(self, request: Coroutine[Any, Any, T]) -> T:
+        return await self.calls.request(self.calls.shared, request)
+
+    async def _looked_up(self, request: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the store's answer; while the store is away, wait for it for `look_up_ms`.
+
+        Raises:
+            StoreUnavailable: it did not come back in that time.
+        """
+        until_ms = monotonic_ms() + self.look_up_ms
+        while True:
+            await self.calls.wait_until_back(self.calls.shared, self._probe, until_ms)
+            try:
+                return await self._requested(request())
+            except StoreUnavailable:
+                if monotonic_ms() >= until_ms:
+                    raise
+                # It may answer the probe at once and refuse this each time, as a store that takes no writes does.
+                await asyncio.sleep(PROBE_PAUSE_MS / 1_000)
+
+    async def _probe(self) -> object:
+        return await self.store.has_text(PROBE)

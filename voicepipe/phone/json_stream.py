@@ -1,0 +1,160 @@
+"""Messages of a media stream in JSON, with the audio in base64: what the streams of several carriers have in common."""
+
+from __future__ import annotations
+
+import binascii
+from abc import ABC, abstractmethod
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from voicepipe.phone.carrier import (
+    AudioReceived,
+    DigitPressed,
+    MarkPlayed,
+    StreamEvent,
+    StreamStarted,
+    StreamStopped,
+    Unread,
+)
+
+DIGITS: Final = frozenset("0123456789*#ABCD")
+"""The keys of DTMF."""
+
+Text = Annotated[str, msgspec.Meta(max_length=256)]
+
+
+class MediaFormat(msgspec.Struct, frozen=True):
+    """The encoding of the user's audio."""
+
+    encoding: Text = ""
+
+
+class Start(msgspec.Struct, frozen=True):
+    """The IDs of a stream, each under the name that one of the carriers has for it."""
+
+    callSid: Text = ""  # noqa: N815 (Twilio's name)
+    call_control_id: Text = ""
+    """Telnyx's name."""
+
+    callId: Text = ""  # noqa: N815 (Plivo's name, as the next one)
+    streamId: Text = ""  # noqa: N815
+    media_format: MediaFormat = MediaFormat()
+
+
+class Media(msgspec.Struct, frozen=True):
+    """A piece of audio."""
+
+    payload: str
+    track: str = "inbound"
+    chunk: int | Text = 0
+    """Its number; of some carriers a text."""
+
+
+class _Dtmf(msgspec.Struct, frozen=True):
+    digit: Text
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    name: Text
+
+
+class Message(msgspec.Struct, frozen=True):
+    """Any message of a carrier: `event` says which part it has."""
+
+    event: Text
+    streamSid: Text = ""  # noqa: N815 (Twilio's name)
+    name: Text = ""
+    start: Start | None = None
+    media: Media | None = None
+    dtmf: _Dtmf | None = None
+    mark: _Mark | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(Message)
+
+
+class JsonStreamCodec(ABC):
+    """Implements `StreamCodec` but for what a carrier has of its own: `start`, and further events."""
+
+    queue_ms = None
+
+    STREAM_FIELD = ""
+    """The field that has the stream's ID in messages to the carrier; empty: none has."""
+
+    def __init__(self) -> None:
+        self.stream_id = ""
+        self._is_started = False
+
+    def read(self, raw: str | bytes) -> StreamEvent:
+        """Return what a message means."""
+        try:
+            return self._event(_DECODER.decode(raw))
+        except (ValueError, RecursionError):  # not JSON, not UTF-8, another shape, or no base64
+            return Unread(is_garbage=True)
+
+    def _event(self, message: Message) -> StreamEvent:
+        match message:
+            case Message(event="media", media=Media() as media):
+                return self.received(media) if media.track == "inbound" else Unread()
+            case Message(event="dtmf", dtmf=_Dtmf(digit=digit)) if digit in DIGITS:
+                return DigitPressed(digit)
+            case Message(event="mark", mark=_Mark(name=name)):
+                return MarkPlayed(name)
+            case Message(event="start", start=Start() as start) if not self._is_started:
+                return self._started(message, start)
+            case Message(event="stop"):
+                return StreamStopped()
+        return self.other(message)
+
+    def received(self, media: Media) -> StreamEvent:
+        """Return the user's audio in a `media` message."""
+        return AudioReceived(decoded(media.payload))
+
+    def _started(self, message: Message, start: Start) -> StreamEvent:
+        call_id, self.stream_id = self.ids(message, start)
+        self._is_started = bool(call_id)
+        return StreamStarted(call_id=call_id) if call_id else Unread(is_garbage=True)
+
+    @abstractmethod
+    def ids(self, message: Message, start: Start) -> tuple[str, str]:
+        """Return the IDs of the call and of the stream in a `start` message. An empty first one is garbage."""
+
+    def other(self, message: Message) -> StreamEvent:
+        """Return what a message means that not all carriers have."""
+        return Unread(is_garbage=message.event != "connected")
+
+    def message(self, event: str, **fields: Any) -> bytes:
+        """Return a message to the carrier."""
+        stream = {self.STREAM_FIELD: self.stream_id} if self.STREAM_FIELD else {}
+        return msgspec.json.encode({"event": event, **stream, **fields})
+
+    def audio(self, audio: bytes) -> Sequence[bytes]:
+        """Return a `media` message."""
+        return (self.message("media", media={"payload": b64encode(audio).decode()}),)
+
+    def flush(self) -> Sequence[bytes]:
+        """Return nothing: nothing is kept back."""
+        return ()
+
+    def mark(self, name: str) -> Sequence[bytes]:
+        """Return a `mark` message."""
+        return (self.message("mark", mark={"name": name}),)
+
+    def clear(self) -> bytes:
+        """Return a `clear` message."""
+        return self.message("clear")
+
+
+def decoded(payload: str) -> bytes:
+    """Return the bytes of a base64 text.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return b64decode(payload, validate=True)
+    except binascii.Error as why:
+        raise ValueError("no base64") from why

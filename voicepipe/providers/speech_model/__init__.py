@@ -1,0 +1,1 @@
+"""Parts of the adapters of speech-to-speech models."""

@@ -1,0 +1,237 @@
+"""Answers over REST that may be given again: in memory, by exact request, apart for each project.
+
+Off by default. Never used for a request with tools, pictures, or anything that belongs to one user (`user`,
+`safety_identifier`, `prompt_cache_key`, `metadata`, a client secret's subject or routing); and only at temperature 0,
+unless the settings say otherwise. What is stored are the digest of the request and the text of the answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from array import array
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, Literal, Protocol
+
+import msgspec
+
+from voicepipe import clock
+from voicepipe.ports.model import (
+    Finished,
+    Image,
+    ModelEvent,
+    ModelRequest,
+    Routed,
+    Said,
+    TextDelta,
+    Usage,
+)
+from voicepipe.server.authenticate import Principal
+from voicepipe.server.chat_ports import ChatModels, ChatRoute
+from voicepipe.server.gateway.reply_cache_settings import ReplyCacheSettings
+
+ENTRY_BYTES: Final = 512
+"""Memory of an entry beside its text and the ends of the pieces, about: digest, objects, place in the dictionary."""
+
+
+class AnswerUsage(Protocol):
+    """The counters of one answer, which see each event before the next one is read."""
+
+    spec: str
+    """The provider's spec that answers."""
+
+    cache: Literal["hit", "miss"] | None
+    """Set by the cache; None: the request may not use it."""
+
+    @property
+    def reported(self) -> Usage | None:
+        """The tokens as the provider counts them."""
+        ...
+
+    def answer_usd(self, models: ChatModels) -> float | None:
+        """Return the provider's price of the answer; None: unknown."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CachedReply:
+    """An answer as a provider gave it."""
+
+    spec: str
+    text: str
+    """All of it: a string for each piece would take ten times the memory of its few characters."""
+
+    ends: array[int]
+    """Where each of its pieces ends in the text, as they came."""
+
+    usage: Usage | None
+    usd: float
+    """What the provider charged for it; 0 if no price is known."""
+
+    n_bytes: int
+    """Memory that it takes."""
+
+    stored_ms: int
+
+    def events(self) -> Iterator[ModelEvent]:
+        """Yield the answer as a model's events."""
+        yield Routed(self.spec, "from the reply cache")
+        start = 0
+        for end in self.ends:
+            yield TextDelta(self.text[start:end])
+            start = end
+        if self.usage is not None:
+            yield self.usage
+        yield Finished("stop")
+
+
+class ReplyCache:
+    """The answers of one process. Belongs to one event loop."""
+
+    def __init__(self, settings: ReplyCacheSettings, models: ChatModels) -> None:
+        """`models` have the prices."""
+        self._settings, self._models = settings, models
+        self._most_bytes = settings.mb * 1_000_000
+        self._replies: OrderedDict[bytes, CachedReply] = OrderedDict()  # the least recently used first
+        self.n_bytes = 0
+        self.hits = self.misses = self.excluded = 0
+        """Requests that were answered from the cache, that were not, and that may not be."""
+
+        self.saved_usd = 0.0
+        """What the providers had charged for the answers that came from the cache."""
+
+    def __len__(self) -> int:
+        return len(self._replies)
+
+    @property
+    def is_on(self) -> bool:
+        """Return whether answers are stored."""
+        return self._most_bytes > 0
+
+    @asynccontextmanager
+    async def open(
+        self, principal: Principal, route: ChatRoute, request: ModelRequest, usage: AnswerUsage
+    ) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        """Answer a request from the cache, or by its route's model; `usage.cache` says which.
+
+        Raises:
+            StageError: as `Model.open`.
+        """
+        key = self._key(principal, route, request) if self.is_on else None
+        reply = None if key is None else self.find(key)
+        if reply is not None:
+            usage.cache = "hit"
+            self.saved_usd += reply.usd
+            yield _Replayed(reply.events())
+            return
+        async with route.model.open(request) as events:
+            if key is None:
+                yield events
+            else:
+                usage.cache = "miss"
+                yield _Recorded(events, key, usage, self)
+
+    def counts(self) -> tuple[tuple[str, int], ...]:
+        """Return the number of requests by result."""
+        return (("hit", self.hits), ("miss", self.misses), ("excluded", self.excluded))
+
+    def find(self, key: bytes) -> CachedReply | None:
+        """Return the answer to a request, and count whether there is one."""
+        reply = self._replies.get(key)
+        if reply is not None and clock.monotonic_ms() - reply.stored_ms >= self._settings.keep_s * 1_000:
+            self._remove(key)
+            reply = None
+        if reply is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._replies.move_to_end(key)
+        return reply
+
+    def keep(self, key: bytes, texts: Sequence[str], usage: AnswerUsage) -> None:
+        """Store a complete answer, and drop the least recently used ones that have no room beside it."""
+        text, ends = "".join(texts), array("I", list(accumulate(map(len, texts))))
+        n_bytes = ENTRY_BYTES + sys.getsizeof(text) + sys.getsizeof(ends)
+        if n_bytes > self._most_bytes:
+            return
+        self._remove(key)
+        usd = usage.answer_usd(self._models) or 0.0
+        now_ms = clock.monotonic_ms()
+        self._replies[key] = CachedReply(usage.spec, text, ends, usage.reported, usd, n_bytes, now_ms)
+        self.n_bytes += n_bytes
+        while len(self._replies) > self._settings.entries or self.n_bytes > self._most_bytes:
+            self._remove(next(iter(self._replies)))
+
+    def _key(self, principal: Principal, route: ChatRoute, request: ModelRequest) -> bytes | None:
+        """Return the digest of all that the answer depends on; None: the request may not use the cache."""
+        if not self._may_use(principal, request):
+            self.excluded += 1
+            return None
+        messages = [
+            (each.role, [part.text for part in each.parts if not isinstance(part, Image)])
+            for each in request.messages
+            if isinstance(each, Said)
+        ]
+        limits = (request.max_output_tokens, request.temperature, request.passed)
+        whole = (principal.project, route.name, request.models, messages, limits)
+        return hashlib.sha256(msgspec.json.encode(whole)).digest()
+
+    def _may_use(self, principal: Principal, request: ModelRequest) -> bool:
+        claims = principal.claims
+        if request.user or request.session or request.metadata or (claims is not None and claims.subject):
+            return False
+        if request.functions or not (request.temperature == 0 or self._settings.any_temperature):
+            return False
+        return all(
+            isinstance(each, Said) and not any(isinstance(part, Image) for part in each.parts)
+            for each in request.messages
+        )
+
+    def _remove(self, key: bytes) -> None:
+        if (reply := self._replies.pop(key, None)) is not None:
+            self.n_bytes -= reply.n_bytes
+
+
+class _Replayed:
+    """The events of a stored answer."""
+
+    def __init__(self, events: Iterator[ModelEvent]) -> None:
+        self._events = events
+
+    def __aiter__(self) -> _Replayed:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        for event in self._events:
+            return event
+        raise StopAsyncIteration
+
+
+class _Recorded:
+    """The events of a model, stored when they are complete. No generator: one that is left early is closed late."""
+
+    def __init__(self, events: AsyncIterator[ModelEvent], key: bytes, usage: AnswerUsage, cache: ReplyCache) -> None:
+        self._events, self._key, self._usage, self._cache = events, key, usage, cache
+        self._texts: list[str] = []  # as long as the answer, which is bounded by the model's output
+        self._is_whole = False
+
+    def __aiter__(self) -> _Recorded:
+        return self
+
+    async def __anext__(self) -> ModelEvent:
+        try:
+            event = await anext(self._events)
+        except StopAsyncIteration:
+            if self._is_whole:
+                self._cache.keep(self._key, self._texts, self._usage)
+            raise
+        match event:
+            case TextDelta(text):
+                self._texts.append(text)
+            case Finished(reason):
+                self._is_whole = reason == "stop"
+        return event

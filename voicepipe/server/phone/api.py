@@ -1,0 +1,36 @@
+"""Send requests to the API of a carrier."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import aiohttp
+
+from voicepipe.phone.carrier import ApiRequest
+
+API_WAIT_S: Final = 10.0
+"""Timeout of the carrier's API, which answers before the user has picked up."""
+
+ANSWER_MAX_BYTES: Final = 64 * 1024
+"""Limit of what is read of an answer: the carriers' have some kB."""
+
+
+async def send_request(request: ApiRequest) -> tuple[int, bytes]:
+    """Return the status and the body of the API's answer; 0: there was none."""
+    headers = {"Authorization": request.authorization, "Content-Type": request.content_type}
+    try:
+        async with (
+            aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=API_WAIT_S)) as http,
+            http.request(request.method, request.url, data=request.body, allow_redirects=False) as answer,
+        ):
+            body = bytearray()
+            async for part in answer.content.iter_any():
+                body += part[: ANSWER_MAX_BYTES - len(body)]
+            return answer.status, bytes(body)
+    except (aiohttp.ClientError, TimeoutError):
+        return 0, b""
+
+
+def may_pass(status: int) -> bool:
+    """Return whether a failure may pass: there was no answer, the API has a fault, or it limits the rate."""
+    return status == 0 or status == 429 or status >= 500

@@ -1,0 +1,101 @@
+"""Keep what the requests of one phone call have to know of each other in the shared store: they come to any node."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+import msgspec
+
+from voicepipe.clock import unix_s
+from voicepipe.cluster.port import NO_CONFIG, Cluster
+from voicepipe.errors import AuthError
+from voicepipe.phone.carrier import AnnouncedCall
+from voicepipe.phone.options import PhoneLine
+
+STREAM_WAIT_S: Final = 60
+"""Time from the webhook's answer to the media stream. Twilio opens it at once."""
+
+TRANSFER_WAIT_S: Final = 300
+"""How long a transfer waits for the end of the media stream: the session ends with the agent's next words."""
+
+DIAL_WAIT_S: Final = 3_600
+"""Time from a call of the server to its webhook, which comes when the user has answered."""
+
+
+class Announced(msgspec.Struct, frozen=True):
+    """A call between its webhook and its media stream."""
+
+    call: AnnouncedCall
+    agent: str
+    """The agent that the server has dialed for; empty: the line's."""
+
+
+async def keep_announced(announced: Announced, line: PhoneLine, cluster: Cluster) -> str:
+    """Store a call, and return the token of its media stream."""
+    token = secrets.token_urlsafe(24)
+    await _keep(_call(token), msgspec.json.encode(announced), STREAM_WAIT_S, line, cluster)
+    return token
+
+
+async def take_announced(token: str, line: PhoneLine, cluster: Cluster) -> Announced:
+    """Return the call for which the webhook has made this token. It opens one stream.
+
+    Raises:
+        AuthError: 401: there is none, it is too old, or it has opened its stream.
+    """
+    name, now_s = _call(token), unix_s()
+    stored = await _stored(name, line, cluster)
+    if stored is not None:
+        used = await cluster.count(name, 1, limit=1, until_s=now_s + STREAM_WAIT_S, now_s=now_s)
+        if used.counted:
+            return msgspec.json.decode(stored, type=Announced)
+    raise AuthError("No call waits for this media stream.", code="phone_stream_unknown", status=401)
+
+
+async def keep_transfer(call_id: str, number: str, line: PhoneLine, cluster: Cluster) -> None:
+    """Store the number to which a call goes when its media stream is over."""
+    await _keep(_transfer(call_id, line), number.encode(), TRANSFER_WAIT_S, line, cluster)
+
+
+async def stored_transfer(call_id: str, line: PhoneLine, cluster: Cluster) -> str:
+    """Return the number to which a call goes; empty: it ends."""
+    return (await _stored(_transfer(call_id, line), line, cluster) or b"").decode()
+
+
+async def keep_dial(agent: str, line: PhoneLine, cluster: Cluster) -> str:
+    """Store the agent of a call that the server is about to make, and return the text that stands for it in the address
+    of the webhook. A carrier may not sign that address: nobody must be able to choose an agent in it.
+    """
+    dial = secrets.token_urlsafe(24)
+    await _keep(_dial(dial), agent.encode(), DIAL_WAIT_S, line, cluster)
+    return dial
+
+
+async def dialed_agent(dial: str, line: PhoneLine, cluster: Cluster) -> str | None:
+    """Return the agent of a call that the server has made, empty for the line's; None: it has made no such call."""
+    stored = await _stored(_dial(dial), line, cluster)
+    return None if stored is None else stored.decode()
+
+
+async def _keep(name: str, text: bytes, wait_s: int, line: PhoneLine, cluster: Cluster) -> None:
+    now_s = unix_s()
+    await cluster.keep_config(name, text, project=line.project, until_s=now_s + wait_s, now_s=now_s)
+
+
+async def _stored(name: str, line: PhoneLine, cluster: Cluster) -> bytes | None:
+    """Return what is stored under a name; None: nothing, or the store that may have it is away."""
+    found = await cluster.config(name, project=line.project, now_s=unix_s())
+    return None if found == NO_CONFIG else found
+
+
+def _call(token: str) -> str:
+    return f"phone_call_{token}"
+
+
+def _transfer(call_id: str, line: PhoneLine) -> str:
+    return f"phone_transfer_{line.name}_{call_id}"
+
+
+def _dial(dial: str) -> str:
+    return f"phone_dial_{dial}"

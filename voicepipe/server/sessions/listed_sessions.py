@@ -1,0 +1,15 @@
+"""Open sessions, as they are listed: of this process, of other workers, of other nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSessions:
+    """Open sessions."""
+
+    rows: list[dict[str, Any]]
+    why_more: str
+    """Why there may be more of them; an empty text: these are all."""

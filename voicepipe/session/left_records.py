@@ -1,0 +1,116 @@
+"""The records of turns whose process ended before it had closed or stored them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from voicepipe import clock
+from voicepipe.protocol.extensions import Resume
+from voicepipe.session.restored_text import Received
+from voicepipe.session.text_state import MOVED, OpenTurn, TextState, encoded_record, read_records
+from voicepipe.turn import commands as c
+from voicepipe.turn import events as e
+from voicepipe.turn.context import TurnContext
+from voicepipe.turn.record.values import TokenCount, TurnRecord
+
+STORED_MS: Final = 5_000
+"""Time after which a closed record counts as stored: a process writes its records after 250 ms, and again after a
+store was away for a moment."""
+
+
+class ClosedRecords:
+    """The records of one session that were closed lately."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[str, tuple[int, TurnRecord]] = OrderedDict()  # bounded: by `STORED_MS`
+
+    def follow(self, commands: tuple[c.Command, ...]) -> None:
+        """Take the records among the commands."""
+        for command in commands:
+            if isinstance(command, c.KeepRecord) and command.record.outcome is not None:
+                self._found[command.record.id] = (clock.monotonic_ms(), command.record)
+                self._found.move_to_end(command.record.id)
+                self._drop_stored()
+
+    def latest(self) -> tuple[msgspec.Raw, ...]:
+        """Return them as JSON."""
+        self._drop_stored()
+        return tuple(encoded_record(record) for _, record in self._found.values())
+
+    def _drop_stored(self) -> None:
+        """Drop those that are stored."""
+        until_ms = clock.monotonic_ms() - STORED_MS
+        while self._found and next(iter(self._found.values()))[0] < until_ms:
+            self._found.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftRecords:
+    """The records that another process has left."""
+
+    open: tuple[TurnRecord, ...]
+    """Of turns that nobody has closed: they are over now."""
+
+    closed: tuple[TurnRecord, ...]
+    """Of turns that it had closed, and perhaps stored."""
+
+
+def left_records(
+    state: TextState, request: Resume | None, events: tuple[e.Event, ...], context: TurnContext, began_unix_ms: int
+) -> LeftRecords:
+    """Return the records that a process has left in a session's text, for the process that goes on with these events.
+
+    The turn that goes on has its record there. `began_unix_ms`: when the clock of this process's session was 0.
+    """
+    going_on = {each.goes_on.id for each in events if isinstance(each, _BEGINS) and each.goes_on is not None}
+    later_ms = state.began_unix_ms - began_unix_ms
+    closed = tuple(_shifted(each, later_ms) for each in read_records(state.closed_records))
+    found = {each.id: _shifted(each, later_ms) for each in read_records(state.open_records)}
+    its = state.owed_turn or state.turn
+    if its is not None and not going_on and its.id not in {*found, *(each.id for each in closed)}:
+        received = None if request is None else Received.of(request)
+        found[its.id] = _received_elsewhere(its, state.counts.get("turn", 0), received, context)
+    return LeftRecords(tuple(each for each in found.values() if each.id not in going_on), closed)
+
+
+_BEGINS: Final = (e.ReplyRequested, e.GreetingDue)
+
+
+def _shifted(record: TurnRecord, later_ms: int) -> TurnRecord:
+    """Return the record with its marks on the clock of another process."""
+    return replace(record, marks=tuple((name, at_ms + later_ms) for name, at_ms in record.marks))
+
+
+def _received_elsewhere(its: OpenTurn, number: int, received: Received | None, context: TurnContext) -> TurnRecord:
+    """Return the record of an answer that its client has received as a whole, and of which no mark is known."""
+    text = "" if received is None or received.text is None else received.text
+    words = " ".join(filter(None, (its.played_text, text)))
+    return TurnRecord(
+        id=its.id,
+        session=context.session,
+        turn=number,
+        revision=0,
+        cause=its.cause,
+        outcome="completed",
+        reason=MOVED,
+        marks=(),
+        total_ms=None,
+        total_limit_ms=context.core.budget.total_ms,
+        total_verdict=None,
+        latency_source="none",
+        stages=(),
+        parts=(),
+        contributions=(),
+        unattributed_ms=0,
+        breach=None,
+        providers=(),
+        tokens=TokenCount(),
+        user_text=its.user_text,
+        agent_text=words,
+        played_text=words,
+        spoken_ms=0 if received is None or received.ms is None else received.ms,
+    )

@@ -1,0 +1,93 @@
+"""Share a session's text with other processes, and go on with a session that another process had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from voicepipe.clock import SessionClock
+from voicepipe.protocol.extensions import Resume
+from voicepipe.protocol.outbound import EventRenderer, Frames
+from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session.audio_input import AudioInput
+from voicepipe.session.connection import Connection
+from voicepipe.session.departure import Departure
+from voicepipe.session.resumption import Resumption
+from voicepipe.session.session_text import Keep, SessionText, Snapshot, Take
+from voicepipe.session.shutdown import EndingOrders
+from voicepipe.session.text_state import TextState
+from voicepipe.turn import events as e
+from voicepipe.turn.core import Core
+
+
+class Takeover:
+    """The takeover of one session: by another process, or from one."""
+
+    def __init__(
+        self,
+        text: SessionText,
+        resumption: Resumption,
+        wire: EventRenderer,
+        audio_input: AudioInput,
+        core: Core,
+        orders: EndingOrders,
+        config: SessionConfig,
+        clock: SessionClock,
+        *,
+        post: Callable[[e.Event], None],
+        put: Callable[[Frames], None],
+        put_secret: Callable[[Frames], None],
+        configure: Callable[[SessionConfig], None],
+        keep: Take,
+        restore_record: Take,
+    ) -> None:
+        """`config`: the session as it begins here; `configure` applies it with the settings that the client made in the
+        other process. `put_secret` sends frames once the store knows the session's secret. `keep` stores the record of
+        a turn that the other process has not closed, `restore_record` that of one that it has."""
+        self._text, self._resumption, self._wire = text, resumption, wire
+        self._audio_input, self._core, self._config, self._clock = audio_input, core, config, clock
+        self._post, self._put, self._put_secret, self._configure = post, put, put_secret, configure
+        self._keep, self._restore_record = keep, restore_record
+        self._departure = Departure(text, resumption, wire, put, core, orders)
+
+    # --- by another process -------------------------------------------------------------------
+
+    def share_text(self, keep: Keep) -> None:
+        """Have the session's text written, so that another process can go on with it. Call before the session runs."""
+        self._text.keep = keep
+        self._wire.times_words = True
+
+    async def run(self) -> None:
+        """Write the text until cancelled, or until another process has the session: then it ends here."""
+        await self._text.run(self._snapshot, self._departure.moved)
+
+    def leave(self, within_ms: int, *, at_once: bool) -> bool:
+        """Ask the client to resume at another node; see `Departure.begin`."""
+        return self._departure.begin(within_ms, at_once=at_once)
+
+    def _snapshot(self) -> Snapshot | None:
+        digests, received_ms, now_ms = self._resumption.digests, self._audio_input.received_ms, self._clock.now_ms()
+        return None if digests is None else (self._text.state(self._core, received_ms, now_ms), *digests)
+
+    # --- from another process -----------------------------------------------------------------
+
+    def restore(self, state: TextState, request: Resume) -> None:
+        """Take over what another process has written, for the client that sent `request`. Call before the session runs.
+
+        Raises:
+            ProtocolError, ValueError: as `SessionText.restore`.
+        """
+        self._resumption.restore(request)
+        self._configure(self._text.restore(state, request, self._config, self._wire))
+        self._audio_input.go_on(state.input_received_ms)
+
+    def go_on(self, connection: Connection) -> None:
+        """Take the conversation over, end the open response, and say or generate what the user has not heard."""
+        connection.allow_resume(True)
+        reply = self._core.context.settings.reply
+        _, *rest = events = self._text.events(reply)
+        hello = self._resumption.take_over(answer_follows=bool(rest))
+        self._put_secret([hello])
+        self._put(self._text.end_of_response(self._wire, reply))
+        for event in events:
+            self._post(event)
+        self._text.keep_left(events, self._core, self._clock.now_ms(), self._keep, self._restore_record)
