@@ -262,6 +262,8 @@ async def test_a_process_is_listed_until_its_announcement_expires(redis: RedisSe
         async def only_one() -> bool | None:
             return await cluster.announced() == [b'{"x": "2 3"}'] or None
 
+        lasts_s = await cluster._calls.command("TTL", "voicepipe:{presence}:nodes")
+        assert lasts_s > 1, "a short announcement leaves the others' life as it was"
         await eventually(only_one)
         await cluster.announce("c", b"5", life_s=60)
         names = await cluster._calls.command("HKEYS", "voicepipe:{presence}:nodes")
@@ -380,5 +382,7 @@ async def test_a_hint_has_an_age_and_expires(redis: RedisServer) -> None:
         assert all(0 <= each.age_ms < 60_000 for each in found)
         await cluster._calls.command("HSET", "voicepipe:{hints}:hints:k", "dead", "1 1 x")
         assert len(await cluster.hints("k")) == 2
-        await cluster.keep_hint("k", "b", b"6", life_s=60)
+        await cluster.keep_hint("k", "b", b"6", life_s=1)
+        lasts_s = await cluster._calls.command("TTL", "voicepipe:{hints}:hints:k")
+        assert lasts_s > 1, "a short hint leaves the others' life as it was"
         assert not await cluster._calls.command("HEXISTS", "voicepipe:{hints}:hints:k", "dead")

@@ -196,7 +196,7 @@ for at = 1, #all, 2 do
     if tonumber(string.match(all[at + 1], '^%d+')) <= now then redis.call('HDEL', key, all[at]) end
 end
 redis.call('HSET', key, ARGV[1], (now + tonumber(ARGV[3])) .. ' ' .. ARGV[2])
-redis.call('EXPIRE', key, ARGV[3])
+if redis.call('TTL', key) < tonumber(ARGV[3]) then redis.call('EXPIRE', key, ARGV[3]) end
 redis.call('SET', KEYS[1] .. 'epoch', ARGV[4], 'NX')
 return redis.call('GET', KEYS[1] .. 'epoch')
 """
@@ -252,7 +252,7 @@ for at = 1, #all, 2 do
 end
 local life_ms = tonumber(ARGV[4]) * 1000
 redis.call('HSET', key, ARGV[2], string.format('%.0f %.0f ', now_ms + life_ms, now_ms) .. ARGV[3])
-redis.call('PEXPIRE', key, life_ms)
+if redis.call('PTTL', key) < life_ms then redis.call('PEXPIRE', key, life_ms) end
 return 'kept'
 """
 """ARGV: kind, process, hint, seconds."""
