@@ -32,6 +32,7 @@ USE = """
 import { VoicepipeCall, devices, type CallChange, type Tool } from "voicepipe-web";
 import { VoicepipeCallElement } from "voicepipe-web/voicepipe-call.js";
 import { Realtime } from "voicepipe-web/realtime.js";
+import { nearestRegion } from "voicepipe-web/regions.js";
 
 const handler = async ({ place }: { place: string }, { signal }: { signal: AbortSignal }) => ({ place, signal });
 const tool: Tool<{ place: string }> = { name: "weather", handler };
@@ -40,6 +41,7 @@ const stop: () => void = call.on("state", (change: CallChange) => change.failure
 call.on("entry", ({ role, text }) => role === "agent" && text.length);
 call.on("response.done", ({ response }) => response.status === "completed");
 call.on("voicepipe.turn.stage", ({ verdict }) => verdict === "over");
+const near: number | null = (await nearestRegion("https://eu.example", "https://us.example")).round_trip_ms;
 const sent: boolean = call.say("Hello?");
 const { microphones }: { microphones: { id: string }[] } = await devices();
 await call.useMicrophone(microphones[0]!.id);

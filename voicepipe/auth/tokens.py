@@ -63,6 +63,14 @@ def prepare() -> None:
     _jws()
 
 
+def audience_of(region: str) -> str:
+    """Return the audience of a region's tokens; `region` is empty where there is one set of nodes alone.
+
+    A region has its own counts of what is used of a token: valid in two, a token would be worth twice its limits.
+    """
+    return f"{AUDIENCE}/{region}" if region else AUDIENCE
+
+
 def new_token_id() -> str:
     """Return a random `jti`, 128 bits, in characters that are safe in a shell."""
     return secrets.token_hex(16)

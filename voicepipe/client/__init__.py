@@ -11,6 +11,7 @@ from voicepipe.client.errors import CallEnded, CallFailed, CallRefused, NoAnswer
 from voicepipe.client.health import answers, until_ready
 from voicepipe.client.mcp import McpServer
 from voicepipe.client.records import closed_turn, fetch_turn
+from voicepipe.client.regions import Region, nearest_region, regions
 from voicepipe.client.session_options import SessionOptions
 from voicepipe.client.tools import Tool
 from voicepipe.client.turn_result import Answer
@@ -26,6 +27,7 @@ __all__ = [
     "CallRefused",
     "McpServer",
     "NoAnswer",
+    "Region",
     "ServerUnreachable",
     "SessionOptions",
     "Tool",
@@ -33,5 +35,7 @@ __all__ = [
     "closed_turn",
     "connect",
     "fetch_turn",
+    "nearest_region",
+    "regions",
     "until_ready",
 ]

@@ -16,6 +16,7 @@ from voicepipe.config.languages import LanguageEntry
 from voicepipe.config.load import SINGLE, default_of
 from voicepipe.config.mcp import McpEntry
 from voicepipe.config.phone import PhoneEntry
+from voicepipe.config.regions import RegionEntry
 from voicepipe.config.settings import ProviderEntry, Settings
 from voicepipe.config.tools import ParameterEntry, ToolEntry
 from voicepipe.config.webhooks import WebhookEntry
@@ -55,6 +56,8 @@ def effective(settings: Settings) -> tuple[Row, ...]:
         rows += _rows(phone, f"phone.{name}", settings)
     for name, bench in settings.benches.items():
         rows += _rows(bench, f"benches.{name}", settings)
+    for name, region in settings.regions.items():
+        rows += _rows(region, f"regions.{name}", settings)
     return tuple(rows)
 
 
@@ -75,6 +78,7 @@ def markdown() -> str:
         ("webhooks.NAME", WebhookEntry),
         ("phone.NAME", PhoneEntry),
         ("benches.NAME", BenchEntry),
+        ("regions.NAME", RegionEntry),
     ]
     for section, kind in sections:
         meanings, hints = _meanings(kind), get_type_hints(kind, include_extras=True)

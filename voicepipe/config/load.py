@@ -17,6 +17,7 @@ from voicepipe.config.benches import BenchScheduleSettings, read_benches
 from voicepipe.config.convert import Found, convert, displayed, is_table, section_kind
 from voicepipe.config.mcp import check_mcp, read_mcp
 from voicepipe.config.phone import check_phone, read_phone
+from voicepipe.config.regions import read_regions
 from voicepipe.config.routing import POOL, check_specs, pools_of, read_routing, resolved
 from voicepipe.config.settings import (
     DEFAULT_AGENT,
@@ -142,6 +143,7 @@ def load(
     if judge_model := single["quality"].judge_model:
         _check_spec(judge_model, "quality.judge_model", providers=providers, origins=origins)
     _check_names(resolved_agents)
+    regions = read_regions(leaves, _read, single["cluster"].region)
     server: ServerSettings = single.pop("server")
     return Settings(
         server=replace(server, data_dir=str(_data_dir(server.data_dir, env))),
@@ -156,6 +158,7 @@ def load(
         webhooks=MappingProxyType(webhooks),
         phone=MappingProxyType(phone),
         benches=MappingProxyType(benches),
+        regions=MappingProxyType(dict(regions)),
         origins=MappingProxyType(origins),
         **single,
     )

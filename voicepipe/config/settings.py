@@ -20,6 +20,7 @@ from voicepipe.config.convert import (
 )
 from voicepipe.config.mcp import McpEntry
 from voicepipe.config.phone import PhoneEntry
+from voicepipe.config.regions import RegionEntry
 from voicepipe.config.routing import Routing
 from voicepipe.config.tools import ToolSettings
 from voicepipe.config.webhooks import WebhookEntry
@@ -97,6 +98,10 @@ class ClusterSettings:
 
     node: str = ""
     """This machine's name in the cluster; `server.max_sessions` holds for each name. Empty: the name of the host."""
+
+    region: str = ""
+    """The [region](regions.md) of this machine: one of `[regions.NAME]`, if there are any. Its client secrets are valid
+    in this region alone."""
 
     def __post_init__(self) -> None:
         if self.store and not self.store.startswith(STORE_SCHEMES):
@@ -260,6 +265,7 @@ class Settings:
     webhooks: Mapping[str, WebhookEntry] = field(default_factory=lambda: MappingProxyType({}))
     phone: Mapping[str, PhoneEntry] = field(default_factory=lambda: MappingProxyType({}))
     benches: Mapping[str, BenchEntry] = field(default_factory=lambda: MappingProxyType({}))
+    regions: Mapping[str, RegionEntry] = field(default_factory=lambda: MappingProxyType({}))
     origins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     """Dotted key -> the source of its value; a key that is missing here has its default."""
 

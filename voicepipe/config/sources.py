@@ -43,9 +43,22 @@ SECTIONS = (
     "webhooks",
     "phone",
     "benches",
+    "regions",
 )
 
-NAMED = ("providers", "agents", "tools", "mcp", "pools", "rules", "experiments", "webhooks", "phone", "benches")
+NAMED = (
+    "providers",
+    "agents",
+    "tools",
+    "mcp",
+    "pools",
+    "rules",
+    "experiments",
+    "webhooks",
+    "phone",
+    "benches",
+    "regions",
+)
 """Sections with several entries, each with its own name."""
 
 PREFIX = "VOICEPIPE_"

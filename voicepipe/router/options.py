@@ -59,7 +59,7 @@ class RouterOptions:
 
     region: str = ""
     """The server's region, for the policy `region` while nothing is measured: words separated by `-`, compared with
-    `providers.NAME.region`."""
+    `providers.NAME.region`. Empty: `cluster.region`."""
 
     complexity: str = "words"
     """The heuristic that decides how hard a question is, for `easy_models` and `medium_models`: `words`, or an

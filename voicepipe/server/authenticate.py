@@ -20,6 +20,7 @@ from voicepipe.auth.proxies import TrustedProxies
 from voicepipe.auth.rate_limit import FailedAttempts
 from voicepipe.auth.request_credentials import Handshake
 from voicepipe.auth.scopes import OPERATE_ALL
+from voicepipe.auth.tokens import AUDIENCE
 from voicepipe.clock import monotonic_ms, unix_s
 from voicepipe.cluster.port import Cluster
 from voicepipe.errors import AuthError, UnknownCredential
@@ -104,12 +105,15 @@ class Authenticator:
         allow_query: bool,
         allowed_origins: Collection[str],
         talk_page_tokens: TalkPageTokens,
+        audience: str = AUDIENCE,
     ) -> None:
+        """`audience`: that of the client secrets which are accepted here."""
         self._key_store, self._cluster, self._attempts = key_store, cluster, attempts
         self._known_keys, self._reading_keys = ApiKeyCache(api_keys), asyncio.Lock()
         self._threads = LookupThreads()
         self._on_loopback, self._proxies, self._allow_query = on_loopback, proxies, allow_query
         self._allowed_origins, self._talk_page_tokens = frozenset(allowed_origins), talk_page_tokens
+        self._audience = audience
 
     def handshake(self, request: web.Request) -> Handshake:
         """Return the parts of a request that the auth package reads, with the sender that a trusted proxy reports."""
@@ -215,7 +219,7 @@ class Authenticator:
             raise missing_credential()
         now_s = unix_s()
         keyring = await self._keyring(now_s) if is_token(presented.secret) else Keyring(())
-        holder = identify(presented, keyring=keyring, api_keys=self._known_keys, now_s=now_s)
+        holder = identify(presented, keyring=keyring, api_keys=self._known_keys, now_s=now_s, audience=self._audience)
         return Principal(holder.project, holder)
 
     async def _keyring(self, now_s: int) -> Keyring:

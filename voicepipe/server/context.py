@@ -189,6 +189,12 @@ class ServerContext:
     node: str = ""
     """This machine's name among them."""
 
+    region: str = ""
+    """This machine's region."""
+
+    regions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """The address of each region, by its name."""
+
     other_sessions: OtherSessions | None = None
     """The sessions of the other workers, to resume them."""
 

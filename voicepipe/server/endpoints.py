@@ -25,6 +25,7 @@ from voicepipe.server.api.nodes import list_nodes
 from voicepipe.server.api.pages import asset, dashboard, docs, home, talk
 from voicepipe.server.api.providers import list_providers
 from voicepipe.server.api.recordings import list_recordings, one_recording
+from voicepipe.server.api.regions import list_regions
 from voicepipe.server.api.settings import reload_settings
 from voicepipe.server.api.stats import list_sessions, stats
 from voicepipe.server.api.stream import stream_turns
@@ -358,6 +359,14 @@ OPERATION: Final = (
         list_nodes,
         OPERATE_ALL,
         "the [nodes](nodes.md#which-nodes-there-are) that share a store, with their sessions and load",
+    ),
+    Endpoint(
+        "GET",
+        "/v1/regions",
+        list_regions,
+        None,
+        "the [regions](regions.md) with their addresses, this one's name, and whether it accepts sessions",
+        any_origin_reads=True,
     ),
     Endpoint("GET", "/healthz", healthz, None, "200 while the process answers"),
     Endpoint(

@@ -92,6 +92,9 @@ class TokenIssuer:
     unpriced: Callable[[str], str | None]
     """Return the setting that is missing to price an agent; None: all prices are set."""
 
+    audience: str = AUDIENCE
+    """Who accepts the secrets: the nodes of one region."""
+
     _threads: LookupThreads = field(default_factory=LookupThreads, init=False, repr=False)
 
     async def mint(self, project: str, requested: SecretRequest, *, key_id: str = "") -> Minted:
@@ -110,7 +113,7 @@ class TokenIssuer:
         token_id, inline = new_token_id(), fits_inline(session)
         claims = Claims(
             issuer=ISSUER,
-            audience=AUDIENCE,
+            audience=self.audience,
             subject=token.subject,
             issued_at_s=now_s,
             not_before_s=now_s,

@@ -29,10 +29,12 @@ class FlakyProxy:
         self.port = 0
         """The port for clients, on loopback."""
 
+        self.server_port = server_port
+        """The server's port, for new connections; may be set once the server runs. 0: none, connections are closed."""
+
         self.n_lines = 0
         """Number of WebSockets so far."""
 
-        self._server_port = server_port
         self._left: dict[Way, int] = {}
         self._cut = asyncio.Event()
         self._lines: set[asyncio.StreamWriter] = set()
@@ -54,8 +56,11 @@ class FlakyProxy:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward one connection until either side ends it."""
+        if not self.server_port:
+            writer.close()
+            return
         first = await reader.read(READ_BYTES)
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.server_port)
         ends = {writer, far_writer}
         is_line = first.startswith(WEBSOCKET)
         self.n_lines += is_line

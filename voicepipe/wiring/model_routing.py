@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -187,6 +188,7 @@ class Router:
         for spec in specs:
             self._get(spec, key)
         candidates = tuple(candidate_of(self._settings, spec) for spec in specs)
+        options = replace(options, region=options.region or self._settings.cluster.region)
         return build_pool(name, candidates, options, self._stats, judge_candidate=self._judge_of(name, options))
 
     def _judge_of(self, pool: str, options: RouterOptions) -> Candidate | None:

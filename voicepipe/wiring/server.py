@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import voicepipe
@@ -376,6 +377,7 @@ def _context(
         allow_query=options.query_token,
         allowed_origins=options.allowed_origins,
         talk_page_tokens=options.talk_page_tokens,
+        audience=tokens.audience_of(settings.cluster.region),
     )
     return ServerContext(
         options=options,
@@ -413,6 +415,8 @@ def _context(
         storage=health,
         loop=loop,
         reference_figures=_reference_figures(settings),
+        region=settings.cluster.region,
+        regions=MappingProxyType({name: its.url for name, its in settings.regions.items()}),
     )
 
 

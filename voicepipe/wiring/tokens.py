@@ -6,6 +6,7 @@ from pathlib import Path
 
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.keys import SigningKey, read_pem
+from voicepipe.auth.tokens import audience_of
 from voicepipe.cluster.port import Cluster
 from voicepipe.config.settings import Settings
 from voicepipe.server.token_issuer import TokenIssuer
@@ -35,4 +36,5 @@ def token_issuer(in_force: SettingsInForce, cluster: Cluster, keys: KeyStore) ->
         agent_named=in_force.agent_named,
         start_config=in_force.start_config,
         unpriced=in_force.unpriced,
+        audience=audience_of(in_force.settings.cluster.region),
     )

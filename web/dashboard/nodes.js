@@ -1,5 +1,5 @@
 /**
- * The nodes that share a store: their load, and whether they take sessions.
+ * The nodes that share a store: their load, and whether they take sessions; and the pages of the other regions.
  *
  * @module
  */
@@ -13,9 +13,10 @@ import { link, row, section, table } from "./components.js";
 /**
  * @param {View} view
  * @param {{data: any[], complete: boolean}} found of `GET /v1/nodes`
+ * @param {{region: string, data: {name: string, url: string}[]}} regions of `GET /v1/regions`
  * @param {number} now_ms
  */
-export function nodes(view, { data, complete }, now_ms) {
+export function nodes(view, { data, complete }, regions, now_ms) {
   const words = (/** @type {string} */ name) => make("th", { scope: "col", class: "words" }, name);
   const heads = ["Node", words("State"), "Sessions", "Limit", "Event loop's lag", "CPU", "Processes", "Since", words("Version")];
   const rows = data.map((each) =>
@@ -31,5 +32,16 @@ export function nodes(view, { data, complete }, now_ms) {
     ]),
   );
   const away = make("p", { class: "failure" }, "The shared store is away: only this process is known.");
-  return [section("nodes", `Now: ${count(data.length, "node")}`, ...(complete ? [] : [away]), table("node-table", "Nodes", heads, rows))];
+  const others = regions.data.filter(({ name }) => name !== regions.region);
+  const elsewhere = others.flatMap(({ name, url }) => [" ", make("a", { href: `${url}/dashboard?view=nodes` }, name)]);
+  const region = make("p", { id: "regions" }, `Region: ${regions.region}.`, ...(others.length ? [" Others:", ...elsewhere] : []));
+  return [
+    section(
+      "nodes",
+      `Now: ${count(data.length, "node")}`,
+      ...(complete ? [] : [away]),
+      ...(regions.region ? [region] : []),
+      table("node-table", "Nodes", heads, rows),
+    ),
+  ];
 }

@@ -244,8 +244,8 @@ export class Views {
    * @param {AbortSignal} signal
    */
   async nodes(view, signal) {
-    const got = await this.request(signal, "/v1/nodes");
-    return got && nodes(view, got[0], Date.now());
+    const got = await this.request(signal, "/v1/nodes", "/v1/regions");
+    return got && nodes(view, got[0], got[1], Date.now());
   }
 }
 

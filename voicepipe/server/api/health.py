@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 
-from voicepipe.server.context import CONTEXT
+from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.telemetry.storage_log import failing_stores_plain
 
 
@@ -24,7 +24,7 @@ async def readyz(request: web.Request) -> web.Response:
     `storage` is in the body while stores fail, with either status.
     """
     context = request.app[CONTEXT]
-    missing = ("the server is stopping",) if context.live_sessions.closing else context.missing()
+    missing = missing_parts(context)
     status = {"status": "starting" if not context.live_sessions.closing else "stopping", "missing": missing}
     storage = failing_stores_plain(context.storage)
     body = (status if missing else {"status": "ready", "missing": []}) | ({"storage": storage} if storage else {})
@@ -32,3 +32,8 @@ async def readyz(request: web.Request) -> web.Response:
     return web.Response(
         status=503 if missing else 200, body=msgspec.json.encode(body), content_type="application/json", headers=headers
     )
+
+
+def missing_parts(context: ServerContext) -> tuple[str, ...]:
+    """Return why no sessions are accepted; empty when they are."""
+    return ("the server is stopping",) if context.live_sessions.closing else context.missing()
