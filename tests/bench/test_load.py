@@ -7,6 +7,7 @@ import csv
 import itertools
 import json
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,40 @@ async def test_a_crowd_talks_to_any_server(fake_server: Any, question: Path) -> 
     assert [turn.error for turn in done.turns] == [""] * 4
     assert all(turn.latency_ms is not None and turn.latency_ms > 100 for turn in done.turns)
     assert (done.stray, done.errors) == (0, ())
+
+
+async def test_a_stalled_microphone_makes_no_answer_seem_sooner() -> None:
+    """A server answers 200 ms of silence. Behind a stall this silence comes in a burst, and counts all the same."""
+    n_quiet = n_voiced = 10
+    stalled = False
+
+    async def answer(request: web.Request) -> web.WebSocketResponse:
+        nonlocal stalled
+        line = web.WebSocketResponse()
+        await line.prepare(request)
+        quiet: int | None = None
+        async for message in line:
+            if any(message.data):
+                quiet = 0
+                if not stalled:
+                    stalled = True
+                    time.sleep(2 * n_voiced * 20 / 1_000)  # noqa: ASYNC251 - the stall of the user's own loop
+            elif quiet is not None:
+                quiet += 1
+                if quiet == n_quiet:
+                    await line.send_bytes(TONE)
+        return line
+
+    app = web.Application()
+    app.add_routes([web.get("/ws", answer)])
+    async with TestServer(app) as server:
+        target = Target(name="it", url=str(server.make_url("/ws")), pid=None, session={}, wire=RAW)
+        done = await Crowd(target, [voice(20)] * n_voiced, 1, 1).run(100)
+    (turn,) = done.turns
+    assert stalled
+    assert turn.error == ""
+    assert turn.latency_ms is not None
+    assert turn.latency_ms >= n_quiet * 20 - 1
 
 
 async def test_an_answer_without_events_ends_with_its_audio(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,11 @@ class Turn:
     """The result of one sentence."""
 
     spoken_at_ms: int
-    """When the frame with the last voiced sample was sent, on the monotonic clock."""
+    """When the microphone had captured the last voiced sample, on the monotonic clock.
+
+    A frame that is sent late counts from when it was due: the silence behind it is sent in a burst, and counted from
+    the sending, the answer would seem to come sooner than anybody could hear it.
+    """
 
     first_audible_at_ms: int = 0
     """When the first audible sample came; 0 before that."""
@@ -152,14 +156,14 @@ class User:
         while not done.is_set() and not line.closed:
             now_ms = clock.monotonic_ms()
             self.late_ms.append(now_ms - due_ms)
-            await _send(line, self._frame(now_ms))
+            await _send(line, self._frame(now_ms, due_ms))
             due_ms += FRAME_MS
             await asyncio.sleep(max(0, due_ms - clock.monotonic_ms()) / 1_000)
         if line.closed and not done.is_set():
             self._end(f"closed by the server: {line.close_code}")
 
-    def _frame(self, now_ms: int) -> str | bytes:
-        """Return the microphone's frame for now."""
+    def _frame(self, now_ms: int, due_ms: int) -> str | bytes:
+        """Return the microphone's frame, whose last sample was captured at `due_ms`."""
         if self._turn is not None:
             self._judge(self._turn, now_ms)
             return self._quiet
@@ -168,7 +172,7 @@ class User:
         frame = self._frames[self._unsaid]
         self._unsaid += 1
         if self._unsaid == len(self._frames):
-            self._unsaid, self._turn = 0, Turn(now_ms)
+            self._unsaid, self._turn = 0, Turn(due_ms)
         return frame
 
     def _judge(self, turn: Turn, now_ms: int) -> None:
