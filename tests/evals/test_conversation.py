@@ -7,7 +7,7 @@ import numpy as np
 from voicepipe.audio.samples import Samples, silence, to_pcm
 from voicepipe.client import RATE_HZ
 from voicepipe.client import events as e
-from voicepipe.evals.conversation import CHAR_MS, Conversation, agent_audio
+from voicepipe.evals.conversation import CHAR_MS, Conversation, Reply, agent_audio
 
 PER_MS = RATE_HZ // 1_000
 
@@ -55,6 +55,16 @@ def test_the_users_voice_stops_the_loudspeaker() -> None:
     assert (reply.audible_ms, reply.played_until_ms(), its.plays_until_ms) == (1_050, 1_300, 1_300)
     its.take(e.ReplyEnded("r", "cancelled", "turn_detected"), 1_320)
     assert reply.played_until_ms() == 1_300
+
+
+def test_of_a_cut_answer_the_words_of_its_audio_were_played() -> None:
+    """At 65 ms a character; of a word that was cut, nothing."""
+    reply = Reply("r", "t", False, words={"item": ["This is ", "long."]})
+    assert reply.played_text() == ""
+    reply.pieces, reply.audible_ms = [(1_000, loud(600))], 1_000
+    assert reply.played_text() == "This is"
+    reply.pieces.append((1_600, loud(300)))
+    assert reply.played_text() == "This is long."
 
 
 def test_an_answer_that_is_dropped_before_it_plays_was_not_audible() -> None:

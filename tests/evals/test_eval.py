@@ -51,9 +51,9 @@ def test_the_scenarios_pass(own_folder: Path, capsys: pytest.CaptureFixture[str]
     status = main(["eval", str(HERE / "scenarios"), "--html", "e.html", "--junit", "e.xml", "--time", time, *longer])
     out = capsys.readouterr().out
     assert status == 0, out
-    assert (own_folder / "e.html").read_text().count("<audio ") == 5
+    assert (own_folder / "e.html").read_text().count("<audio ") == 6
     (suite,) = ElementTree.fromstring((own_folder / "e.xml").read_bytes())
-    assert (suite.get("tests"), suite.get("failures")) == ("5", "0")
+    assert (suite.get("tests"), suite.get("failures")) == ("6", "0")
     assert not list(own_folder.glob(".local/**/*.db"))  # turns of evals are no users' turns
 
 
@@ -112,7 +112,7 @@ def test_two_runs_in_virtual_time_are_the_same(own_folder: Path, capsys: pytest.
         each.partition("<h2>")[0].partition("</h3>")[2].replace("</html>", "").strip()
         for each in (own_folder / "e.html").read_text().split("<h3>Run ")[1:]
     ]
-    assert len(runs) == 10
+    assert len(runs) == 12
     assert runs[0::2] == runs[1::2]
 
 

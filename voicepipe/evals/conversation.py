@@ -46,6 +46,13 @@ class Reply:
         """Return the position at which its audio ends."""
         return max((start_ms + len(samples) // _PER_MS for start_ms, samples in self.pieces), default=0)
 
+    def played_text(self) -> str:
+        """Return about the words that were played of a reply whose audio was cut, by its length."""
+        played_ms = 0 if self.audible_ms is None else self.played_until_ms() - self.audible_ms
+        if played_ms >= len(self.text) * CHAR_MS:
+            return self.text
+        return self.text[: played_ms // CHAR_MS].rpartition(" ")[0]
+
     def cut(self, position_ms: int) -> None:
         """Drop the audio that has not been played."""
         self.pieces = [

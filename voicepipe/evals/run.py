@@ -157,7 +157,7 @@ async def _judge(
     for run, (last_reply, last_transcript) in zip(user.steps, ends, strict=True):
         replies = conversation.replies[run.first_reply : last_reply]
         transcript = " ".join(conversation.transcripts[run.first_transcript : last_transcript])
-        seen = _seen(run, replies, transcript, records)
+        seen = _seen(run, replies, transcript, records, conversation.replies[last_reply:])
         title = " / ".join(run.said) or run.step.title
         dialogue += [f"User: {title}", f"Assistant: {seen.text}"]
         failures = [run.problem] if run.problem else []
@@ -185,7 +185,11 @@ def _failed(run: StepRun, replies: Sequence[Reply]) -> list[str]:
     return [f"the answer failed: {each.why or 'without a reason'}" for each in ended if each.status == "failed"]
 
 
-def _seen(run: StepRun, replies: Sequence[Reply], transcript: str, records: dict[str, TurnRecord]) -> Seen:
+def _seen(
+    run: StepRun, replies: Sequence[Reply], transcript: str, records: dict[str, TurnRecord], later: Sequence[Reply]
+) -> Seen:
+    """Return the facts about a step, from its replies and from those of the later steps."""
+    resumed = {reply.turn_id for reply in later}
     own = [reply for reply in replies if not reply.apologises]
     turns = list(dict.fromkeys(reply.turn_id for reply in own if reply.turn_id in records))
     calls = [SeenCall(call.name, read_arguments(call.arguments)) for reply in own for call in reply.calls]
@@ -194,9 +198,10 @@ def _seen(run: StepRun, replies: Sequence[Reply], transcript: str, records: dict
     if own:
         last = own[-1]
         status = last.ended.status if last.ended is not None else "cancelled"
-        outcome = records[last.turn_id].outcome if last.turn_id in records else _OUTCOMES[status]
+        known = last.turn_id in records and not _taken_back(last, resumed)
+        outcome = records[last.turn_id].outcome if known else _OUTCOMES[status]
     return Seen(
-        text=" ".join(text for reply in own if (text := _spoken(reply, records).strip())),
+        text=" ".join(text for reply in own if (text := _spoken(reply, records, resumed).strip())),
         transcript=transcript.strip(),
         calls=tuple(calls),
         outcome=outcome,
@@ -205,8 +210,15 @@ def _seen(run: StepRun, replies: Sequence[Reply], transcript: str, records: dict
     )
 
 
-def _spoken(reply: Reply, records: dict[str, TurnRecord]) -> str:
-    """Return what the user heard of a reply, where its record says so."""
+def _taken_back(reply: Reply, resumed: set[str]) -> bool:
+    """Return whether the user resumed the turn while this reply was played: its record tells of the next reply."""
+    return reply.turn_id in resumed and reply.ended is not None and reply.ended.status == "cancelled"
+
+
+def _spoken(reply: Reply, records: dict[str, TurnRecord], resumed: set[str]) -> str:
+    """Return what the user heard of a reply, where its record or the user's voice says so."""
+    if _taken_back(reply, resumed):
+        return reply.played_text()
     record = records.get(reply.turn_id)
     cut = record is not None and record.outcome == "interrupted" and bool(record.agent_text)
     return record.played_text if record is not None and cut else reply.text
