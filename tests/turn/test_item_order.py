@@ -154,3 +154,29 @@ def test_one_under_the_answers_own_id_is_replaced() -> None:
     scenario.model_done("tool_calls")
     scenario.voice_done()
     assert order(scenario) == order_at_client(scenario) == ["question", "item_s_0001", "item_s_0001_call0", "later"]
+
+
+def test_a_greeting_that_is_being_made_is_the_first_item_that_the_client_learns_of() -> None:
+    """Clients show an item without `previous_item_id` as the last: the greeting's begins before the client's own."""
+    scenario = Scenario()
+    scenario.is_greeted()
+    scenario.creates_item(typed("later_1"))
+    scenario.creates_item(typed("later_2"))
+    scenario.begins_to_answer("Hello.")
+    scenario.model_done()
+    scenario.voice_done()
+    added = (each for each in scenario.said(object) if isinstance(each, a.ItemAdded | a.OutputStarted))
+    placed = [(each.item.id, each.previous_item_id) for each in added]
+    assert placed == [("item_s_0001", None), ("later_1", "item_s_0001"), ("later_2", "later_1")]
+    assert order(scenario) == order_at_client(scenario) == ["item_s_0001", "later_1", "later_2"]
+
+
+def test_a_greeting_that_gives_way_to_a_request_says_nothing_to_the_llm() -> None:
+    scenario = Scenario()
+    scenario.is_greeted()
+    scenario.creates_item(typed("question"))
+    scenario.creates()
+    assert scenario.ended()[0] == ("cancelled", "client_cancelled")
+    assert order(scenario) == order_at_client(scenario)
+    read = [item for item in scenario.started()[-1].items if isinstance(item, Message)]
+    assert [item.text() for item in read] == ["", "And tomorrow?"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from voicepipe.errors import ProtocolError
 from voicepipe.turn import events as e
 from voicepipe.turn import notifications as a
+from voicepipe.turn import responses
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.conversation import ApprovalAnswer, FunctionOutput
@@ -30,6 +31,8 @@ class ItemRequests:
             if isinstance(item, ApprovalAnswer):
                 self._tools.check_approval(item)
             self._context.core.conversation.refuse_item(self._context.conversation, item)
+            if event.after is None and not len(self._context.conversation):
+                responses.place_first(self._context, self._context.replies.of_conversation)
             previous = self._context.conversation.add(item, after=event.after)
         except ProtocolError as why:
             self._refuse(event.event_id, why)

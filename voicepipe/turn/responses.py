@@ -41,6 +41,17 @@ def start_items(context: TurnContext, turn: Turn) -> None:
             _start_item(context, turn, replace(call, arguments=""))
 
 
+def place_first(context: TurnContext, turns: Iterable[Turn]) -> None:
+    """Begin the item of a greeting that nothing stands before: the client is about to put an item behind it.
+
+    Later its `previous_item_id` would be null, and most clients show such an item as the conversation's last.
+    """
+    for turn in turns:
+        begins = turn.cause == "greeting" and turn.words and turn.reply.response_open and turn.reply.item_id
+        if begins and not turn.reply.started_items and turn.settings.in_conversation:
+            _start_item(context, turn, replace(turn.message(), parts=(), status="in_progress"))
+
+
 def _start_item(context: TurnContext, turn: Turn, item: a.OutputItem) -> None:
     turn.reply.started_items.append(item.id)
     previous = context.join(item, before=turn.reply.later_items) if turn.settings.in_conversation else None
