@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from base64 import b64encode
 from collections import deque
 
 from voicepipe.phone.asterisk import AsteriskCodec
@@ -11,7 +13,7 @@ from voicepipe.phone.dtmf_tones import tones
 from voicepipe.phone.twilio import TwilioCodec
 from voicepipe.phone.vonage import QUEUE_MS, VonageCodec
 from voicepipe.protocol import binary
-from voicepipe.server.phone.socket import PhoneSocket
+from voicepipe.server.phone.socket import TONES_MARK_MS, PhoneSocket
 
 PIECE_MS = 200
 PIECE = b"\x01" * PIECE_MS * 8
@@ -25,12 +27,25 @@ class Line:
     def __init__(self) -> None:
         self.sent: list[bytes] = []
         self.next: deque[str | bytes] = deque()
+        self.has_sent = asyncio.Event()
+        self.reads = asyncio.Event()
+        """Clear: what is sent is buffered, and the sender waits."""
+
+        self.reads.set()
 
     async def receive(self) -> str | bytes | None:
         return self.next.popleft() if self.next else None
 
     async def send(self, frame: bytes) -> None:
         self.sent.append(frame)
+        self.has_sent.set()
+        await self.reads.wait()
+
+    async def until_sent(self, n: int) -> None:
+        """Wait until that many messages were sent."""
+        while len(self.sent) < n:
+            self.has_sent.clear()
+            await self.has_sent.wait()
 
     async def close(self, code: int, reason: str) -> None:
         self.hung_up = True
@@ -149,6 +164,38 @@ async def test_a_key_of_the_user_cuts_tones_too() -> None:
     assert line.played == ["media", "mark", "clear"]
     await say(phone, 1)
     assert line.played[-2:] == ["media", "mark"]
+
+
+async def test_what_is_behind_tones_follows_a_mark_that_is_lost() -> None:
+    phone, line = await speaking(TwilioCodec())
+    await say(phone, 1)
+    await phone.press(Tones(tones("47")))
+    await say(phone, 1)
+    n_frames = (PIECE_MS + len(tones("47")) // 8 + TONES_MARK_MS) // 20
+    frame = json.dumps({"event": "media", "media": {"payload": b64encode(b"\xff" * 160).decode()}})
+    line.next.extend([frame] * n_frames)
+    for _ in range(n_frames - 1):
+        await phone.receive()
+    assert line.played == ["media", "mark"] * 2, "the mark may still come"
+    await phone.receive()
+    assert line.played == ["media", "mark"] * 3
+    assert await reported(phone, line, {"event": "mark", "mark": {"name": "vp2"}}) == []
+
+
+async def test_nothing_of_a_piece_that_is_cut_while_the_carrier_does_not_read_follows_the_clear() -> None:
+    """Its sender wakes after the next answer has begun to be sent: it neither goes on nor ends that."""
+    phone, line = await speaking(VonageCodec())
+    line.reads.clear()
+    tasks = [asyncio.create_task(say(phone, 1))]
+    await line.until_sent(1)
+    tasks.append(asyncio.create_task(phone.send(SPEECH)))
+    await line.until_sent(2)
+    tasks.append(asyncio.create_task(say(phone, 2)))
+    await line.until_sent(3)
+    line.reads.set()
+    await asyncio.gather(*tasks)
+    assert len(line.audio) == 1 + 2 * PIECE_MS // 20
+    assert line.played == ["clear", "notify", "notify"]
 
 
 async def test_a_carrier_that_presses_keys_itself_gets_them_at_once() -> None:

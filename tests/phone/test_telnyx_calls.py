@@ -66,6 +66,17 @@ async def test_a_call_whose_stream_breaks_is_ended(
         assert await carrier.outcome(http, webhook(server), call) == "hung up"
 
 
+async def test_a_bug_in_a_call_does_not_leave_it_up(
+    server: Any, carrier: FakeTelnyx, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(calls, "run_session", fail)
+    async with carrier.calling(http, webhook(server)) as call:
+        assert await carrier.outcome(http, webhook(server), call) == "hung up"
+
+
 async def test_a_command_that_is_refused_is_a_bad_gateway_so_that_the_webhook_comes_again(
     server: Any, carrier: FakeTelnyx, http: aiohttp.ClientSession
 ) -> None:

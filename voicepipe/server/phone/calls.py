@@ -118,27 +118,29 @@ async def phone_stream(request: web.Request) -> web.StreamResponse:
     line = line_of(request, context)
     token = request.match_info.get("token") or request.query.get("token", "")
     stored = await take_announced(token, line, context.cluster)
+    phone: PhoneSocket | None = None
     try:
-        check_ready(context)
-    except Overload as why:
-        _refuse(line, context, why)
-        await _leave(stored.call.call_id, line, context)
-        raise
-    response = upgrade(ping_ms=context.options.ping_ms, subprotocol=None)
-    if not response.can_prepare(request):
-        return upgrade_required()
-    live = _live(stored.call, stored.agent, line, context)
-    await response.prepare(request)
-    socket = AiohttpSocket(response, request.transport)
-    phone = PhoneSocket(socket, line.carrier.codec(), context.phone_calls.note_unread)
-    try:
-        await _talk(phone, stored.call, line, live, context)
-    except VoicepipeError as why:  # the server has filled since the webhook, or a provider can't be used
-        _refuse(line, context, why)
-        await socket.close(TRY_AGAIN_LATER, "The call can't be taken now.")
-    if not phone.is_over:
-        await _leave(stored.call.call_id, line, context)
-    return response
+        try:
+            check_ready(context)
+        except Overload as why:
+            _refuse(line, context, why)
+            raise
+        response = upgrade(ping_ms=context.options.ping_ms, subprotocol=None)
+        if not response.can_prepare(request):
+            return upgrade_required()
+        live = _live(stored.call, stored.agent, line, context)
+        await response.prepare(request)
+        socket = AiohttpSocket(response, request.transport)
+        phone = PhoneSocket(socket, line.carrier.codec(), context.phone_calls.note_unread)
+        try:
+            await _talk(phone, stored.call, line, live, context)
+        except VoicepipeError as why:  # the server has filled since the webhook, or a provider can't be used
+            _refuse(line, context, why)
+            await socket.close(TRY_AGAIN_LATER, "The call can't be taken now.")
+        return response
+    finally:  # whatever has ended the stream: no call stays up without an agent
+        if phone is None or not phone.is_over:
+            await _leave(stored.call.call_id, line, context)
 
 
 async def _leave(call_id: str, line: PhoneLine, context: ServerContext) -> None:

@@ -36,6 +36,9 @@ LAST_MARK_S: Final = 2.0
 """How long the end of a call waits for the carrier to play the agent's last audio. The session expects it to play
 without a pause from its latest mark on; a late packet, or the carrier's jitter buffer, delays the rest."""
 
+TONES_MARK_MS: Final = 2_000
+"""How long audio waits for the mark of tones after they should have been played: a carrier may lose a mark."""
+
 SESSION: Final = {
     "audio": {"input": {"format": {"type": "audio/pcmu"}}, "output": {"format": {"type": "audio/pcmu"}}},
     "providerData": {"voicepipe": {"binary_audio": True, "playback_reports": True}},
@@ -92,9 +95,17 @@ class PhoneSocket:
 
         self._held: deque[_Held] = deque()  # bounded as the session's answers are
         self._n_held_bytes = 0
-        self._is_releasing = False
+        self._sending: _Held | None = None
+        """What is being sent, which may wait until the carrier reads."""
+
+        self._plays_until_ms = 0
+        """`input_ms` at which the carrier will have played all that was sent, if it plays without a pause."""
+
         self._tones_mark = ""
         """The mark of the tones that the carrier has and has not played; empty: there are none."""
+
+        self._tones_until_ms = 0
+        """`input_ms` at which their mark counts as lost."""
 
         self._responding = self._stopped = False
         self._changed = asyncio.Event()
@@ -155,6 +166,9 @@ class PhoneSocket:
                 self._n_bytes += len(audio)
                 self._messages.append(binary.user_frame(audio))
                 self._send_digits()
+                if self._tones_mark and self.input_ms >= self._tones_until_ms:
+                    self._tones_mark = ""
+                    await self._release()
             case MarkPlayed(name):
                 played = self._playback.mark(name, self.input_ms)
                 if name == self._tones_mark:
@@ -246,16 +260,20 @@ class PhoneSocket:
     async def _release(self) -> None:
         """Send what is held back, as far as the carrier has room. What is behind tones waits until they were played:
         the carrier can drop all that it has, or nothing."""
-        while self._held and not self._is_releasing and not self._tones_mark and self._has_room():
-            held = self._held.popleft()
+        while self._held and self._sending is None and not self._tones_mark and self._has_room():
+            held = self._sending = self._held.popleft()
             self._n_held_bytes -= held.n_bytes
-            self._tones_mark = held.mark if held.is_tones else ""
-            self._is_releasing = True
+            self._plays_until_ms = max(self._plays_until_ms, self.input_ms) + held.n_bytes // BYTES_PER_MS
+            if held.is_tones:
+                self._tones_mark, self._tones_until_ms = held.mark, self._plays_until_ms + TONES_MARK_MS
             try:
                 for message in held.messages():
                     await self._line.send(message)
+                    if self._sending is not held:  # cut while the carrier did not read
+                        break
             finally:
-                self._is_releasing = False
+                if self._sending is held:
+                    self._sending = None
 
     def _has_room(self) -> bool:
         """Return whether the carrier can take the first piece that is held back."""
@@ -277,6 +295,9 @@ class PhoneSocket:
         if tones_too:
             self._tones_mark = ""
         if cut and not self._tones_mark:
+            self._plays_until_ms = self.input_ms
+            if self._sending is not None and self._sending.mark not in uncut:
+                self._sending = None
             await self._line.send(self.codec.clear())
         await self._release()
         return tuple(each for each in cut if each.item_id != _KEYS)
