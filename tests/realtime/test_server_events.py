@@ -14,7 +14,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from voicepipe import clock
 from voicepipe.ports.transcriber import Samples
+from voicepipe.server import realtime
 from voicepipe.testing.fakes.cues import CallCue, Hold, LlmCue, Status, SttCue, tokens
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.user import User, calling
@@ -461,10 +463,12 @@ async def test_code_item_create_duplicate_item_id(server: Any) -> None:
         assert (await user.until("error"))["error"]["code"] == "item_create_duplicate_item_id"
 
 
-async def test_code_session_expired(fake_server: Any) -> None:
-    """With the published words, then the line is closed with 1001 and the same words."""
+@pytest.mark.parametrize("late_s", [0, 1])
+async def test_code_session_expired(fake_server: Any, monkeypatch: pytest.MonkeyPatch, late_s: int) -> None:
+    """With the published words, then the line is closed with 1001 and the same; also if the session began late."""
+    monkeypatch.setattr(realtime, "unix_s", lambda: clock.unix_s() - late_s)
     async with (
-        fake_server({"server.max_session_s": 1}) as server,
+        fake_server({"server.max_session_s": 1 + late_s}) as server,
         aiohttp.ClientSession() as http,
         http.ws_connect(f"{server.url}/v1/realtime") as line,
     ):
@@ -472,5 +476,5 @@ async def test_code_session_expired(fake_server: Any) -> None:
         error = (await line.receive_json(timeout=WAIT_S))["error"]
         closed = await asyncio.wait_for(line.receive(), WAIT_S)
     assert error["code"] == "session_expired"
-    assert error["message"] == closed.extra == "Your session hit the maximum duration of 1 seconds."
+    assert error["message"] == closed.extra == f"Your session hit the maximum duration of {1 + late_s} seconds."
     assert closed.data == 1001

@@ -139,6 +139,7 @@ async def grant_for(
         locks=claims.locks if claims is not None else (),
         veiled=claims is not None,
         expires_at=now_s + length_s,
+        length_s=length_s,
         kind="transcription" if query.get("intent") == "transcription" else "realtime",
         dialect=_dialect(handshake, query),
     )

@@ -259,9 +259,9 @@ class Session:
                 await outbox.calm.wait()
 
     async def _expire(self) -> None:
-        length_s = max(0, self.grant.expires_at - clock.unix_s())
-        await asyncio.sleep(length_s)
-        self.end_after_turn(expired(length_s))
+        left_s = max(0, self.grant.expires_at - clock.unix_s())
+        await asyncio.sleep(left_s)
+        self.end_after_turn(expired(left_s if self.grant.length_s is None else self.grant.length_s))
 
     async def _start(self, hook: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
         """Fill in the variables that a hook sets, and then let the agent greet."""

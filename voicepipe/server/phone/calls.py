@@ -247,6 +247,7 @@ def _live(call: AnnouncedCall, requested_agent: str, line: PhoneLine, context: S
         ("answered_by", "voicemail" if call.is_voicemail else "person"),
     )
     agent = requested_agent or line.agent or context.agent_for(metadata) or "default"
+    length_s = context.session_limit_s(agent)
     grant = SessionGrant(
         session_id=f"sess_{secrets.token_urlsafe(18)}",
         project=line.project,
@@ -255,7 +256,8 @@ def _live(call: AnnouncedCall, requested_agent: str, line: PhoneLine, context: S
         identity=call.user_number or None,
         config=SESSION,
         metadata=metadata,
-        expires_at=unix_s() + context.session_limit_s(agent),
+        expires_at=unix_s() + length_s,
+        length_s=length_s,
     )
     principal = Principal(line.project, None)
     return LiveSession(grant, SessionUsage(UsageLimits(principal, context.quotas, context.cluster)))
