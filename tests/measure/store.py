@@ -2,9 +2,9 @@
 
 Fills a store with generated turns in batches as the sink writes them, aggregates them as the server does,
 and sends it the dashboard's queries: write rate, size on disk, and the median and 95th percentile of
-each query. `--postgres URL` uses a Postgres
-whose schema `voicepipe` is empty, and leaves the turns there; otherwise it is SQLite in a folder
-that is deleted.
+each query. Beside the rates and the medians stands the CPU time of this process, which other work on the machine moves
+least. `--postgres URL` uses a Postgres whose schema `voicepipe` is empty, and leaves the turns there; its own CPU time
+is not counted. Otherwise it is SQLite in a folder that is deleted.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import argparse
 import asyncio
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -48,6 +49,31 @@ RANGES: Final = (
 Question = tuple[str, Callable[[TurnStore], Awaitable[object]]]
 
 
+@dataclass(slots=True)
+class Spent:
+    """Time that was spent on all turns."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    """Of this process, with its threads."""
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Add the time of the block."""
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
+        try:
+            yield
+        finally:
+            self.wall_s += time.monotonic() - began_s
+            self.cpu_s += time.process_time() - began_cpu_s
+
+    def text(self, n_turns: int, done: str) -> str:
+        """Return the rate, and the CPU time of a turn."""
+        return (
+            f"{n_turns / max(1e-3, self.wall_s):.0f} {done} a second ({1e6 * self.cpu_s / n_turns:.0f} us of CPU each)"
+        )
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the table, and progress on stderr."""
     parser = argparse.ArgumentParser(prog="python -m tests.measure.store", description=__doc__)
@@ -74,16 +100,15 @@ async def measured(n_turns: int, *, repeats: int, postgres: str | None = None) -
     async with _opened(postgres) as store:
         if (await store.list(None, TurnQuery(limit=1))).turns:
             raise VoicepipeError("expected a database without turns")
-        wrote_ms = await _fill(store, n_turns, until_ms)
-        tidied_ms = await _maintain(store, until_ms)
+        wrote = await _fill(store, n_turns, until_ms)
+        summed_up = await _maintain(store, until_ms)
         size_bytes = await store.size_bytes()
         rows = [await _timed(store, name, query_store, repeats) for name, query_store in questions(until_ms)]
     return [
-        f"{n_turns} turns: {n_turns * 1_000 / max(1, wrote_ms):.0f} written a second, "
-        f"{n_turns * 1_000 / max(1, tidied_ms):.0f} summed up a second, "
+        f"{n_turns} turns: {wrote.text(n_turns, 'written')}, {summed_up.text(n_turns, 'summed up')}, "
         f"{size_bytes / 1e6:.0f} MB, {size_bytes / n_turns:.0f} bytes a turn",
         "",
-        *markdown(("question", "p50 ms", "p95 ms"), rows),
+        *markdown(("question", "p50 ms", "p95 ms", "CPU p50 ms"), rows),
     ]
 
 
@@ -147,42 +172,42 @@ async def _opened(postgres: str | None) -> AsyncIterator[TurnStore]:
             await store.close()
 
 
-async def _fill(store: TurnStore, n_turns: int, until_ms: int) -> int:
+async def _fill(store: TurnStore, n_turns: int, until_ms: int) -> Spent:
     """Fill the store; return the time of its writes, without the generation of turns."""
-    turns, done, spent_ms, reported_at_ms = made_up(n_turns, until_ms=until_ms), 0, 0, 0
+    turns, done, spent, reported_at_ms = made_up(n_turns, until_ms=until_ms), 0, Spent(), 0
     while batch := await asyncio.to_thread(lambda: list[StoredTurn](islice(turns, BATCH))):
-        began_ms = clock.monotonic_ms()
-        await store.keep(batch)
-        now_ms = clock.monotonic_ms()
-        done, spent_ms = done + len(batch), spent_ms + now_ms - began_ms
-        if now_ms - reported_at_ms >= SHOW_EVERY_MS:
+        with spent.counting():
+            await store.keep(batch)
+        done += len(batch)
+        if (now_ms := clock.monotonic_ms()) - reported_at_ms >= SHOW_EVERY_MS:
             reported_at_ms = now_ms
-            _say(f"{done} of {n_turns} turns written")
-    return spent_ms
+            _say(f"{done} of {n_turns} turns written, {spent.text(done, 'written')}")
+    return spent
 
 
-async def _maintain(store: TurnStore, until_ms: int) -> int:
-    began_ms = reported_at_ms = clock.monotonic_ms()
-    n_pieces = 0
-    while await store.maintain_step(until_ms):
-        n_pieces += 1
-        if clock.monotonic_ms() - reported_at_ms >= SHOW_EVERY_MS:
-            reported_at_ms = clock.monotonic_ms()
-            _say(f"{n_pieces} buckets summed up")
-    return clock.monotonic_ms() - began_ms
+async def _maintain(store: TurnStore, until_ms: int) -> Spent:
+    spent, n_pieces, reported_at_ms = Spent(), 0, clock.monotonic_ms()
+    with spent.counting():
+        while await store.maintain_step(until_ms):
+            n_pieces += 1
+            if clock.monotonic_ms() - reported_at_ms >= SHOW_EVERY_MS:
+                reported_at_ms = clock.monotonic_ms()
+                _say(f"{n_pieces} buckets summed up")
+    return spent
 
 
 async def _timed(
     store: TurnStore, name: str, query_store: Callable[[TurnStore], Awaitable[object]], repeats: int
 ) -> list[str]:
     _say(name)
-    took_ms = []
+    took = []
     for _ in range(repeats):
-        began_us = clock.monotonic_us()
-        await query_store(store)
-        took_ms.append((clock.monotonic_us() - began_us) / 1_000)
-    p50_ms, p95_ms, _ = quantiles(took_ms)
-    return [name, f"{p50_ms:.1f}", f"{p95_ms:.1f}"]
+        took.append(spent := Spent())
+        with spent.counting():
+            await query_store(store)
+    p50_ms, p95_ms, _ = quantiles([1_000 * each.wall_s for each in took])
+    cpu_p50_ms, *_ = quantiles([1_000 * each.cpu_s for each in took])
+    return [name, f"{p50_ms:.1f}", f"{p95_ms:.1f}", f"{cpu_p50_ms:.1f}"]
 
 
 def _say(line: str) -> None:

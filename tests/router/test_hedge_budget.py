@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def test_debt_pays_for_no_hedge_though_the_first_that_is_left_costs_more() -> No
     prices = (Price(0.1, 0.4), Price(0.5, 2.0), Price(1.0, 4.0))
     candidates = tuple(Candidate(spec=f"v{i}/m", price=price) for i, price in enumerate(prices))
     stats = SharedStats()
-    pool = build_pool("p", candidates, RouterOptions(hedge_budget_usd=0.01), stats)
+    pool = build_pool("p", candidates, RouterOptions(hedge_budget_usd=0.01, late_turn_usd=10.0), stats)
     stats.breaker(candidates[0]).failed(StageRefused("llm", provider="v0/m", why="", retryable=True, status=429), 0.0)
     assert pool.decide(RoutingQuery(session="s"), 1.0).plan.later
     pool.hedge_budget.spent(1.0)
@@ -71,8 +72,8 @@ def test_debt_pays_for_no_hedge_though_the_first_that_is_left_costs_more() -> No
     assert decision.worst_usd == pytest.approx(candidates[1].answer_usd(*USUAL_TOKENS, warm=False) - 0.182e-3)
 
 
-@pytest.mark.parametrize(("late_turn_usd", "n_hedges"), [(None, 1), (0.1, 1), (1e-5, 0)])
-def test_no_hedge_costs_more_than_a_late_turn_is_worth(late_turn_usd: float | None, n_hedges: int) -> None:
+@pytest.mark.parametrize(("late_turn_usd", "n_hedges"), [(10.0, 1), (0.1, 1), (1e-5, 0)])
+def test_no_hedge_costs_more_than_a_late_turn_is_worth(late_turn_usd: float, n_hedges: int) -> None:
     """Whatever the ledger holds."""
     candidates = (Candidate(spec="a/m"), Candidate(spec="b/m"))
     options = RouterOptions(hedge_budget_usd=1.0, late_turn_usd=late_turn_usd)
@@ -188,11 +189,12 @@ def test_a_restart_continues_the_debt_and_not_the_savings() -> None:
 
 
 RESTART_TURNS = 70
+SHIPPED = RouterOptions()
 
 
 def simulated(
     pool_name: str,
-    share: float,
+    share: float | None,
     seed: int,
     *,
     slower: float = 1.0,
@@ -200,24 +202,16 @@ def simulated(
     order: Order = "given",
     folder: Path | None = None,
 ) -> tuple[list[SimulatedResult], float]:
-    """Turns of a published pool from the first one on, half of them after a shift of its first model; and the cap.
+    """Turns of a published pool from the first one on, half of them after a shift of its first model; and the cap: this
+    share of what a turn of the first model costs, or the shipped one.
 
     With a folder, the server restarts after each `RESTART_TURNS`, and a model that has read the session is faster.
     """
-    published = published_pools()[pool_name]
-    candidates = tuple(
-        Candidate(
-            spec=each.name,
-            price=Price(each.input_usd, each.output_usd, each.cached_usd),
-            ttft_p50_ms=each.ttft_p50_ms,
-            tokens_per_s=each.tokens_per_s,
-        )
-        for each in published.models
-    )
+    published, candidates = published_pools()[pool_name], published_candidates(pool_name)
     world = draw_world([slower * ms for ms in published.medians_ms], WorldOptions(n_turns=1_500, seed=seed))
     world.after_ms[750:, 0] *= shift
-    cap_usd = share * candidates[0].answer_usd(*USUAL_TOKENS, warm=True)
-    options = RouterOptions(hedge_budget_usd=cap_usd, order=order)
+    cap_usd = share * candidates[0].answer_usd(*USUAL_TOKENS, warm=True) if share else SHIPPED.hedge_budget_usd
+    options = replace(SHIPPED, hedge_budget_usd=cap_usd, order=order)
     drawn = drawn_turns(world, len(candidates))
     if folder is None:
         stats = SharedStats()
@@ -232,13 +226,25 @@ def simulated(
     return turns, cap_usd
 
 
+def published_candidates(pool_name: str) -> tuple[Candidate, ...]:
+    return tuple(
+        Candidate(
+            spec=each.name,
+            price=Price(each.input_usd, each.output_usd, each.cached_usd),
+            ttft_p50_ms=each.ttft_p50_ms,
+            tokens_per_s=each.tokens_per_s,
+        )
+        for each in published_pools()[pool_name].models
+    )
+
+
 def most_over(turns: list[SimulatedResult], cap_usd: float, n: int = WINDOW_TURNS) -> float:
     sums = np.cumsum([0.0, *(turn.extra_usd - turn.failover_usd for turn in turns)])
     return float((sums[n:] - sums[:-n]).max()) / (n * cap_usd)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.1, 0.02])
+@pytest.mark.parametrize("share", [0.1, 0.02, None])
 @pytest.mark.parametrize(
     ("pool_name", "seed", "options"),
     [
@@ -253,7 +259,7 @@ def most_over(turns: list[SimulatedResult], cap_usd: float, n: int = WINDOW_TURN
     ],
 )
 def test_hedges_cost_no_more_than_the_cap_in_any_500_turns_of_a_world(
-    pool_name: str, seed: int, options: dict[str, float], share: float
+    pool_name: str, seed: int, options: dict[str, float], share: float | None
 ) -> None:
     turns, cap_usd = simulated(pool_name, share, seed, **options)  # type: ignore[arg-type]
     assert most_over(turns, cap_usd) <= 1.05
@@ -268,12 +274,54 @@ def test_hedges_cost_no_more_than_the_cap_in_any_500_turns_of_a_world(
         ("mid", 0.02, 12, {"slower": 2.0}),
         ("same-price", 0.3, 13, {"shift": 3.0}),
         ("quality", 0.1, 14, {"order": "learned"}),
+        ("mid", None, 15, {"slower": 2.0}),
+        ("fast", None, 16, {}),
     ],
 )
 def test_restarts_do_not_get_around_the_cap(
-    tmp_path: Path, pool_name: str, share: float, seed: int, options: dict[str, float]
+    tmp_path: Path, pool_name: str, share: float | None, seed: int, options: dict[str, float]
 ) -> None:
     """A new ledger pays for one hedge at once: it must not do so after each restart."""
     turns, cap_usd = simulated(pool_name, share, seed, folder=tmp_path, **options)  # type: ignore[arg-type]
     assert most_over(turns, cap_usd) <= 1.05
     assert sum(turn.n_calls for turn in turns) > len(turns)
+
+
+SWING_TURNS, SWING_TURNS_PER_S = 5_040, 0.35
+
+
+def swing(options: RouterOptions, seed: int) -> list[SimulatedResult]:
+    """One swing of the load, four hours, in the pool `mid`."""
+    published, candidates, stats = published_pools()["mid"], published_candidates("mid"), SharedStats()
+    world = draw_world(
+        published.medians_ms, WorldOptions(n_turns=SWING_TURNS, seed=seed, turns_per_s=SWING_TURNS_PER_S)
+    )
+    pool = build_pool("mid", candidates, options, stats)
+    return list(simulate_turns(pool, stats, drawn_turns(world, len(candidates))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [7, 8])
+def test_the_shipped_limit_of_a_late_turn_buys_more_than_half_the_cap_alone(seed: int) -> None:
+    """It spends in slow hours what it saves in fast ones."""
+    half = replace(SHIPPED, hedge_budget_usd=SHIPPED.hedge_budget_usd / 2, late_turn_usd=10.0)
+    shipped, alone = swing(SHIPPED, seed), swing(half, seed)
+    late, late_alone = ([turn.ttft_ms > SHIPPED.deadline_ms for turn in turns] for turns in (shipped, alone))
+    usd, alone_usd = (np.mean([turn.usd for turn in turns]) for turns in (shipped, alone))
+    assert np.mean(late) < 0.016
+    assert np.mean(late) < 0.7 * np.mean(late_alone)
+    assert usd < 1.1 * alone_usd
+
+
+@pytest.mark.slow
+def test_where_little_is_late_little_is_spent() -> None:
+    """The cap is no amount to use up."""
+    published, candidates = published_pools()["same-price"], published_candidates("same-price")
+    world = draw_world(published.medians_ms, WorldOptions(n_turns=2_000, seed=7, sigma=0.2, straggler_share=0.01))
+    spent_usd = []
+    for options in (replace(SHIPPED, late_turn_usd=10.0), SHIPPED):
+        stats = SharedStats()
+        turns = simulate_turns(build_pool("p", candidates, options, stats), stats, drawn_turns(world, len(candidates)))
+        extra_usd = [turn.extra_usd - turn.failover_usd for turn in turns]
+        spent_usd.append(np.mean(extra_usd[500:]))
+    assert spent_usd[1] < 0.5 * spent_usd[0]

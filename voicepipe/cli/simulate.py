@@ -28,6 +28,9 @@ from voicepipe.router.simulation import Draw, DrawnTurn, SimulatedResult, simula
 from voicepipe.turn.cost import Price
 from voicepipe.wiring.model_routing import candidate_of
 
+NO_LIMIT_USD: Final = 10.0
+"""`late_turn_usd` of a cap that counts alone: the most that the setting takes."""
+
 FIRST_TURNS: Final = 5_000
 """Learning phase of every policy; these turns are not counted, or a quarter when there are fewer."""
 
@@ -185,10 +188,12 @@ def _candidates(pool: PublishedPool) -> Candidates:
 
 
 def _capped(settings: Settings, candidates: Candidates) -> RouterOptions:
-    """Return the settings' options; without a cost setting, the cap is a tenth of what the first model alone costs."""
+    """Return the settings' options; without a cost setting, a tenth of what the first model costs caps hedges alone."""
     if "router.hedge_budget_usd" in settings.origins:
         return settings.router
-    return replace(settings.router, hedge_budget_usd=0.1 * candidates[0].answer_usd(*USUAL_TOKENS, warm=True))
+    limit_usd = settings.router.late_turn_usd if "router.late_turn_usd" in settings.origins else NO_LIMIT_USD
+    cap_usd = 0.1 * candidates[0].answer_usd(*USUAL_TOKENS, warm=True)
+    return replace(settings.router, hedge_budget_usd=cap_usd, late_turn_usd=limit_usd)
 
 
 def _money(scene: Scene) -> str:

@@ -264,7 +264,7 @@ class Pool:
         basis = PlanBasis(
             latency=self._stats.latency,
             now_ms=now_ms,
-            weight=max(self.hedge_budget.weight, unit_usd / (self.options.late_turn_usd or math.inf)),
+            weight=max(self.hedge_budget.weight, unit_usd / self.options.late_turn_usd),
             unit_usd=unit_usd,
             tokens=self._tokens,
             stays=self._stays(),
