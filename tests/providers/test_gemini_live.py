@@ -32,7 +32,7 @@ from voicepipe.testing.fakes.cues import CallCue, Cut, Garbage, Hold, InBandErro
 from voicepipe.testing.fakes.gemini_live import KEY, FakeGeminiLive
 from voicepipe.testing.fakes.script import soon
 from voicepipe.testing.fakes.speech_model import SpeechCue
-from voicepipe.testing.waiting import WAIT_S
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 SPEC = Spec("gemini-live", "gemini-2.5-flash-native-audio-preview-12-2025")
 SECOND = np.full(16_000, 1_000, dtype=np.int16)
@@ -107,6 +107,25 @@ async def test_the_end_of_an_answer_does_not_wait_for_its_playback() -> None:
         second = await answered(conversation, requested(user("What time is it?"), agent("It is noon."), user("And?")))
         assert said(second) == "It is noon."
         assert unused == [USAGE]
+
+
+async def test_the_tokens_of_an_answer_that_is_left_when_it_is_complete_at_the_vendor_are_reported() -> None:
+    """A vendor makes an answer faster than it is played."""
+    unused: list[SpeechUsage] = []
+    async with FakeGeminiLive(NOON) as vendor, talking(vendor, unused=unused) as conversation:
+        conversation.push(SECOND)
+        inner: Any = conversation
+        async with conversation.answer(requested(user("What time is it?")), spoken=True) as events:
+            await anext(events)
+            queue = inner._connection.messages
+
+            async def counted() -> bool | None:
+                return any(each.usage_metadata is not None for each in queue._queue) or None
+
+            await eventually(counted)
+        assert unused == [USAGE]
+        assert USAGE in await answered(conversation, requested(user("What time is it?")))
+        assert unused == [USAGE], "a read answer's tokens are reported once"
 
 
 async def test_an_interruption_takes_another_connection_with_what_was_played() -> None:

@@ -179,6 +179,22 @@ async def test_an_answer_that_is_left_is_cancelled_and_its_tokens_are_reported()
         assert [item["role"] for item in call.items] == ["user", "user", "assistant"], "both parts of what was said"
 
 
+async def test_the_tokens_of_an_answer_that_is_left_when_it_is_complete_at_the_vendor_are_reported() -> None:
+    """A vendor makes an answer faster than it is played."""
+    unused: list[SpeechUsage] = []
+    async with FakeRealtimeSpeech(NOON) as vendor, talking(vendor, unused=unused) as conversation:
+        conversation.push(SECOND)
+        inner: Any = conversation
+        async with conversation.answer(requested(user("What time is it?")), spoken=True) as events:
+            await anext(events)
+            await soon(inner._done)
+            assert unused == []
+        assert [each.output_tokens for each in unused] == [150]
+        events_after = await answered(conversation, requested(user("What time is it?")))
+        assert sum(isinstance(each, SpeechUsage) for each in events_after) == 1
+        assert len(unused) == 1, "a read answer's tokens are reported once"
+
+
 async def test_an_interrupted_answer_is_cut_where_it_was_played() -> None:
     async with FakeRealtimeSpeech(SpeechCue(text="It is noon and sunny.")) as vendor, talking(vendor) as conversation:
         await answered(conversation, requested(user("What time?")))

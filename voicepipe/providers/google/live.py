@@ -197,6 +197,8 @@ class _Conversation:
             raise
         finally:
             connection.is_answering = False
+            if (usage := answer.unreported()) is not None:
+                self._unused(usage)
             if not answer.is_over and not connection.is_spent:
                 self._connect(setup)  # while the user speaks: the answer must not go on
 
@@ -256,6 +258,18 @@ class _Answer:
 
     def __aiter__(self) -> _Answer:
         return self
+
+    def unreported(self) -> SpeechUsage | None:
+        """Return the tokens of an answer that was left, as far as the vendor has reported them."""
+        usage = next((each for each in self._events if isinstance(each, SpeechUsage)), None)
+        if self.is_over:
+            return usage
+        usage = self._usage
+        while not self._connection.messages.empty():
+            message = self._connection.messages.get_nowait()
+            if not isinstance(message, StageError):
+                usage = wire.usage_of(message) or usage
+        return usage
 
     async def __anext__(self) -> SpeechModelEvent:
         while not self._events:

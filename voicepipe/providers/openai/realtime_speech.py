@@ -161,11 +161,15 @@ class _Answer:
             self._events.get_nowait()
         self._events.put_nowait(failure)
 
-    def leave(self) -> None:
-        """Drop what comes from here on."""
+    def leave(self) -> SpeechUsage | None:
+        """Drop what is unread and what comes from here on; return the tokens that were reported and not read."""
         self.is_left = True
+        usage: SpeechUsage | None = None
         while not self._events.empty():
-            self._events.get_nowait()
+            event = self._events.get_nowait()
+            if isinstance(event, wire.Event) and event.type == "response.done" and event.response is not None:
+                usage = wire.usage_of(event.response)
+        return usage
 
     def __aiter__(self) -> _Answer:
         return self
@@ -264,7 +268,8 @@ class _Conversation:
         try:
             yield answer
         finally:
-            answer.leave()
+            if (usage := answer.leave()) is not None:
+                self._unused(usage)  # it was complete at the vendor, and the user interrupted its playback
             if self._answer is answer and not self._failure.done():
                 self._socket.send(wire.CANCEL)
 
