@@ -112,8 +112,8 @@ class Running:
             await asyncio.wait([task])
 
 
-async def answered(session: SpeechSession, *, spoken: bool = True) -> list[Any]:
-    async with asyncio.timeout(WAIT_S), session.answer(REQUEST, spoken=spoken) as events:
+async def answered(session: SpeechSession, request: ModelRequest = REQUEST, *, spoken: bool = True) -> list[Any]:
+    async with asyncio.timeout(WAIT_S), session.answer(request, spoken=spoken) as events:
         return [event async for event in events]
 
 
@@ -168,6 +168,44 @@ async def test_without_a_conversation_there_is_no_answer() -> None:
     assert session.name == ""
     with pytest.raises(StageBroken, match="no connection"):
         await answered(session)
+
+
+async def test_a_question_that_others_have_answered_is_not_pushed_again() -> None:
+    """Also not with the next one, once there is a conversation: the model gets it as text."""
+    model = Model()
+    running = Running(model)
+    running.session.begin(SOUND, 24_000)
+    with pytest.raises(StageBroken):
+        await answered(running.session)
+    async with running.run() as session:
+        conversation = await model.nth(0)
+        assert conversation.n_samples == 0
+        session.begin(SOUND, 24_000)
+        pushed = conversation.n_samples
+        assert 0 < pushed <= len(SOUND)
+        later = ModelRequest(model="m", messages=(*REQUEST.messages, Said("assistant", ()), Said("user", ())))
+        await answered(session, later)
+        assert conversation.spoken == [True]
+
+
+async def test_a_question_that_goes_on_after_a_failure_is_sent_as_text() -> None:
+    """Its beginning is gone, so that the model would hear only its end."""
+    model = Model()
+    running = Running(model)
+    async with running.run() as session:
+        first = await model.nth(0)
+        session.begin(SOUND, 24_000)
+        model.fails = StageBroken("llm", provider="fake/speech", why="it broke", retryable=True)
+        with pytest.raises(StageBroken):
+            await answered(session)
+        model.fails = None
+        second = await model.nth(1)
+        session.begin(SOUND, 24_000)
+        await answered(session)
+        session.begin(SOUND, 24_000)
+        await answered(session)
+    assert first.spoken == [True]
+    assert second.spoken == [False, True], "the failure is over with the next answer"
 
 
 async def test_an_old_conversation_is_replaced_between_two_answers() -> None:

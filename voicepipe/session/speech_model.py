@@ -13,7 +13,7 @@ from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples
 from voicepipe.errors import Overload, StageBroken, StageError, StageTimeout
 from voicepipe.freeing import FreeingTaskGroup
-from voicepipe.ports.model import Finished, ModelRequest
+from voicepipe.ports.model import Finished, ModelRequest, Said
 from voicepipe.ports.speech_model import SpeechConversation, SpeechModel, SpeechModelEvent, SpeechOptions
 from voicepipe.ports.speech_price import SpeechPrice, SpeechUsage
 from voicepipe.protocol.session_config import DEFAULT_VOICE
@@ -81,6 +81,9 @@ class SpeechSession:
         self._changed, self._attached = asyncio.Event(), asyncio.Event()
         self._held: list[Samples] = []  # bounded by `HELD_S`
         self._n_held = 0
+        self._failed: ModelRequest | None = None
+        """The latest request, if it failed: what was said of it is gone."""
+
         self._resampler: Resampler | None = None
         self._one_at_a_time = asyncio.Lock()
         self._pause_s = FIRST_PAUSE_S
@@ -200,18 +203,31 @@ class SpeechSession:
                     async with asyncio.timeout(self._timeout_s):
                         await self._attached.wait()
             conversation = self._conversation
+            spoken = spoken and bool(self._held) and not self._goes_on_after_failure(request)
             if stage is None or conversation is None:
+                self._drop_failed(request)
                 raise StageBroken("llm", provider=self.name, why="there is no connection", retryable=True)
             try:
-                opened = conversation.answer(request, spoken=spoken and bool(self._held))
+                opened = conversation.answer(request, spoken=spoken)
                 events = await self._in_time(stack.enter_async_context(opened))
                 self._clear()
                 yield _TimelyAnswer(events, self)
+                self._failed = None
             except StageError:
+                self._drop_failed(request)
                 if self._conversation is conversation:
                     self._renew()
                 raise
         self._rejuvenate(conversation)
+
+    def _drop_failed(self, request: ModelRequest) -> None:
+        """Drop what was said: LLM and TTS answer it, and the next conversation gets it as text."""
+        self._clear()
+        self._failed = request
+
+    def _goes_on_after_failure(self, request: ModelRequest) -> bool:
+        """Return whether the last message goes on from one whose audio is gone: only its text is whole."""
+        return self._failed is not None and _n_said(self._failed) == _n_said(request)
 
     @property
     def name(self) -> str:
@@ -243,6 +259,11 @@ class SpeechSession:
         age_ms = 1_000 * (clock.loop_s() - self._opened_s)
         if lifetime_ms is not None and age_ms > lifetime_ms and self._conversation is conversation:
             self._renew()
+
+
+def _n_said(request: ModelRequest) -> int:
+    """Return the number of messages without those of the system."""
+    return sum(not (isinstance(each, Said) and each.role == "system") for each in request.messages)
 
 
 class _TimelyAnswer:
