@@ -45,6 +45,8 @@ export class QuestionDelivery {
       if (this.open?.waits) this.send();
     });
     line.on("voicepipe.resumed", (event) => {
+      // More answers follow than the one that had begun: the node has the request whose confirmation was lost.
+      if (event.moved && event.answers > (this.answering ? 1 : 0) && !this.open?.waits) this.open = null;
       if (event.moved && !event.answer_follows) this.open ??= this.answering;
       this.answering = null;
       this.probe();

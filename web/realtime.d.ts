@@ -206,6 +206,7 @@ export interface ExtensionEvents {
     readonly moved: boolean;
     /** It answers by itself: the rest of an answer, or one that was due. */
     readonly answer_follows: boolean;
+    readonly answers: number;
   };
   /** Words of an item, and where they begin in its audio; noted by itself. */
   "voicepipe.output_audio.words": Identified & {

@@ -6,6 +6,7 @@ their turns a node is killed (SIGKILL) and started again. `--mode drain` stops i
 turn, `frozen` kills a node while the store is stopped (SIGSTOP) for 3 s, `slow` while each of its answers takes 100 ms,
 `cut` while the store is in a network namespace whose answers vanish for 3 s (needs root). `--postgres`: the records are
 in a real Postgres, and are counted at the end. `--spoken`: users speak, and the nodes find the ends of their questions.
+`--hasty`: each user asks its next question before the answer to the first one has ended.
 The answers are 18 words; each word's audio has a level of its own, so that a caller counts words by the samples that it
 received. It prints the answers, the words lost and doubled, and the time to resume; it fails if anything was lost.
 """
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tests.measure.node_set import NodeSet, node_set
-from tests.measure.node_users import Counts, SpeakingUser, User, history_faults
+from tests.measure.node_users import Counts, HastyUser, SpeakingUser, User, history_faults
 from tests.measure.store_namespace import NoNamespacesError, StoreNamespace, store_namespace
 from voicepipe import clock
 from voicepipe.telemetry.store.postgres import PostgresTurnStore
@@ -92,7 +93,7 @@ async def measured(
     store: Kind = "redis",
     drain_ms: int = 20_000,
     with_postgres: bool = False,
-    is_spoken: bool = False,
+    kind: type[User] = User,
 ) -> Counts:
     """Return what the callers counted.
 
@@ -107,7 +108,6 @@ async def measured(
         server = stack.enter_context(redis_server(store, host=host, prefix=prefix))
         url = stack.enter_context(postgres(options=())) if with_postgres else ""
         async with node_set(Path(folder), server, drain_ms=drain_ms, records_url=url) as its:
-            kind = SpeakingUser if is_spoken else User
             users = [kind(f"user{number}", its.url, counts, stopped) for number in range(n_users)]
             async with asyncio.TaskGroup() as group:
                 for user in users:
@@ -147,7 +147,8 @@ def report(counts: Counts) -> str:
     return "\n".join(
         (
             f"questions {counts.questions}, answers lost {counts.answers_lost}",
-            f"words lost {counts.words_lost}, doubled {counts.words_doubled}, wrong in history {counts.history_faults}",
+            f"words lost {counts.words_lost}, doubled {counts.words_doubled}, misplaced {counts.words_misplaced}, "
+            f"wrong in history {counts.history_faults}",
             f"sessions lost {counts.sessions_lost}, new sessions refused {counts.sessions_refused}",
             f"resumed after ms: {_times(counts.resumed_ms)}",
             f"without the time in which the store hung: {_times(counts.resumed_beyond_store_ms)}",
@@ -160,7 +161,7 @@ def report(counts: Counts) -> str:
 def is_good(counts: Counts) -> bool:
     """Return whether nothing was lost or doubled."""
     lost = counts.answers_lost + counts.words_lost + counts.sessions_lost
-    return not (lost + counts.words_doubled + counts.history_faults)
+    return not (lost + counts.words_doubled + counts.words_misplaced + counts.history_faults)
 
 
 def main() -> int:
@@ -173,9 +174,11 @@ def main() -> int:
     parser.add_argument("--store", choices=KINDS, default="redis")
     parser.add_argument("--drain-ms", type=int, default=20_000)
     parser.add_argument("--postgres", action="store_true")
-    parser.add_argument("--spoken", action="store_true")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--spoken", dest="kind", action="store_const", const=SpeakingUser, default=User)
+    kinds.add_argument("--hasty", dest="kind", action="store_const", const=HastyUser)
     its = parser.parse_args()
-    how = {"store": its.store, "drain_ms": its.drain_ms, "with_postgres": its.postgres, "is_spoken": its.spoken}
+    how = {"store": its.store, "drain_ms": its.drain_ms, "with_postgres": its.postgres, "kind": its.kind}
     try:
         counts = asyncio.run(measured(its.mode, its.kills, n_users=its.users, seed=its.seed, **how))
     except NoNamespacesError as why:

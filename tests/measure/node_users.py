@@ -5,6 +5,7 @@ place, and its audio has a level of its own, so that a caller knows each word fr
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -83,6 +84,9 @@ class Counts:
     answers_lost: int = 0
     words_lost: int = 0
     words_doubled: int = 0
+    words_misplaced: int = 0
+    """Words that came behind a later one of their answer, or of the next answer."""
+
     sessions_lost: int = 0
     sessions_refused: int = 0
     """New calls that no node took; the caller tries again."""
@@ -148,13 +152,16 @@ class WordMeter:
         return self._received
 
     @property
-    def is_complete(self) -> bool:
-        """Return whether the last word was heard."""
-        return bool(self._received) and self._received[-1] == len(WORDS)
+    def n_complete(self) -> int:
+        """Return how often the last word was heard."""
+        return self._received.count(len(WORDS))
 
 
 class User:
     """Asks question after question, in as many calls as that takes."""
+
+    n_at_once = 1
+    """Questions that it asks before it listens to an answer to its end."""
 
     def __init__(self, name: str, url: str, counts: Counts, stopped: asyncio.Event) -> None:
         self.name, self._url, self._counts, self._stopped = name, url, counts, stopped
@@ -206,14 +213,18 @@ class User:
         self._events.put_nowait(None)
 
     async def _question(self, call: Call) -> bool:
-        """Ask, and count the answer; False: the session is lost."""
+        """Ask, and count the answers; False: the session is lost."""
         counts, meter = self._counts, WordMeter()
-        counts.questions += 1
-        await self._send_question(call)
+        counts.questions += self.n_at_once
         trace: list[str] = []
+        behind = self._sends_behind()
         try:
-            async with asyncio.timeout(ANSWER_S):
-                while not meter.is_complete:
+            async with asyncio.timeout(ANSWER_S * self.n_at_once):
+                while meter.n_complete < self.n_at_once:
+                    if behind and len(meter.received) >= behind[0]:
+                        del behind[0]
+                        await self._send_question(call)
+                        continue
                     event = await self._events.get()
                     if event is None:
                         raise CallEnded(1006, "while an answer was due")
@@ -221,15 +232,19 @@ class User:
                     if isinstance(event, e.ReplyAudio):
                         self._take(meter, event)
         except TimeoutError:
-            counts.answers_lost += 1
+            counts.answers_lost += self.n_at_once - meter.n_complete
             counts.note(f"{self.name}: no answer after {meter.received}: {_joined(trace)}")
         except CallEnded:
-            counts.answers_lost += 1
+            counts.answers_lost += self.n_at_once - meter.n_complete
             raise
         else:
             await self._listen_on(self._plays_until_ms - clock.monotonic_ms(), meter)
             self._judge(meter.received, trace)
         return True
+
+    def _sends_behind(self) -> list[int]:
+        """Return for each question behind how many words of the answers it is asked."""
+        return [0]
 
     def _take(self, meter: WordMeter, event: e.ReplyAudio) -> None:
         now_ms = clock.monotonic_ms()
@@ -257,13 +272,17 @@ class User:
         self._broke_ms = None
 
     def _judge(self, received: list[int], trace: list[str]) -> None:
-        times = Counter(received)
-        lost = sum(not times[place] for place in range(1, len(WORDS) + 1))
-        doubled = sum(n - 1 for n in times.values() if n > 1)
+        times, places = Counter(received), range(1, len(WORDS) + 1)
+        lost = sum(max(0, self.n_at_once - times[place]) for place in places)
+        doubled = sum(max(0, times[place] - self.n_at_once) for place in places)
+        is_whole = not (lost or doubled)
+        misplaced = sum(a != b for a, b in zip(received, [*places] * self.n_at_once, strict=True)) if is_whole else 0
         self._counts.words_lost += lost
         self._counts.words_doubled += doubled
-        if lost or doubled:
-            self._counts.note(f"{self.name}: lost {lost}, doubled {doubled} of {received}: {_joined(trace)}")
+        self._counts.words_misplaced += misplaced
+        if lost or doubled or misplaced:
+            what = f"lost {lost}, doubled {doubled}, misplaced {misplaced}"
+            self._counts.note(f"{self.name}: {what} of {received}: {_joined(trace)}")
 
     def _time_resumptions(self, call: Call) -> None:
         connection = call._connection
@@ -277,6 +296,19 @@ class User:
                 self._counts.resumed.append((begin_ms, clock.monotonic_ms()))
 
         connection._reconnect = timed  # type: ignore[method-assign]
+
+
+class HastyUser(User):
+    """Asks its next question before the answer to the first one has ended: while it is made, or while it plays."""
+
+    n_at_once = 2
+
+    def __init__(self, name: str, url: str, counts: Counts, stopped: asyncio.Event) -> None:
+        super().__init__(name, url, counts, stopped)
+        self._chance = random.Random(name)
+
+    def _sends_behind(self) -> list[int]:
+        return [0, self._chance.randint(0, len(WORDS))]
 
 
 class SpeakingUser(User):

@@ -10,8 +10,17 @@ import numpy as np
 import pytest
 
 from tests.measure.node_failures import Mode, is_good, measured, report
-from tests.measure.node_users import LEVEL, WORDS, Counts, WordMeter, answer_cue, history_faults, speech_cue
-from voicepipe.session.restored_text import GO_ON
+from tests.measure.node_users import (
+    LEVEL,
+    WORDS,
+    Counts,
+    SpeakingUser,
+    WordMeter,
+    answer_cue,
+    history_faults,
+    speech_cue,
+)
+from voicepipe.session.open_answers import GO_ON
 from voicepipe.testing.fakes.script import ReceivedRequest
 
 
@@ -31,7 +40,7 @@ async def test_users_lose_nothing(mode: Mode, n_failures: int) -> None:
 @pytest.mark.slow
 async def test_users_who_speak_lose_nothing() -> None:
     """Their microphones are always on, and each turn has one record in Postgres, also where its node was killed."""
-    counts = await measured("kill", 2, n_users=2, seed=7, is_spoken=True, with_postgres=True)
+    counts = await measured("kill", 2, n_users=2, seed=7, kind=SpeakingUser, with_postgres=True)
     assert is_good(counts), "\n".join((report(counts), *counts.notes))
     assert counts.records["completed"] == counts.questions, report(counts)
 
@@ -48,7 +57,7 @@ def test_a_user_counts_words_by_their_levels() -> None:
     for item, levels in (("i1", [1, 1, 2]), ("i1", [2, 3]), ("i2", [3, 0, 4])):
         meter.take(item, np.array(levels, dtype=np.int16) * LEVEL)
     assert meter.received == [1, 2, 3, 3, 4]
-    assert not meter.is_complete
+    assert not meter.n_complete
 
 
 def test_an_answer_goes_on_behind_the_words_that_were_received() -> None:

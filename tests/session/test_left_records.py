@@ -10,7 +10,7 @@ import pytest
 from voicepipe import clock
 from voicepipe.protocol.extensions import Resume
 from voicepipe.session.left_records import STORED_MS, LeftRecords, left_records
-from voicepipe.session.restored_text import going_on
+from voicepipe.session.open_answers import going_on
 from voicepipe.session.session_text import SessionText
 from voicepipe.session.text_state import MOVED, TextState
 from voicepipe.testing.scenario import Scenario
@@ -92,10 +92,10 @@ def test_a_turn_that_goes_on_has_its_record_where_it_does(received_ms: int) -> N
     process.scenario.answers(ANSWER)
     found, events = left(state := process.state(), received_item_id=item_of(state), received_ms=received_ms)
     (*_, rest) = events
-    assert isinstance(rest, e.GreetingDue)
+    assert isinstance(rest, e.ReplyOwed)
     assert rest.goes_on is not None
     assert (rest.goes_on.id, rest.goes_on.cause, rest.goes_on.user_text) == (process.records[0].id, "vad", QUESTION)
-    assert f"{rest.goes_on.played_text} {rest.text}".strip() == ANSWER
+    assert f"{rest.goes_on.played_text} {rest.words}".strip() == ANSWER
     assert found == LeftRecords((), ())
 
 
@@ -104,7 +104,7 @@ def test_a_turn_whose_answer_was_due_goes_on_too() -> None:
     process.scenario.says(QUESTION)
     found, events = left(process.state())
     (*_, request) = events
-    assert isinstance(request, e.ReplyRequested)
+    assert isinstance(request, e.ReplyOwed)
     assert request.goes_on is not None
     assert (request.goes_on.user_text, request.goes_on.played_text) == (QUESTION, "")
     assert found == LeftRecords((), ())
@@ -114,7 +114,7 @@ def test_words_of_the_processes_before_are_its_words_too() -> None:
     """A turn that moves twice has all of its words."""
     elsewhere = TurnElsewhere(id="turn_s_0001", cause="create", user_text=QUESTION, played_text="Well,")
     process = Process()
-    process.scenario._post(e.GreetingDue(ANSWER, at_any_time=True, goes_on=elsewhere))
+    process.scenario._post(e.ReplyOwed(ReplySettings(), ANSWER, goes_on=elsewhere))
     process.scenario.answers(ANSWER)
     its = process.state().turn
     assert its is not None
@@ -130,8 +130,9 @@ def test_an_answer_that_only_its_client_knows_is_recorded_as_the_client_has_it()
     found, events = left(state, **received)
     assert len(events) == 1
     (record,) = found.open
-    assert state.owed_turn is not None
-    assert (record.id, record.outcome, record.user_text) == (state.owed_turn.id, "completed", QUESTION)
+    (owed,) = state.owed
+    assert owed.turn is not None
+    assert (record.id, record.outcome, record.user_text) == (owed.turn.id, "completed", QUESTION)
     assert (record.agent_text, record.played_text, record.spoken_ms) == (ANSWER, ANSWER, 900)
 
 
@@ -167,7 +168,7 @@ def test_a_turn_that_waits_for_the_clients_function_is_closed() -> None:
     process.scenario.creates_item(FunctionOutput("", "call_0", "sunny"))
     process.scenario.creates()
     found, events = left(process.state())
-    assert isinstance(events[-1], e.ReplyRequested)
+    assert isinstance(events[-1], e.ReplyOwed)
     assert found.open == ()
 
 

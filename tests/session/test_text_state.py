@@ -17,16 +17,16 @@ from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session import session_text
+from voicepipe.session.open_answers import going_on
 from voicepipe.session.restored_text import (
     IDS_LEFT_OUT,
     NO_RESULT,
     UNKNOWN_OUTCOME,
     continuation,
-    going_on,
     restored,
 )
 from voicepipe.session.session_text import SessionText
-from voicepipe.session.text_state import ItemCodec, OpenReply, TextState, read_items
+from voicepipe.session.text_state import ItemCodec, OpenReply, OwedReply, TextState, read_items
 from voicepipe.testing.waiting import WAIT_S, eventually
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -110,8 +110,7 @@ def test_an_item_of_a_newer_version_is_an_error() -> None:
     ],
 )
 def test_played_and_unplayed_words_are_all_words(received_ms: int, played: str, rest: str) -> None:
-    state = state_of([SPOKEN], reply())
-    found = continuation(state, restored(state).items, received_ms)
+    found = continuation(reply(), restored(state_of([SPOKEN], reply())).items, received_ms)
     assert found is not None
     assert (found.played, found.rest, found.is_whole) == (played, rest, True)
 
@@ -122,15 +121,15 @@ def test_played_and_unplayed_words_are_all_words(received_ms: int, played: str, 
     ids=["all was played", "the client does not say", "no reply was open"],
 )
 def test_what_is_played_is_not_said_again(received_ms: int | None, open_reply: OpenReply | None) -> None:
-    state = state_of([SPOKEN], open_reply)
-    assert continuation(state, restored(state).items, received_ms) is None
+    request = resume_with(received_item_id="i2", received_ms=received_ms)
+    assert len(going_on(state_of([SPOKEN], open_reply), request, ReplySettings())) == 1
 
 
 def test_a_clause_whose_audio_had_not_all_come_is_not_taken_for_played() -> None:
     """100 ms of it were known; the user has played 300 ms, which are its first words and not all of it."""
     late = OutputAudio("One two three four five six", (ClauseSound("One two three four five six", 100, (0,)),))
     state = state_of([Message("i2", "assistant", (late,))], reply(synthesized=False))
-    found = continuation(state, restored(state).items, 300)
+    found = continuation(reply(synthesized=False), restored(state).items, 300)
     assert found is not None
     assert (found.played, found.rest) == ("One two", "three four five six")
 
@@ -138,11 +137,11 @@ def test_a_clause_whose_audio_had_not_all_come_is_not_taken_for_played() -> None
 @pytest.mark.parametrize(
     ("state", "received_ms", "kinds"),
     [
-        (state_of([SPOKEN], reply()), 500, [e.ItemTruncateRequested, e.GreetingDue]),
-        (state_of([SPOKEN], reply()), 0, [e.ItemDeleteRequested, e.GreetingDue]),
-        (state_of([SPOKEN], reply(generated=False)), 500, [e.ItemTruncateRequested, e.ReplyRequested]),
-        (state_of([SPOKEN], reply(generated=False)), 0, [e.ItemDeleteRequested, e.ReplyRequested]),
-        (state_of(EVERY, is_owed=True), None, [e.ReplyRequested]),
+        (state_of([SPOKEN], reply()), 500, [e.ItemTruncateRequested, e.ReplyOwed]),
+        (state_of([SPOKEN], reply()), 0, [e.ItemDeleteRequested, e.ReplyOwed]),
+        (state_of([SPOKEN], reply(generated=False)), 500, [e.ItemTruncateRequested, e.ReplyOwed]),
+        (state_of([SPOKEN], reply(generated=False)), 0, [e.ItemDeleteRequested, e.ReplyOwed]),
+        (state_of(EVERY, owed=(OwedReply(),)), None, [e.ReplyOwed]),
         (state_of(EVERY), None, []),
     ],
 )
@@ -151,9 +150,12 @@ def test_how_a_session_goes_on(state: TextState, received_ms: int | None, kinds:
     config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="Be brief.", expires_at=0)
     request = Resume(session_id="s", secret="x", received_item_id="i2", received_ms=received_ms)
     text.restore(state, request, config, EventRenderer(config))
-    events = text.events(ReplySettings(instructions="Be brief."))
+    events = text.events(ReplySettings(instructions="Be brief."), lambda raw: None)
     assert [type(each) for each in events] == [e.ConversationRestored, *kinds]
-    if isinstance(events[-1], e.ReplyRequested):
+    if isinstance(events[-1], e.ReplyOwed):
+        is_known = state.reply is not None and state.reply.is_generated
+        assert bool(events[-1].words) is is_known
+    if isinstance(events[-1], e.ReplyOwed) and not events[-1].words:
         cut = e.ItemTruncateRequested in kinds
         assert ("'One two'" in events[-1].reply.instructions) is cut
         assert events[-1].reply.instructions.startswith("Be brief.")
@@ -209,7 +211,7 @@ def test_the_words_that_a_client_names_are_the_played_ones(text: str, received_m
     conversation, cut, again = going_on(state, request, ReplySettings())
     assert isinstance(conversation, e.ConversationRestored)
     assert isinstance(cut, e.ItemTruncateRequested)
-    assert isinstance(again, e.ReplyRequested)
+    assert isinstance(again, e.ReplyOwed)
     (item,) = conversation.items
     assert isinstance(item, Message)
     (speech,) = item.parts
@@ -233,13 +235,13 @@ def test_an_answer_that_a_client_has_whole_is_whole(received_ms: int | None) -> 
 
 
 @pytest.mark.parametrize(
-    ("is_done", "kinds"), [(False, [e.ItemTruncateRequested, e.ReplyRequested]), (True, [])], ids=["begun", "whole"]
+    ("is_done", "kinds"), [(False, [e.ItemTruncateRequested, e.ReplyOwed]), (True, [])], ids=["begun", "whole"]
 )
 def test_an_answer_that_the_store_did_not_know_is_known_from_the_client(is_done: bool, kinds: list[type]) -> None:
     """It was due in the store, and had begun since."""
     question = Message("i1", "user", (InputText("hi"),))
     request = resume_with(received_item_id="i2", received_ms=400, received_text="One two", received_done=is_done)
-    conversation, *rest = going_on(state_of([question], is_owed=True), request, ReplySettings())
+    conversation, *rest = going_on(state_of([question], owed=(OwedReply(),)), request, ReplySettings())
     assert isinstance(conversation, e.ConversationRestored)
     assert [item.id for item in conversation.items] == ["i1", "i2"]
     assert [type(event) for event in rest] == kinds
@@ -249,10 +251,10 @@ def test_an_item_of_an_earlier_answer_changes_nothing() -> None:
     """The client had no output of the answer that is due."""
     earlier = Message("i0", "assistant", (OutputText("Zero."),))
     request = resume_with(received_item_id="i0", received_text="Zero.", received_done=True)
-    conversation, *rest = going_on(state_of([earlier], is_owed=True), request, ReplySettings())
+    conversation, *rest = going_on(state_of([earlier], owed=(OwedReply(),)), request, ReplySettings())
     assert isinstance(conversation, e.ConversationRestored)
     assert conversation.items == (earlier,)
-    assert [type(event) for event in rest] == [e.ReplyRequested]
+    assert [type(event) for event in rest] == [e.ReplyOwed]
 
 
 INPUT = (c.Notify(a.ItemAdded(EVERY[0], None)),)
@@ -391,7 +393,7 @@ def test_words_of_an_item_that_the_store_never_saw_are_in_the_history(item_id: s
     conversation, *rest = going_on(state_of(EVERY[:1]), request, ReplySettings())
     assert isinstance(conversation, e.ConversationRestored)
     assert [item.id for item in conversation.items] == ["i1", *([item_id] if is_stored else [])]
-    assert [type(each) for each in rest] == ([e.ItemTruncateRequested, e.ReplyRequested] if is_stored else [])
+    assert [type(each) for each in rest] == ([e.ItemTruncateRequested, e.ReplyOwed] if is_stored else [])
 
 
 def test_items_that_cannot_be_read_are_refused_before_the_session_runs() -> None:
@@ -427,7 +429,7 @@ def test_a_function_that_ran_is_not_run_again(
     expected = replace(running, output=output, failed=True, status="completed")
     spoken = [] if played_ms is None else [replace(SPOKEN, status="incomplete")]
     assert list(conversation.items) == [EVERY[0], EVERY[4], *spoken, expected, of_client, unapproved]
-    assert isinstance(again, e.ReplyRequested)
+    assert isinstance(again, e.ReplyOwed)
     assert len(cut) == len(begun)
 
 

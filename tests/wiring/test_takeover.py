@@ -338,7 +338,8 @@ async def test_a_function_with_side_effects_is_called_once(tmp_path: Path, redis
             its.vendor.llm.cue(LlmCue(tokens=("I ", "will ", "check.")))
             resumed = await user.resume_at(its.other.url)
             assert resumed["answer_follows"] is True
-            assert await user.answer() == "I will check."
+            # The response that called the function ends first, if the store knew it: it has no words.
+            assert (await user.answer() or await user.answer()) == "I will check."
         assert calls.empty()
         (result,) = (each for each in its.vendor.llm.received[-1].question["messages"] if each["role"] == "tool")
         assert result["content"] == UNKNOWN_OUTCOME

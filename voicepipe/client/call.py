@@ -115,7 +115,7 @@ class Call:
         self._streams: dict[int, e.AudioStreamStarted] = {}  # bounded: the audio of the newest answers
         self._capture = CaptureClock()
         self._delivery = Delivery(partial(connection.send, again=False))
-        connection.on_resumed = self._resumed
+        connection.on_resumed, connection.named = self._resumed, self._delivery.named
         self._is_cut_elsewhere = False
         """Whether the next response that ends was ended by a node that has died: what came of it plays on."""
 
@@ -337,7 +337,9 @@ class Call:
         if resumed.moved and self._turn is not None:
             last = self._connection.last_output
             self._turn.moved(last.item_id, last.received, is_done=last.is_done)
-        return self._delivery.probe(moved=resumed.moved, answer_follows=resumed.answer_follows)
+        if resumed.moved:
+            self._delivery.moved(resumed.answers)
+        return self._delivery.probe()
 
     def _sound(self, frame: bytes) -> e.ServerEvent:
         try:

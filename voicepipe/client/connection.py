@@ -68,6 +68,9 @@ class Connection:
         self.on_resumed: Callable[[Resumed], list[dict[str, Any]]] = lambda resumed: []
         """Returns what to send once the session has been resumed."""
 
+        self.named: Callable[[], list[dict[str, Any]]] = list
+        """Returns the events of the client's that another node may not know."""
+
     @property
     def sent_samples(self) -> int:
         """Return how much microphone audio was sent, at 24 kHz; audio sent twice counts once."""
@@ -236,8 +239,8 @@ class Connection:
             raise
 
     async def _resume_on(self, websocket: ClientConnection) -> None:
-        request = {"session_id": self._session_id, "secret": self._secret, "last_event_id": self._last_event_id}
-        request |= self.last_output.to_wire()
+        names = {"session_id": self._session_id, "secret": self._secret, "last_event_id": self._last_event_id}
+        request = {**names, **self.last_output.to_wire(), "sent": self.named()}
         await websocket.send(msgspec.json.encode({"type": "voicepipe.resume", **request}).decode())
         raw = await websocket.recv()
         try:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from voicepipe.client import events as e
 from voicepipe.client.microphone import RATE_HZ
+
+MAX_EARLIER: Final = 4
+"""Earlier items that are named to another node: their node has written each within some ms."""
 
 
 class LastOutput:
@@ -16,6 +19,8 @@ class LastOutput:
         self._n_bytes = 0
         self._words: list[tuple[str, int]] = []  # bounded: the words of one item
         self._whole_text: str | None = None
+        self._earlier: list[dict[str, Any]] = []  # bounded: the oldest is dropped
+        """The items before it that came as a whole."""
 
     def follow(self, event: e.ServerEvent) -> None:
         """Note the output of an event, if it has any."""
@@ -32,6 +37,8 @@ class LastOutput:
 
     def _begin(self, item_id: str) -> None:
         if item_id != self.item_id:
+            if self.is_done:
+                self._earlier = [*self._earlier[1 - MAX_EARLIER :], self._whole()]
             self.item_id, self._n_bytes, self._words, self._whole_text = item_id, 0, [], None
 
     def to_wire(self) -> dict[str, Any]:
@@ -45,7 +52,12 @@ class LastOutput:
             fields |= {"received_text": self.received, "received_done": True}
         elif self._words:
             fields["received_text"] = self.received
-        return fields
+        return fields | {"received_items": self._earlier}
+
+    def _whole(self) -> dict[str, Any]:
+        """Return an item that is done, as another node gets it."""
+        its = {"item_id": self.item_id, "text": self.received}
+        return {**its, "ms": self._received_ms} if self._n_bytes else its
 
     @property
     def is_done(self) -> bool:

@@ -87,6 +87,9 @@ def read_extensions(value: object, path: str) -> dict[str, Change] | None:
 
 # --- client events ----------------------------------------------------------------------------
 
+MAX_NAMED: Final = 16
+"""Limit of the events, and of the items, that a client names when it resumes."""
+
 _Id = Annotated[str, msgspec.Meta(max_length=512)]
 _Far = msgspec.Meta(ge=-(2**53), le=2**53)
 _Ms = Annotated[int, _Far] | Annotated[float, _Far]
@@ -116,6 +119,15 @@ class Playback(ClientExtension, tag="voicepipe.playback", frozen=True):
     """How long this audio was on its way to a phone carrier and its report on the way back, as estimated, in ms."""
 
 
+class ReceivedItem(msgspec.Struct, frozen=True):
+    """An item of the agent's that came as a whole."""
+
+    item_id: _Id
+    text: Annotated[str, msgspec.Meta(max_length=MAX_ECHOED_CHARS)]
+    ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """How much audio it has, in ms; None: it has none."""
+
+
 class Resume(ClientExtension, tag="voicepipe.resume", frozen=True):
     """The first and only message on a connection that is to replace another."""
 
@@ -135,6 +147,13 @@ class Resume(ClientExtension, tag="voicepipe.resume", frozen=True):
 
     received_done: bool = False
     """The item is complete."""
+
+    received_items: Annotated[tuple[ReceivedItem, ...], msgspec.Meta(max_length=MAX_NAMED)] = ()
+    """The latest items that came as a whole, in order, without the one of the last output."""
+
+    sent: Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=MAX_NAMED)] = ()
+    """The latest events of the client's that another node may not know, in order: each `conversation.item.create`, and
+    each `response.create` whose answer has not come as a whole. That node takes over those that it does not know."""
 
 
 _RESUME_DECODER: Final = msgspec.json.Decoder(Resume)
@@ -273,6 +292,9 @@ class Resumed(ServerExtension, tag="voicepipe.resumed", frozen=True):
     answer_follows: bool = False
     """This node answers by itself: the rest of an answer, or one that was due. Otherwise a client whose request for an
     answer has come to nothing requests it again."""
+
+    answers: int = 0
+    """The number of these answers: the client's latest requests are answered by them, those named in `sent` too."""
 
 
 class GoingAway(ServerExtension, tag="voicepipe.going_away", frozen=True):

@@ -112,7 +112,7 @@ class EventRenderer:
         return self._event("session.updated", session=session)
 
     def resumed(
-        self, secret: str, *, input_received_ms: int, window_ms: int, moved: bool = False, answer_follows: bool = False
+        self, secret: str, *, input_received_ms: int, window_ms: int, moved: bool = False, n_answers: int = 0
     ) -> bytes:
         """Return the first event on a connection that replaces another. It has no number: the missed events come after
         it.
@@ -128,7 +128,8 @@ class EventRenderer:
                 input_received_ms=input_received_ms,
                 window_ms=window_ms,
                 moved=moved,
-                answer_follows=answer_follows,
+                answer_follows=n_answers > 0,
+                answers=n_answers,
             )
         )
 

@@ -10,7 +10,7 @@ import msgspec
 
 from voicepipe import clock
 from voicepipe.protocol.extensions import Resume
-from voicepipe.session.restored_text import Received
+from voicepipe.session.restored_text import Received, is_newer
 from voicepipe.session.text_state import MOVED, OpenTurn, TextState, encoded_record, read_records
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -66,18 +66,16 @@ def left_records(
 
     The turn that goes on has its record there. `began_unix_ms`: when the clock of this process's session was 0.
     """
-    going_on = {each.goes_on.id for each in events if isinstance(each, _BEGINS) and each.goes_on is not None}
+    going_on = {each.goes_on.id for each in events if isinstance(each, e.ReplyOwed) and each.goes_on is not None}
     later_ms = state.began_unix_ms - began_unix_ms
     closed = tuple(_shifted(each, later_ms) for each in read_records(state.closed_records))
     found = {each.id: _shifted(each, later_ms) for each in read_records(state.open_records)}
-    its = state.owed_turn or state.turn
-    if its is not None and not going_on and its.id not in {*found, *(each.id for each in closed)}:
-        received = None if request is None else Received.of(request)
-        found[its.id] = _received_elsewhere(its, state.counts.get("turn", 0), received, context)
+    known = going_on | {*found, *(each.id for each in closed)}
+    received = () if request is None else Received.all_of(request)
+    for its in (state.turn, *(each.turn for each in state.owed)):
+        if its is not None and its.id not in known:
+            found[its.id] = _received_elsewhere(its, state, received, context)
     return LeftRecords(tuple(each for each in found.values() if each.id not in going_on), closed)
-
-
-_BEGINS: Final = (e.ReplyRequested, e.GreetingDue)
 
 
 def _shifted(record: TurnRecord, later_ms: int) -> TurnRecord:
@@ -85,14 +83,24 @@ def _shifted(record: TurnRecord, later_ms: int) -> TurnRecord:
     return replace(record, marks=tuple((name, at_ms + later_ms) for name, at_ms in record.marks))
 
 
-def _received_elsewhere(its: OpenTurn, number: int, received: Received | None, context: TurnContext) -> TurnRecord:
-    """Return the record of an answer that its client has received as a whole, and of which no mark is known."""
-    text = "" if received is None or received.text is None else received.text
+def _received_elsewhere(
+    its: OpenTurn, state: TextState, received: tuple[Received, ...], context: TurnContext
+) -> TurnRecord:
+    """Return the record of an answer that its client has received as a whole, and of which no mark is known.
+
+    The answer is the item of the open reply, or one that the store does not know: these came in the turns' order.
+    """
+    owed = [each.turn for each in state.owed]
+    begun = "" if state.reply is None else state.reply.item_id
+    newer = [each for each in received if each.item_id != begun and is_newer(each.item_id, state)]
+    answers = newer[owed.index(its) :] if its in owed else [each for each in received if each.item_id == begun]
+    text = next((each.text for each in answers if each.text is not None), "")
+    spoken_ms = next((each.ms for each in answers if each.ms is not None), 0)
     words = " ".join(filter(None, (its.played_text, text)))
     return TurnRecord(
         id=its.id,
         session=context.session,
-        turn=number,
+        turn=state.counts.get("turn", 0),
         revision=0,
         cause=its.cause,
         outcome="completed",
@@ -112,5 +120,5 @@ def _received_elsewhere(its: OpenTurn, number: int, received: Received | None, c
         user_text=its.user_text,
         agent_text=words,
         played_text=words,
-        spoken_ms=0 if received is None or received.ms is None else received.ms,
+        spoken_ms=spoken_ms,
     )

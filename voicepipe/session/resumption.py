@@ -54,17 +54,17 @@ class Resumption:
         anything on the connection, and so has the next one."""
         self._former = digest_of(request.secret)
 
-    def take_over(self, *, answer_follows: bool) -> bytes:
+    def take_over(self, *, n_answers: int) -> bytes:
         """Return the first frame to a client whose session another process had, with its next secret.
 
-        `answer_follows`: the session says or generates what the client lacks.
+        `n_answers`: the number of answers, or rests of one, that the session gives by itself.
         """
         return self._wire.resumed(
             self._password.renew(),
             input_received_ms=self._audio_input.restart(),
             window_ms=RESUME_WINDOW_MS,
             moved=True,
-            answer_follows=answer_follows,
+            n_answers=n_answers,
         )
 
     @property

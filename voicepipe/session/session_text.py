@@ -18,7 +18,7 @@ from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_update import is_published
 from voicepipe.session.left_records import ClosedRecords, left_records
-from voicepipe.session.restored_text import going_on
+from voicepipe.session.open_answers import Sent, going_on
 from voicepipe.session.text_state import ItemCodec, TextState, read_items, text_of
 from voicepipe.telemetry.log import log_event
 from voicepipe.turn import commands as c
@@ -231,18 +231,25 @@ class SessionText:
     def end_of_response(self, wire: EventRenderer, reply: ReplySettings) -> Frames:
         """Return the end of the response that the other process had begun and not ended."""
         state = self.restored
-        if state is None or state.reply is None or not state.reply.response_id:
+        if state is None:
             return []
-        return wire.ended_elsewhere(state.reply.response_id, reply, "" if state.turn is None else state.turn.id)
+        begun = [] if state.reply is None else [(state.reply.response_id, state.turn)]
+        its = [*begun, *((each.response_id, each.turn) for each in state.owed)]
+        frames = [wire.ended_elsewhere(id, reply, "" if turn is None else turn.id) for id, turn in its if id]
+        return [frame for each in frames for frame in each]
 
-    def events(self, reply: ReplySettings) -> tuple[e.Event, ...]:
-        """Return the events that make a new core go on. `reply`: the settings of a reply of this session.
+    def events(self, reply: ReplySettings, read: Callable[[msgspec.Raw], object]) -> tuple[e.Event, ...]:
+        """Return the events that make a new core go on. `reply`: the settings of a reply of this session. `read`
+        returns an event of the client's as the core gets it.
 
         Raises:
             ValueError: as `read_items`.
         """
         assert self.restored is not None
-        return going_on(self.restored, self._request, reply)
+        sent = () if self._request is None else tuple(map(read, self._request.sent))
+        kinds = (e.ItemCreateRequested, e.ReplyRequested)
+        named: Sent = tuple(each for each in sent if isinstance(each, kinds))
+        return going_on(self.restored, self._request, reply, named)
 
     def keep_left(self, events: tuple[e.Event, ...], core: Core, now_ms: int, keep: Take, restore: Take) -> None:
         """Have the records stored that the other process has left, where these events go on, and the text written.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from voicepipe.clock import SessionClock
+from voicepipe.protocol import inbound
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
@@ -77,17 +80,24 @@ class Takeover:
             ProtocolError, ValueError: as `SessionText.restore`.
         """
         self._resumption.restore(request)
-        self._configure(self._text.restore(state, request, self._config, self._wire))
+        self._config = self._text.restore(state, request, self._config, self._wire)
+        self._configure(self._config)
         self._audio_input.go_on(state.input_received_ms)
 
     def go_on(self, connection: Connection) -> None:
         """Take the conversation over, end the open response, and say or generate what the user has not heard."""
         connection.allow_resume(True)
         reply = self._core.context.settings.reply
-        _, *rest = events = self._text.events(reply)
-        hello = self._resumption.take_over(answer_follows=bool(rest))
+        events = self._text.events(reply, self._read)
+        n_answers = sum(isinstance(event, e.ReplyOwed) for event in events)
+        hello = self._resumption.take_over(n_answers=n_answers)
         self._put_secret([hello])
         self._put(self._text.end_of_response(self._wire, reply))
         for event in events:
             self._post(event)
         self._text.keep_left(events, self._core, self._clock.now_ms(), self._keep, self._restore_record)
+
+    def _read(self, raw: msgspec.Raw) -> object:
+        """Return an event that the client names when it resumes, as the core gets it."""
+        what = inbound.read(bytes(raw), self._config)
+        return what.request if isinstance(what, inbound.PartlyServed) else what

@@ -52,6 +52,24 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The words of its earlier replies, and of the processes before."""
 
 
+class EarlierReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A reply that was whole and still played when the next one had begun."""
+
+    reply: OpenReply
+    turn: OpenTurn | None
+
+
+class OwedReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A reply that was due and had not begun."""
+
+    turn: OpenTurn | None = None
+    response_id: str = ""
+    """Its response, if the client was sent the start of it."""
+
+    later_items: tuple[str, ...] = ()
+    """Ids of the items behind what it answers."""
+
+
 class TextState(msgspec.Struct, frozen=True, kw_only=True):
     """The text of one session."""
 
@@ -67,14 +85,17 @@ class TextState(msgspec.Struct, frozen=True, kw_only=True):
     """The user's audio up to there is in the items: the client sends the rest again."""
 
     reply: OpenReply | None = None
-    is_owed: bool = False
-    """A reply was due and had not begun."""
+    earlier: tuple[EarlierReply, ...] = ()
+    """Those before `reply`, in order."""
+
+    owed: tuple[OwedReply, ...] = ()
+    """Those behind `reply`, in order."""
+
+    requests: tuple[str, ...] = ()
+    """The `event_id` of the latest requests for a reply that the process had accepted."""
 
     turn: OpenTurn | None = None
     """That of `reply`, or the one that waited for functions."""
-
-    owed_turn: OpenTurn | None = None
-    """The one whose reply was due."""
 
     open_records: tuple[msgspec.Raw, ...] = ()
     """Records of turns that were not closed: of one whose answer was whole and still played, or whose functions had not
@@ -133,28 +154,43 @@ def text_of(core: Core, codec: ItemCodec, now_ms: int, **more: Any) -> TextState
     items = [live.get(item.id, item) for item in context.conversation.items]
     ids = {item.id for item in items}
     begun = [turn for turn in running if turn.reply.item_id in ids]
-    reply = None
-    if begun:
-        last = begun[-1].reply
-        reply = OpenReply(
-            item_id=last.item_id,
-            response_id=last.response_id if last.response_open else "",
-            is_generated=bool(last.finish_reason) or not last.response_open,
-            is_synthesized=last.voice_done,
-        )
-    is_owed = len(running) > len(begun)
+    replies = [_open_reply(turn) for turn in begun]
+    owed = [turn for turn in (*running, *core.queued) if turn not in begun]
     waiting = [turn for turn in (context.turns.awaits_tools, *context.turns.soft.values()) if turn is not None]
-    whole = begun[-1:] if reply is not None and reply.is_generated else []
+    whole = [turn for turn, reply in zip(begun, replies, strict=True) if reply.is_generated]
     unclosed = {turn.id: turn for turn in (*waiting, *whole)}
     return TextState(
         items=codec.encoded(items),
         counts=dict(context.counts),
-        reply=reply,
-        is_owed=is_owed,
+        reply=replies[-1] if replies else None,
+        earlier=tuple(
+            EarlierReply(reply=reply, turn=_open_turn([turn]))
+            for turn, reply in zip(begun[:-1], replies[:-1], strict=True)
+        ),
+        owed=tuple(map(_owed_reply, owed)),
+        requests=tuple(context.requests),
         turn=_open_turn(begun[-1:] or waiting),
-        owed_turn=_open_turn(running[-1:]) if is_owed else None,
         open_records=tuple(_record(context, turn, now_ms) for turn in unclosed.values()),
         **more,
+    )
+
+
+def _owed_reply(turn: Turn) -> OwedReply:
+    later = tuple(sorted(turn.reply.later_items))
+    return OwedReply(turn=_open_turn([turn]), response_id=_open_response(turn), later_items=later)
+
+
+def _open_response(turn: Turn) -> str:
+    return turn.reply.response_id if turn.reply.response_open else ""
+
+
+def _open_reply(turn: Turn) -> OpenReply:
+    its = turn.reply
+    return OpenReply(
+        item_id=its.item_id,
+        response_id=_open_response(turn),
+        is_generated=bool(its.finish_reason) or not its.response_open,
+        is_synthesized=its.voice_done,
     )
 
 

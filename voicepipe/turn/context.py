@@ -299,6 +299,9 @@ class Turns:
 MOST_APPROVALS: Final = 64
 """Number of calls that wait for approval; of more the oldest can no longer be approved."""
 
+REMEMBERED_REQUESTS: Final = 16
+"""Number of the latest requests whose `event_id` is remembered; a client names at most 4."""
+
 REMEMBERED_TURNS: Final = 8
 """Number of the latest replies that can still be truncated to what the user heard."""
 
@@ -312,6 +315,9 @@ class RunningReplies:
 
         self.tails: list[Turn] = []
         """Turns whose reply is complete and still playing while the next one is made."""
+
+        self.owed: list[Turn] = []
+        """Turns whose reply another process had begun or was requested to make: it is started here, one at a time."""
 
         self._ended: list[Turn] = []
         """The latest closed turns: a client may still report how much of them was played."""
@@ -399,15 +405,15 @@ class RunningReplies:
         return next((t for t in (*self._ended, *self.all) if t.reply.item_id == item_id), None)
 
     def item_added(self, item_id: str, previous: str | None, *, last: bool) -> None:
-        """Record that an item was added, perhaps behind what a reply that is being made has read."""
-        for turn in self.of_conversation:
+        """Record that an item was added, perhaps behind what a reply that is being made, or is owed, has read."""
+        for turn in (*self.of_conversation, *self.owed):
             later, is_made = turn.reply.later_items, turn.reply.response_open or turn.reply.gate is not Gate.OPEN
             if is_made and (last or previous in later):
                 later.add(item_id)
 
     def drop_later(self, item_id: str) -> None:
         """Drop an item that has left the conversation: the client may use its id again."""
-        for turn in self.of_conversation:
+        for turn in (*self.of_conversation, *self.owed):
             turn.reply.later_items.discard(item_id)
 
     def item_deleted(self, item_id: str) -> None:
@@ -442,6 +448,9 @@ class TurnContext:
     turns: Turns = field(default_factory=Turns)
     replies: RunningReplies = field(default_factory=RunningReplies)
     history: ModelHistory = field(default_factory=ModelHistory)
+    # Full: the oldest is dropped. A client names only requests whose answer it has not received.
+    requests: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_REQUESTS))
+    """The `event_id` of each request for a reply that was accepted."""
 
     def __post_init__(self) -> None:
         self.timers = Timers(self.core.deadlines)
@@ -455,6 +464,11 @@ class TurnContext:
 
     def refuse(self, event_id: str | None, code: str, message: str, field_name: str | None = None) -> None:
         self.notify(Refused(event_id, code, message, field_name))
+
+    def note_request(self, event_id: str | None) -> None:
+        """Remember a client's request for a reply: another process does not make that reply again."""
+        if event_id is not None:
+            self.requests.append(event_id)
 
     def join(self, item: Item, *, before: Collection[str] = ()) -> str | None:
         """Put an item of a spoken turn last, which is never refused; return the id before it.

@@ -136,6 +136,11 @@ class Core:
         silent = self.user.state is User.QUIET and self.agent.state is Agent.IDLE
         return silent and not self.context.replies.n_asides
 
+    @property
+    def queued(self) -> tuple[Turn, ...]:
+        """Return the turns of the conversation whose reply is due and has not been started, in order."""
+        return self._answers.queued
+
     def handle(self, event: e.Event, now_ms: int) -> tuple[Command, ...]:
         """Handle one event; return the commands that follow from it, in order."""
         if self._over:
@@ -320,6 +325,7 @@ class Core:
             e.ClearRequested: (self._clear_requested, EVERYTHING),
             e.ReplyRequested: (answers.request, EVERYTHING),
             e.ConversationRestored: (self._conversation_restored, NOTHING),
+            e.ReplyOwed: (lambda event, now_ms: answers.owe(event), EVERYTHING),
             e.GreetingDue: (answers.greet, EVERYTHING),
             e.ToolFinished: (self._server_tools.finished, EVERYTHING),
             e.CancelRequested: (answers.cancel, EVERYTHING),
@@ -349,6 +355,7 @@ class Core:
         for item in event.items:
             self.context.conversation.claim(item)
         self.context.counts.update(event.counts)
+        self.context.requests.extend(event.requests)
 
     def _commit_requested(self, event: e.CommitRequested, now_ms: int) -> None:
         if event.buffered_ms >= MIN_COMMIT_MS:  # otherwise it is refused, and ends nothing

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicepipe.turn.conversation import Item
-from voicepipe.turn.record.values import KnowledgeUse, ModelAttempt, ToolResult, TurnElsewhere
+from voicepipe.turn.record.values import KnowledgeUse, ModelAttempt, ToolResult
+from voicepipe.turn.restored_events import ConversationRestored as ConversationRestored
+from voicepipe.turn.restored_events import ReplyOwed as ReplyOwed
 from voicepipe.turn.settings import ReplySettings, TurnSettings
 
 StageName = Literal["stt", "llm", "tts"]
@@ -177,17 +179,6 @@ class ReplyRequested:
 
     event_id: str | None
     reply: ReplySettings
-    goes_on: TurnElsewhere | None = None
-    """The turn that the reply goes on with."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationRestored:
-    """Another process had the session until now: its conversation goes on here. It comes before any turn."""
-
-    items: tuple[Item, ...]
-    counts: tuple[tuple[str, int], ...]
-    """Kind of ID -> the number of the latest one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +193,6 @@ class GreetingDue:
 
     at_any_time: bool = False
     """Whether it may come after other turns: it is left out only while somebody speaks or is about to."""
-
-    goes_on: TurnElsewhere | None = None
-    """The turn whose rest it says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -558,6 +546,7 @@ Event = (
     | ClearRequested
     | ReplyRequested
     | ConversationRestored
+    | ReplyOwed
     | GreetingDue
     | ToolFinished
     | CancelRequested

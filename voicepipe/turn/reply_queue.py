@@ -34,11 +34,20 @@ class Answers:
     @property
     def n_pending(self) -> tuple[int, int]:
         """Return how many replies wait to be started; the numbers change whenever a reply starts."""
-        return len(self._at(Place.REQUESTED)), len(self._at(Place.WAITING))
+        return len(self._at(Place.REQUESTED)) + len(self._context.replies.owed), len(self._at(Place.WAITING))
+
+    @property
+    def queued(self) -> tuple[Turn, ...]:
+        """Return the turns of the conversation whose reply is due and has not been started, in order. A turn whose
+        words are no items yet is left out: another process could not answer it."""
+        requested = [turn for turn in self._at(Place.REQUESTED) if turn.settings.in_conversation]
+        waiting = [turn for turn in self._at(Place.WAITING) if turn.question.text and _is_written(turn)]
+        return (*self._context.replies.owed, *requested, *waiting)
 
     def settle(self, now_ms: int) -> None:
         """Start the replies that may start."""
         self._answer_user(now_ms)
+        self._start_owed(now_ms)
         self._start_requested(now_ms)
         self._start_waiting(now_ms)
 
@@ -181,6 +190,8 @@ class Answers:
         utterances = (u for u in turn.question.utterances if not u.committed)
         unborn = tuple(Message(u.item_id, "user", (InputAudio(u.text),)) for u in utterances)
         items = model_input.read_by_model(self._context, turn.settings, unborn)
+        if later := turn.reply.later_items:
+            items = tuple(item for item in items if item.id not in later)
         if turn.settings.context is None:
             turn.account.context = model_input.context_use(self._context, turn.settings, items, unborn)
         return items
@@ -190,7 +201,11 @@ class Answers:
     def _taken_by_another(self, turn: Turn | None = None) -> bool:
         """Return whether another reply of the conversation is coming: no two are generated at a time."""
         busy = self._context.replies.busy and self._agent.turn is not turn
-        return busy or any(requested.settings.in_conversation for requested in self._at(Place.REQUESTED))
+        return busy or bool(self._context.replies.owed) or self._is_requested
+
+    @property
+    def _is_requested(self) -> bool:
+        return any(requested.settings.in_conversation for requested in self._at(Place.REQUESTED))
 
     def _start_waiting(self, now_ms: int) -> None:
         """Answer the waiting turns. Of several turns the latest is answered: its LLM request includes the others."""
@@ -232,7 +247,7 @@ class Answers:
         turn = self._turn_for(event, now_ms)
         if in_band and turn.before is None:
             turn.question.typed = self._context.conversation.typed_last
-        turn.go_on_from(event.goes_on)
+        self._context.note_request(event.event_id)
         self.reply_to(turn, self._within_rounds(turn, event), now_ms)
 
     def _within_rounds(self, turn: Turn, event: e.ReplyRequested) -> ReplySettings:
@@ -264,8 +279,30 @@ class Answers:
             return
         turn = self._context.new_turn("greeting")
         turn.words, turn.interruptible = event.text, event.interruptible
-        turn.go_on_from(event.goes_on)
         self.reply_to(turn, self._context.settings.reply, now_ms)
+
+    # --- replies of another process -----------------------------------------------------------
+
+    def owe(self, event: e.ReplyOwed) -> None:
+        """Queue a reply that another process had begun, or was requested to make."""
+        turn = self._context.new_turn("create")
+        turn.words, turn.settings, turn.question.typed = event.words, event.reply, event.user_text
+        turn.go_on_from(event.goes_on)
+        turn.reply.later_items.update(event.later_items)
+        self._context.note_request(event.event_id)
+        self._context.replies.owed.append(turn)
+
+    def _start_owed(self, now_ms: int) -> None:
+        """Start the first reply that is owed, once no other one of the conversation is made."""
+        owed = self._context.replies.owed
+        if owed and not (self._context.replies.busy or self._is_requested):
+            turn = owed.pop(0)
+            self.reply_to(turn, turn.settings, now_ms)
+
+    def _drop_owed(self) -> list[Turn]:
+        """Return the turns whose reply is owed, and owe none of them."""
+        owed, self._context.replies.owed = self._context.replies.owed, []
+        return owed
 
     def _due(self, turn: Turn, reply: ReplySettings, now_ms: int) -> Turn:
         follows = bool(self._context.settings.languages)
@@ -381,7 +418,7 @@ class Answers:
         """Stop the conversation's replies and start none: the user speaks."""
         self._agent.interrupt(now_ms)
         requested = [turn for turn in self._at(Place.REQUESTED) if turn.settings.in_conversation]
-        overtaken = [*requested, *self._at(Place.WAITING)]
+        overtaken = [*self._drop_owed(), *requested, *self._at(Place.WAITING)]
         self._remove(*overtaken)
         for turn in overtaken:
             self.drop(turn, "turn_detected", now_ms, client_reason="turn_detected")
@@ -389,8 +426,14 @@ class Answers:
     def hang_up(self, why: str, now_ms: int) -> None:
         """End every turn: the session is over."""
         self._agent.hang_up(why, now_ms)
-        queued = [turn for place in (Place.REQUESTED, Place.WAITING, Place.UNANSWERED) for turn in self._at(place)]
+        places = (Place.REQUESTED, Place.WAITING, Place.UNANSWERED)
+        queued = self._drop_owed() + [turn for place in places for turn in self._at(place)]
         self._remove(*queued)
         for turn in (*queued, self._user.stand_down()):
             if turn is not None and turn.outcome is None:
                 self.drop(turn, why, now_ms)
+
+
+def _is_written(turn: Turn) -> bool:
+    """Return whether all that the user said in this turn is in the conversation."""
+    return all(utterance.committed for utterance in turn.question.utterances)
