@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from aiohttp import BodyPartReader, web
 
 from voicepipe import clock
 from voicepipe.audio.samples import Samples, to_pcm
 from voicepipe.evals.scenario import Scripted, ScriptedAnswer
-from voicepipe.evals.speech import Words
+from voicepipe.evals.speech import Utterance, Words
 
 RATE_HZ: Final = 24_000
 CHAR_MS: Final = 60
@@ -31,7 +32,17 @@ AMPLITUDE: Final = 6_000
 LEAD_MS: Final = 400
 """The transcriber's audio begins up to so much before the voice: the server pads utterances."""
 
+HOP_MS: Final = 10
+MAX_LATE_MS: Final = 5_000
+"""A server that asks later is not found."""
+
+BETTER: Final = 1.1
+"""How much better the levels must fit an earlier time than the present one."""
+
 UPLOAD_BYTES: Final = 16 << 20
+
+Levels = npt.NDArray[np.float64]
+"""Of each `HOP_MS`."""
 
 
 class ScriptedModels:
@@ -45,14 +56,19 @@ class ScriptedModels:
         self._said: list[Words] = []
         """What the user says, by this machine's monotonic clock."""
 
+        self._voice: list[tuple[int, Levels]] = []
+        """(monotonic ms at which it starts, levels) of each utterance."""
+
     def begin(self, script: Scripted) -> None:
         """Take the answers of a scenario whose next run begins."""
         self.script = script
         self._said.clear()
+        self._voice.clear()
 
-    def note(self, words: tuple[Words, ...], start_ms: int) -> None:
+    def note(self, utterance: Utterance, start_ms: int) -> None:
         """Note what the user says from `start_ms` on, by this machine's monotonic clock."""
-        self._said += [Words(each.text, start_ms + each.start_ms, start_ms + each.end_ms) for each in words]
+        self._said += [Words(each.text, start_ms + each.start_ms, start_ms + each.end_ms) for each in utterance.words]
+        self._voice.append((start_ms, levels_of(utterance.samples, RATE_HZ)))
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -96,12 +112,14 @@ class ScriptedModels:
 
     async def _transcribe(self, request: web.Request) -> web.StreamResponse:
         until_ms = clock.monotonic_ms()
-        sound_ms = 0
+        sound = np.zeros(0)
         async for part in await request.multipart():
             if isinstance(part, BodyPartReader) and part.name == "file":
-                sound_ms = _wav_ms(bytes(await part.read()))
+                sound = _wav_levels(bytes(await part.read()))
+        until_ms -= late_ms(sound, self._voice, until_ms)
         await asyncio.sleep(self.script.stt_ms / 1_000)
-        return web.json_response({"text": " ".join(self._words(until_ms - sound_ms - LEAD_MS, until_ms))})
+        since_ms = until_ms - len(sound) * HOP_MS - LEAD_MS
+        return web.json_response({"text": " ".join(self._words(since_ms, until_ms))})
 
     def _words(self, since_ms: int, until_ms: int) -> Iterator[str]:
         """Yield the words whose middle was said in that time."""
@@ -125,7 +143,9 @@ class ScriptedModels:
 
 
 def _newest_text(messages: list[dict[str, Any]]) -> str:
-    content = messages[-1].get("content") or ""
+    """Return the text of the newest message, without those of the system: an agent's hook may add one at the end."""
+    said = [each for each in messages if each.get("role") not in ("system", "developer")]
+    content = said[-1].get("content") or "" if said else ""
     if isinstance(content, str):
         return content
     return " ".join(part.get("text", "") for part in content)
@@ -152,9 +172,39 @@ def _chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
     return b"data: " + msgspec.json.encode(whole) + b"\n\n"
 
 
-def _wav_ms(file: bytes) -> int:
+def _wav_levels(file: bytes) -> Levels:
     with wave.open(io.BytesIO(file)) as reader:
-        return int(reader.getnframes() * 1_000 // reader.getframerate())
+        samples = np.frombuffer(reader.readframes(reader.getnframes()), dtype="<i2")
+        return levels_of(samples, reader.getframerate())
+
+
+def levels_of(samples: Samples, rate_hz: int) -> Levels:
+    """Return the level of each `HOP_MS`, (n_hops,)."""
+    n_step = rate_hz * HOP_MS // 1_000
+    whole = samples[: len(samples) // n_step * n_step].reshape(-1, n_step)
+    levels: Levels = np.sqrt((whole.astype(np.float64) ** 2).mean(axis=1))
+    return levels
+
+
+def late_ms(sound: Levels, voice: list[tuple[int, Levels]], until_ms: int) -> int:
+    """Return how long before `until_ms` the sound ended, in ms: a busy server asks late.
+
+    It is found by the levels of what the user says. Where they don't clearly fit another time better, it is 0.
+    """
+    n_hops, n_late = len(sound), MAX_LATE_MS // HOP_MS
+    said = np.zeros(n_hops + n_late)
+    first_ms = until_ms - len(said) * HOP_MS
+    for start_ms, levels in voice:
+        at = (start_ms - first_ms) // HOP_MS
+        part = levels[max(0, -at) : max(0, len(said) - at)]
+        said[max(0, at) : max(0, at) + len(part)] += part
+    if not sound.any():
+        return 0
+    windows = np.lib.stride_tricks.sliding_window_view(said, n_hops)[::-1]
+    norms = np.linalg.norm(windows, axis=1) * np.linalg.norm(sound)
+    fits = (windows @ sound) / np.maximum(norms, 1.0)
+    best = int(fits.argmax())
+    return best * HOP_MS if fits[best] > BETTER * fits[0] else 0
 
 
 def _tone(duration_ms: int) -> Samples:

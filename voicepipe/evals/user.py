@@ -16,7 +16,7 @@ from voicepipe.evals.conversation import Conversation, Reply
 from voicepipe.evals.microphone import UserMicrophone
 from voicepipe.evals.persona import Persona
 from voicepipe.evals.scenario import Scenario, Step, Tool, Trigger
-from voicepipe.evals.speech import Utterance, Words
+from voicepipe.evals.speech import Utterance
 from voicepipe.tasks import BackgroundTasks
 
 SETTLE_MS: Final = 400
@@ -26,7 +26,7 @@ detect that the user goes on speaking."""
 MOST_ROUNDS: Final = 50
 """Replies of one turn whose calls the user answers. An agent that calls again at each result never ends its turn."""
 
-Note = Callable[[tuple[Words, ...], int], None]
+Note = Callable[[Utterance, int], None]
 """Notes what the user says from a time of the monotonic clock on, for a scripted transcriber."""
 
 Say = Callable[[str], None]
@@ -133,7 +133,7 @@ class ScriptedUser:
     def _speak(self, utterance: Utterance) -> int:
         """Say an utterance, and return the position of its last voiced sample."""
         start_ms = self.microphone.say(utterance.samples)
-        self._note(utterance.words, self.microphone.monotonic_ms_at(start_ms))
+        self._note(utterance, self.microphone.monotonic_ms_at(start_ms))
         return start_ms + utterance.voiced_until_ms
 
     async def _play_persona(self, step: Step, run: StepRun) -> str:
