@@ -114,6 +114,8 @@ async def measured(
                     group.create_task(user.run(), name=user.name)
                 await failures(its, mode, n_failures, random.Random(seed), counts, namespace)
                 stopped.set()
+            if url:  # a node that is killed within 250 ms of a session's end has not written its last record
+                await asyncio.gather(*(node.stop() for node in its.nodes))
             for request in its.vendor.llm.received:
                 for fault in history_faults(request.question["messages"]):
                     counts.history_faults += 1
