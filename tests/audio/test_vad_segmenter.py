@@ -294,6 +294,9 @@ def test_deferred_audio_has_the_same_edges(clips: dict[str, Clip], noise_rms: in
         frame, now_ms = samples[first : first + LIVE_MS * PER_MS], first // PER_MS + LIVE_MS
         assert later.push(frame, now_ms, may_defer=True) == at_once.push(frame, now_ms)
         n_deferred += later.has_deferred
+        for since_ms in (now_ms - 500, now_ms - 10):  # what is deferred can be read
+            expected = samples[max(0, since_ms) * PER_MS : first + len(frame)]
+            assert np.array_equal(later.since(since_ms), expected)
         n_processed, n_resampled = n_processed + len(later.processed), n_resampled + len(later.resampled)
     assert n_deferred * LIVE_MS > 800
     assert later.catch_up() == ()

@@ -181,7 +181,10 @@ class VadSegmenter:
         self.state = VadState.QUIET
         self._gate = gate or EnergyGate()
         self._resampler = Resampler(rate_hz, RATE_HZ)
+        self._received = 0
         self._recent = AudioHistory(self.options.keep_ms * rate_hz // 1_000)
+        """What was processed; what is deferred follows it."""
+
         self._buffer = RingBuffer(levels.LOOK_BACK_SAMPLES + 2 * _LONGEST_SLICE_SAMPLES, _LONGEST_SLICE_SAMPLES)
         self._speech_bounds = SpeechBounds(self._buffer)
         self._near_field = NearField()
@@ -215,12 +218,12 @@ class VadSegmenter:
     @property
     def received_ms(self) -> int:
         """Return how much of the user's audio has arrived."""
-        return self._recent.end * 1_000 // self.rate_hz
+        return self._received * 1_000 // self.rate_hz
 
     @property
     def received_samples(self) -> int:
         """Return how much of the user's audio has arrived, in samples at `rate_hz`."""
-        return self._recent.end
+        return self._received
 
     def instant(self, stream_ms: int) -> Instant:
         """Return a position in the user's audio on both time scales."""
@@ -230,7 +233,10 @@ class VadSegmenter:
         """Return the user's audio from a position on, int16 at `rate_hz`; at least from `keep_ms` before the newest
         push.
         """
-        return self._recent.since(max(0, stream_ms) * self.rate_hz // 1_000)
+        first = max(0, stream_ms) * self.rate_hz // 1_000
+        if not self._deferred:
+            return self._recent.since(first)
+        return np.concatenate((self._recent.since(first), *self._deferred))[max(0, first - self._recent.end) :]
 
     def last_voiced(self) -> Instant | None:
         """Return the end of the latest speech so far, or None when there was none since `end_turn`."""
@@ -260,9 +266,9 @@ class VadSegmenter:
         since_ms = now_ms - len(samples) * 1_000 // self.rate_hz - more_ms
         if self._now_ms is not None and since_ms - self._now_ms > self.options.jitter_ms:
             self._count_absence(since_ms - self._now_ms, edges)
-        self._recent.append(samples)
+        self._received += len(samples)
         self._now_ms = now_ms
-        self._stream_clock.arrived(self._recent.end * 1_000 // self.rate_hz + more_ms, now_ms)
+        self._stream_clock.arrived(self._received * 1_000 // self.rate_hz + more_ms, now_ms)
         if self.state is VadState.PAUSED:
             self._count_gap(now_ms - more_ms)
         if may_defer and self._is_deferrable(samples):
@@ -292,10 +298,10 @@ class VadSegmenter:
         if self.state is VadState.QUIET:
             if self._gate.open or n_samples >= self._calm_samples or not len(samples):
                 return False
-            return bool(_LOUDEST(samples) <= self._near_field.room_peak)
+            return int(_LOUDEST(samples)) <= self._near_field.room_peak
         if self.state is VadState.PAUSED or n_samples >= self._loud_samples or not len(samples):
             return False
-        return self._probability >= self.options.speech_from and bool(_LOUDEST(samples) >= self._near_field.user_peak)
+        return self._probability >= self.options.speech_from and int(_LOUDEST(samples)) >= self._near_field.user_peak
 
     def _process(self, samples: Samples, edges: list[Edge]) -> None:
         """Process the deferred audio and the samples after it."""
@@ -303,6 +309,7 @@ class VadSegmenter:
             samples = np.concatenate((*self._deferred, samples))
             self._deferred.clear()
             self._deferred_samples = 0
+        self._recent.append(samples)
         slice_samples = max(1, _SLICE_MS * self.rate_hz // 1_000)
         resampled = [self.resampled] if len(self.resampled) else []
         for first in range(0, len(samples), slice_samples):
@@ -461,7 +468,7 @@ class VadSegmenter:
     @property
     def _newest(self) -> int:
         """Return the position of the newest sample received, whether it is processed or not."""
-        return self._recent.end * RATE_HZ // self.rate_hz + self._lead
+        return self._received * RATE_HZ // self.rate_hz + self._lead
 
     @property
     def _processed_ms(self) -> int:
