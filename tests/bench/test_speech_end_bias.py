@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.measure import speech_end_bias
-from voicepipe.audio.speech_events import Instant, SpeechStop
+from voicepipe.audio.speech_events import Instant, SpeechStart, SpeechStop
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -19,7 +19,7 @@ def test_the_report_has_a_line_for_each_kind_and_the_cost(capsys: pytest.Capture
     head, backchannel, noise, cost = capsys.readouterr().out.splitlines()
     assert "t0 - label" in head
     assert backchannel.split()[:2] == ["backchannel", "2"]
-    assert noise.split() == ["noise", "3", "-", "-", "-", "0", "0.0", "0.0"]
+    assert noise.split() == ["noise", "3", "-", "-", "-", "0", "0.0", "0.0", "nan", "nan", "nan"]
     assert "CPU ms per s" in cost
 
 
@@ -28,7 +28,18 @@ def test_a_tally_counts_errors_and_misses() -> None:
     clip = {"kind": "clean", "duration_ms": 2_000, "speech_start_ms": 500, "speech_end_ms": 1_500}
     near, far = (SpeechStop(Instant(at_ms, at_ms), 80) for at_ms in (1_520, 1_000))
     tally = speech_end_bias.Tally()
-    tally.add(clip, [(1_080, far), (1_620, near)])
+    tally.add(clip, [(620, SpeechStart(Instant(490, 490))), (1_080, far), (1_620, near)])
     tally.add(clip, [(1_080, far)])
     tally.add(clip | {"speech_start_ms": None, "speech_end_ms": None}, [])
     assert (tally.t0_ms, tally.noticed_ms, tally.missed, tally.clips) == ([20], [120], 1, 3)
+    assert (tally.onset_ms, tally.started_ms) == ([-10], [120])
+
+
+@pytest.mark.slow
+def test_clips_are_fed_as_a_telephone_sends_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """At 8 kHz, on the same time scale as the labels."""
+    speech_end_bias.main(["--data", str(DATA), "--kind", "backchannel", "--telephone"])
+    _, backchannel = capsys.readouterr().out.splitlines()
+    kind, clips, _, t0_ms, *_ = backchannel.split()
+    assert (kind, clips) == ("backchannel", "2")
+    assert abs(int(t0_ms)) <= 200

@@ -3,7 +3,8 @@
 `python -m tests.measure.speech_end_bias --data FOLDER` feeds every clip of FOLDER/manifest.jsonl to a VAD in 20 ms
 frames, at 24 kHz as clients send it, and prints for each kind of clip: the error of the last voiced sample (t0) and of
 the onset against the labels, the delay of the pause's detection after the labelled end, pauses found inside turns,
-speech found in noise, and the CPU time of the VAD with its gate and with every window judged.
+speech found in noise, the delay of the detection of speech after its labelled beginning (p50, p90 and the longest), and
+the CPU time of the VAD with its gate and with every window judged. `--telephone` feeds the clips as G.711 at 8 kHz.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ import numpy as np
 from voicepipe.audio import silero
 from voicepipe.audio.classifier import Vad
 from voicepipe.audio.files import read_sound
+from voicepipe.audio.g711 import decode_mulaw, encode_mulaw
+from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples
 from voicepipe.audio.speech_events import Edge, SpeechStart, SpeechStop
 from voicepipe.audio.vad_segmenter import EnergyGate, VadSegmenter
+from voicepipe.protocol.session_types import G711_HZ
 
 RATE_HZ: Final = 24_000
 FRAME_MS: Final = 20
@@ -41,6 +45,9 @@ class Tally:
     audio_ms: int = 0
     t0_ms: list[int] = field(default_factory=list)
     onset_ms: list[int] = field(default_factory=list)
+    started_ms: list[int] = field(default_factory=list)
+    """From the labelled beginning of speech to the frame that showed it."""
+
     noticed_ms: list[int] = field(default_factory=list)
     missed: int = 0
     starts: int = 0
@@ -48,7 +55,7 @@ class Tally:
 
     def add(self, clip: dict[str, Any], edges: list[tuple[int, Edge]]) -> None:
         """Count one clip; `edges` come with the stream position of each detection."""
-        starts = [edge for _, edge in edges if isinstance(edge, SpeechStart)]
+        starts = [(at_ms, edge.onset.stream_ms) for at_ms, edge in edges if isinstance(edge, SpeechStart)]
         pauses = [(at_ms, edge.last_voiced.stream_ms) for at_ms, edge in edges if isinstance(edge, SpeechStop)]
         self.clips += 1
         self.audio_ms += clip["duration_ms"]
@@ -58,7 +65,8 @@ class Tally:
         if end_ms is None:
             return
         if starts:
-            self.onset_ms.append(starts[0].onset.stream_ms - clip["speech_start_ms"])
+            self.started_ms.append(starts[0][0] - clip["speech_start_ms"])
+            self.onset_ms.append(starts[0][1] - clip["speech_start_ms"])
         near = [pause for pause in pauses if abs(pause[1] - end_ms) <= NEAR_MS]
         if near:
             self.noticed_ms.append(near[-1][0] - end_ms)
@@ -77,9 +85,9 @@ class OpenGate(EnergyGate):
 
 def speech_edges(samples: Samples, segmenter: VadSegmenter) -> Iterator[tuple[int, Edge]]:
     """Return the edges of a clip, fed as it would arrive, each with the position (ms) of the frame that showed it."""
-    n_frame = RATE_HZ * FRAME_MS // 1_000
+    n_frame = segmenter.rate_hz * FRAME_MS // 1_000
     for first in range(0, len(samples) - n_frame + 1, n_frame):
-        at_ms = (first + n_frame) * 1_000 // RATE_HZ
+        at_ms = (first + n_frame) * 1_000 // segmenter.rate_hz
         for edge in segmenter.push(samples[first : first + n_frame], at_ms):
             yield at_ms, edge
 
@@ -91,11 +99,18 @@ def read_clips(data: Path) -> list[tuple[dict[str, Any], Samples]]:
     return [(clip, read_sound(data / clip["path"], RATE_HZ)) for clip in clips]
 
 
-def measure(clips: list[tuple[dict[str, Any], Samples]], vad: Vad = "silero") -> dict[str, Tally]:
+def by_telephone(samples: Samples) -> Samples:
+    """Return a clip as it comes from a telephone: G.711, at `G711_HZ`."""
+    return decode_mulaw(encode_mulaw(Resampler(RATE_HZ, G711_HZ).push(samples)))
+
+
+def measure(
+    clips: list[tuple[dict[str, Any], Samples]], vad: Vad = "silero", rate_hz: int = RATE_HZ
+) -> dict[str, Tally]:
     """Return the tallies by kind of clip, with this VAD."""
     tallies: dict[str, Tally] = {}
     for clip, samples in clips:
-        tallies.setdefault(clip["kind"], Tally()).add(clip, list(speech_edges(samples, VadSegmenter(RATE_HZ, vad=vad))))
+        tallies.setdefault(clip["kind"], Tally()).add(clip, list(speech_edges(samples, VadSegmenter(rate_hz, vad=vad))))
     return tallies
 
 
@@ -117,14 +132,21 @@ def _spread(errors: list[int]) -> str:
     return f"{low:5.0f}{middle:5.0f}{high:5.0f} ±{np.percentile(np.abs(errors), 90):4.0f}   "
 
 
+def _started(delays_ms: list[int]) -> tuple[float, ...]:
+    """Return p50, p90 and the longest of the delays; without any they are no numbers."""
+    return tuple(np.percentile(delays_ms, (50, 90, 100))) if delays_ms else (np.nan,) * 3
+
+
 def table(tallies: dict[str, Tally]) -> Iterator[str]:
     """Yield the report, line by line."""
     columns = "".join(f"{name:^24}" for name in ("t0 - label", "onset - label", "noticed - label"))
-    yield f"{'ms: p10 p50 p90 ±p90':<23}{columns}miss  pauses starts/min"
+    yield f"{'ms: p10 p50 p90 ±p90':<23}{columns}miss  pauses starts/min  start noticed p50 p90 max"
     for kind, tally in sorted(tallies.items()):
         spreads = _spread(tally.t0_ms) + _spread(tally.onset_ms) + _spread(tally.noticed_ms)
         per_min = 60_000 * tally.starts / tally.audio_ms
-        yield f"{kind:<17}{tally.clips:4d}  {spreads}{tally.missed:4d}{tally.pauses / tally.clips:8.1f}{per_min:8.1f}"
+        counts = f"{tally.missed:4d}{tally.pauses / tally.clips:8.1f}{per_min:8.1f}"
+        started = "".join(f"{value:5.0f}" for value in _started(tally.started_ms))
+        yield f"{kind:<17}{tally.clips:4d}  {spreads}{counts}{started:>24}"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -133,11 +155,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="a folder with manifest.jsonl and its clips")
     parser.add_argument("--kind", action="append", help="only clips of this kind; may be given more than once")
     parser.add_argument("--vad", choices=get_args(Vad), default="silero", help="the setting `agents.NAME.vad` (silero)")
+    parser.add_argument("--telephone", action="store_true", help="feed the clips as G.711 at 8 kHz")
     options = parser.parse_args(arguments)
     clips = [pair for pair in read_clips(options.data) if not options.kind or pair[0]["kind"] in options.kind]
     silero.shared()
-    for line in table(measure(clips, options.vad)):
+    if options.telephone:
+        clips = [(clip, by_telephone(samples)) for clip, samples in clips]
+    for line in table(measure(clips, options.vad, G711_HZ if options.telephone else RATE_HZ)):
         sys.stdout.write(line + "\n")
+    if options.telephone:
+        return
     sounds = [samples for _, samples in clips]
     still: list[Samples] = [np.zeros(60 * RATE_HZ, dtype=np.int16)]
     sys.stdout.write(
