@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import aiohttp
 import openai
@@ -15,7 +15,9 @@ import pytest
 from voicepipe import clock
 from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.errors import ConfigError
-from voicepipe.ports.model import TextDelta, Usage
+from voicepipe.ports.model import Finished, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
+from voicepipe.server.authenticate import Principal
+from voicepipe.server.chat_ports import ChatRoute
 from voicepipe.server.gateway.reply_cache import ReplyCache
 from voicepipe.server.gateway.reply_cache_settings import ReplyCacheSettings
 from voicepipe.testing.fakes.cues import Cut, LlmCue
@@ -238,6 +240,59 @@ class Answered:
 
     def answer_usd(self, models: object) -> float | None:
         return None
+
+
+@dataclass
+class LongAnswer:
+    """A model whose answer has a million characters and more, one piece at a time."""
+
+    n_pieces: int
+    n_given: int = 0
+
+    @asynccontextmanager
+    async def open(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[ModelEvent]]:
+        yield self._events()
+
+    async def _events(self) -> AsyncIterator[ModelEvent]:
+        for _ in range(self.n_pieces):
+            self.n_given += 1
+            yield TextDelta("x" * 1_000)
+        yield Finished("stop")
+
+
+def route_to(model: Any, *specs: str) -> ChatRoute:
+    """Return the route of an agent that these models answer."""
+    return ChatRoute(name="default", agent="default", specs=specs, reached=(), model=model, model_name="m")
+
+
+REQUEST = ModelRequest(model="m", messages=(Said("user", (Text("Which?"),)),), max_output_tokens=9, temperature=0)
+
+
+async def test_a_name_with_other_models_after_a_reload_has_other_answers() -> None:
+    """The first agent's answer would be given for as long as `keep_s` otherwise."""
+    anyone, no_models = Principal(project="p", holder=None), cast(Any, None)
+    cache, n_given = ReplyCache(ReplyCacheSettings(mb=1), no_models), list[int]()
+    for specs in (("a/one",), ("a/one",), ("a/two",), ("a/one", "a/two")):
+        model = LongAnswer(1)
+        async with cache.open(anyone, route_to(model, *specs), REQUEST, Answered()) as events:
+            assert [event async for event in events if isinstance(event, TextDelta)]
+        n_given.append(model.n_given)
+    assert n_given == [1, 0, 1, 1]
+
+
+async def test_an_answer_too_long_to_be_stored_takes_no_memory_meanwhile() -> None:
+    """Its pieces pass, and are held no longer than they could be stored."""
+    cache, model = ReplyCache(ReplyCacheSettings(mb=1), cast(Any, None)), LongAnswer(1_500)
+    async with cache.open(
+        Principal(project="p", holder=None), route_to(model, "a/one"), REQUEST, Answered()
+    ) as passing:
+        events, held, n_passed = cast(Any, passing), 0, 0
+        async for event in events:
+            n_passed += isinstance(event, TextDelta)
+            held = max(held, sum(len(text) for text in events._texts))
+        assert (n_passed, events._texts) == (1_500, [])
+    assert held == 1_000_000
+    assert len(cache) == 0
 
 
 def held_bytes(value: Any) -> int:

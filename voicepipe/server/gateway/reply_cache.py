@@ -112,6 +112,11 @@ class ReplyCache:
         """Return whether answers are stored."""
         return self._most_bytes > 0
 
+    @property
+    def most_chars(self) -> int:
+        """Return the length of the longest answer that could be stored."""
+        return self._most_bytes
+
     @asynccontextmanager
     async def open(
         self, principal: Principal, route: ChatRoute, request: ModelRequest, usage: AnswerUsage
@@ -177,7 +182,8 @@ class ReplyCache:
             if isinstance(each, Said)
         ]
         limits = (request.max_output_tokens, request.temperature, request.passed)
-        whole = (principal.project, route.name, request.models, messages, limits)
+        models = (route.name, route.specs, route.reached, request.models)  # a name may have other models after a reload
+        whole = (principal.project, models, messages, limits)
         return hashlib.sha256(msgspec.json.encode(whole)).digest()
 
     def _may_use(self, principal: Principal, request: ModelRequest) -> bool:
@@ -216,7 +222,8 @@ class _Recorded:
 
     def __init__(self, events: AsyncIterator[ModelEvent], key: bytes, usage: AnswerUsage, cache: ReplyCache) -> None:
         self._events, self._key, self._usage, self._cache = events, key, usage, cache
-        self._texts: list[str] = []  # as long as the answer, which is bounded by the model's output
+        self._texts: list[str] = []  # at most as long as what the cache may store
+        self._n_left = cache.most_chars
         self._is_whole = False
 
     def __aiter__(self) -> _Recorded:
@@ -226,12 +233,16 @@ class _Recorded:
         try:
             event = await anext(self._events)
         except StopAsyncIteration:
-            if self._is_whole:
+            if self._is_whole and self._n_left >= 0:
                 self._cache.keep(self._key, self._texts, self._usage)
             raise
         match event:
             case TextDelta(text):
-                self._texts.append(text)
+                self._n_left -= len(text)
+                if self._n_left >= 0:
+                    self._texts.append(text)
+                else:
+                    self._texts.clear()
             case Finished(reason):
                 self._is_whole = reason == "stop"
         return event
