@@ -156,6 +156,20 @@ async def test_the_log_knows_a_run_before_its_first_request(tmp_path: Path) -> N
     assert [(each.result, each.usd) for each in states] == [("began", 0.2)]
 
 
+@pytest.mark.parametrize(("n_answered", "result"), [(0, "failed"), (1, "failed"), (9, "failed"), (10, "measured")])
+async def test_a_run_with_few_answers_has_failed(tmp_path: Path, n_answered: int, result: str) -> None:
+    """Less than half of 20 say nothing of what users get; they stay readable, and begin no comparison."""
+    broken = [Measured(None, None, "HTTP 500")] * (20 - n_answered)
+    benches, _ = benches_of(tmp_path, job(*[Measured(100.0, 0.0)] * n_answered, *broken))
+    with open_log(tmp_path) as log:
+        await benches.run_due(log)
+        (run,) = log.runs
+    assert (run.result, len(run.latencies_ms), run.failed) == (result, n_answered, 20 - n_answered)
+    few = f"{n_answered} of 20 requests were answered; HTTP 500"
+    assert run.why == (few if n_answered in (1, 9) else "HTTP 500")
+    assert benches.has_trouble() is (result == "failed")
+
+
 @pytest.mark.parametrize("error", [StageBroken("llm", provider="a/m", why="cut", retryable=True), KeyError("choices")])
 async def test_a_run_that_breaks_is_counted_and_the_next_one_goes_on(tmp_path: Path, error: Exception) -> None:
     async def measure() -> Sequence[Measured]:

@@ -34,6 +34,9 @@ from voicepipe.wiring.bench_jobs import BenchJob, Measured
 MOST_WAIT_S: Final = 60.0
 """The clock of the day may be set: what is due is computed again after this time."""
 
+LEAST_ANSWERED: Final = 0.5
+"""Share of a run's requests that must be answered: what few answers show is not what users get."""
+
 RESULTS: Final[tuple[Result, ...]] = ("measured", "failed", "over_cap")
 """How a run ends."""
 
@@ -167,13 +170,17 @@ class ScheduledBenches:
         latencies_ms = tuple(round(each.latency_ms, 2) for each in results if each.latency_ms is not None)
         n_unmeasured = job.requests - len(results)
         known_usd = sum(job.request_usd if each.usd is None else each.usd for each in results)
+        is_measured = bool(latencies_ms) and len(latencies_ms) >= LEAST_ANSWERED * len(results)
+        why = errors[0] if errors else ""
+        if latencies_ms and not is_measured:
+            why = f"{len(latencies_ms)} of {len(results)} requests were answered; {why or 'the others had no latency'}"
         return msgspec.structs.replace(
             began,
-            result="measured" if latencies_ms else "failed",
+            result="measured" if is_measured else "failed",
             usd=known_usd + n_unmeasured * job.request_usd,
             failed=len(errors),
             latencies_ms=latencies_ms,
-            why=errors[0] if errors else "",
+            why=why,
         )
 
     def _report(self, job: BenchJob, run: BenchRun, runs: Sequence[BenchRun], before: set[str]) -> None:
