@@ -52,6 +52,9 @@ async def test_a_session_requests_the_tools_of_a_server(
             "server_url": mcp.url,
             "allowed_tools": ["free_times"],
             "require_approval": "never",
+            "allowed_callers": None,
+            "defer_loading": None,
+            "server_description": None,
         }
         listing = await user.until("mcp_list_tools.in_progress")
         done = (await user.until("conversation.item.done"))["item"]
@@ -75,6 +78,34 @@ async def test_a_session_requests_the_tools_of_a_server(
     assert mcp.requests[-1][2]["Authorization"] == "Bearer hunter2"
     assert mcp.requests[-1][2]["X-Key"] == "hunter3"
     assert "hunter" not in f"{user.events} {[vars(record) for record in caplog.records]}"
+
+
+async def test_fields_without_effect_are_null_and_named(fake_server: Any, mcp: FakeMcpServer) -> None:
+    """Each in one error, once in a session; the rest of the update is in force. Their defaults are not named."""
+    usual = {"defer_loading": False, "allowed_callers": ["direct"], "server_description": ""}
+    other = requested(mcp, server_label="other", allowed_tools=["free_times"])
+    unserved = {"defer_loading": True, "allowed_callers": ["programmatic"], "server_description": "The clinic."}
+    async with fake_server(allowed(mcp)) as server, calling(server.url) as user:
+        await update(user, requested(mcp, allowed_tools=["reset"], **usual))
+        await user.until("mcp_list_tools.completed")
+        assert "error" not in user.kinds()
+        for _ in range(2):
+            tools = await update(user, requested(mcp, allowed_tools=["reset"]), other | unserved)
+            assert [tools[1][name] for name in unserved] == [None] * 3
+        await user.until("mcp_list_tools.completed")
+        response = {"tools": [{"type": "mcp", "server_label": "other", "require_approval": "always", **usual}]}
+        server.vendor.llm.cue(LlmCue(tokens=tokens("Fine.")))
+        await user.send("response.create", response=response)
+        await user.until("response.done")
+        request = (await server.vendor.llm.nth(0)).question
+        errors = [event["error"] for event in user.events if event["type"] == "error"]
+    assert [(each["code"], each["param"]) for each in errors] == [
+        ("unsupported_parameter", "session.tools[1].allowed_callers"),
+        ("unsupported_parameter", "session.tools[1].defer_loading"),
+        ("unsupported_parameter", "session.tools[1].server_description"),
+        ("unsupported_parameter", "response.tools[0].require_approval"),
+    ]
+    assert [each["function"]["name"] for each in request["tools"]] == ["free_times"]
 
 
 async def test_another_list_of_tools_ends_the_connection(fake_server: Any, mcp: FakeMcpServer) -> None:
@@ -136,6 +167,10 @@ async def test_without_the_setting_no_session_may_request_a_server(fake_server: 
         ({"server_label": ""}, "session.tools[0].server_label"),
         ({"headers": {"X": "a\r\nb"}}, "session.tools[0].headers"),
         ({"allowed_tools": [1]}, "session.tools[0].allowed_tools[0]"),
+        ({"allowed_tool": ["reset"]}, "session.tools[0].allowed_tool"),
+        ({"allowed_tools": {"tools_names": ["reset"]}}, "session.tools[0].allowed_tools.tools_names"),
+        ({"require_approval": {"allways": {}}}, "session.tools[0].require_approval.allways"),
+        ({"defer_loading": "yes"}, "session.tools[0].defer_loading"),
     ],
 )
 async def test_a_wrong_request_is_refused(

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.json_fields import JsonObject, flag, listing, missing, one_of, record, required, text
+from voicepipe.protocol.published_fields import MCP, refuse_unknown
 
 MOST_SERVERS: Final = 8
 """How many servers a session may request."""
@@ -105,6 +106,7 @@ def read_mcp_use(given: JsonObject, path: str, session: Collection[McpRequest]) 
     Raises:
         ProtocolError: a field is wrong, or the session has no such server.
     """
+    _check_fields(given, path)
     label, at = text(required(given, "server_label", path, "a string"), f"{path}.server_label"), f"{path}.server_label"
     known = next((each for each in session if each.label == label), None)
     if known is None:
@@ -122,6 +124,7 @@ def read_mcp(given: JsonObject, path: str) -> McpRequest:
     Raises:
         ProtocolError: a field is missing or wrong, or it is no server with an address.
     """
+    _check_fields(given, path)
     for other in ("connector_id", "tunnel_id"):
         if given.get(other) is not None:
             why = f"{path}.{other}: expected the address of an MCP server in server_url; no others are supported"
@@ -149,6 +152,16 @@ def read_mcp(given: JsonObject, path: str) -> McpRequest:
         read_only=only.read_only,
         approval=_read_approval(given.get("require_approval"), f"{path}.require_approval"),
     )
+
+
+def _check_fields(given: JsonObject, path: str) -> None:
+    """Check that all fields are published, and the values of those that are accepted without an effect."""
+    refuse_unknown(given, MCP, path)
+    if given.get("defer_loading") is not None:
+        flag(given["defer_loading"], f"{path}.defer_loading")
+    if given.get("server_description") is not None:
+        text(given["server_description"], f"{path}.server_description")
+    _read_names(given.get("allowed_callers"), f"{path}.allowed_callers")
 
 
 def _read_approval(value: object, path: str) -> Approval:
@@ -184,7 +197,12 @@ def mcp_object(request: McpRequest) -> JsonObject:
     if request.read_only is not None:
         allowed = _filter_object(ToolFilter(request.allowed_tools or None, request.read_only))
     about = {"type": "mcp", "server_label": request.label, "server_url": request.url}
-    return {**about, "allowed_tools": allowed, "require_approval": _approval_object(request.approval)}
+    return {
+        **about,
+        "allowed_tools": allowed,
+        "require_approval": _approval_object(request.approval),
+        **dict.fromkeys(("allowed_callers", "defer_loading", "server_description")),
+    }
 
 
 def _approval_object(approval: Approval) -> JsonObject | str:

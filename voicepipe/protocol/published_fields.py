@@ -88,6 +88,20 @@ ITEM: Final[dict[str, frozenset[str]]] = {
 }
 """The same for an item. Clients add items again as they got them from a server."""
 
+MCP: Final[dict[str, frozenset[str]]] = {
+    "": frozenset(
+        {
+            *("type", "server_label", "server_url", "authorization", "headers", "allowed_tools", "require_approval"),
+            *("connector_id", "tunnel_id", "allowed_callers", "defer_loading", "server_description"),
+        }
+    ),
+    "allowed_tools": frozenset({"tool_names", "read_only"}),
+    "require_approval": frozenset({"always", "never"}),
+    "require_approval.always": frozenset({"tool_names", "read_only"}),
+    "require_approval.never": frozenset({"tool_names", "read_only"}),
+}
+"""The same for a tool of `type: "mcp"`."""
+
 
 def refuse_unknown(owned: JsonObject, fields: dict[str, frozenset[str]], path: str = "session") -> None:
     """Check that the object at `path`, a session unless it is named, has no field beyond these.
@@ -133,6 +147,11 @@ def not_served_of_response(response: JsonObject) -> Iterator[tuple[str, str]]:
 def _unserved_tools(tools: object, path: str) -> Iterator[tuple[str, str]]:
     kinds = [tool.get("type") if isinstance(tool, dict) else None for tool in tools] if isinstance(tools, list) else []
     unserved = [(place, kind) for place, kind in enumerate(kinds) if is_unserved_tool(kind)]
+    for place, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if isinstance(tool, dict) and tool.get("type") == "mcp":
+            for name, is_unserved, why in _NOT_SERVED_OF_MCP[path]:
+                if is_unserved(tool.get(name)):
+                    yield f"{path}.tools[{place}].{name}", why
     if unserved:
         names = ", ".join(sorted({repr(kind[:64]) for _, kind in unserved if kind is not None}))
         yield f"{path}.tools[{unserved[0][0]}].type", f'only "function" and "mcp" are served, not {names}'
@@ -156,6 +175,19 @@ _KEYWORDS: Final = "the transcriber's settings have them"
 _Unserved = tuple[tuple[str, Callable[[object], bool], str], ...]
 """(field, whether a value of it requests something, why it is not in force)."""
 
+_OF_MCP: Final[_Unserved] = (
+    ("allowed_callers", lambda value: _is_given(value) and value != ["direct"], "the LLM calls the tools directly"),
+    ("defer_loading", _is_given, "the LLM gets the tools of a server at once"),
+    ("server_description", lambda value: _is_given(value) and value != "", "the LLM gets the tools' own descriptions"),
+)
+_OF_SESSION: Final = "what the session has requested of this server is in force"
+_NOT_SERVED_OF_MCP: Final[dict[str, _Unserved]] = {
+    "session": _OF_MCP,
+    "response": (
+        *_OF_MCP,
+        *((name, _is_given, _OF_SESSION) for name in ("authorization", "headers", "require_approval")),
+    ),
+}
 _NOT_SERVED_OF_BOTH: Final[_Unserved] = (
     ("reasoning", _is_given, "the agent's settings decide it"),
     ("parallel_tool_calls", lambda value: value is False, "calls may come in parallel"),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from voicepipe.protocol.inbound import PartlyServed, SessionUpdate, Unreadable
 from voicepipe.protocol.published_fields import not_served
 
 NOT_SERVED = "unsupported_parameter"
 """The code of these errors. The session goes on, and the rest of the request is in force."""
+
+_POSITION: Final = re.compile(r"\[\d+\]")
+"""Of an entry in a list: the same field of two entries is named once."""
 
 
 class UnservedFields:
@@ -42,7 +47,7 @@ class UnservedFields:
 
     def _named_once(self, fields: Iterable[tuple[str, str]], event_id: str | None, what: str) -> Iterator[Unreadable]:
         for field, why in fields:
-            if (named := field.partition("[")[0]) not in self._named:
+            if (named := _POSITION.sub("", field)) not in self._named:
                 self._named.add(named)
                 if self._note is not None:
                     self._note(named)
