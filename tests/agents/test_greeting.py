@@ -20,6 +20,7 @@ GREETING = {
     "agents.default.greeting": "Hello {{patient}}, this is the clinic.",
     "agents.default.variables.patient": "there",
 }
+TEXT = {"output_modalities": ["text"]}
 SPOKEN = "Hello there, this is the clinic."
 
 
@@ -88,6 +89,17 @@ async def test_only_one_session_in_text_is_greeted_once(fake_server: Any) -> Non
         await user.send("response.create")
         await user.until("response.done")
         assert user.kinds().count("response.created") == 2
+
+
+async def test_a_call_that_goes_on_is_not_greeted_again(fake_server: Any) -> None:
+    """Its client says so when it connects, since the greeting may be due before any event of the client's."""
+    async with (
+        fake_server(GREETING) as server,
+        calling(server.url, session=TEXT, query="continues=true") as user,
+    ):
+        server.vendor.llm.usual = LlmCue(tokens=tokens("At noon."))
+        assert await user.prompt("When?") == "At noon."
+        assert user.kinds().count("response.created") == 1
 
 
 # --- the core -----------------------------------------------------------------------------------

@@ -141,6 +141,7 @@ async def grant_for(
         expires_at=now_s + length_s,
         length_s=length_s,
         kind="transcription" if query.get("intent") == "transcription" else "realtime",
+        continues=query.get("continues") == "true",
         dialect=_dialect(handshake, query),
     )
 

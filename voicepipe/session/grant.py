@@ -53,5 +53,8 @@ class SessionGrant:
     """`transcription`: no reply is made, the user's speech is only transcribed (`session.update` may still change
     it)."""
 
+    continues: bool = False
+    """The client goes on with a call whose session is gone, in which the agent has spoken: it does not greet again."""
+
     dialect: Dialect = "ga"
     """The shape of the events that the client understands (`session.update` may still change it)."""

@@ -129,7 +129,7 @@ class Sessions:
             stages=stages,
             settings=self._core_settings(grant.agent),
             hooks=self._hooks(grant, note_turn, charge),
-            greeting=_greeting(self._settings.agents[grant.agent]),
+            greeting=None if grant.continues else _greeting(self._settings.agents[grant.agent]),
         )
 
     def _begun_with(self, grant: SessionGrant, agent: str) -> tuple[SessionStages, SessionConfig]:
