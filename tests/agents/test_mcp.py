@@ -241,6 +241,37 @@ async def test_a_program_that_dies_is_started_again(
         assert await eventually(back)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ((sys.executable, "-c", "raise SystemExit('hunter2')"), f"{sys.executable} has ended"),
+        (
+            (sys.executable, "-c", "import os; os.close(1); input()"),
+            f"{sys.executable} has ended, or closed its output",
+        ),
+        (("/nowhere/clinic", "--key=hunter2"), "/nowhere/clinic can't be started: No such file or directory"),
+    ],
+)
+async def test_the_log_says_what_became_of_a_program(
+    command: tuple[str, ...], why: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its arguments and its output, which may have secrets."""
+    caplog.set_level(logging.INFO, logger="voicepipe")
+    monkeypatch.setattr("sys.__stderr__", None)
+    server = McpServer(McpOptions(name="clinic", command=command))
+    running = asyncio.create_task(server.run())
+    try:
+        await server.attempted.wait()
+    finally:
+        server.stop()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    (failed,) = [record for record in caplog.records if record.message == "mcp_failed"]
+    assert failed.__dict__["fields"]["why"].startswith(why)
+    assert "hunter2" not in str(failed.__dict__)
+
+
 @pytest.mark.parametrize("arguments", ["[]", "{", '{"day": 1}', "[" * 100_000])
 async def test_what_is_no_object_of_the_schema_is_refused(arguments: str) -> None:
     with pytest.raises(ToolError, match="Wrong arguments"):

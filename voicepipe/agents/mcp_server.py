@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import os
 import random
 import ssl
 import subprocess
@@ -74,7 +75,7 @@ class McpServer:
             try:
                 await self._connected()
             except Exception as why:
-                log_event("mcp_failed", level=logging.WARNING, server=self.options.name, why=_kind_of(why))
+                log_event("mcp_failed", level=logging.WARNING, server=self.options.name, why=_reason(why, self.options))
             finally:
                 self._client, self.is_away = None, True
                 self.attempted.set()
@@ -151,7 +152,7 @@ class McpServer:
                 raise ToolError(_AWAY) from None
             raise ToolError(f"The call failed: {why.message[:500]}") from None
         except Exception as why:  # the connection was closed meanwhile, or the result does not fit its own schema
-            log_event("mcp_failed", level=logging.WARNING, server=self.options.name, why=_kind_of(why))
+            log_event("mcp_failed", level=logging.WARNING, server=self.options.name, why=_reason(why, self.options))
             raise ToolError("The call failed.") from None
         text = text_of(result)
         if result.is_error:
@@ -213,8 +214,17 @@ def _certificates() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _kind_of(why: BaseException) -> str:
-    """Return what an error is, without its text, which may have a secret: of several the first."""
+def _reason(why: BaseException, options: McpOptions) -> str:
+    """Return what went wrong, of several errors the first: without its text, which may have a secret, and without the
+    arguments of the program, which may have one, too."""
     while isinstance(why, BaseExceptionGroup):
         why = why.exceptions[0]
-    return type(why).__name__
+    kind, program = type(why).__name__, next(iter(options.command), "")
+    if isinstance(why, TimeoutError):
+        return f"{program or 'the server'} did not answer within {CONNECT_S:g} s"
+    if program and isinstance(why, OSError):
+        return f"{program} can't be started: {os.strerror(why.errno) if why.errno else kind}"
+    code = getattr(why, "code", None)  # of an MCPError
+    if program and code in _LOST:
+        return f"{program} has ended, or closed its output; what it wrote to its standard error is in the server's own"
+    return f"{kind} {code}" if isinstance(code, int) else kind
