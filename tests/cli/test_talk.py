@@ -196,6 +196,7 @@ async def test_key_is_required_and_accepted(fake_server: Any, voicepipe: Any, qu
         refused = await voicepipe("talk", question, "--url", server.url)
         assert refused.status == 3
         assert refused.err.startswith("voicepipe: refused with HTTP 401: Expected a credential, got none.")
+        assert "--key, or in $VOICEPIPE_KEY" in refused.err
         taken = await voicepipe("talk", question, "--text", "--url", server.url, VOICEPIPE_KEY=key)
         assert taken.status == 0, taken.err
         assert "waited for" in taken.out

@@ -13,11 +13,11 @@ from voicepipe.audio.files import UnreadableSound, read_sound, write_wav
 from voicepipe.audio.samples import Samples, to_pcm
 from voicepipe.cli.live_call import converse
 from voicepipe.cli.local_server import reachable_server
-from voicepipe.cli.options import TalkOptions
+from voicepipe.cli.options import KEY_VARIABLE, TalkOptions
 from voicepipe.cli.scripted_llm import names_a_script, scripted_llm
 from voicepipe.cli.sound_device import open_devices
 from voicepipe.cli.turn_chart import TurnChart
-from voicepipe.client import RATE_HZ, Answer, CallFailed, SessionOptions, closed_turn, connect
+from voicepipe.client import RATE_HZ, Answer, CallFailed, CallRefused, SessionOptions, closed_turn, connect
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.waterfall import waterfall
 from voicepipe.turn.record.values import TurnRecord
@@ -37,9 +37,14 @@ def run(options: TalkOptions) -> int:
     if options.url is not None and names_a_script(options.llm):
         raise ConfigError(f"--url: expected no script, since that server has its own LLM; got {options.llm}")
     with scripted_llm(options, lambda line: err.print(line, markup=False, soft_wrap=True)) as its:
-        if its.type is None and its.sound is None:
-            return asyncio.run(_converse(its, out, err))
-        return asyncio.run(_talk(its, out, err))
+        talk = _converse if its.type is None and its.sound is None else _talk
+        try:
+            return asyncio.run(talk(its, out, err))
+        except CallRefused as why:
+            if why.status != 401 or its.credential is not None:
+                raise
+            text = f"{why.why} This server needs a key: give one with --key, or in ${KEY_VARIABLE}."
+            raise CallRefused(why.status, text, code=why.code) from None
 
 
 async def _converse(options: TalkOptions, out: Console, err: Console) -> int:
