@@ -10,6 +10,14 @@ const { VOICEPIPE_URL = "http://127.0.0.1:8080", VOICEPIPE_KEY, PORT = "3000" } 
 const { ORIGIN = `http://127.0.0.1:${PORT}` } = process.env;
 const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8" };
 
+if (!VOICEPIPE_KEY) throw new Error("Set VOICEPIPE_KEY: a key of `voicepipe keys create --scope tokens`.");
+
+function unreachable(why) {
+  const message = `The voicepipe server ${VOICEPIPE_URL} can't be reached: ${why.cause?.message ?? why.message}`;
+  console.error(message);
+  return [502, "application/json", JSON.stringify({ error: { code: "server_unreachable", message } })];
+}
+
 async function secret() {
   // Find out here who is logged in, by your own session cookie; refuse everyone else.
   const limits = { max_sessions: 1, session_seconds: 600, origins: [ORIGIN] };
@@ -20,6 +28,7 @@ async function secret() {
   });
   const body = await answer.json(); // it also describes the session, with the agent's instructions
   const { value, expires_at } = body;
+  if (!answer.ok) console.error(`${VOICEPIPE_URL}: HTTP ${answer.status}: ${body.error?.message}`);
   return [answer.status, "application/json", JSON.stringify(answer.ok ? { value, expires_at } : body)]; // 503: full
 }
 
@@ -27,12 +36,13 @@ async function page(path) {
   const name = path === "/" ? "/index.html" : path;
   const type = TYPES[extname(name)];
   if (!type || name.includes("..")) return [404, "text/plain", "There is no such page."];
-  return [200, type, await readFile(new URL(`public${name}`, import.meta.url))];
+  const file = await readFile(new URL(`public${name}`, import.meta.url)).catch(() => null);
+  return file ? [200, type, file] : [404, "text/plain", "There is no such page."];
 }
 
 createServer(async (request, response) => {
   const { pathname } = new URL(request.url, ORIGIN);
   const minting = request.method === "POST" && pathname === "/voice-token";
-  const [status, type, body] = await (minting ? secret() : page(pathname)).catch(() => [502, "text/plain", ""]);
+  const [status, type, body] = await (minting ? secret() : page(pathname)).catch(unreachable);
   response.writeHead(status, { "Content-Type": type, "Cache-Control": "no-store" }).end(body);
 }).listen(Number(PORT), "127.0.0.1");
