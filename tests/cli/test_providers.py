@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from voicepipe.cli import main, providers
 from voicepipe.cli.measured_latency import Measured, measured
 from voicepipe.cli.probe import CLAUSE
 from voicepipe.cli.providers import Line, table
@@ -288,3 +289,19 @@ def test_a_wrong_name_is_refused_before_anything_else(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="got 'nobody'"):
         run(ProvidersOptions(command="providers", names=("nobody",), data_dir=str(tmp_path)))
+
+
+def test_speech_is_reached_at_its_own_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Together serves STT and TTS elsewhere than its LLMs."""
+
+    async def connected(base_urls: Iterable[str]) -> dict[str, str]:
+        return {url: f"to {url}" for url in base_urls}
+
+    monkeypatch.setattr(providers, "reached", connected)
+    monkeypatch.setenv("TOGETHER_API_KEY", "any")
+    main(["providers", "together", "--json", "--data-dir", str(tmp_path)])
+    found = {(line["stage"], line["reached"]) for line in json.loads(capsys.readouterr().out)}
+    speech = "to wss://api.together.ai/v1"
+    assert found == {("llm", "to https://api.together.xyz/v1"), ("stt", speech), ("tts", speech)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,19 @@ def test_what_is_out_of_reach_has_its_reason() -> None:
     _, row, unused, _ = table([place("shop", None), place("idle", 31.6, in_use=False)])
     assert row.split() == ["*", "shop", "https://here.example/v1", "-", "no:", "refused", "-", "-", "-"]
     assert unused.split() == ["idle", "https://here.example/v1", "-", "32", "ms", "95", "ms", "-", "-"]
+
+
+def test_speech_is_measured_at_its_own_address(tmp_path: Path) -> None:
+    """Together serves STT and TTS elsewhere than its LLMs."""
+    agent = "[agents.default]\nllm = 'groq/openai/gpt-oss-20b'\ntts = 'together/hexgrad/Kokoro-82M'\n"
+    (tmp_path / "voicepipe.toml").write_text(agent)
+    found = list(places_of(load(environ={"HOME": "/h"}, folder=tmp_path), ("together",)))
+    assert [(each.base_url, each.in_use) for each in found] == [
+        ("wss://api.together.ai/v1", True),
+        ("https://api.together.xyz/v1", False),
+    ]
+    away = [replace(its, distance=Distance(ms, ms)) for its, ms in zip(found, (90, 20), strict=True)]
+    assert not any("nearer (providers" in line for line in advice(away))  # `base_url` is not that of the speech
 
 
 def settings_text(vendor: FakeVendor, closed: int) -> str:

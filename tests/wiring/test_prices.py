@@ -8,7 +8,10 @@ import pytest
 
 from voicepipe.config import Settings, load
 from voicepipe.errors import ConfigError
-from voicepipe.wiring.prices import Prices, check_quota_prices
+from voicepipe.providers.built_in import TRANSCRIBERS, VOICES
+from voicepipe.providers.vendor import SpeechFacts
+from voicepipe.registry import Spec
+from voicepipe.wiring.prices import Prices, check_quota_prices, stt_usd_per_minute_of, tts_usd_per_million_of
 
 
 def settings(folder: Path, text: str) -> Settings:
@@ -57,6 +60,15 @@ def test_a_session_knows_the_prices_of_all_who_may_answer(tmp_path: Path) -> Non
     assert prices.models["groq/openai/gpt-oss-120b"].cost_usd(1_000_000, 100_000, 400_000) == pytest.approx(0.18)
     assert prices.models["local/smollm2-135m"].cost_usd(1_000_000, 0) == 0
     assert (prices.voices, prices.transcribers) == ({"local/hibari": 0.0}, {"local/moonshine-tiny": 0.0})
+
+
+@pytest.mark.parametrize(
+    "facts", [each for each in (*TRANSCRIBERS, *VOICES) if each.usd is not None], ids=lambda facts: facts.spec
+)
+def test_each_published_price_of_speech_is_that_of_its_provider(tmp_path: Path, facts: SpeechFacts) -> None:
+    """Also of a vendor whose STT and TTS have another address than its LLMs, such as Together."""
+    price_of = stt_usd_per_minute_of if facts.stage == "stt" else tts_usd_per_million_of
+    assert price_of(settings(tmp_path, ""), Spec.parse(facts.spec)) == facts.usd
 
 
 def test_vendors_prices_count_where_the_settings_have_none(tmp_path: Path) -> None:

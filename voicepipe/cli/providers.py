@@ -19,9 +19,10 @@ from voicepipe.cli.provider_status import key_of, unhealthy_models
 from voicepipe.cli.providers_speech import SpeechLine
 from voicepipe.config import Settings, load
 from voicepipe.config.settings import LOCAL
+from voicepipe.config.speech_vendors import for_stage
 from voicepipe.errors import ConfigError, StageError, VoicepipeError
 from voicepipe.providers.catalog import ModelFacts
-from voicepipe.registry import Spec
+from voicepipe.registry import Spec, Stage
 from voicepipe.turn.cost import estimated_tokens
 
 FRAMING_TOKENS: Final = 10
@@ -162,12 +163,18 @@ async def _reached(
 ) -> tuple[list[Line], list[SpeechLine]]:
     """Connect to each provider that could be asked; the local ones need no connection."""
     keys = {**{line.provider: line.key for line in llms}, **{line.provider: line.key for line in speech}}
-    urls = {name: settings.providers[name].base_url for name, key in keys.items() if key in ("set", "not needed")}
-    took = await reached(url for url in urls.values() if url)
-    known = {name: took[url] for name, url in urls.items() if url}
+    stages: tuple[Stage, ...] = ("llm", "stt", "tts")
+    urls = {
+        (name, stage): for_stage(name, stage, settings.providers[name].connection()).base_url
+        for name, key in keys.items()
+        if key in ("set", "not needed")
+        for stage in stages
+    }
+    needed = {(line.provider, "llm") for line in llms} | {(line.provider, line.stage) for line in speech}
+    took = await reached(url for at, url in urls.items() if url and at in needed)
     return (
-        [replace(line, reached=known.get(line.provider, "")) for line in llms],
-        [replace(line, reached=known.get(line.provider, "")) for line in speech],
+        [replace(line, reached=took.get(urls.get((line.provider, "llm"), ""), "")) for line in llms],
+        [replace(line, reached=took.get(urls.get((line.provider, line.stage), ""), "")) for line in speech],
     )
 
 

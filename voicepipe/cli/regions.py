@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Final
+from urllib.parse import urlsplit
 
 from voicepipe.cli.connectivity import reason_of
 from voicepipe.cli.options import RegionsOptions
@@ -15,9 +16,10 @@ from voicepipe.cli.probe import Probe, Reply, probe, probe_llm
 from voicepipe.cli.provider_status import key_of
 from voicepipe.config import Settings, load
 from voicepipe.config.settings import LOCAL
+from voicepipe.config.speech_vendors import for_stage
 from voicepipe.errors import ConfigError
 from voicepipe.providers.net.distance import Distance, distance_of
-from voicepipe.registry import Spec
+from voicepipe.registry import Spec, Stage
 
 HEAD: Final = ("provider", "address", "region", "round trip", "connect", "first token", "published")
 
@@ -70,27 +72,43 @@ def run(options: RegionsOptions) -> int:
 
 def places_of(settings: Settings, names: tuple[str, ...]) -> Iterator[Place]:
     """Yield the addresses of the agents' providers, then of those with a key; or of the named ones alone. A vendor with
-    addresses in several regions has a line for each."""
-    used = dict.fromkeys(
-        spec.provider
-        for agent in settings.agents.values()
-        for stage in ("stt", "llm", "tts")
-        for spec in agent.specs(stage)
-    )
+    addresses in several regions, or with another one for its speech, has a line for each."""
+    used = _used_addresses(settings)
     keyed = (name for name in settings.providers if key_of(settings, name) == "set")
     for name in names or dict.fromkeys((*used, *keyed)):
         entry, vendor = settings.providers[name], settings.vendor(name)
         if entry.kind in LOCAL or not entry.base_url:
             continue
         others = vendor.also if vendor is not None else ()
-        for base_url in dict.fromkeys((entry.base_url, *others)):
+        for base_url in _one_of_each_host((*used.get(name, ()), entry.base_url, *others)):
             yield Place(
                 provider=name,
                 base_url=base_url,
                 region=entry.region if base_url == entry.base_url else "",
-                in_use=name in used and base_url == entry.base_url,
+                in_use=base_url in used.get(name, ()),
                 published=vendor.regions if vendor is not None else "",
             )
+
+
+def _used_addresses(settings: Settings) -> dict[str, list[str]]:
+    """Return the addresses that the agents use of each provider: STT and TTS may have another one than the LLM."""
+    stages: tuple[Stage, ...] = ("stt", "llm", "tts")
+    used: dict[str, list[str]] = {}
+    for agent in settings.agents.values():
+        for stage in stages:
+            for spec in agent.specs(stage):
+                name = spec.provider
+                connection = for_stage(name, stage, settings.providers[name].connection())
+                used.setdefault(name, []).append(connection.base_url)
+    return used
+
+
+def _one_of_each_host(base_urls: Iterable[str]) -> Iterable[str]:
+    """Return the first address of each host: its others are as far."""
+    firsts: dict[str, str] = {}
+    for base_url in base_urls:
+        firsts.setdefault(urlsplit(base_url).netloc, base_url)
+    return firsts.values()
 
 
 async def _measured(settings: Settings, options: RegionsOptions) -> list[Place]:
@@ -153,7 +171,7 @@ def advice(places: Iterable[Place]) -> Iterator[str]:
     for place in found:
         if not place.in_use or place.distance is None:
             continue
-        others = [each for each in found if each.provider == place.provider and each.distance and not each.in_use]
+        others = [each for each in found if _may_replace(each, place)]
         nearest = min(others, key=_round_trip_ms, default=None)
         if nearest is not None and _round_trip_ms(nearest) < 0.8 * _round_trip_ms(place):
             saved_ms = _round_trip_ms(place) - _round_trip_ms(nearest)
@@ -170,6 +188,12 @@ def advice(places: Iterable[Place]) -> Iterator[str]:
     if used:
         total_ms = sum(map(_round_trip_ms, used))
         yield f"The agents' {len(used)} addresses are {total_ms:.0f} ms of round trips away, of a budget of 1000 ms."
+
+
+def _may_replace(other: Place, place: Place) -> bool:
+    """Return whether another address serves the same: those for WebSockets and those for HTTP are apart."""
+    is_same_kind = other.base_url.startswith("ws") == place.base_url.startswith("ws")
+    return other.provider == place.provider and is_same_kind and other.distance is not None and not other.in_use
 
 
 def _round_trip_ms(place: Place) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from voicepipe.config.settings import LOCAL, Settings
+from voicepipe.config.speech_vendors import for_stage
 from voicepipe.errors import ConfigError
 from voicepipe.ports.speech_price import SpeechPrice
 from voicepipe.providers.built_in import published_speech_price, published_usd
@@ -26,7 +27,7 @@ def tts_usd_per_million_of(settings: Settings, spec: Spec) -> float | None:
     if entry.kind in LOCAL:
         return 0.0
     own = entry.tts_usd_per_million_chars
-    return published_usd("tts", spec, entry.base_url) if own is None else own
+    return _published_usd(settings, "tts", spec) if own is None else own
 
 
 def speech_price_of(settings: Settings, spec: Spec) -> SpeechPrice | None:
@@ -52,7 +53,13 @@ def stt_usd_per_minute_of(settings: Settings, spec: Spec) -> float | None:
     if entry.kind in LOCAL:
         return 0.0
     own = entry.stt_usd_per_minute
-    return published_usd("stt", spec, entry.base_url) if own is None else own
+    return _published_usd(settings, "stt", spec) if own is None else own
+
+
+def _published_usd(settings: Settings, stage: Literal["stt", "tts"], spec: Spec) -> float | None:
+    # A vendor's STT and TTS may be at another address than its LLMs.
+    speech = for_stage(spec.provider, stage, settings.providers[spec.provider].connection())
+    return published_usd(stage, spec, speech.base_url)
 
 
 def embedding_usd_per_million_of(settings: Settings, agent: str) -> float | None:
