@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from voicepipe.agents import Agent
-from voicepipe.agents.interpreter import instructions_between, name_of
+from voicepipe.agents.interpreter import instructions_between, languages_between, name_of
 from voicepipe.config import load
 from voicepipe.config.docs_table import effective
 from voicepipe.config.settings import Settings
@@ -19,6 +19,7 @@ from voicepipe.testing.fakes.cues import LlmCue, SttCue, tokens
 from voicepipe.testing.fakes.deepgram_stt import KEY, FakeDeepgram
 from voicepipe.testing.user import User, calling
 from voicepipe.testing.waiting import eventually
+from voicepipe.turn.settings import LanguageSettings
 
 GERMAN = {
     "agents.default.languages.de.voice": "Anna",
@@ -158,6 +159,14 @@ INTERPRETER = {
     "agents.between.silence_ms": 200,
     "agents.between.speculate": False,
 }
+
+
+@pytest.mark.parametrize("tag", ["de", "DE", "de-AT"])
+def test_an_interpreter_has_the_voice_of_a_language_however_its_tag_is_written(tag: str) -> None:
+    """As for an agent that follows the user's language: `de` is for `de-AT` too, and capitals make no difference."""
+    tables = {"fr": LanguageSettings(tag="fr", voice="louis"), "de": LanguageSettings(tag="de", voice="anna")}
+    into, _ = languages_between(("en", tag), tables)
+    assert (into.tag, into.user_tag, into.voice) == (tag, "en", "anna")
 
 
 def test_an_interpreter_inherits_nothing_that_it_would_answer_with(tmp_path: Path) -> None:
