@@ -100,6 +100,8 @@ async def summary_of(text: str, by: SummaryModel, *, session: str, instructions:
                         usage = event
                 if len(text) > SUMMARY_CHARS:
                     break
+        if not text.strip():
+            log_event("summary_failed", level=logging.WARNING, session=session, why="the answer has no words")
     except (StageError, Overload, TimeoutError) as why:
         log_event("summary_failed", level=logging.WARNING, session=session, why=str(why) or "it took too long")
         text = ""
