@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from voicepipe.config.agents import AgentSettings
 from voicepipe.errors import StageRefused
 from voicepipe.ports.model import (
     Called,
@@ -217,17 +218,22 @@ async def test_the_same_question_gets_the_same_answer(model: Model) -> None:
 
 @pytest.mark.slow
 async def test_a_gguf_file_answers(tmp_path: Path) -> None:
-    """Any file of that format, in an engine of its own, with its own chat template."""
+    """Any file of that format, in an engine of its own, with its own chat template. The weights that come along answer
+    as they do under their own name: without their examples the second answer is 200 tokens of French."""
     path = tmp_path / "mine.gguf"
     path.symlink_to(smollm2().path)
     socket_path = tmp_path / "g.sock"
     async with start_engine(socket_path, stages=("llm",), model_file=path, linger_ms=200), asyncio.timeout(WAIT_S):
         settings = ProviderSettings(kind="gguf", options=(("socket", str(socket_path)),))
         model = llm.open_gguf(Spec("gguf", str(path)), settings)
-        question = said("user", "What is the capital of France? Answer with one word.")
-        events = await answer(model, ModelRequest(model=str(path), messages=(question,)))
+        instructions = said("system", AgentSettings().instructions)
+        answers = [
+            text_of(await answer(model, ModelRequest(model=str(path), messages=(instructions, said("user", question)))))
+            for question in ("What is the capital of France? Answer with one word.", "What is the capital of France?")
+        ]
     assert model.name == f"gguf/{path}"
-    assert "Paris" in text_of(events)
+    assert "Paris" in answers[0]
+    assert answers[1] == "The capital of France is Paris."
 
 
 async def test_text_can_not_write_the_marks_of_the_template(model: Model) -> None:

