@@ -16,14 +16,12 @@ import numpy as np
 
 from voicepipe.bench.simulate_pools import published_pools
 from voicepipe.bench.simulate_world import WorldOptions, draw_world
-from voicepipe.cli.simulate import drawn_turns
+from voicepipe.cli.simulate import drawn_turns, published_candidates
 from voicepipe.router.build import build_pool
-from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.policies import Order
 from voicepipe.router.pool import USUAL_TOKENS, SharedStats
 from voicepipe.router.simulation import simulate_turns
-from voicepipe.turn.cost import Price
 
 FIRST_TURNS: Final = 300
 """Not counted: a new router learns."""
@@ -35,15 +33,7 @@ BEFORE, RECOVERY, AFTER = 900, 100, 500
 def late(seed: int, since: int, *, turns_per_s: float, factor: float, share: float, order: Order) -> tuple[bool, ...]:
     """Return for each turn whether it missed the deadline; the first model is slower from the turn `since` on."""
     published = published_pools()["mid"]
-    candidates = tuple(
-        Candidate(
-            spec=each.name,
-            price=Price(each.input_usd, each.output_usd, each.cached_usd),
-            ttft_p50_ms=each.ttft_p50_ms,
-            tokens_per_s=each.tokens_per_s,
-        )
-        for each in published.models
-    )
+    candidates = published_candidates(published)
     n_turns = BEFORE + RECOVERY + AFTER
     world = draw_world(published.medians_ms, WorldOptions(n_turns=n_turns, seed=seed, turns_per_s=turns_per_s))
     world.after_ms[since:, 0] *= factor

@@ -5,6 +5,10 @@ and sends it the dashboard's queries: write rate, size on disk, and the median a
 each query. Beside the rates and the medians stands the CPU time of this process, which other work on the machine moves
 least. `--postgres URL` uses a Postgres whose schema `voicepipe` is empty, and leaves the turns there; its own CPU time
 is not counted. Otherwise it is SQLite in a folder that is deleted.
+
+A million turns take longer than a machine can be kept quiet for. `--folder FOLDER` keeps the SQLite file, so that the
+run can be done in two: with `--write-only` the turns are written, and the next run with that folder sums them up and
+sends the queries.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -80,9 +84,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--turns", type=int, default=100_000, help="how many to write (100000)")
     parser.add_argument("--repeats", type=int, default=30, help="how often each question is asked (30)")
     parser.add_argument("--postgres", metavar="URL", help="a database without turns; SQLite without it")
+    parser.add_argument(
+        "--folder", type=Path, help="keep the SQLite file here; its turns, if any, are not written again"
+    )
+    parser.add_argument("--write-only", action="store_true", help="end when the turns are written, with --folder")
     options = parser.parse_args(arguments)
+    if (options.write_only and options.folder is None) or (options.postgres and options.folder):
+        parser.error("expected --folder with --write-only, and not with --postgres")
     try:
-        lines = asyncio.run(measured(options.turns, repeats=options.repeats, postgres=options.postgres))
+        lines = asyncio.run(
+            written(options.folder, options.turns)
+            if options.write_only
+            else measured(options.turns, repeats=options.repeats, postgres=options.postgres, folder=options.folder)
+        )
     except VoicepipeError as why:
         _say(f"store: {why}")
         return 1
@@ -90,26 +104,47 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-async def measured(n_turns: int, *, repeats: int, postgres: str | None = None) -> list[str]:
-    """Fill a store, query it, and return the report line by line.
+async def written(folder: Path, n_turns: int) -> list[str]:
+    """Fill the store of a folder; return the line that says how fast.
 
     Raises:
         VoicepipeError: the store cannot be opened, has turns already, or fails.
     """
-    until_ms = clock.unix_ms()
-    async with _opened(postgres) as store:
-        if (await store.list(None, TurnQuery(limit=1))).turns:
+    async with _opened(None, folder) as store:
+        if await _newest_ms(store) is not None:
+            raise VoicepipeError("expected a folder without turns")
+        wrote = await _fill(store, n_turns, clock.unix_ms())
+    return [f"{n_turns} turns: {wrote.text(n_turns, 'written')}"]
+
+
+async def measured(n_turns: int, *, repeats: int, postgres: str | None = None, folder: Path | None = None) -> list[str]:
+    """Fill a store, query it, and return the report line by line. The turns of a folder's store are not written again.
+
+    Raises:
+        VoicepipeError: the store cannot be opened, has turns already that no folder keeps, or fails.
+    """
+    async with _opened(postgres, folder) as store:
+        newest_ms, wrote = await _newest_ms(store), None
+        if newest_ms is not None and folder is None:
             raise VoicepipeError("expected a database without turns")
-        wrote = await _fill(store, n_turns, until_ms)
+        until_ms = clock.unix_ms() if newest_ms is None else newest_ms + 1
+        if newest_ms is None:
+            wrote = await _fill(store, n_turns, until_ms)
         summed_up = await _maintain(store, until_ms)
         size_bytes = await store.size_bytes()
         rows = [await _timed(store, name, query_store, repeats) for name, query_store in questions(until_ms)]
+    rates = [*([] if wrote is None else [wrote.text(n_turns, "written")]), summed_up.text(n_turns, "summed up")]
     return [
-        f"{n_turns} turns: {wrote.text(n_turns, 'written')}, {summed_up.text(n_turns, 'summed up')}, "
-        f"{size_bytes / 1e6:.0f} MB, {size_bytes / n_turns:.0f} bytes a turn",
+        f"{n_turns} turns: {', '.join(rates)}, {size_bytes / 1e6:.0f} MB, {size_bytes / n_turns:.0f} bytes a turn",
         "",
         *markdown(("question", "p50 ms", "p95 ms", "CPU p50 ms"), rows),
     ]
+
+
+async def _newest_ms(store: TurnStore) -> int | None:
+    """Return when the newest turn began."""
+    page = await store.list(None, TurnQuery(limit=1))
+    return page.turns[0].started_at_ms if page.turns else None
 
 
 def questions(until_ms: int) -> Iterator[Question]:
@@ -162,9 +197,9 @@ def _list(query: TurnQuery) -> Callable[[TurnStore], Awaitable[object]]:
 
 
 @asynccontextmanager
-async def _opened(postgres: str | None) -> AsyncIterator[TurnStore]:
-    with tempfile.TemporaryDirectory(prefix="vp-store-") as folder:
-        path = Path(folder, "turns.sqlite3")
+async def _opened(postgres: str | None, folder: Path | None) -> AsyncIterator[TurnStore]:
+    with nullcontext(folder) if folder else tempfile.TemporaryDirectory(prefix="vp-store-") as place:
+        path = Path(place, "turns.sqlite3")
         store = await (PostgresTurnStore.open(postgres) if postgres else SqliteTurnStore.open(path))
         try:
             yield store

@@ -136,6 +136,19 @@ def drawn_turns(world: World, n_models: int) -> Iterator[DrawnTurn]:
         )
 
 
+def published_candidates(pool: PublishedPool) -> Candidates:
+    """Return the models of a built-in pool, with their published figures."""
+    return tuple(
+        Candidate(
+            spec=each.name,
+            price=Price(each.input_usd, each.output_usd, each.cached_usd),
+            ttft_p50_ms=each.ttft_p50_ms,
+            tokens_per_s=each.tokens_per_s,
+        )
+        for each in pool.models
+    )
+
+
 def most_spent(turns: Sequence[SimulatedResult], cap_usd: float) -> float:
     """Return the most that hedges cost in `WINDOW_TURNS` turns in a row, from the first turn on, as a multiple of the
     cap. Failovers are not in it."""
@@ -155,7 +168,7 @@ def _scenes(options: SimulateOptions, settings: Settings) -> Iterator[Scene]:
             drawn = _world(options, candidates, [c.ttft_p50_ms for c in candidates], world)
             yield Scene(name, candidates, drawn, own[name], options.cached_factor)
         elif name in published:
-            candidates = _candidates(published[name])
+            candidates = published_candidates(published[name])
             drawn = _world(options, candidates, published[name].medians_ms, world)
             yield Scene(name, candidates, drawn, _capped(settings, candidates), options.cached_factor)
         else:
@@ -173,18 +186,6 @@ def _world(options: SimulateOptions, candidates: Candidates, medians_ms: Sequenc
         return draw_world([options.slower * median_ms for median_ms in medians_ms], drawn)
     recorded = read_latencies(options.latencies, [each.spec for each in candidates])
     return resample_world([options.slower * times_ms for times_ms in recorded], drawn)
-
-
-def _candidates(pool: PublishedPool) -> Candidates:
-    return tuple(
-        Candidate(
-            spec=each.name,
-            price=Price(each.input_usd, each.output_usd, each.cached_usd),
-            ttft_p50_ms=each.ttft_p50_ms,
-            tokens_per_s=each.tokens_per_s,
-        )
-        for each in pool.models
-    )
 
 
 def _capped(settings: Settings, candidates: Candidates) -> RouterOptions:
