@@ -98,7 +98,12 @@ def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "meant"), [(["serve", "--lm", "x/y"], "--llm"), (["bench", "load", "--usrs=3"], "--users")]
+    ("arguments", "meant"),
+    [
+        (["serve", "--lm", "x/y"], "--llm"),
+        (["bench", "load", "--usrs=3"], "--users"),
+        (["--verson"], "--version"),
+    ],
 )
 def test_a_mistyped_option_is_answered_with_the_one_that_was_meant(
     arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
@@ -109,6 +114,13 @@ def test_a_mistyped_option_is_answered_with_the_one_that_was_meant(
     error = capsys.readouterr().err
     assert error.endswith(f"; did you mean {meant}?\n")
     assert meant in error.partition("error:")[0]
+
+
+def test_an_option_that_looks_like_none_gets_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    """The hyphens are no likeness."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["check", "--jsn"])
+    assert capsys.readouterr().err.endswith("error: unknown: --jsn\n")
 
 
 def test_an_option_like_no_other_is_named_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,12 +11,13 @@ class SuggestingParser(argparse.ArgumentParser):
     """Refuses an unknown command or option with the one that looks most like it; its subparsers do so too."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does; the parser of a command without actions refuses what it does not know."""
+        """Parse as argparse does, but refuse an unknown option at once."""
         found, unknown = super().parse_known_args(args, namespace)
-        if unknown and self._subparsers is None:
-            option = str(unknown[0]).partition("=")[0]
-            near = difflib.get_close_matches(option, list(self._option_string_actions), n=1)
-            self.error(f"unknown: {' '.join(unknown)}{f'; did you mean {near[0]}?' if near else ''}")
+        if unknown:
+            names = {name.lstrip("-"): name for name in self._option_string_actions}
+            option = str(unknown[0]).partition("=")[0].lstrip("-")
+            near = difflib.get_close_matches(option, list(names), n=1)
+            self.error(f"unknown: {' '.join(unknown)}{f'; did you mean {names[near[0]]}?' if near else ''}")
         return found, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
