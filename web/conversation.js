@@ -42,7 +42,8 @@ const HARMLESS = [
   "response_cancel_not_active",
   "item_truncate_invalid_item_id",
   "item_retrieve_invalid_item_id",
-  ANSWERING, // requested again when that answer is over
+  // Requested again when that answer is over.
+  ANSWERING,
 ];
 
 export class Conversation {
@@ -133,12 +134,15 @@ export class Conversation {
     line.on("response.output_item.added", ({ item, response_id }) => {
       if (item.type !== "message") return;
       const entry = this.entry(item.id, "agent");
-      entry.turn = this.turns.get(response_id) ?? ""; // shown with its first text: there may be none
-      const before = this.answers.get(response_id); // the filler before it
+      // Shown with its first text: there may be none.
+      entry.turn = this.turns.get(response_id) ?? "";
+      // The filler before it.
+      const before = this.answers.get(response_id);
       if (before && before !== entry) this.change(before, { done: true });
       this.answers.set(response_id, entry);
     });
-    const grow = (/** @type {any} */ { item_id, delta }) => {
+    /** @param {any} event */
+    const grow = ({ item_id, delta }) => {
       const entry = this.entry(item_id, "agent");
       this.change(entry, { text: entry.text + delta });
     };
@@ -224,7 +228,8 @@ export class Conversation {
   async interrupt() {
     for (const item of this.speaker.open) this.cut.add(item);
     const cut = this.speaker.busy ? await this.speaker.flush() : [];
-    this.speaker.restore(); // for what comes next
+    // For what comes next.
+    this.speaker.restore();
     for (const { item, played_ms } of cut) {
       this.playback.over({ item, played_ms });
       this.line.truncate(item, played_ms);
@@ -258,7 +263,7 @@ export class Conversation {
       if (text && !id.startsWith("filler_")) this.line.say(role === "agent" ? "assistant" : "user", played ?? text, id);
     }
     const [question, results] = [this.delivery.giveUp(), this.tools.giveUp()];
-    if (question || results) this.responding = this.line.send({ type: "response.create" });
+    if (question || results) this.responding = this.line.send({ type: "response.create", event_id: "request_0" });
   }
 
   /** Turn the server's turn detection on or off. */
@@ -274,14 +279,15 @@ export class Conversation {
     this.change(this.entry(id, "user"), { text: content[0]?.text ?? "" });
   }
 
-  /** @param {Record<string, any>} response */
+  /** @param {{id: string, status: string, status_details?: any, metadata?: any, output?: readonly any[]}} response */
   answered({ id, status, status_details, metadata, output }) {
     this.responding = false;
     this.turns.delete(id);
     const turn = metadata?.voicepipe_turn ?? "";
     const entry = this.answers.get(id) ?? this.entry(`answer of ${id}`, "agent");
     const failure = status === "failed" ? (status_details?.error?.message ?? "The agent could not answer.") : "";
-    const called = (output ?? []).some((/** @type {any} */ item) => item.type !== "message"); // here or on the server
+    // Here or on the server.
+    const called = (output ?? []).some((item) => item.type !== "message");
     const silent = !entry.text && (status === "cancelled" || (called && !failure));
     if (silent) this.entries.delete(entry.id);
     else this.change(entry, { done: true, failure, turn, cut: entry.cut || status === "cancelled" });

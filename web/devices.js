@@ -14,7 +14,8 @@
  */
 export async function devices() {
   const all = (await navigator.mediaDevices?.enumerateDevices()) ?? [];
-  const of = (/** @type {MediaDeviceKind} */ kind) =>
+  /** @param {MediaDeviceKind} kind */
+  const of = (kind) =>
     all.filter((each) => each.kind === kind && each.deviceId !== "").map(({ deviceId: id, label: name }) => ({ id, name }));
   return { microphones: of("audioinput"), loudspeakers: "setSinkId" in AudioContext.prototype ? of("audiooutput") : [] };
 }

@@ -45,8 +45,10 @@ export class QuestionDelivery {
       if (this.open?.waits) this.send();
     });
     line.on("voicepipe.resumed", (event) => {
-      // More answers follow than the one that had begun: the node has the request whose confirmation was lost.
-      if (event.moved && event.answers > (this.answering ? 1 : 0) && !this.open?.waits) this.open = null;
+      // More answers follow than the one that had begun: the node has the request whose confirmation was lost. It has
+      // those that were named, too.
+      const more = event.answers > (this.answering ? 1 : 0) && !this.open?.waits;
+      if (event.moved && (more || line.resumeState.taken === this.requestId)) this.open = null;
       if (event.moved && !event.answer_follows) this.open ??= this.answering;
       this.answering = null;
       this.probe();
@@ -60,6 +62,7 @@ export class QuestionDelivery {
    */
   submit(sign, put) {
     this.open = { sign, put, there: false, waits: false };
+    this.requests += 1;
     if (!this.send()) this.open = null;
     return this.open !== null;
   }
@@ -68,7 +71,6 @@ export class QuestionDelivery {
   send() {
     if (!this.open?.there && !this.open?.put()) return false;
     this.open.waits = false;
-    this.requests += 1;
     return this.line.send({ type: "response.create", event_id: this.requestId });
   }
 
@@ -106,8 +108,10 @@ export class QuestionDelivery {
   /** @param {{event_id?: string | null, code?: string | null}} error */
   refused({ event_id, code }) {
     if (!this.open) return;
-    if (event_id === this.probeId) this.send(); // all that was missed has come, and no confirmation with it
+    // All that was missed has come, and no confirmation with it.
+    if (event_id === this.probeId) this.send();
     if (event_id === this.requestId && code === ANSWERING) this.open.waits = true;
-    else if (event_id === this.requestId) this.open = null; // the page reports it; the user may ask again
+    // The page reports it; the user may ask again.
+    else if (event_id === this.requestId) this.open = null;
   }
 }

@@ -238,6 +238,8 @@ export class Realtime {
   readonly session: Readonly<Record<string, any>> | null;
   /** Sound that was not sent, since the network is slower than the voice; in appends. */
   readonly droppedFrames: number;
+  /** `taken`: the id of the request that was named to the node which took the session over. */
+  readonly resumeState: { readonly taken: string | undefined };
   /** Binary frames that nobody had announced. */
   readonly strayFrames: number;
 

@@ -119,7 +119,9 @@ export class Realtime extends Listeners {
    */
   send(event) {
     if (this.state === "resuming") return this.resumeState.hold(event);
-    return this.put(JSON.stringify(event));
+    const put = this.put(JSON.stringify(event));
+    if (put) this.resumeState.noteSent(event);
+    return put;
   }
 
   /** @param {Record<string, any>} session the fields to change */
@@ -239,9 +241,12 @@ export class Realtime extends Listeners {
         return this.resumeState.noteWords(event);
       case "response.output_item.done":
         return this.resumeState.noteItem(event.item);
+      case "response.created":
+        return this.resumeState.requestOver();
       case "voicepipe.going_away":
         return this.leave();
       case "error":
+        this.resumeState.refused(event.error);
         this.lastWord = failure("ended", event.error.code ?? "", event.error.message);
     }
   }
@@ -324,7 +329,7 @@ export class Realtime extends Listeners {
     this.plug(socket);
     socket.onclose = ({ code, reason }) => this.socket === socket && this.broken(code, reason);
     this.state = "open";
-    for (const each of this.resumeState.rest(/** @type {any} */ (resumed))) {
+    for (const each of this.resumeState.rest(resumed)) {
       if (each instanceof Int16Array) this.putSound(each);
       else this.send(each);
     }

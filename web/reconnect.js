@@ -77,7 +77,8 @@ export class Reconnector {
    */
   answered(socket, first) {
     if (first.type !== "voicepipe.resumed") return this.refused();
-    this.socket = null; // it belongs to the session now
+    // It belongs to the session now.
+    this.socket = null;
     this.onBack(socket, first);
   }
 

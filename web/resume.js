@@ -5,6 +5,8 @@
  * @module
  */
 
+import { ANSWERING } from "./question_delivery.js";
+
 /** @typedef {import("./realtime.js").WireEvent} WireEvent */
 
 const RATE_HZ = 24000;
@@ -17,6 +19,11 @@ const PIECE_SAMPLES = RATE_HZ;
 
 /** Full: events are refused, as without a session. A minute of playback reports is less. */
 const HELD_EVENTS = 512;
+
+/** The latest items and sent events are named to another node: theirs has written each within some ms. */
+const NAMED = 8;
+
+const ITEM = "conversation.item.create";
 
 export class ResumeState {
   constructor() {
@@ -31,6 +38,14 @@ export class ResumeState {
     this.receivedWords = [];
     /** All of its text, once it is complete. @type {string | null} */
     this.receivedText = null;
+    /** The items before it that came as a whole. Full: the oldest is dropped. @type {{item_id: string, text: string, ms?: number}[]} */
+    this.receivedItems = [];
+    /** Items, and the last request, unless its answer has begun: the node has written that. @type {WireEvent[]} */
+    this.sent = [];
+    /** The id of the request that was named to the node that goes on. @type {string | undefined} */
+    this.taken = "";
+    /** Whether the last question is audio: it is sent again from the server's position, and its request after it. */
+    this.spoken = false;
     /** Samples of the microphone that were sent; those sent twice count once. */
     this.given = 0;
     /** Full: the oldest is dropped; the server has it. @type {Int16Array[]} */
@@ -80,38 +95,65 @@ export class ResumeState {
   /** @param {WireEvent} event words of the agent's audio */
   noteWords({ item_id, words, starts_ms }) {
     this.beginItem(item_id);
-    words.forEach((/** @type {string} */ word, /** @type {number} */ i) => {
-      this.receivedWords.push({ word, start_ms: starts_ms[i] });
-    });
+    for (const [i, word] of words.entries()) this.receivedWords.push({ word, start_ms: starts_ms[i] });
   }
 
-  /** @param {Record<string, any>} item of a response, which is over */
+  /** @param {{id: string, type: string, status: string, content?: any[]}} item of a response, which is over */
   noteItem({ id, type, status, content }) {
     if (type !== "message" || status !== "completed") return;
     this.beginItem(id);
-    const texts = (content ?? []).map((/** @type {any} */ part) => part.transcript ?? part.text ?? "");
+    const texts = (content ?? []).map((part) => part.transcript ?? part.text ?? "");
     this.receivedText = texts.filter(Boolean).join(" ");
   }
 
   /** @param {string} itemId */
   beginItem(itemId) {
     if (itemId === this.receivedItem) return;
+    if (this.receivedText !== null) {
+      const ms = this.receivedSamples ? { ms: this.receivedMs } : {};
+      const whole = { item_id: this.receivedItem, text: this.receivedText, ...ms };
+      this.receivedItems = [...this.receivedItems.slice(1 - NAMED), whole];
+    }
     this.receivedItem = itemId;
     this.receivedSamples = 0;
     this.receivedWords = [];
     this.receivedText = null;
   }
 
+  get receivedMs() {
+    return Math.floor((this.receivedSamples * 1000) / RATE_HZ);
+  }
+
   /** Return how far the last item has come, for the node that goes on. */
   received() {
     if (!this.receivedItem) return {};
-    const received_ms = Math.floor((this.receivedSamples * 1000) / RATE_HZ);
+    const received_ms = this.receivedMs;
     const sound = this.receivedSamples ? { received_ms } : {};
-    const where = { received_item_id: this.receivedItem, ...sound };
+    const where = { received_item_id: this.receivedItem, received_items: this.receivedItems, ...sound };
     if (this.receivedText !== null) return { ...where, received_text: this.receivedText, received_done: true };
     if (!this.receivedWords.length) return where;
     const begun = this.receivedWords.filter(({ start_ms }) => start_ms < received_ms);
     return { ...where, received_text: begun.map(({ word }) => word).join(" ") };
+  }
+
+  /** @param {WireEvent} event that is sent; of items and requests the latest are named to another node */
+  noteSent(event) {
+    const { type, event_id } = event;
+    const request = type === "response.create";
+    if (type === ITEM || type === "input_audio_buffer.commit") this.spoken = type !== ITEM;
+    // The answer to this one is that to an earlier one that waits, too.
+    if (request) this.requestOver();
+    if (type === ITEM || (request && event_id && !this.spoken)) this.sent = [...this.sent.slice(1 - NAMED), event];
+  }
+
+  /** The last request has its answer, or gets none. */
+  requestOver() {
+    this.sent = this.sent.filter(({ type }) => type === ITEM);
+  }
+
+  /** @param {Record<string, any>} error of an event, which the server has refused */
+  refused({ event_id, code }) {
+    if (code !== ANSWERING) this.sent = this.sent.filter((each) => each.type === ITEM || each.event_id !== event_id);
   }
 
   /** @param {Int16Array} samples of the microphone, sent or not */
@@ -137,16 +179,21 @@ export class ResumeState {
   /** Return the first event on the new connection. */
   request() {
     const last = this.lastEventId ? { last_event_id: this.lastEventId } : {};
-    return { type: "voicepipe.resume", session_id: this.sessionId, secret: this.secret, ...last, ...this.received() };
+    const who = { session_id: this.sessionId, secret: this.secret, sent: this.sent };
+    return { type: "voicepipe.resume", ...who, ...last, ...this.received() };
   }
 
   /**
    * Return all that the server lacks, in its original order.
    *
-   * @param {{secret: string, window_ms: number, input_received_ms: number}} resumed
+   * @param {Record<string, any>} resumed the server's answer to the request
    * @returns {Generator<Int16Array | WireEvent>}
    */
-  *rest({ secret, window_ms, input_received_ms }) {
+  *rest({ secret, window_ms, input_received_ms, moved }) {
+    if (moved) {
+      this.taken = this.sent.find(({ type }) => type !== ITEM)?.event_id;
+      this.requestOver();
+    }
     this.secret = secret;
     this.window_ms = window_ms;
     const all = this.sound();

@@ -145,7 +145,8 @@ export class Speaker {
    * @returns {Promise<boolean>} false where the browser refuses, or lets no page choose
    */
   async use(deviceId) {
-    const context = /** @type {AudioContext & {setSinkId?: (id: string) => Promise<void>}} */ (this.context);
+    /** @type {AudioContext & {setSinkId?: (id: string) => Promise<void>}} */
+    const context = this.context;
     try {
       await context.setSinkId?.(deviceId);
       return context.setSinkId !== undefined;

@@ -85,12 +85,14 @@ export class ToolCalls extends Listeners {
   /** @param {{response_id: string, call_id: string, name: string, arguments: string}} event */
   called({ response_id, call_id, name, arguments: args }) {
     const tool = this.tools.find((each) => each.name === name);
-    if (!tool) return; // another client's, or the server's own
+    // Another client's, or the server's own.
+    if (!tool) return;
     const calls = this.responses.get(response_id) ?? { running: 0, complete: false, items: [] };
     this.responses.set(response_id, calls);
     calls.running += 1;
     void this.run(tool, call_id, args).then((output) => {
-      if (this.responses.get(response_id) !== calls) return; // its session has ended
+      // Its session has ended.
+      if (this.responses.get(response_id) !== calls) return;
       calls.running -= 1;
       calls.items.push({ id: `output_${call_id}`, type: "function_call_output", call_id, output });
       this.submit(response_id);

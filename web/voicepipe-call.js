@@ -124,7 +124,8 @@ export class VoicepipeCallElement extends HTMLElement {
     this.entries = new Map();
     const root = this.attachShadow({ mode: "open", delegatesFocus: true });
     root.innerHTML = MARKUP;
-    const style = new CSSStyleSheet(); // no <style>: the policy of a page may forbid those
+    // No <style>: the policy of a page may forbid those.
+    const style = new CSSStyleSheet();
     style.replaceSync(STYLE);
     root.adoptedStyleSheets = [style];
     /** The elements with an id, by it. @type {Record<string, any>} */
@@ -146,7 +147,8 @@ export class VoicepipeCallElement extends HTMLElement {
     call.onclick = () => (this.call?.running ? this.call.stop() : void this.start());
     mute.onclick = () => this.call?.mute(!this.call.muted);
     retry.onclick = () => this.retry();
-    form.onsubmit = (/** @type {Event} */ event) => {
+    /** @param {Event} event */
+    form.onsubmit = (event) => {
       event.preventDefault();
       const text = input.value.trim();
       if (text && this.call?.say(text)) input.value = "";

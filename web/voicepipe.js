@@ -134,11 +134,12 @@ export class VoicepipeCall extends Listeners {
   /** @param {Speaker} speaker */
   connect(speaker) {
     const line = new Realtime({ address: this.address, secret: this.secret, extensions: EXTENSIONS });
+    /** @type {import("./conversation.js").Listeners} */
     const on = {
-      onEntry: (/** @type {unknown} */ entry) => this.emit("entry", entry),
-      onTurn: (/** @type {string} */ turn, /** @type {unknown} */ entry) => this.emit("turn", { turn, entry }),
+      onEntry: (entry) => this.emit("entry", entry),
+      onTurn: (turn, entry) => this.emit("turn", { turn, entry }),
       onScene: () => this.changed(),
-      onTrouble: (/** @type {string} */ message) => this.emit("problem", { message }),
+      onTrouble: (message) => this.emit("problem", { message }),
     };
     this.line = line;
     this.conversation = new Conversation(line, speaker, on, this.tools);
@@ -283,7 +284,8 @@ export class VoicepipeCall extends Listeners {
     });
     const current = this.run === run && !this.microphone;
     if (!current) {
-      if (opened.ok) void opened.microphone.close(); // the call ended while the browser asked, or another one was chosen
+      // The call ended while the browser asked, or another one was chosen.
+      if (opened.ok) void opened.microphone.close();
       return false;
     }
     if (opened.ok) {
@@ -309,7 +311,8 @@ export class VoicepipeCall extends Listeners {
     if (!this.microphone) return;
     this.conversation?.push(samples);
     this.emit("level", { peak, rms });
-    if (this.microphoneState === "gone") return; // its silence goes on
+    // Its silence goes on.
+    if (this.microphoneState === "gone") return;
     this.set({ microphoneState: this.microphone.silent ? "silent" : "open" });
   }
 
