@@ -3,9 +3,10 @@
 `python -m tests.measure.node_failures --kills 20` runs three server processes behind nginx with a real Redis
 (`--store valkey`: Valkey) and callers of the Python client, each with a question after the other. At random points of
 their turns a node is killed (SIGKILL) and started again. `--mode drain` stops it (SIGTERM), `rolling` stops all in
-turn, `frozen` kills a node while the store is stopped (SIGSTOP) for 3 s, `slow` while each of its answers takes 100 ms,
-`cut` while the store is in a network namespace whose answers vanish for 3 s (needs root). `--postgres`: the records are
-in a real Postgres, and are counted at the end. `--spoken`: users speak, and the nodes find the ends of their questions.
+turn, `frozen` kills a node while the store is stopped (SIGSTOP) for 3 s, `slow` while each of its answers comes 100 ms
+later (`--delay-ms`), `cut` while the store is in a network namespace whose answers vanish for 3 s (needs root).
+`--postgres`: the records are in a real Postgres, and are counted at the end. `--spoken`: users speak, and the nodes
+find the ends of their questions.
 `--hasty`: each user asks its next question before the answer to the first one has ended.
 The answers are 18 words; each word's audio has a level of its own, so that a caller counts words by the samples that it
 received. It prints the answers, the words lost and doubled, and the time to resume; it fails if anything was lost.
@@ -35,8 +36,8 @@ Mode = Literal["kill", "drain", "rolling", "frozen", "slow", "cut"]
 MODES: Final[tuple[Mode, ...]] = ("kill", "drain", "rolling", "frozen", "slow", "cut")
 
 FROZEN_S: Final = 3.0
-SLOW_MS: Final = 50
-"""The delay of each direction."""
+SLOW_MS: Final = 100
+"""How much later than usual each answer of a slow store comes."""
 
 LONGEST_PAUSE_S: Final = 4.0
 """A turn lasts about as long: a failure comes at any point of one."""
@@ -65,9 +66,10 @@ async def failures(
     chance: random.Random,
     counts: Counts,
     namespace: StoreNamespace | None = None,
+    delay_ms: int = SLOW_MS,
 ) -> None:
     """Cause failures one after the other, each at a random time; `counts` gets when the store hung."""
-    its.link.delay_ms = SLOW_MS if mode == "slow" else 0
+    its.link.delay_ms = delay_ms // 2 if mode == "slow" else 0
     for number in range(n_failures):
         await asyncio.sleep(chance.uniform(0.2, LONGEST_PAUSE_S))
         node = its.nodes[number % len(its.nodes)] if mode == "rolling" else chance.choice(its.nodes)
@@ -92,6 +94,7 @@ async def measured(
     seed: int,
     store: Kind = "redis",
     drain_ms: int = 20_000,
+    delay_ms: int = SLOW_MS,
     with_postgres: bool = False,
     kind: type[User] = User,
 ) -> Counts:
@@ -112,7 +115,7 @@ async def measured(
             async with asyncio.TaskGroup() as group:
                 for user in users:
                     group.create_task(user.run(), name=user.name)
-                await failures(its, mode, n_failures, random.Random(seed), counts, namespace)
+                await failures(its, mode, n_failures, random.Random(seed), counts, namespace, delay_ms)
                 stopped.set()
             if url:  # a node that is killed within 250 ms of a session's end has not written its last record
                 await asyncio.gather(*(node.stop() for node in its.nodes))
@@ -175,12 +178,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", choices=KINDS, default="redis")
     parser.add_argument("--drain-ms", type=int, default=20_000)
+    parser.add_argument("--delay-ms", type=int, default=SLOW_MS)
     parser.add_argument("--postgres", action="store_true")
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--spoken", dest="kind", action="store_const", const=SpeakingUser, default=User)
     kinds.add_argument("--hasty", dest="kind", action="store_const", const=HastyUser)
     its = parser.parse_args()
-    how = {"store": its.store, "drain_ms": its.drain_ms, "with_postgres": its.postgres, "kind": its.kind}
+    how = {"store": its.store, "drain_ms": its.drain_ms, "delay_ms": its.delay_ms, "with_postgres": its.postgres}
+    how["kind"] = its.kind
     try:
         counts = asyncio.run(measured(its.mode, its.kills, n_users=its.users, seed=its.seed, **how))
     except NoNamespacesError as why:
