@@ -25,3 +25,16 @@ def test_the_first_estimate_is_in_the_record_and_changes_nothing_else() -> None:
 
 def test_an_impossible_estimate_is_none_of_the_way() -> None:
     assert record_after(-5).carrier_estimated_ms == 0
+
+
+def test_an_estimate_behind_the_outcome_is_in_the_record_too() -> None:
+    """The turn is over by the clock, and the carrier's mark comes late."""
+    scenario = Scenario()
+    scenario.says()
+    scenario.answers()
+    scenario.reports(100, input_ms=1_100)
+    scenario.passes(5_000)
+    before = scenario.driver.records["turn_s_0001"]
+    assert (before.outcome, before.carrier_estimated_ms) == ("completed", None)
+    scenario.reports(200, input_ms=6_200, carrier_estimated_ms=80)
+    assert scenario.driver.records["turn_s_0001"].carrier_estimated_ms == 80

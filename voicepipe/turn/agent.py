@@ -326,8 +326,8 @@ class AgentSide:
         if turn is None or not turn.audio.sent_ms:
             return
         played_ms = responses.believed_ms(turn, event.played_ms)
-        responses.note_carrier(turn, event.carrier_estimated_ms)
-        is_news = responses.note_audible(turn, played_ms, event.input_ms, now_ms)
+        is_estimated = responses.note_carrier(turn, event.carrier_estimated_ms)
+        is_news = responses.note_audible(turn, played_ms, event.input_ms, now_ms) or is_estimated
         if turn.reply.gate is Gate.SUSPENDED:
             if not turn.audio.cut_reported:
                 responses.recut(self._context, turn, played_ms)

@@ -193,10 +193,14 @@ def believed_ms(turn: Turn, played_ms: int) -> int:
     return min(max(0, played_ms), turn.audio.sent_ms)
 
 
-def note_carrier(turn: Turn, estimated_ms: int | None) -> None:
-    """Note the first estimate of the way to a phone carrier and back. It is no part of what the turn is judged by."""
-    if estimated_ms is not None and turn.audio.carrier_estimated_ms is None:
-        turn.audio.carrier_estimated_ms = max(0, estimated_ms)
+def note_carrier(turn: Turn, estimated_ms: int | None) -> bool:
+    """Note the first estimate of the way to a phone carrier and back; return whether this is it. It is no part of what
+    the turn is judged by.
+    """
+    if estimated_ms is None or turn.audio.carrier_estimated_ms is not None:
+        return False
+    turn.audio.carrier_estimated_ms = max(0, estimated_ms)
+    return True
 
 
 def note_audible(turn: Turn, played_ms: int, input_ms: int, now_ms: int) -> bool:
