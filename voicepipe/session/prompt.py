@@ -33,6 +33,10 @@ class PromptBuilder:
         self._model, self._name, self._grant = model, name, grant
         self._core, self._clock = core, clock
         self._requested_ms = clock.now_ms()
+        self._sent: tuple[object, ...] | None = None
+        """What the latest `keep_warm` sent that does not change from turn to turn."""
+
+        self._sending: asyncio.Task[None] | None = None
 
     def use(self, model: Model, name: str, redact: Redactor) -> None:
         """Send requests to another LLM from now on, as in `__init__`."""
@@ -65,14 +69,24 @@ class PromptBuilder:
         first = 1 if command.reply.instructions else 0
         return await asyncio.to_thread(redacted_request, request, self._redact, first=first)
 
-    def is_cold(self) -> bool:
-        """Return whether the LLM got no request within `COLD_MS`."""
-        return self._clock.now_ms() - self._requested_ms >= COLD_MS
+    def keep_warm(self, group: asyncio.TaskGroup | None) -> None:
+        """Open the LLM's connection, and send the prompt to its cache, in a task of this group; None does nothing.
 
-    async def warm(self) -> None:
-        """Open the LLM's connection, and send the prompt to its cache before the turn. Errors are ignored."""
+        Nothing is sent again while instructions and functions stay the same and the LLM had a request within `COLD_MS`.
+        When they change while they are being sent, only the new ones are.
+        """
         context = self._core.context
-        command = StartReply(0, 0, "", context.settings.reply, read_by_model(context, context.settings.reply))
+        reply = context.settings.reply
+        stable = (self._model, self._name, reply.instructions, reply.tools, reply.server_tools)
+        if group is None or (stable == self._sent and self._clock.now_ms() - self._requested_ms < COLD_MS):
+            return
+        if self._sending is not None:
+            self._sending.cancel()
+        command = StartReply(0, 0, "", reply, read_by_model(context, reply))
+        self._sent = stable
+        self._sending = group.create_task(self._warm(command), name="warm")
+
+    async def _warm(self, command: StartReply) -> None:
         try:
             await self._model.warm(await self.redacted(command, self.question(command)))
         except (StageError, Overload):

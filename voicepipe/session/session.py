@@ -236,7 +236,7 @@ class Session:
         group.create_task(self._transcription.run(), name="stt")
         group.create_task(self._scoring.run(), name="scores")
         group.create_task(self._speech.run(), name="speech")
-        group.create_task(self._prompt_builder.warm(), name="warm")
+        self._prompt_builder.keep_warm(group)
         group.create_task(self._voices.stay_warm(), name="voice")
         group.create_task(self._preparation.run(), name="phrases")
         group.create_task(self._guard(connection), name="guard")
@@ -327,7 +327,11 @@ class Session:
         self._tools.use(tools, self._agent)
         self._config = replace(self._config, server_tools=facts)
         self._wire.config = self._hooks.show(self._config)
+        self._change_settings()
+
+    def _change_settings(self) -> None:
         self.post(e.SettingsChanged(self._config.turn_settings()))
+        self._prompt_builder.keep_warm(self._group)
 
     def _note_end_of_turn(self) -> None:
         if self._core.is_silent:
@@ -436,7 +440,7 @@ class Session:
         (self._put_secret if resumable else self._put)(self._wire.updated(self._hooks.show(after), **resumable))
         for notice in self._unserved.notices(request, after.model):
             self._put(self._wire.error(notice))
-        self.post(e.SettingsChanged(self._config.turn_settings()))
+        self._change_settings()
         self._renew_phrases()
         self._mcp.follow(after.mcp, self._group)
         self._greet()
@@ -487,8 +491,7 @@ class Session:
                 self._announce(what)
             case c.BeginUtterance(utterance):
                 self._renew_transcription()
-                if self._group is not None and self._prompt_builder.is_cold():
-                    self._group.create_task(self._prompt_builder.warm(), name="warm")
+                self._prompt_builder.keep_warm(self._group)
                 self._audio_input.begin(utterance)
             case c.DropUtterance(utterance):
                 self._audio_input.discard(utterance)
