@@ -7,13 +7,15 @@ import json
 from base64 import b64encode
 from collections import deque
 
+import pytest
+
 from voicepipe.phone.asterisk import AsteriskCodec
 from voicepipe.phone.carrier import StreamCodec, Tones
 from voicepipe.phone.dtmf_tones import tones
 from voicepipe.phone.twilio import TwilioCodec
 from voicepipe.phone.vonage import QUEUE_MS, VonageCodec
 from voicepipe.protocol import binary
-from voicepipe.server.phone.socket import TONES_MARK_MS, PhoneSocket
+from voicepipe.server.phone.socket import MARK_MS, PhoneSocket
 
 PIECE_MS = 200
 PIECE = b"\x01" * PIECE_MS * 8
@@ -112,6 +114,54 @@ async def test_an_answer_that_is_longer_than_the_queue_of_the_carrier_waits_and_
     assert len(line.audio) == n_pieces * PIECE_MS // 20
 
 
+@pytest.mark.parametrize(
+    ("codec", "start", "frame"),
+    [
+        (VonageCodec(), '{"event":"websocket:connected","call":"c1"}', bytes(320)),
+        (AsteriskCodec(), '{"event":"MEDIA_START"}', b"\xff" * 160),
+    ],
+    ids=["vonage", "asterisk"],
+)
+async def test_a_carrier_that_confirms_no_mark_gets_a_long_answer_whole_as_it_plays_it(
+    codec: StreamCodec, start: str, frame: bytes
+) -> None:
+    """Its queue empties in real time, and the clock is the user's own audio."""
+    assert codec.queue_ms is not None
+    phone, line = await speaking(codec)
+    line.next.append(start)
+    await phone.start()
+    n_pieces = (codec.queue_ms + 20_000) // PIECE_MS
+    await say(phone, n_pieces)
+
+    def sent_ms() -> int:
+        return sum(len(each) for each in line.audio) * 20 // len(frame)
+
+    total_ms, n_frames = n_pieces * PIECE_MS, 0
+    while sent_ms() < total_ms and n_frames * 20 <= total_ms:
+        line.next.append(frame)
+        await phone.receive()
+        n_frames += 1
+        assert sent_ms() - n_frames * 20 <= codec.queue_ms, "what does not fit the carrier drops"
+    assert sent_ms() == total_ms
+    assert n_frames * 20 == total_ms - codec.queue_ms + MARK_MS
+
+
+async def test_a_carrier_whose_playback_sticks_is_sent_no_more_than_its_queue_holds() -> None:
+    """Each mark moves the clock: what the carrier has not confirmed plays from there on."""
+    phone, line = await speaking(AsteriskCodec())
+    assert phone.codec.queue_ms is not None
+    n_pieces = 2 * phone.codec.queue_ms // PIECE_MS
+    await say(phone, n_pieces)
+    for n_played in range(1, n_pieces + 1):
+        stuck_ms = MARK_MS // 2
+        line.next.extend([b"\xff" * 160] * ((PIECE_MS + stuck_ms) // 20))
+        line.next.append(json.dumps({"event": "MEDIA_MARK_PROCESSED", "correlation_id": f"vp{n_played}"}))
+        while await phone.receive() is not None:
+            queued_ms = sum(len(each) for each in line.audio) // 8 - n_played * PIECE_MS
+            assert queued_ms <= phone.codec.queue_ms
+    assert sum(len(each) for each in line.audio) // 8 == n_pieces * PIECE_MS
+
+
 async def test_an_interruption_drops_what_is_held_back() -> None:
     phone, line = await speaking(AsteriskCodec())
     await say(phone, 100)
@@ -171,7 +221,7 @@ async def test_what_is_behind_tones_follows_a_mark_that_is_lost() -> None:
     await say(phone, 1)
     await phone.press(Tones(tones("47")))
     await say(phone, 1)
-    n_frames = (PIECE_MS + len(tones("47")) // 8 + TONES_MARK_MS) // 20
+    n_frames = (PIECE_MS + len(tones("47")) // 8 + MARK_MS) // 20
     frame = json.dumps({"event": "media", "media": {"payload": b64encode(b"\xff" * 160).decode()}})
     line.next.extend([frame] * n_frames)
     for _ in range(n_frames - 1):

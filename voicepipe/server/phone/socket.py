@@ -36,8 +36,9 @@ LAST_MARK_S: Final = 2.0
 """How long the end of a call waits for the carrier to play the agent's last audio. The session expects it to play
 without a pause from its latest mark on; a late packet, or the carrier's jitter buffer, delays the rest."""
 
-TONES_MARK_MS: Final = 2_000
-"""How long audio waits for the mark of tones after they should have been played: a carrier may lose a mark."""
+MARK_MS: Final = 2_000
+"""How long held audio waits for a mark after the audio before it should have been played: a carrier may lose a mark, or
+confirm none."""
 
 SESSION: Final = {
     "audio": {"input": {"format": {"type": "audio/pcmu"}}, "output": {"format": {"type": "audio/pcmu"}}},
@@ -99,7 +100,8 @@ class PhoneSocket:
         """What is being sent, which may wait until the carrier reads."""
 
         self._plays_until_ms = 0
-        """`input_ms` at which the carrier will have played all that was sent, if it plays without a pause."""
+        """`input_ms` at which the carrier will have played all that was sent, if it plays without a pause from its
+        latest mark on."""
 
         self._tones_mark = ""
         """The mark of the tones that the carrier has and has not played; empty: there are none."""
@@ -168,9 +170,11 @@ class PhoneSocket:
                 self._send_digits()
                 if self._tones_mark and self.input_ms >= self._tones_until_ms:
                     self._tones_mark = ""
-                    await self._release()
+                await self._release()
             case MarkPlayed(name):
                 played = self._playback.mark(name, self.input_ms)
+                if played is not None:
+                    self._plays_until_ms = max(self._plays_until_ms, self.input_ms + self._unconfirmed_ms)
                 if name == self._tones_mark:
                     self._tones_mark = ""
                 await self._release()
@@ -265,7 +269,7 @@ class PhoneSocket:
             self._n_held_bytes -= held.n_bytes
             self._plays_until_ms = max(self._plays_until_ms, self.input_ms) + held.n_bytes // BYTES_PER_MS
             if held.is_tones:
-                self._tones_mark, self._tones_until_ms = held.mark, self._plays_until_ms + TONES_MARK_MS
+                self._tones_mark, self._tones_until_ms = held.mark, self._plays_until_ms + MARK_MS
             try:
                 for message in held.messages():
                     await self._line.send(message)
@@ -279,8 +283,13 @@ class PhoneSocket:
         """Return whether the carrier can take the first piece that is held back."""
         if self.codec.queue_ms is None:
             return True
-        sent_ms = self._playback.unplayed_ms - self._n_held_bytes // BYTES_PER_MS
-        return sent_ms + self._held[0].n_bytes // BYTES_PER_MS <= self.codec.queue_ms or sent_ms <= 0
+        queued_ms = min(self._unconfirmed_ms, self._plays_until_ms + MARK_MS - self.input_ms)
+        return queued_ms + self._held[0].n_bytes // BYTES_PER_MS <= self.codec.queue_ms or queued_ms <= 0
+
+    @property
+    def _unconfirmed_ms(self) -> int:
+        """Audio that was sent and whose mark has not come."""
+        return self._playback.unplayed_ms - self._n_held_bytes // BYTES_PER_MS
 
     async def _cut(self, *, tones_too: bool = False) -> tuple[Played, ...]:
         """Have the carrier drop what it has not played; return how much was played of each item that is cut. A voice
