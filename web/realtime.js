@@ -242,6 +242,8 @@ export class Realtime extends Listeners {
       case "response.output_item.done":
         return this.resumeState.noteItem(event.item);
       case "response.created":
+        // Until the call is closed the agent need not greet again.
+        this.address.searchParams.set("continues", "true");
         return this.resumeState.requestOver();
       case "voicepipe.going_away":
         return this.leave();
@@ -353,9 +355,9 @@ export class Realtime extends Listeners {
    */
   endOf(code, reason) {
     // The server ended the session for a reason: the user starts the next one.
-    const ended = this.lastWord && (code === BY_POLICY || code >= 4000 || this.lastWord.code === "session_expired");
-    if (ended && this.lastWord) return this.lastWord;
-    if (code === NORMAL || code === BY_POLICY || code >= 4000) return failure("ended", String(code), reason);
+    const byRule = code === BY_POLICY || code >= 4000;
+    if (this.lastWord && (byRule || this.lastWord.code === "session_expired")) return this.lastWord;
+    if (code === NORMAL || byRule) return failure("ended", String(code), reason);
     return failure(code === GOING_AWAY ? "unreachable" : "broken", String(code), reason);
   }
 
@@ -377,6 +379,7 @@ export class Realtime extends Listeners {
    */
   change(state, why = null, wait_ms = 0) {
     this.state = state;
+    if (state === "closed") this.address.searchParams.delete("continues");
     this.emit("state", { state, failure: why, wait_ms });
   }
 }

@@ -127,12 +127,11 @@ export class ResumeState {
   /** Return how far the last item has come, for the node that goes on. */
   received() {
     if (!this.receivedItem) return {};
-    const received_ms = this.receivedMs;
-    const sound = this.receivedSamples ? { received_ms } : {};
-    const where = { received_item_id: this.receivedItem, received_items: this.receivedItems, ...sound };
+    const received_ms = this.receivedSamples ? this.receivedMs : undefined;
+    const where = { received_item_id: this.receivedItem, received_items: this.receivedItems, received_ms };
     if (this.receivedText !== null) return { ...where, received_text: this.receivedText, received_done: true };
     if (!this.receivedWords.length) return where;
-    const begun = this.receivedWords.filter(({ start_ms }) => start_ms < received_ms);
+    const begun = this.receivedWords.filter(({ start_ms }) => start_ms < this.receivedMs);
     return { ...where, received_text: begun.map(({ word }) => word).join(" ") };
   }
 
@@ -178,9 +177,10 @@ export class ResumeState {
 
   /** Return the first event on the new connection. */
   request() {
-    const last = this.lastEventId ? { last_event_id: this.lastEventId } : {};
-    const who = { session_id: this.sessionId, secret: this.secret, sent: this.sent };
-    return { type: "voicepipe.resume", ...who, ...last, ...this.received() };
+    const { sessionId: session_id, secret, sent } = this;
+    // Without a value the field is left out of the JSON.
+    const last_event_id = this.lastEventId || undefined;
+    return { type: "voicepipe.resume", session_id, secret, sent, last_event_id, ...this.received() };
   }
 
   /**

@@ -221,7 +221,9 @@ async def test_server_that_refuses_extensions() -> None:
 
 
 async def test_a_session_that_is_not_found_in_time_is_given_up() -> None:
-    """Line after line is tried, less and less often, until the server's window is over; then comes a new session."""
+    """Line after line is tried, less and less often, until the server's window is over; then comes a new session. The
+    agent had not spoken: it may greet.
+    """
     server = Gone()
     async with serving(server) as address:
         result = await played(address, "ek_1", "gone")
@@ -229,6 +231,25 @@ async def test_a_session_that_is_not_found_in_time_is_given_up() -> None:
     assert server.queries[0] == server.queries[-1] == ""
     assert len(server.queries) > 2
     assert set(server.queries[1:-1]) == {"resume=sess_1"}
+
+
+class Spoke(Gone):
+    """As `Gone`; its agent has begun an answer."""
+
+    async def greet(self, request: web.Request, line: web.WebSocketResponse) -> None:
+        """Send the answer's first event after the greeting."""
+        await super().greet(request, line)
+        if "resume" not in request.query:
+            await say(line, "response.created", response={"id": "resp_1"})
+
+
+async def test_an_agent_that_has_spoken_need_not_greet_in_the_next_session() -> None:
+    """Until the client closes the call: the session after that is another call."""
+    server = Spoke()
+    async with serving(server) as address:
+        result = await played(address, "ek_1", "again")
+    assert result["states"][-4:] == ["closed", "connecting", "open", "closed"]
+    assert (server.queries[0], server.queries[-2], server.queries[-1]) == ("", "continues=true", "")
 
 
 async def test_the_last_sound_that_came_is_named() -> None:

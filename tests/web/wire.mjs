@@ -124,6 +124,14 @@ const SCENES = {
     await next("session.created");
   },
 
+  /** The same; then close the call, and begin another. */
+  async again() {
+    await this.gone();
+    line.close();
+    line.open();
+    await next("session.created");
+  },
+
   /** Have a session that breaks behind sound, and comes back. */
   async broken() {
     line.on("sound", () => result.samples > 2 && line.append(new Int16Array(480)));
