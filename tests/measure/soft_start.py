@@ -32,11 +32,10 @@ import numpy as np
 
 from voicepipe import clock
 from voicepipe.audio.files import read_sound
-from voicepipe.audio.g711 import encode_mulaw
+from voicepipe.audio.g711 import G711_HZ, encode_mulaw
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples
 from voicepipe.config import load
-from voicepipe.protocol.session_types import G711_HZ
 from voicepipe.testing.fakes.cues import LlmCue, SttCue, TtsCue, tokens
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.user import WIRE_HZ, User, calling

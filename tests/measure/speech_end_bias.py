@@ -23,12 +23,11 @@ import numpy as np
 from voicepipe.audio import silero
 from voicepipe.audio.classifier import Vad
 from voicepipe.audio.files import read_sound
-from voicepipe.audio.g711 import decode_mulaw, encode_mulaw
+from voicepipe.audio.g711 import G711_HZ, decode_mulaw, encode_mulaw
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples
 from voicepipe.audio.speech_events import Edge, SpeechStart, SpeechStop
 from voicepipe.audio.vad_segmenter import EnergyGate, VadSegmenter
-from voicepipe.protocol.session_types import G711_HZ
 
 RATE_HZ: Final = 24_000
 FRAME_MS: Final = 20

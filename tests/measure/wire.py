@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import pybase64
 
+from voicepipe.audio.encoding import FormatName
 from voicepipe.audio.samples import Samples
 from voicepipe.protocol.binary import user_frame
 from voicepipe.protocol.extensions import Extensions
@@ -26,7 +27,7 @@ from voicepipe.protocol.inbound import read
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.output_codec import OutputCodec
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.session_types import AudioFormat, FormatName
+from voicepipe.protocol.session_types import AudioFormat
 from voicepipe.turn.conversation import Message
 from voicepipe.turn.notifications import OutputStarted, ResponseStarted
 from voicepipe.turn.settings import ReplySettings

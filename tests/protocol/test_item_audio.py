@@ -7,10 +7,11 @@ from base64 import b64decode
 import numpy as np
 import pytest
 
+from voicepipe.audio.encoding import FormatName
 from voicepipe.audio.g711 import encode_alaw, encode_mulaw
 from voicepipe.protocol import item_audio
 from voicepipe.protocol.item_audio import coded_audio, with_audio
-from voicepipe.protocol.session_types import AudioFormat, FormatName
+from voicepipe.protocol.session_types import AudioFormat
 
 SAMPLES = np.arange(-240, 240, dtype=np.int16)
 ITEM = {"id": "i", "content": [{"type": "input_text", "text": "see"}, {"type": "input_audio", "transcript": None}]}

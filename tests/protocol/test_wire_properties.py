@@ -10,9 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from voicepipe.audio.encoding import FormatName
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.session_types import AudioFormat, FormatName
+from voicepipe.protocol.session_types import AudioFormat
 from voicepipe.testing.strict_events import problems as shape_problems
 from voicepipe.testing.wire_checker import WireChecker
 from voicepipe.turn.commands import call_item_id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from urllib.parse import parse_qs
 
 import numpy as np
@@ -138,7 +137,7 @@ async def test_keep_alive_by_silence_and_orderly_close(
     vendor: FakeFlux, make_transcriber: MakeTranscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Flux knows no message for it. Silence moves no position: the words after it are still the user's."""
-    monkeypatch.setattr(flux, "LINE", replace(flux.LINE, keep_alive_ms=10))
+    monkeypatch.setattr(flux, "KEEP_ALIVE_MS", 10)
     async with calling(vendor, make_transcriber()) as (stream, call):
         await call.until(lambda: call.received_ms >= 1_200)
         await call.say(turn_info("EndOfTurn", "Yes.", 100, call.received_ms))

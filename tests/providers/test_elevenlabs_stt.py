@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -176,7 +175,7 @@ async def test_keep_alive_by_silence(
     vendor: FakeScribe, make_transcriber: MakeTranscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between utterances nothing else is sent, and the vendor would hang up. Leaving closes in good order."""
-    monkeypatch.setattr(stt, "LINE", replace(stt.LINE, keep_alive_ms=10))
+    monkeypatch.setattr(stt, "KEEP_ALIVE_MS", 10)
     async with calling(vendor, make_transcriber()) as (_, call):
         await call.until(lambda: call.received_ms >= 40)
     assert not call.samples.any()

@@ -12,14 +12,16 @@ import pytest
 from tests.session.test_endpoint_scoring import EventJournal
 from tests.session.test_observers import hooks, session
 from voicepipe.audio import silero
+from voicepipe.audio.encoding import TelephoneFormat
 from voicepipe.audio.g711 import encode_mulaw
 from voicepipe.audio.resample import Resampler
 from voicepipe.ports.transcriber import Samples, TranscriberCapabilities
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.pace import Pace
+from voicepipe.session.transcription import SessionTranscription
 from voicepipe.testing.fakes.cues import LlmCue
-from voicepipe.testing.fakes.ports import FakeModel
+from voicepipe.testing.fakes.ports import FakeModel, FakeTranscriber
 from voicepipe.turn import events as e
 
 CONFIG = SessionConfig.start(session_id="sess_a", model="default", voice="v", instructions="", expires_at=0)
@@ -182,3 +184,79 @@ async def test_what_a_client_says_behind_waiting_audio_counts_all_of_it(monkeypa
     await its.run(client)
     assert processed == [60, 20]
     assert [each.buffered_ms for each in journal.events if isinstance(each, e.CommitRequested)] == [60]
+
+
+TELEPHONE = TranscriberCapabilities(
+    rate_hz=16_000, streams=True, telephone=frozenset[TelephoneFormat]({"audio/pcmu", "audio/pcma"})
+)
+
+
+def in_format(name: str) -> SessionConfig:
+    return CONFIG.merged({"type": "realtime", "audio": {"input": {"format": {"type": name}}}})
+
+
+@pytest.mark.parametrize("telephone", ["audio/pcmu", "audio/pcma"])
+async def test_a_telephone_is_transcribed_at_8_khz_where_the_stt_takes_it(
+    question: Samples, telephone: TelephoneFormat
+) -> None:
+    """From the start of the session, and each sample as it came."""
+    transcriber = FakeTranscriber(capabilities=TELEPHONE)
+    audio_input = AudioInput(in_format(telephone), TELEPHONE, Hand(), lambda event: None)  # type: ignore[arg-type]
+    transcription = SessionTranscription(
+        transcriber, "m", in_format(telephone), audio_input, lambda event: None, lambda event: None
+    )
+    encoding = in_format(telephone).input_format.encoding
+    async with transcriber.open(transcription.options) as stream:
+        audio_input.attach(stream)
+        audio = encoding.encode(Resampler(24_000, 8_000).push(question))
+        for first in range(0, len(audio), 160):
+            await audio_input.process(audio[first : first + 160], Pace())
+        audio_input._catch_up()
+        assert transcription.options.telephone == telephone
+        assert encoding.encode(stream.samples) == audio
+    assert audio_input.take_given_ms() == len(audio) // 8
+    audio_input.close()
+
+
+@pytest.mark.parametrize(("before", "after"), [("audio/pcm", "audio/pcmu"), ("audio/pcma", "audio/pcm")])
+async def test_another_format_opens_another_stream_at_its_rate(before: str, after: str) -> None:
+    """Until it is open, the old one gets its own rate."""
+    transcriber = FakeTranscriber(capabilities=TELEPHONE)
+    audio_input = AudioInput(in_format(before), TELEPHONE, Hand(), lambda event: None)  # type: ignore[arg-type]
+    transcription = SessionTranscription(
+        transcriber, "m", in_format(before), audio_input, lambda event: None, lambda event: None
+    )
+
+    async def pushed(config: SessionConfig) -> int:
+        """Return how many samples of the second half of a second the stream gets."""
+        async with transcriber.open(transcription.options) as stream:
+            audio_input.attach(stream)
+            silent = config.input_format.encoding.silence(config.input_format.encoding.bytes_per_ms * 500)
+            await audio_input.process(silent, Pace())
+            audio_input._catch_up()
+            n_before = len(stream.samples)
+            await audio_input.process(silent, Pace())
+            audio_input._catch_up()
+            return len(stream.samples) - n_before
+
+    rates = {"audio/pcm": 16_000}
+    assert await pushed(in_format(before)) == rates.get(before, 8_000) // 2
+    audio_input.configure(in_format(after))
+    transcription.configure(in_format(after))
+    assert await pushed(in_format(after)) == rates.get(before, 8_000) // 2
+    transcription.renew()
+    assert await pushed(in_format(after)) == rates.get(after, 8_000) // 2
+    audio_input.close()
+
+
+async def test_a_telephone_is_resampled_for_an_stt_without_8_khz() -> None:
+    transcription = SessionTranscription(
+        FakeTranscriber(capabilities=STREAMS),
+        "m",
+        in_format("audio/pcmu"),
+        AudioInput(in_format("audio/pcmu"), STREAMS, Hand(), lambda event: None),  # type: ignore[arg-type]
+        lambda event: None,
+        lambda event: None,
+    )
+    assert transcription.options.telephone is None
+    assert STREAMS.push_hz(transcription.options) == 16_000

@@ -10,6 +10,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from voicepipe.audio.encoding import TelephoneFormat
+from voicepipe.audio.g711 import G711_HZ
 from voicepipe.audio.timed_words import TimedWord
 from voicepipe.ports.provider_events import ProviderChanged, TranscriberConnected
 
@@ -22,7 +24,7 @@ class TranscriberCapabilities:
     """The capabilities of an STT provider, as data."""
 
     rate_hz: int
-    """The sample rate that `push` takes."""
+    """The sample rate that `push` takes, except of a telephone's audio: see `push_hz`."""
 
     streams: bool
     """True: push every frame of the session. False: only the utterance, from `begin` on; the text comes at `flush`."""
@@ -54,6 +56,13 @@ class TranscriberCapabilities:
     speakers: bool = False
     """These words also name their speakers, when `TranscriptionOptions.speakers` is set."""
 
+    telephone: frozenset[TelephoneFormat] = frozenset()
+    """The encodings of a telephone's audio that it takes at 8 kHz, as `TranscriptionOptions.telephone`."""
+
+    def push_hz(self, transcription: TranscriptionOptions) -> int:
+        """Return the sample rate that `push` takes from a stream that was opened with these options."""
+        return self.rate_hz if transcription.telephone is None else G711_HZ
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptionOptions:
@@ -79,6 +88,10 @@ class TranscriptionOptions:
 
     speakers: bool = False
     """Tell speakers apart, and return the times of words. Only for a transcriber that can."""
+
+    telephone: TelephoneFormat | None = None
+    """The user's audio is a telephone's, in this encoding, and is pushed at 8 kHz. Only for a transcriber that takes
+    it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +140,7 @@ class TranscriptStream(Protocol):
         ...
 
     def push(self, samples: Samples) -> None:
-        """Send more of the user's audio: int16, (n_samples,), at the capabilities' `rate_hz`.
+        """Send more of the user's audio: int16, (n_samples,), at the capabilities' `push_hz`.
 
         Its buffer is bounded (at least 30 s); when full, the oldest audio is dropped and counted.
         """

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from voicepipe.audio.encoding import FormatName
 from voicepipe.protocol.dialect import ResponseView
 from voicepipe.protocol.ga import (
     item_object,
@@ -17,7 +18,6 @@ from voicepipe.protocol.ga import (
 )
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.protocol.session_types import FormatName
 from voicepipe.turn.conversation import UNREAD, FunctionCall, InputImage, Item, Message
 
 _NAMES: Final[Mapping[str, str | None]] = {

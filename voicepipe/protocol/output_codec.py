@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.audio.g711 import encode_alaw, encode_mulaw
+from voicepipe.audio.g711 import G711_HZ
 from voicepipe.audio.resample import Resampler
-from voicepipe.audio.samples import Samples, to_pcm
-from voicepipe.protocol.session_types import G711_HZ, PCM_HZ, AudioFormat
+from voicepipe.audio.samples import Samples
+from voicepipe.protocol.session_types import PCM_HZ, AudioFormat
 
 MAX_DELTA_SAMPLES: Final = PCM_HZ // 5
 """200 ms, the maximum for one delta: 12.8 kB of base64 as pcm. Clients' frame limits begin at 1 MiB."""
@@ -17,8 +17,8 @@ class OutputCodec:
     """Encodes one reply's audio. G.711 is resampled as a stream, so one codec serves one reply, in order."""
 
     def __init__(self, form: AudioFormat) -> None:
-        self._form = form
-        self._resampler = None if form.name == "audio/pcm" else Resampler(PCM_HZ, G711_HZ)
+        self._encode = form.encoding.encode
+        self._resampler = Resampler(PCM_HZ, G711_HZ) if form.is_g711 else None
 
     def push(self, samples: Samples) -> list[bytes]:
         """Return the encoded bytes of `samples`, int16, (n_samples,), 24 kHz, in pieces of at most MAX_DELTA_SAMPLES.
@@ -30,13 +30,10 @@ class OutputCodec:
         else:
             pieces = [samples[i : i + MAX_DELTA_SAMPLES] for i in range(0, len(samples), MAX_DELTA_SAMPLES)]
         if self._resampler is None:
-            return [to_pcm(piece) for piece in pieces]
-        coded = (self._compress(self._resampler.push(piece)) for piece in pieces)
+            return [self._encode(piece) for piece in pieces]
+        coded = (self._encode(self._resampler.push(piece)) for piece in pieces)
         return [piece for piece in coded if piece]
 
     def flush(self) -> bytes:
         """Return what was kept back; perhaps nothing."""
-        return b"" if self._resampler is None else self._compress(self._resampler.flush())
-
-    def _compress(self, samples: Samples) -> bytes:
-        return encode_mulaw(samples) if self._form.name == "audio/pcmu" else encode_alaw(samples)
+        return b"" if self._resampler is None else self._encode(self._resampler.flush())

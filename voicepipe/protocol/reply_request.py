@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
+from voicepipe.audio.encoding import FormatName
 from voicepipe.protocol.items import Find, read_context
 from voicepipe.protocol.json_fields import (
     MAX_ECHOED_CHARS,
@@ -28,7 +29,6 @@ from voicepipe.protocol.published_fields import (
 )
 from voicepipe.protocol.session_types import (
     FLAT_FORMATS,
-    FormatName,
     read_audible,
     read_max_tokens,
     read_tool_choice,

@@ -9,6 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from voicepipe.audio.encoding import AudioEncoding, FormatName, TelephoneFormat
+from voicepipe.audio.g711 import G711_HZ
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.json_fields import (
     flag,
@@ -29,12 +31,10 @@ from voicepipe.turn.endpointing.strategies import SILENCE
 from voicepipe.turn.settings import SilenceSetBy, Tool
 from voicepipe.turn.truncation import Truncation
 
-FormatName = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
 Eagerness = Literal["low", "medium", "high", "auto"]
 SessionKind = Literal["realtime", "transcription"]
 
 PCM_HZ: Final = 24_000
-G711_HZ: Final = 8_000
 
 DEFAULT_PADDING_MS: Final = 300
 DEFAULT_SILENCE_MS: Final = 500
@@ -83,12 +83,22 @@ class AudioFormat:
     @property
     def is_g711(self) -> bool:
         """Return whether it is a telephone's."""
-        return self.name != "audio/pcm"
+        return self.telephone is not None
+
+    @property
+    def telephone(self) -> TelephoneFormat | None:
+        """Return the name of a telephone's encoding; None: it is another."""
+        return None if self.name == "audio/pcm" else self.name
+
+    @property
+    def encoding(self) -> AudioEncoding:
+        """Return how samples are encoded in it."""
+        return AudioEncoding(self.rate_hz, self.name)
 
     @property
     def sample_bytes(self) -> int:
         """Return the length of a sample."""
-        return 2 if self.name == "audio/pcm" else 1
+        return self.encoding.sample_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -265,7 +265,7 @@ class LimitedTranscriber:
     @asynccontextmanager
     async def _open(self, transcription: TranscriptionOptions) -> AsyncIterator[TranscriptStream]:
         async with self._inner.open(transcription) as stream:
-            yield _LimitedStream(stream, self.name, self.capabilities.rate_hz, self._limits)
+            yield _LimitedStream(stream, self.name, self.capabilities.push_hz(transcription), self._limits)
 
 
 class _LimitedStream:

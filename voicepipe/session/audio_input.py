@@ -118,7 +118,9 @@ class AudioInput:
         self._resampler: Resampler | None = None
         """Converts the audio for a transcriber that does not share the speech detector's."""
 
-        self._shares_resampled = capabilities.streams and capabilities.rate_hz == VAD_HZ
+        self._stt_hz = capabilities.rate_hz
+        """The rate of the audio that the transcriber is given."""
+
         self._timer: asyncio.TimerHandle | None = None
         self._tick_due_ms = 0
         self._reads_first = False
@@ -201,7 +203,7 @@ class AudioInput:
     def _take(self, edges: tuple[Edge, ...]) -> None:
         """Give the transcriber what the speech detector has processed, and then post what it found there."""
         if len(self._segmenter.processed):
-            if self._shares_resampled:
+            if self._capabilities.streams and self._stt_hz == VAD_HZ:
                 self._give(self._segmenter.resampled)
             elif self._capabilities.streams or self._utterance is not None:
                 self._push(self._segmenter.processed)
@@ -445,9 +447,14 @@ class AudioInput:
         self._stream = None
         self._waiting.clear()
 
+    def expect_stream(self, rate_hz: int) -> None:
+        """Give the next stream of the transcriber audio at this rate. Call it while none is attached."""
+        self._n_given = self._n_given * rate_hz // self._stt_hz
+        self._stt_hz, self._resampler = rate_hz, None
+
     def _push(self, samples: Samples) -> None:
         if self._resampler is None:
-            self._resampler = Resampler(self._segmenter.rate_hz, self._capabilities.rate_hz)
+            self._resampler = Resampler(self._segmenter.rate_hz, self._stt_hz)
         self._give(self._resampler.push(samples))
 
     def _give(self, samples: Samples) -> None:
@@ -462,8 +469,8 @@ class AudioInput:
 
     def take_given_ms(self) -> int:
         """Return how much audio the transcriber was given since the last call."""
-        given_ms = self._n_given * 1_000 // self._capabilities.rate_hz
-        self._n_given -= given_ms * self._capabilities.rate_hz // 1_000
+        given_ms = self._n_given * 1_000 // self._stt_hz
+        self._n_given -= given_ms * self._stt_hz // 1_000
         return given_ms
 
     def _call(self, call: Callable[[TranscriptStream], None]) -> None:

@@ -87,7 +87,7 @@ class RecordedItems:
 
     async def _text(self, options: TranscriptionOptions, samples: Samples, rate_hz: int) -> tuple[str, str, str | None]:
         """Return the provider, the words, and the language that it reports."""
-        stt_hz, provider = self._transcriber.capabilities.rate_hz, self._transcriber.name
+        stt_hz, provider = self._transcriber.capabilities.push_hz(options), self._transcriber.name
         samples = await asyncio.to_thread(_resampled, samples, rate_hz, stt_hz)
         texts, language = list[str](), None
         async with self._transcriber.open(options) as stream:

@@ -36,17 +36,19 @@ class SessionTranscription:
         self._stt_model = stt_model
         self.configure(config)
         self._open_as = self.options
+        audio_input.expect_stream(transcriber.capabilities.push_hz(self.options))
         self._changed = asyncio.Event()
         self._provider = transcriber.name
         """The provider whose transcripts arrive: of several, the latest."""
 
     def configure(self, config: SessionConfig) -> None:
         """Use these settings from the next utterance on; `renew` must be called before the utterance begins."""
-        requested = config.transcription
+        requested, telephone = config.transcription, config.input_format.telephone
         self.options = TranscriptionOptions(
             model=self._stt_model,
             language=config.turn_settings().language,
             prompt=requested.prompt if requested else None,
+            telephone=telephone if telephone in self._transcriber.capabilities.telephone else None,
         )
 
     def renew(self) -> None:
@@ -58,6 +60,7 @@ class SessionTranscription:
         if self.options != self._open_as:
             self._open_as = self.options
             self._audio_input.detach()
+            self._audio_input.expect_stream(self._transcriber.capabilities.push_hz(self.options))
             self._changed.set()
 
     async def run(self) -> None:

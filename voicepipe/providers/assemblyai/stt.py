@@ -10,24 +10,32 @@ are in none of them.
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlencode
 
 import msgspec
 
+from voicepipe.audio.encoding import MULAW, AudioEncoding, FormatName
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.assemblyai import stt_wire as wire
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.options import Read, json_object, number, query, read, whole
 from voicepipe.providers.net.ws import SocketRules
 from voicepipe.providers.stt.continuous_stream import StreamRules, continuous_stream
+from voicepipe.providers.stt.encodings import Encodings, telephone_of
 from voicepipe.providers.stt.keyterms import terms
 from voicepipe.providers.stt.segment_assembler import Margins
 from voicepipe.registry import ProviderSettings, Spec
 
 RATE_HZ: Final = 16_000
 """The models' sample rate; a higher one only costs upload."""
+
+ENCODINGS: Final[Encodings] = {None: AudioEncoding(RATE_HZ), "audio/pcmu": MULAW}
+"""It has no A-law."""
+
+NAMES: Final[dict[FormatName, str]] = {"audio/pcm": "pcm_s16le", "audio/pcmu": "pcm_mulaw"}
+"""The vendor's names of encodings. Source: `Encoding` in its own clients."""
 
 EITHER: Final = "universal-streaming"
 """An alias: the English model for English, and the multilingual one otherwise."""
@@ -36,16 +44,9 @@ KEY_TERMS: Final = 50
 """A limit of this adapter; the vendor takes 100, unverified."""
 
 LINE: Final = SocketRules(
-    audio_bytes_per_ms=2 * RATE_HZ // 1_000,
     buffer_ms=30_000,
     least_ms=50,  # "Input duration violation", 3007: messages of 50 to 1000 ms are taken, and 50 advised
     farewell=wire.TERMINATE,  # an unended session is billed until it expires
-)
-
-MARGINS: Final = Margins(
-    lead=RATE_HZ // 2,  # voice detection takes 100 to 250 ms; the same again for imprecise word times
-    trailing=2 * RATE_HZ // 5,  # an end is reported at the end of its last word, some silence later
-    scant=RATE_HZ // 2,
 )
 
 FORCED_MS: Final = 400
@@ -93,11 +94,11 @@ class AssemblyAiOptions:
 
     def query(self, transcription: TranscriptionOptions) -> str:
         """Return the query after `/ws?`. Source: AssemblyAI API reference, "Streaming API"."""
-        model = _model(transcription)
+        model, encoding = _model(transcription), ENCODINGS[transcription.telephone]
         pairs = [
             ("speech_model", model),
-            ("sample_rate", str(RATE_HZ)),
-            ("encoding", "pcm_s16le"),
+            ("sample_rate", str(encoding.rate_hz)),
+            ("encoding", NAMES[encoding.name]),
             ("end_of_turn_confidence_threshold", f"{self.end_of_turn_confidence:g}"),
             ("min_turn_silence", str(self.min_turn_silence_ms)),
             ("max_turn_silence", str(self.max_turn_silence_ms)),
@@ -111,6 +112,14 @@ class AssemblyAiOptions:
         if expected := terms(transcription.prompt, KEY_TERMS):
             pairs.append(("keyterms_prompt", msgspec.json.encode(expected).decode()))
         return urlencode(query(pairs, self.extra))
+
+
+def _margins(rate_hz: int) -> Margins:
+    return Margins(
+        lead=rate_hz // 2,  # voice detection takes 100 to 250 ms; the same again for imprecise word times
+        trailing=2 * rate_hz // 5,  # an end is reported at the end of its last word, some silence later
+        scant=rate_hz // 2,
+    )
 
 
 def _model(transcription: TranscriptionOptions) -> str:
@@ -134,19 +143,26 @@ class _AssemblyAi:
     def __init__(self, address: ProviderAddress, options: AssemblyAiOptions) -> None:
         self.name = address.name
         self.capabilities = TranscriberCapabilities(
-            rate_hz=RATE_HZ, streams=True, partials=True, turn_events=True, word_times=True, speakers=True
+            rate_hz=RATE_HZ,
+            streams=True,
+            partials=True,
+            turn_events=True,
+            word_times=True,
+            speakers=True,
+            telephone=telephone_of(ENCODINGS),
         )
         self._address, self._options = address, options
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
+        encoding = ENCODINGS[transcription.telephone]
         rules = StreamRules(
-            line=LINE,
-            margins=MARGINS,
+            line=replace(LINE, encoding=encoding),
+            margins=_margins(encoding.rate_hz),
             finalize=wire.FORCE_ENDPOINT,
             flush_timeout_ms=FORCED_MS,
             first_flush_timeout_ms=FIRST_FORCED_MS,
             lifetime_ms=LIFETIME_MS,
-            word_rate_hz=RATE_HZ if transcription.word_times or transcription.speakers else None,
+            word_rate_hz=encoding.rate_hz if transcription.word_times or transcription.speakers else None,
         )
-        path, turns = f"/ws?{self._options.query(transcription)}", wire.Turns(self._address, RATE_HZ)
+        path, turns = f"/ws?{self._options.query(transcription)}", wire.Turns(self._address, encoding.rate_hz)
         return continuous_stream(self._address, path, rules, turns)

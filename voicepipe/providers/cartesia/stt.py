@@ -4,8 +4,8 @@ Ink 2 detects turns itself (`/stt/turns/websocket`); the core keeps deciding on 
 becomes a final text. Ink 2 has no message to finalize its text. So the adapter answers a flush with the text so far
 when no end and no expected end comes soon; later words revise it. Ink Whisper, and Ink 2 with `stt_turns = false`, get
 `finalize` on `/stt/websocket`. Sources: Cartesia API reference 2026-03-01, "Realtime Speech-to-Text (Auto)" and
-"(Manual)", its docs "Configuring turn detection", "Concurrency and WebSocket Limits", "Troubleshooting", and its own
-and Pipecat's clients. Facts marked `unverified` are in none of them.
+"(Manual)", its docs "Audio input", "Configuring turn detection", "Concurrency and WebSocket Limits", "Troubleshooting",
+and its own and Pipecat's clients. Facts marked `unverified` are in none of them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlencode
 
+from voicepipe.audio.encoding import ALAW, MULAW, AudioEncoding, FormatName
 from voicepipe.errors import ConfigError
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.cartesia import stt_wire as wire
@@ -22,6 +23,7 @@ from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.options import Read, flag, json_object, number, query, read, whole
 from voicepipe.providers.net.ws import SocketRules
 from voicepipe.providers.stt.continuous_stream import Reader, StreamRules, continuous_stream
+from voicepipe.providers.stt.encodings import Encodings, telephone_of
 from voicepipe.providers.stt.keyterms import terms
 from voicepipe.providers.stt.segment_assembler import Margins
 from voicepipe.registry import ProviderSettings, Spec
@@ -30,6 +32,11 @@ VERSION: Final = "2026-03-01"
 RATE_HZ: Final = 16_000
 """The sample rate that the vendor recommends; a higher one only costs upload."""
 
+ENCODINGS: Final[Encodings] = {None: AudioEncoding(RATE_HZ), "audio/pcmu": MULAW, "audio/pcma": ALAW}
+
+NAMES: Final[dict[FormatName, str]] = {"audio/pcm": "pcm_s16le", "audio/pcmu": "pcm_mulaw", "audio/pcma": "pcm_alaw"}
+"""The vendor's names of encodings. Source: Cartesia docs, "Audio input"."""
+
 WHISPER: Final = "ink-whisper"
 """The family without turn detection, and with many languages."""
 
@@ -37,11 +44,8 @@ KEY_TERMS: Final = 50
 KEY_TERM_CHARS: Final = 1_200
 """The first is a limit of this adapter; the vendor takes 100 of 1200 characters together."""
 
-MARGINS: Final = Margins(
-    lead=RATE_HZ // 2,  # voice detection takes 100 to 250 ms; the same again, since texts have no positions
-    trailing=RATE_HZ // 10,
-    scant=0,
-)
+KEEP_ALIVE_MS: Final = 60_000
+"""It has no keep-alive message; an idle connection is closed after 3 minutes."""
 
 FLUSH_TIMEOUT_MS: Final = 400
 """Timeout of a flush for the vendor's own end; then the text so far answers it. Ink 2 only."""
@@ -102,7 +106,12 @@ class CartesiaOptions:
 
     def path(self, transcription: TranscriptionOptions, turns: bool) -> str:
         """Return the path and query of the WebSocket, below the vendor's address."""
-        pairs = [("model", transcription.model), ("encoding", "pcm_s16le"), ("sample_rate", str(RATE_HZ))]
+        encoding = ENCODINGS[transcription.telephone]
+        pairs = [
+            ("model", transcription.model),
+            ("encoding", NAMES[encoding.name]),
+            ("sample_rate", str(encoding.rate_hz)),
+        ]
         if turns:
             pairs += [
                 ("turn_eager_end_threshold", f"{self.stt_turn_eager_end_threshold:g}"),
@@ -124,20 +133,23 @@ def _key_terms(prompt: str | None) -> list[str]:
     return chosen
 
 
-def _line(farewell: str) -> SocketRules:
+def _line(encoding: AudioEncoding, farewell: str) -> SocketRules:
     """Return the rules for using the vendor's WebSocket, in either mode."""
     return SocketRules(
-        audio_bytes_per_ms=2 * RATE_HZ // 1_000,
+        encoding=encoding,
         buffer_ms=30_000,
-        # It has no keep-alive message; an idle connection is closed after 3 minutes.
-        keep_alive=bytes(2 * RATE_HZ // 10),
-        keep_alive_ms=60_000,
+        keep_alive=encoding.silence(100 * encoding.bytes_per_ms),
+        keep_alive_ms=KEEP_ALIVE_MS,
         farewell=farewell,
     )
 
 
-LINES: Final = {True: _line(wire.CLOSE_TURNS), False: _line(wire.CLOSE)}
-"""Readers with turns, and without."""
+def _margins(rate_hz: int) -> Margins:
+    return Margins(
+        lead=rate_hz // 2,  # voice detection takes 100 to 250 ms; the same again, since texts have no positions
+        trailing=rate_hz // 10,
+        scant=0,
+    )
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
@@ -163,14 +175,20 @@ class _Cartesia:
     def __init__(self, address: ProviderAddress, options: CartesiaOptions, *, turns: bool) -> None:
         self.name = address.name
         self.capabilities = TranscriberCapabilities(
-            rate_hz=RATE_HZ, streams=True, partials=True, finalize=not turns, turn_events=turns
+            rate_hz=RATE_HZ,
+            streams=True,
+            partials=True,
+            finalize=not turns,
+            turn_events=turns,
+            telephone=telephone_of(ENCODINGS),
         )
         self._address, self._options, self._turns = address, options, turns
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
+        encoding = ENCODINGS[transcription.telephone]
         rules = StreamRules(
-            line=LINES[self._turns],
-            margins=MARGINS,
+            line=_line(encoding, wire.CLOSE_TURNS if self._turns else wire.CLOSE),
+            margins=_margins(encoding.rate_hz),
             finalize=None if self._turns else wire.FINALIZE,
             flush_timeout_ms=FLUSH_TIMEOUT_MS,
             first_flush_timeout_ms=FIRST_FLUSH_TIMEOUT_MS,

@@ -4,7 +4,7 @@ All audio of the session is sent. The core keeps deciding on turns: Flux's end o
 answered by the next message that covers its audio, or by Flux's expected end. Only if none comes within
 `force_end_after_ms`, Flux gets `ForceEndTurn`, since that splits its context. Sources: Deepgram docs, "Turn-based Audio
 (Flux)", "Understanding the Flux State Machine", "End-of-Turn Detection Parameters", "Force End Turn", "Bring Your Own
-Turn Detection", "Close Stream". Facts marked `unverified` are in none of them.
+Turn Detection", "Close Stream", "Encoding". Facts marked `unverified` are in none of them.
 """
 
 from __future__ import annotations
@@ -14,39 +14,26 @@ from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import urlencode
 
+from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.errors import ConfigError
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.deepgram import flux_wire as wire
-from voicepipe.providers.deepgram.stt_options import KEY_TERMS
+from voicepipe.providers.deepgram.stt_options import ENCODINGS, KEY_TERMS, NAMES, RATE_HZ
 from voicepipe.providers.deepgram.stt_options import READERS as OF_NOVA
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.options import Read, json_object, number, query, read, whole
 from voicepipe.providers.net.ws import SocketRules
 from voicepipe.providers.stt.continuous_stream import StreamRules, continuous_stream
+from voicepipe.providers.stt.encodings import telephone_of
 from voicepipe.providers.stt.keyterms import terms
 from voicepipe.providers.stt.segment_assembler import Margins
 from voicepipe.registry import ProviderSettings, Spec
 
-RATE_HZ: Final = 16_000
-"""The models' sample rate; a higher one only costs upload."""
-
 MANY_LANGUAGES: Final = "flux-general-multi"
 """The model that takes language hints; the others transcribe English. Source: "Language Prompting"."""
 
-LINE: Final = SocketRules(
-    audio_bytes_per_ms=2 * RATE_HZ // 1_000,
-    buffer_ms=30_000,
-    # Unverified: Flux has no KeepAlive, and a stream without audio is assumed to end after 10 s as on `/v1/listen`.
-    keep_alive=bytes(2 * RATE_HZ // 10),
-    keep_alive_ms=4_000,
-    farewell=wire.CLOSE_STREAM,
-)
-
-MARGINS: Final = Margins(
-    lead=RATE_HZ // 2,  # voice detection takes 100 to 250 ms; the same again for imprecise word times
-    trailing=RATE_HZ // 5,  # a pause is flushed some 100 ms after the last voiced sample
-    scant=RATE_HZ // 5,
-)
+KEEP_ALIVE_MS: Final = 4_000
+"""Unverified: Flux has no KeepAlive, and a stream without audio is assumed to end after 10 s as on `/v1/listen`."""
 
 FORCED_MS: Final = 400
 """Timeout of `ForceEndTurn` while Flux detects no speech: without a turn in progress Flux ignores it."""
@@ -99,10 +86,11 @@ class FluxOptions:
 
     def query(self, transcription: TranscriptionOptions) -> str:
         """Return the query after `/listen?`. Source: Deepgram API reference, "Turn-based Audio (Flux)"."""
+        encoding = ENCODINGS[transcription.telephone]
         pairs = [
             ("model", transcription.model),
-            ("encoding", "linear16"),
-            ("sample_rate", str(RATE_HZ)),
+            ("encoding", NAMES[encoding.name]),
+            ("sample_rate", str(encoding.rate_hz)),
             ("eot_threshold", f"{self.eot_threshold:g}"),
             ("eot_timeout_ms", str(self.eot_timeout_ms)),
         ]
@@ -112,6 +100,24 @@ class FluxOptions:
             pairs.append(("language_hint", transcription.language.partition("-")[0].lower()))
         pairs += [("keyterm", term) for term in terms(transcription.prompt, KEY_TERMS)]
         return urlencode(query(pairs, self.extra))
+
+
+def _line(encoding: AudioEncoding) -> SocketRules:
+    return SocketRules(
+        encoding=encoding,
+        buffer_ms=30_000,
+        keep_alive=encoding.silence(100 * encoding.bytes_per_ms),
+        keep_alive_ms=KEEP_ALIVE_MS,
+        farewell=wire.CLOSE_STREAM,
+    )
+
+
+def _margins(rate_hz: int) -> Margins:
+    return Margins(
+        lead=rate_hz // 2,  # voice detection takes 100 to 250 ms; the same again for imprecise word times
+        trailing=rate_hz // 5,  # a pause is flushed some 100 ms after the last voiced sample
+        scant=rate_hz // 5,
+    )
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
@@ -130,19 +136,25 @@ class _Flux:
     def __init__(self, address: ProviderAddress, options: FluxOptions, model: str) -> None:
         self.name = address.name
         self.capabilities = TranscriberCapabilities(
-            rate_hz=RATE_HZ, streams=True, partials=True, turn_events=True, english_only=model != MANY_LANGUAGES
+            rate_hz=RATE_HZ,
+            streams=True,
+            partials=True,
+            turn_events=True,
+            english_only=model != MANY_LANGUAGES,
+            telephone=telephone_of(ENCODINGS),
         )
         self._address, self._options = address, options
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
+        encoding = ENCODINGS[transcription.telephone]
         rules = StreamRules(
-            line=LINE,
-            margins=MARGINS,
+            line=_line(encoding),
+            margins=_margins(encoding.rate_hz),
             finalize=wire.FORCE_END_TURN,
             hold_ms=self._options.force_end_after_ms,
             flush_timeout_ms=FORCED_MS,
             first_flush_timeout_ms=FIRST_FORCED_MS,
         )
-        reader = wire.Turns(self._address, RATE_HZ)
+        reader = wire.Turns(self._address, encoding.rate_hz)
         path = f"/listen?{self._options.query(transcription)}"
         return continuous_stream(self._address, path, rules, reader)

@@ -9,19 +9,20 @@ and DATA Errors". Facts marked `unverified` are in none of them.
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.deepgram import flux
 from voicepipe.providers.deepgram import stt_wire as wire
-from voicepipe.providers.deepgram.stt_options import RATE_HZ, DeepgramOptions
+from voicepipe.providers.deepgram.stt_options import ENCODINGS, RATE_HZ, DeepgramOptions
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import SocketRules
 from voicepipe.providers.stt.continuous_stream import StreamRules, continuous_stream
+from voicepipe.providers.stt.encodings import telephone_of
 from voicepipe.providers.stt.segment_assembler import Margins, Segment
 from voicepipe.registry import ProviderSettings, Spec
 
 LINE = SocketRules(
-    audio_bytes_per_ms=2 * RATE_HZ // 1_000,
     buffer_ms=30_000,
     # 10 s without audio or this message ends the stream with NET-0001; the docs require one every 3 to 5 s ("Audio Keep
     # Alive").
@@ -30,18 +31,20 @@ LINE = SocketRules(
     farewell=wire.CLOSE_STREAM,
 )
 
-MARGINS = Margins(
-    lead=RATE_HZ // 2,  # voice detection takes 100 to 250 ms; the same again for imprecise word times
-    trailing=RATE_HZ // 5,  # a pause is flushed some 100 ms after the last voiced sample
-    scant=RATE_HZ // 2,  # unverified: the docs say "no significant amount of audio", without a figure
-)
-
 FINALIZE_MS = 400
 """Timeout of a `Finalize` with little audio left, since the docs promise no answer then. Unverified:
 an answer takes 50 to 300 ms."""
 
 FIRST_FINALIZE_MS = 1_500
 """Timeout of a `Finalize` while the utterance has no text: an empty text is only right without speech."""
+
+
+def _margins(rate_hz: int) -> Margins:
+    return Margins(
+        lead=rate_hz // 2,  # voice detection takes 100 to 250 ms; the same again for imprecise word times
+        trailing=rate_hz // 5,  # a pause is flushed some 100 ms after the last voiced sample
+        scant=rate_hz // 2,  # unverified: the docs say "no significant amount of audio", without a figure
+    )
 
 
 def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
@@ -60,21 +63,28 @@ class _Deepgram:
     def __init__(self, address: ProviderAddress, options: DeepgramOptions) -> None:
         self.name = address.name
         self.capabilities = TranscriberCapabilities(
-            rate_hz=RATE_HZ, streams=True, partials=True, finalize=True, word_times=True, speakers=True
+            rate_hz=RATE_HZ,
+            streams=True,
+            partials=True,
+            finalize=True,
+            word_times=True,
+            speakers=True,
+            telephone=telephone_of(ENCODINGS),
         )
         self._address, self._options = address, options
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
+        encoding = ENCODINGS[transcription.telephone]
         rules = StreamRules(
-            line=LINE,
-            margins=MARGINS,
+            line=replace(LINE, encoding=encoding),
+            margins=_margins(encoding.rate_hz),
             finalize=wire.FINALIZE,
             flush_timeout_ms=FINALIZE_MS,
             first_flush_timeout_ms=FIRST_FINALIZE_MS,
-            word_rate_hz=RATE_HZ if transcription.word_times or transcription.speakers else None,
+            word_rate_hz=encoding.rate_hz if transcription.word_times or transcription.speakers else None,
         )
         path = f"/listen?{self._options.query(transcription)}"
-        return continuous_stream(self._address, path, rules, _Reader(self._address))
+        return continuous_stream(self._address, path, rules, _Reader(self._address, encoding.rate_hz))
 
 
 class _Reader:
@@ -83,8 +93,8 @@ class _Reader:
     idle = False
     """`Finalize` is answered even without speech, unless almost no audio was sent."""
 
-    def __init__(self, address: ProviderAddress) -> None:
-        self._address = address
+    def __init__(self, address: ProviderAddress, rate_hz: int) -> None:
+        self._address, self._rate_hz = address, rate_hz
 
     def read(self, message: str | bytes, upto: int) -> Segment | None:
-        return wire.read(self._address, message, RATE_HZ)
+        return wire.read(self._address, message, self._rate_hz)

@@ -6,13 +6,20 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
+from voicepipe.audio.encoding import ALAW, MULAW, AudioEncoding, FormatName
 from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.providers.net.options import Read, flag, json_object, query, read, whole
+from voicepipe.providers.stt.encodings import Encodings
 from voicepipe.providers.stt.keyterms import terms
 from voicepipe.registry import ProviderSettings, Spec
 
 RATE_HZ = 16_000
 """The models' sample rate; a higher one only costs upload."""
+
+ENCODINGS: Final[Encodings] = {None: AudioEncoding(RATE_HZ), "audio/pcmu": MULAW, "audio/pcma": ALAW}
+
+NAMES: Final[dict[FormatName, str]] = {"audio/pcm": "linear16", "audio/pcmu": "mulaw", "audio/pcma": "alaw"}
+"""Deepgram's names of encodings. Source: Deepgram docs, "Encoding"."""
 
 MANY_LANGUAGES = frozenset({"nova-2", "nova-2-general", "nova-3", "nova-3-general", "nova-3-medical"})
 """Models that detect the language with `language=multi`; all models assume `en` by default. Source: Deepgram docs,
@@ -57,10 +64,11 @@ class DeepgramOptions:
 
     def query(self, transcription: TranscriptionOptions) -> str:
         """Return the query after `/listen?`. Source: Deepgram API reference, "Live Audio"."""
+        encoding = ENCODINGS[transcription.telephone]
         pairs = [
             ("model", transcription.model),
-            ("encoding", "linear16"),
-            ("sample_rate", str(RATE_HZ)),
+            ("encoding", NAMES[encoding.name]),
+            ("sample_rate", str(encoding.rate_hz)),
             ("channels", "1"),
             ("interim_results", "true"),
             ("punctuate", "true"),

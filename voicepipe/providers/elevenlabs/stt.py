@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final as Constant
 from urllib.parse import urlencode
 
 import msgspec
 import pybase64
 
+from voicepipe.audio.encoding import MULAW, AudioEncoding, FormatName
+from voicepipe.audio.g711 import G711_HZ
 from voicepipe.errors import StageError
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.net import failures, options
@@ -24,12 +27,20 @@ from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.multiplex import decoded
 from voicepipe.providers.net.ws import SocketRules, VendorSocket
 from voicepipe.providers.stt.commit_assembler import Committed, Partial, Said
+from voicepipe.providers.stt.encodings import Encodings, telephone_of
 from voicepipe.providers.stt.keyterms import terms
 from voicepipe.providers.stt.manual_commit import PaddedSegment, manual_commit
 from voicepipe.registry import ProviderSettings, Spec
 
 RATE_HZ: Constant = 16_000
-BYTES_PER_MS: Constant = 2 * RATE_HZ // 1_000
+
+ENCODINGS: Constant[Encodings] = {
+    None: AudioEncoding(RATE_HZ),
+    "audio/pcmu": MULAW,
+    "audio/pcma": AudioEncoding(G711_HZ),  # it has no A-law
+}
+NAMES: Constant[dict[FormatName, str]] = {"audio/pcm": "pcm", "audio/pcmu": "ulaw"}
+"""The vendor's names of encodings; behind each follows the rate. Source: `AudioFormat` in its own clients."""
 
 LEAST_MS: Constant = 320
 """A commit of less than 300 ms is refused: the vendor's own text in `commit_throttled`."""
@@ -68,21 +79,19 @@ EXPIRED: Constant = "session_time_limit_exceeded"
 """Error types of a session at its maximum age, which is no fault."""
 
 
-def _audio(pcm: bytes) -> str:
-    return _chunk(pcm, commit=False)
+def _chunk(audio: bytes, rate_hz: int, *, commit: bool = False) -> str:
+    base64, flag = pybase64.b64encode_as_string(audio), "true" if commit else "false"
+    return f'{{"message_type":"input_audio_chunk","audio_base_64":"{base64}","commit":{flag},"sample_rate":{rate_hz}}}'
 
 
-def _chunk(pcm: bytes, *, commit: bool) -> str:
-    audio, flag = pybase64.b64encode_as_string(pcm), "true" if commit else "false"
-    return f'{{"message_type":"input_audio_chunk","audio_base_64":"{audio}","commit":{flag},"sample_rate":{RATE_HZ}}}'
+def _line(encoding: AudioEncoding) -> SocketRules:
+    return SocketRules(
+        encoding=encoding,
+        wrap=partial(_chunk, rate_hz=encoding.rate_hz),
+        keep_alive=encoding.silence(20 * encoding.bytes_per_ms),
+        keep_alive_ms=KEEP_ALIVE_MS,
+    )
 
-
-LINE = SocketRules(
-    audio_bytes_per_ms=BYTES_PER_MS,
-    wrap=_audio,
-    keep_alive=bytes(20 * BYTES_PER_MS),
-    keep_alive_ms=KEEP_ALIVE_MS,
-)
 
 _READERS = {"stt_keep_logs": options.flag, "stt_extra": options.json_object(str)}
 
@@ -99,9 +108,10 @@ class _Options:
 
     def query(self, transcription: TranscriptionOptions) -> str:
         """Return the query after `/speech-to-text/realtime?`. Source: ElevenLabs API reference, "Realtime"."""
+        encoding = ENCODINGS[transcription.telephone]
         pairs = [
             ("model_id", transcription.model),
-            ("audio_format", f"pcm_{RATE_HZ}"),
+            ("audio_format", f"{NAMES[encoding.name]}_{encoding.rate_hz}"),
             ("commit_strategy", "manual"),
         ]
         if transcription.language:
@@ -127,12 +137,15 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
 class _Scribe:
     def __init__(self, address: ProviderAddress, chosen: _Options) -> None:
         self.name = address.name
-        self.capabilities = TranscriberCapabilities(rate_hz=RATE_HZ, streams=False, partials=True, finalize=True)
+        self.capabilities = TranscriberCapabilities(
+            rate_hz=RATE_HZ, streams=False, partials=True, finalize=True, telephone=telephone_of(ENCODINGS)
+        )
         self._address, self._options = address, chosen
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         path = f"/speech-to-text/realtime?{self._options.query(transcription)}"
-        return manual_commit(self._address, path, LINE, lambda socket: _Wire(self._address, socket))
+        line = _line(ENCODINGS[transcription.telephone])
+        return manual_commit(self._address, path, line, lambda socket: _Wire(self._address, socket))
 
 
 class _Message(msgspec.Struct):
@@ -150,15 +163,16 @@ class _Wire:
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
         self._address = address
-        self._stretch = PaddedSegment(socket, LEAST_MS * BYTES_PER_MS)
+        self._stretch = PaddedSegment(socket, LEAST_MS)
+        self._end = _chunk(b"", socket.encoding.rate_hz, commit=True)
         self._repeated = ""
         """The text of the last segment: the vendor sends it once more, as a partial text of the next."""
 
-    def audio(self, pcm: bytes) -> None:
-        self._stretch.send(pcm)
+    def audio(self, audio: bytes) -> None:
+        self._stretch.send(audio)
 
     def commit(self) -> None:
-        self._stretch.end(_chunk(b"", commit=True))
+        self._stretch.end(self._end)
 
     def discard(self) -> bool:
         self.commit()

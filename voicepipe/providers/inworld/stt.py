@@ -19,6 +19,7 @@ from typing import Final as Constant
 import msgspec
 import pybase64
 
+from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.errors import ConfigError
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.net import grpc_errors, options
@@ -31,7 +32,7 @@ from voicepipe.providers.stt.manual_commit import PaddedSegment, manual_commit
 from voicepipe.registry import ProviderSettings, Spec
 
 RATE_HZ: Constant = 16_000
-BYTES_PER_MS: Constant = 2 * RATE_HZ // 1_000
+ENCODING: Constant = AudioEncoding(RATE_HZ)
 
 MODEL: Constant = "inworld-stt-1"
 PATH: Constant = "/stt/v1/transcribe:streamBidirectional"
@@ -55,9 +56,9 @@ def _audio(pcm: bytes) -> str:
 
 
 LINE = SocketRules(
-    audio_bytes_per_ms=BYTES_PER_MS,
+    encoding=ENCODING,
     wrap=_audio,
-    keep_alive=bytes(20 * BYTES_PER_MS),
+    keep_alive=ENCODING.silence(20 * ENCODING.bytes_per_ms),
     keep_alive_ms=KEEP_ALIVE_MS,
     farewell='{"closeStream":{}}',
 )
@@ -131,10 +132,10 @@ class _Wire:
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
         self._address = address
-        self._stretch = PaddedSegment(socket, LEAST_MS * BYTES_PER_MS)
+        self._stretch = PaddedSegment(socket, LEAST_MS)
 
-    def audio(self, pcm: bytes) -> None:
-        self._stretch.send(pcm)
+    def audio(self, audio: bytes) -> None:
+        self._stretch.send(audio)
 
     def commit(self) -> None:
         self._stretch.end(END_TURN)

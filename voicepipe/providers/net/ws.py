@@ -21,6 +21,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.protocol import State
 
 from voicepipe import clock
+from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.errors import StageError
 from voicepipe.providers.net import failures, ws_failures
 from voicepipe.providers.net.address import ProviderAddress
@@ -42,6 +43,9 @@ UNSENT_BYTES = 8 << 10
 """With more than this in the output buffer of this process, messages wait in the queue, where their number is bounded.
 250 ms of 16 kHz audio."""
 
+PCM_16KHZ = AudioEncoding(16_000)
+"""What most models of speech take."""
+
 WAITING_TEXTS = 1_000
 """Maximum number of waiting control messages; a working connection never has more than a few."""
 
@@ -54,8 +58,8 @@ _QUIET.setLevel(logging.WARNING)
 class SocketRules:
     """A vendor's rules for using its WebSocket."""
 
-    audio_bytes_per_ms: int = 32
-    """Bytes per ms of the audio that `send_audio` takes; 16 kHz PCM16 is 32."""
+    encoding: AudioEncoding = PCM_16KHZ
+    """That of the audio that `send_audio` takes."""
 
     buffer_ms: int = 30_000
     """Maximum waiting audio; beyond it the oldest is dropped and counted."""
@@ -111,6 +115,9 @@ class VendorSocket:
 
     def __init__(self, address: ProviderAddress, path: str, line: SocketRules) -> None:
         self._address, self._path, self._line = address, path, line
+        self.encoding = line.encoding
+        """That of the audio that `send_audio` takes."""
+
         self.connect_ms = 0
         """How long connecting took, in ms; 0 until there is a connection."""
 
@@ -129,7 +136,7 @@ class VendorSocket:
         self._written_s = 0.0
         """When a message was last written, on the loop's clock."""
 
-        self._least_bytes = line.least_ms * line.audio_bytes_per_ms
+        self._least_bytes = line.least_ms * line.encoding.bytes_per_ms
         self._gaps = PositionMap()
         self.sent_bytes = 0
         """Amount of audio sent, including padding."""
@@ -170,7 +177,7 @@ class VendorSocket:
         self._waiting_bytes += len(data)
         if self._ready():
             self._some.set()
-        while self._waiting_bytes > self._line.buffer_ms * self._line.audio_bytes_per_ms:
+        while self._waiting_bytes > self._line.buffer_ms * self._line.encoding.bytes_per_ms:
             self._drop_oldest()
 
     async def connected(self) -> ClientConnection:
@@ -282,7 +289,7 @@ class VendorSocket:
         message = self._waiting.popleft()
         if isinstance(message, bytes):
             message = self._joined(message)
-            message += self._padding(bytes(max(0, self._least_bytes - len(message))))
+            message += self._padding(self.encoding.silence(max(0, self._least_bytes - len(message))))
         else:
             self._waiting_texts -= 1
         if not self._ready():
@@ -319,7 +326,7 @@ class VendorSocket:
 
     def _joined(self, first: bytes) -> bytes:
         parts, n_bytes = [first], len(first)
-        most = JOINED_MS * self._line.audio_bytes_per_ms
+        most = JOINED_MS * self._line.encoding.bytes_per_ms
         while self._waiting and isinstance(more := self._waiting[0], bytes) and n_bytes + len(more) <= most:
             self._waiting.popleft()
             parts.append(more)

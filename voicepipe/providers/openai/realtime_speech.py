@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import urlencode
 
+from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.audio.samples import PcmJoiner
 from voicepipe.errors import StageError
 from voicepipe.ports.model import CallDelta, Called, Finished, ModelRequest, Said, Text, TextDelta
@@ -117,7 +118,7 @@ class RealtimeSpeechModel:
         self, options: SpeechOptions, unused: Callable[[SpeechUsage], None]
     ) -> AsyncIterator[SpeechConversation]:
         line = SocketRules(
-            audio_bytes_per_ms=2 * RATE_HZ // 1_000,
+            encoding=AudioEncoding(RATE_HZ),
             wrap=append,
             greeting=wire.encoded("session.update", session=self._dialect.session(options)),
             message_bytes=8 << 20,

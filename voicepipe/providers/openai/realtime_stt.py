@@ -14,20 +14,26 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from voicepipe.audio.encoding import ALAW, MULAW, AudioEncoding
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.net import options
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import SocketRules, VendorSocket
 from voicepipe.providers.openai import realtime_stt_wire as wire
 from voicepipe.providers.openai import vllm_wire
+from voicepipe.providers.stt.encodings import Encodings, telephone_of
 from voicepipe.providers.stt.keyterms import terms
 from voicepipe.providers.stt.manual_commit import CommitProtocol, manual_commit
 from voicepipe.registry import ProviderSettings, Spec
 
 Server = Literal["openai", "speaches", "vllm"]
 
-RATE_HZ: Final[dict[Server, int]] = {"openai": 24_000, "speaches": 24_000, "vllm": vllm_wire.RATE_HZ}
-"""The one sample rate that each takes."""
+ENCODINGS: Final[dict[Server, Encodings]] = {
+    "openai": {None: AudioEncoding(24_000), "audio/pcmu": MULAW, "audio/pcma": ALAW},
+    "speaches": {None: AudioEncoding(24_000)},
+    "vllm": {None: AudioEncoding(vllm_wire.RATE_HZ)},
+}
+"""Those that each takes."""
 
 LIFETIME_MS: Final[dict[Server, int | None]] = {"openai": 50 * 60_000, "speaches": None, "vllm": None}
 """A session of OpenAI's ends after 60 minutes, without a warning; it ends between two utterances after 50."""
@@ -87,9 +93,10 @@ class RealtimeOptions:
             described |= {"keywords": words} if (words := terms(transcription.prompt, KEY_TERMS)) else {}
         elif transcription.prompt and not transcription.model.startswith(NO_PROMPT_MODELS):
             described["prompt"] = transcription.prompt
+        encoding = ENCODINGS["openai"][transcription.telephone]
         more = {"noise_reduction": {"type": self.stt_noise_reduction}} if self.stt_noise_reduction != "off" else {}
         return {
-            "format": {"type": "audio/pcm", "rate": RATE_HZ["openai"]},
+            "format": {"type": encoding.name} | ({"rate": encoding.rate_hz} if encoding.name == "audio/pcm" else {}),
             "transcription": described | options.members(self.stt_extra),
             "turn_detection": None,
             **more,
@@ -119,15 +126,20 @@ def open_transcriber(spec: Spec, settings: ProviderSettings) -> Transcriber:
 class _RealtimeTranscriber:
     def __init__(self, address: ProviderAddress, chosen: RealtimeOptions) -> None:
         self.name = address.name
+        encodings = ENCODINGS[chosen.stt_server]
         self.capabilities = TranscriberCapabilities(
-            rate_hz=RATE_HZ[chosen.stt_server], streams=False, partials=True, finalize=True
+            rate_hz=encodings[None].rate_hz,
+            streams=False,
+            partials=True,
+            finalize=True,
+            telephone=telephone_of(encodings),
         )
         self._address, self._options = address, chosen
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
         server = self._options.stt_server
         line = SocketRules(
-            audio_bytes_per_ms=2 * RATE_HZ[server] // 1_000,
+            encoding=ENCODINGS[server][transcription.telephone],
             wrap=wire.append,
             greeting=self._options.greeting(transcription),
         )
@@ -137,4 +149,4 @@ class _RealtimeTranscriber:
     def _wire(self, socket: VendorSocket) -> CommitProtocol:
         if self._options.stt_server == "vllm":
             return vllm_wire.VllmWire(self._address, socket)
-        return wire.OpenAiWire(self._address, socket, self.capabilities.rate_hz)
+        return wire.OpenAiWire(self._address, socket)

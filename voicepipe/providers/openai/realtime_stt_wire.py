@@ -101,9 +101,9 @@ def failure(address: ProviderAddress, event: bytes) -> StageError:
 class OpenAiWire:
     """The events of one stream. Items may be reported in another order than that of their commits."""
 
-    def __init__(self, address: ProviderAddress, socket: VendorSocket, rate_hz: int) -> None:
+    def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
         self._address = address
-        self._stretch = PaddedSegment(socket, LEAST_MS * rate_hz * 2 // 1_000)
+        self._stretch = PaddedSegment(socket, LEAST_MS)
         # Full: the oldest would be dropped, but no vendor has left this number unanswered.
         self._order: deque[str] = deque(maxlen=ITEMS)
         """The items that are committed and not completed, or not yet reported."""
@@ -111,8 +111,8 @@ class OpenAiWire:
         self._texts: dict[str, str] = {}
         self._done: dict[str, Committed] = {}
 
-    def audio(self, pcm: bytes) -> None:
-        self._stretch.send(pcm)
+    def audio(self, audio: bytes) -> None:
+        self._stretch.send(audio)
 
     def commit(self) -> None:
         self._stretch.end(COMMIT)

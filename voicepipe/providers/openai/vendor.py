@@ -34,7 +34,7 @@ VENDOR: Final = Vendor(
             kind="openai_realtime",
             streams="an utterance in, texts out",
             cancel="`input_audio_buffer.commit`",
-            formats="PCM16 24 kHz",
+            formats="PCM16 24 kHz; mu-law and A-law 8 kHz",
             evidence="documented",
         ),
         SpeechFacts(

@@ -16,7 +16,6 @@ from voicepipe.providers.openai.realtime_stt_wire import event_of
 from voicepipe.providers.stt.commit_assembler import Committed, Partial, Said
 
 RATE_HZ: Final = 16_000
-BYTES_PER_MS: Final = 2 * RATE_HZ // 1_000
 
 BEGIN: Final = '{"type":"input_audio_buffer.commit","final":false}'
 END: Final = '{"type":"input_audio_buffer.commit","final":true}'
@@ -44,13 +43,13 @@ class VllmWire:
         self._waiting: deque[bytes | None] = deque()
         self._waiting_bytes = 0
 
-    def audio(self, pcm: bytes) -> None:
+    def audio(self, audio: bytes) -> None:
         if not self._owed:
-            self._send(pcm)
+            self._send(audio)
             return
-        self._waiting.append(pcm)
-        self._waiting_bytes += len(pcm)
-        while self._waiting_bytes > WAITING_MS * BYTES_PER_MS:
+        self._waiting.append(audio)
+        self._waiting_bytes += len(audio)
+        while self._waiting_bytes > WAITING_MS * self._socket.encoding.bytes_per_ms:
             oldest = next(its for its in self._waiting if its is not None)
             self._waiting.remove(oldest)
             self._waiting_bytes -= len(oldest)
@@ -84,9 +83,10 @@ class VllmWire:
         self._socket.send_audio(pcm)
 
     def _end(self) -> None:
-        missing = LEAST_MS * BYTES_PER_MS - self._sent_bytes
+        encoding = self._socket.encoding
+        missing = LEAST_MS * encoding.bytes_per_ms - self._sent_bytes
         if missing > 0:
-            self._send(bytes(missing))
+            self._send(encoding.silence(missing))
         self._socket.send(END)
         self._sent_bytes, self._owed = 0, True
 

@@ -23,8 +23,6 @@ from voicepipe.providers.stt.segment_assembler import Margins, Segment, SegmentA
 from voicepipe.providers.stt.transcript_queue import TranscriptQueue
 from voicepipe.tasks import background_tasks
 
-SAMPLE_BYTES = 2
-
 UNREAD_TEXTS = 64
 """Maximum number of unread texts."""
 
@@ -115,7 +113,7 @@ class _Stream:
 
     def push(self, samples: Samples) -> None:
         self._pushed_samples += len(samples)
-        self._socket.send_audio(samples.astype("<i2", copy=False).tobytes())
+        self._socket.send_audio(self._socket.encoding.encode(samples))
 
     def flush(self, flush: int) -> None:
         answer = self._segments.flush(flush, self._pushed_samples, must_request=self._texts.full())
@@ -219,7 +217,11 @@ class _Stream:
 
     def _upto(self) -> int:
         position = self._segments.waited_at if self._rules.finalize is None else self._segments.requested_at
-        return position if position is not None else self._place(self._socket.sent_bytes // SAMPLE_BYTES)
+        return (
+            position
+            if position is not None
+            else self._place(self._socket.sent_bytes // self._socket.encoding.sample_bytes)
+        )
 
     def _placed(self, segment: Segment) -> Segment:
         """Return the segment in positions of the pushed audio: a vendor counts the audio it got."""
@@ -229,4 +231,5 @@ class _Stream:
         return replace(segment, start=self._place(segment.start), end=self._place(segment.end), words=words)
 
     def _place(self, sample: int) -> int:
-        return self._socket.pushed_at(sample * SAMPLE_BYTES) // SAMPLE_BYTES
+        sample_bytes = self._socket.encoding.sample_bytes
+        return self._socket.pushed_at(sample * sample_bytes) // sample_bytes

@@ -32,8 +32,8 @@ QUIET_S = 2.0
 class CommitProtocol(Protocol):
     """Convert the messages of one stream, in both directions; may hold state."""
 
-    def audio(self, pcm: bytes) -> None:
-        """Send more of the segment: 16-bit samples, little-endian."""
+    def audio(self, audio: bytes) -> None:
+        """Send more of the segment, in the socket's encoding."""
         ...
 
     def commit(self) -> None:
@@ -56,18 +56,18 @@ class CommitProtocol(Protocol):
 class PaddedSegment:
     """The current segment, for vendors that refuse one that is too short."""
 
-    def __init__(self, socket: VendorSocket, least_bytes: int) -> None:
-        self._socket, self._least_bytes = socket, least_bytes
+    def __init__(self, socket: VendorSocket, least_ms: int) -> None:
+        self._socket, self._least_bytes = socket, least_ms * socket.encoding.bytes_per_ms
         self._sent_bytes = 0
 
-    def send(self, pcm: bytes) -> None:
+    def send(self, audio: bytes) -> None:
         """Send more of it."""
-        self._sent_bytes += len(pcm)
-        self._socket.send_audio(pcm)
+        self._sent_bytes += len(audio)
+        self._socket.send_audio(audio)
 
     def end(self, message: str) -> None:
         """Pad it with silence, if necessary, and send the message that commits it."""
-        self._socket.send_audio(bytes(max(0, self._least_bytes - self._sent_bytes)))
+        self._socket.send_audio(self._socket.encoding.silence(max(0, self._least_bytes - self._sent_bytes)))
         self.end_unpadded(message)
 
     def end_unpadded(self, message: str) -> None:
@@ -123,7 +123,7 @@ class _Stream:
         if len(samples):
             self._commits.pushed()
             self._pushed_s = clock.loop_s()
-            self._wire.audio(samples.astype("<i2", copy=False).tobytes())
+            self._wire.audio(self._socket.encoding.encode(samples))
 
     def flush(self, flush: int) -> None:
         match self._commits.flush(flush, room=not self._texts.full()):

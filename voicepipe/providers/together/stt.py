@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 from urllib.parse import urlencode
 
+from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.ports.transcriber import Transcriber, TranscriberCapabilities, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.net import options
 from voicepipe.providers.net.address import ProviderAddress
@@ -24,7 +25,6 @@ from voicepipe.providers.stt.manual_commit import PaddedSegment, manual_commit
 from voicepipe.registry import ProviderSettings, Spec
 
 RATE_HZ: Final = 16_000
-BYTES_PER_MS: Final = 2 * RATE_HZ // 1_000
 
 LEAST_MS: Final = 120
 """Minimum segment; unverified: that of OpenAI's API, whose events these are."""
@@ -51,7 +51,7 @@ class _Transcriber:
         self._address, self._extra = address, extra
 
     def open(self, transcription: TranscriptionOptions) -> AbstractAsyncContextManager[TranscriptStream]:
-        line = SocketRules(audio_bytes_per_ms=BYTES_PER_MS, wrap=append)
+        line = SocketRules(encoding=AudioEncoding(RATE_HZ), wrap=append)
         return manual_commit(self._address, self._path(transcription), line, self._wire)
 
     def _path(self, transcription: TranscriptionOptions) -> str:
@@ -67,10 +67,10 @@ class _Wire:
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
         self._address = address
-        self._segment = PaddedSegment(socket, LEAST_MS * BYTES_PER_MS)
+        self._segment = PaddedSegment(socket, LEAST_MS)
 
-    def audio(self, pcm: bytes) -> None:
-        self._segment.send(pcm)
+    def audio(self, audio: bytes) -> None:
+        self._segment.send(audio)
 
     def commit(self) -> None:
         self._segment.end(COMMIT)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from voicepipe import clock
+from voicepipe.audio.encoding import TelephoneFormat
 from voicepipe.audio.resample import Resampler
 from voicepipe.errors import StageBroken, StageError, StageExpired, StageTimeout
 from voicepipe.ports.provider_events import ProviderChanged
@@ -45,8 +46,9 @@ class TranscriberCandidate:
     transcriber: Transcriber
 
     def options(self, requested: TranscriptionOptions) -> TranscriptionOptions:
-        """Return the settings for this transcriber."""
-        return replace(requested, model=self.candidate.spec.partition("/")[2])
+        """Return the settings for this transcriber: a telephone's audio is resampled for it, if it doesn't take it."""
+        telephone = requested.telephone if requested.telephone in self.transcriber.capabilities.telephone else None
+        return replace(requested, model=self.candidate.spec.partition("/")[2], telephone=telephone)
 
 
 class RoutedTranscriber:
@@ -94,6 +96,7 @@ def common(several: tuple[TranscriberCapabilities, ...]) -> TranscriberCapabilit
         reports_language=all(each.reports_language for each in several),
         english_only=any(each.english_only for each in several),
         speakers=all(each.speakers for each in several),
+        telephone=frozenset[TelephoneFormat]().union(*(each.telephone for each in several)),
     )
 
 
@@ -113,7 +116,8 @@ class FailoverStream:
             speech_order,
             capabilities,
         )
-        self._buffer = ReplayBuffer(capabilities.rate_hz, leads=capabilities.streams)
+        self._rate_hz = capabilities.push_hz(transcription)
+        self._buffer = ReplayBuffer(self._rate_hz, leads=capabilities.streams)
         self._feed: _TranscriberFeed | None = None
         self._events: StreamQueue[TranscriptEvent] = StreamQueue(UNREAD_TEXTS)
         self._failed: set[str] = set()
@@ -193,12 +197,14 @@ class FailoverStream:
         Raises:
             StageError: the transcriber failed, or is too late with a text that another might have.
         """
+        options, its = chosen.options(self._transcription), chosen.transcriber.capabilities
         try:
             async with (
                 asyncio.timeout(None) as self._timeout,
-                chosen.transcriber.open(chosen.options(self._transcription)) as stream,
+                chosen.transcriber.open(options) as stream,
             ):
-                self._feed = _TranscriberFeed(stream, chosen.transcriber.capabilities, self._capabilities)
+                rates = (self._rate_hz, its.push_hz(options))
+                self._feed = _TranscriberFeed(stream, its, rates, pushes_all=self._capabilities.streams)
                 self._feed.catch_up(self._buffer)
                 current = self._buffer.current
                 self._settled = current.number if current is not None and current.is_known else None
@@ -243,30 +249,34 @@ class FailoverStream:
 class _TranscriberFeed:
     """The stream to one transcriber: which audio it gets, at its own rate, and when."""
 
-    def __init__(self, stream: TranscriptStream, its: TranscriberCapabilities, ours: TranscriberCapabilities) -> None:
+    def __init__(
+        self, stream: TranscriptStream, its: TranscriberCapabilities, rates: tuple[int, int], *, pushes_all: bool
+    ) -> None:
+        """`rates`: of the audio that is pushed here, and of what the transcriber takes. `pushes_all`: audio is pushed
+        here between utterances too."""
         self.stream = stream
-        self._its, self._ours = its, ours
-        self._resampler = Resampler(ours.rate_hz, its.rate_hz)
+        self._its, self._rates, self._pushes_all = its, rates, pushes_all
+        self._resampler = Resampler(*rates)
         self._in_utterance = False
 
     def begin(self, utterance: BufferedUtterance) -> None:
         """Begin an utterance. A transcriber that gets only utterances also gets the audio just before."""
         self.stream.begin(utterance.number)
         self._in_utterance = True
-        if self._ours.streams and not self._its.streams:
-            self._resampler = Resampler(self._ours.rate_hz, self._its.rate_hz)
+        if self._pushes_all and not self._its.streams:
+            self._resampler = Resampler(*self._rates)
             self.push(utterance.lead_sound)
 
     def push(self, samples: Samples) -> None:
         """Pass on more of the user's audio, if this transcriber gets it."""
         if self._its.streams or self._in_utterance:
-            resampled = self._resampler.push(samples) if self._its.rate_hz != self._ours.rate_hz else samples
+            resampled = self._resampler.push(samples)
             if len(resampled):
                 self.stream.push(resampled)
 
     def catch_up(self, buffer: ReplayBuffer) -> None:
         """Replay the audio that came before this transcriber was open."""
-        n_piece = PIECE_MS * self._ours.rate_hz // 1_000
+        n_piece = PIECE_MS * self._rates[0] // 1_000
         for utterance in buffer:
             if self._its.streams:
                 self.push(utterance.lead_sound)

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import pytest
 
+from voicepipe.audio.g711 import decode_alaw, decode_mulaw, encode_alaw, encode_mulaw
 from voicepipe.errors import StageBroken, StageError, StageRefused, StageTimeout
 from voicepipe.ports.transcriber import (
     EndOfTurn,
@@ -101,9 +102,17 @@ class TranscriberConformance(LeavesNothing):
         return TranscriptionOptions(model="any", language="en-US")
 
     @pytest.fixture
-    def speech(self, transcriber: Transcriber) -> Samples:
-        """Return about 1 s of audio: int16, (n_samples,)."""
-        return tone("as long as this takes", rate_hz=transcriber.capabilities.rate_hz)
+    def speech(self, transcriber: Transcriber, transcription: TranscriptionOptions) -> Samples:
+        """Return about 1 s of audio: int16, (n_samples,). Of a telephone, it was G.711."""
+        rate_hz, telephone = transcriber.capabilities.push_hz(transcription), transcription.telephone
+        samples = tone("as long as this takes", rate_hz=rate_hz)
+        match telephone:
+            case "audio/pcmu":
+                return decode_mulaw(encode_mulaw(samples))
+            case "audio/pcma":
+                return decode_alaw(encode_alaw(samples))
+            case None:
+                return samples
 
     async def test_final_follows_flush(
         self, transcriber: Transcriber, transcription: TranscriptionOptions, speech: Samples

@@ -18,12 +18,16 @@ from typing import Any
 
 from websockets.datastructures import Headers
 
+from voicepipe.audio.encoding import FormatName
 from voicepipe.testing.fakes.cues import Status, SttCue
 from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber
 
 KEY = "aai-test-0123456789"
 """The only valid key."""
+
+
+ENCODINGS: Mapping[str, FormatName] = {"pcm_s16le": "audio/pcm", "pcm_mulaw": "audio/pcmu"}
 
 
 def turn(
@@ -83,6 +87,7 @@ class FakeAssemblyAi(FakeWsTranscriber):
     """A vendor that reports speech at its first audio, and ends a turn on cue."""
 
     base_path = "/v3"
+    encodings = ENCODINGS
     finalize = "ForceEndpoint"
     bye = "Terminate"
     error_close = (3005, "Session Cancelled: An error occurred")
@@ -90,8 +95,8 @@ class FakeAssemblyAi(FakeWsTranscriber):
     def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
         if path != "/v3/ws" or not query.get("speech_model"):
             return Status(400, "expected /v3/ws and a speech_model")
-        if query.get("encoding") != "pcm_s16le" or not query.get("sample_rate", "").isdecimal():
-            return Status(400, "expected pcm_s16le and its sample_rate")
+        if self.encoding_of(query) is None:
+            return Status(400, "expected an encoding and its sample_rate")
         return None
 
     def turned_away(self, call: SttConnection) -> tuple[str, int, str] | None:

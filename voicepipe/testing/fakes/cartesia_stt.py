@@ -18,12 +18,21 @@ from typing import Any
 from websockets.datastructures import Headers
 from websockets.http11 import Response
 
+from voicepipe.audio.encoding import FormatName
 from voicepipe.testing.fakes.cues import Status, SttCue
 from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber, refused
 
 KEY = "sk_car_test0123456789"
 """The only valid key."""
+
+
+ENCODINGS: Mapping[str, FormatName] = {
+    "pcm_s16le": "audio/pcm",
+    "pcm_mulaw": "audio/pcmu",
+    "pcm_alaw": "audio/pcma",
+}
+"""Some of those of Cartesia docs, "Audio input"."""
 
 
 def said(kind: str, **fields: Any) -> str:
@@ -48,14 +57,15 @@ class FakeInk(FakeWsTranscriber):
     bye = "close"
     error_close = (1011, "")
     path = "/stt/websocket"
+    encodings = ENCODINGS
 
     def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
         if headers.get("X-API-Key") != KEY:
             return Status(401, "Invalid API key")
         if path != self.path or not headers.get("Cartesia-Version"):
             return Status(404, f"expected {self.path} and a version")
-        if not query.get("model") or query.get("encoding") != "pcm_s16le" or not query.get("sample_rate"):
-            return Status(400, "expected a model, pcm_s16le and its sample_rate")
+        if not query.get("model") or self.encoding_of(query) is None:
+            return Status(400, "expected a model, an encoding and its sample_rate")
         return None
 
     def refused(self, refusal: Status) -> Response:

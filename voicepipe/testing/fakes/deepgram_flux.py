@@ -19,7 +19,7 @@ from websockets.datastructures import Headers
 from websockets.http11 import Response
 
 from voicepipe.testing.fakes.cues import Status, SttCue
-from voicepipe.testing.fakes.deepgram_stt import KEY, REFUSED_KEY, refused_as_deepgram
+from voicepipe.testing.fakes.deepgram_stt import ENCODINGS, KEY, REFUSED_KEY, refused_as_deepgram
 from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber
 
@@ -67,6 +67,7 @@ class FakeFlux(FakeWsTranscriber):
     """A vendor that reports speech at its first audio, and ends a turn on cue."""
 
     base_path = "/v2"
+    encodings = ENCODINGS
     finalize = "ForceEndTurn"
     error_close = (1011, "NET-0000")
 
@@ -75,8 +76,8 @@ class FakeFlux(FakeWsTranscriber):
             return REFUSED_KEY
         if path != "/v2/listen" or query.get("model") not in MODELS:
             return Status(400, "expected /v2/listen and a Flux model")
-        if query.get("encoding") != "linear16" or not query.get("sample_rate", "").isdecimal():
-            return Status(400, "expected linear16 and its sample_rate")
+        if self.encoding_of(query) is None:
+            return Status(400, "expected an encoding and its sample_rate")
         return None
 
     def refused(self, refusal: Status) -> Response:

@@ -19,12 +19,16 @@ from typing import Any
 from websockets.datastructures import Headers
 from websockets.http11 import Response
 
+from voicepipe.audio.encoding import FormatName
 from voicepipe.testing.fakes.cues import Status, SttCue
 from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber, refused
 
 KEY = "dg-test-0123456789"
 """The only valid key."""
+
+ENCODINGS: Mapping[str, FormatName] = {"linear16": "audio/pcm", "mulaw": "audio/pcmu", "alaw": "audio/pcma"}
+"""Some of those of Deepgram docs, "Encoding"."""
 
 REFUSED_KEY = Status(401, "Invalid credentials.")
 
@@ -85,6 +89,7 @@ class FakeDeepgram(FakeWsTranscriber):
     """A vendor that answers each `Finalize` on cue."""
 
     base_path = "/v1"
+    encodings = ENCODINGS
     error_close = (1011, "NET-0000")
 
     def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
@@ -92,8 +97,8 @@ class FakeDeepgram(FakeWsTranscriber):
             return REFUSED_KEY
         if path != "/v1/listen" or not query.get("model"):
             return Status(400, "expected /v1/listen and a model")
-        if query.get("encoding") != "linear16" or not query.get("sample_rate", "").isdecimal():
-            return Status(400, "expected linear16 and its sample_rate")
+        if self.encoding_of(query) is None:
+            return Status(400, "expected an encoding and its sample_rate")
         return None
 
     def refused(self, refusal: Status) -> Response:

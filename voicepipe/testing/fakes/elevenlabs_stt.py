@@ -19,12 +19,20 @@ from typing import Any
 
 from websockets.datastructures import Headers
 
+from voicepipe.audio.encoding import MULAW, AudioEncoding
 from voicepipe.testing.fakes.cues import Status, SttCue
 from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber
 
 KEY = "xi-test-0123456789"
 """The only valid key."""
+
+FORMATS = {
+    "pcm_8000": AudioEncoding(8_000),
+    "pcm_16000": AudioEncoding(16_000),
+    "ulaw_8000": MULAW,
+}
+"""Some values of `audio_format`."""
 
 LEAST_MS = 300
 """The shortest segment that may be committed."""
@@ -61,12 +69,12 @@ class FakeScribe(FakeWsTranscriber):
     def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
         if path != "/v1/speech-to-text/realtime" or not query.get("model_id"):
             return Status(400, "expected /v1/speech-to-text/realtime and a model_id")
-        if (query.get("audio_format"), query.get("commit_strategy")) != ("pcm_16000", "manual"):
-            return Status(400, "expected pcm_16000, committed by the user")
+        if self.encoding_of(query) is None or query.get("commit_strategy") != "manual":
+            return Status(400, "expected an audio_format, committed by the user")
         return None
 
-    def rate_hz_of(self, query: Mapping[str, str]) -> int:
-        return int(query["audio_format"].removeprefix("pcm_"))
+    def encoding_of(self, query: Mapping[str, str]) -> AudioEncoding | None:
+        return FORMATS.get(query.get("audio_format", ""))
 
     def audio_of(self, message: str | bytes) -> bytes | None:
         chunk = self._chunk(message)
@@ -79,7 +87,7 @@ class FakeScribe(FakeWsTranscriber):
     def _chunk(self, message: str | bytes) -> dict[str, Any]:
         chunk: dict[str, Any] = json.loads(message)
         assert chunk.keys() == {"message_type", "audio_base_64", "commit", "sample_rate"}
-        assert (chunk["message_type"], chunk["sample_rate"]) == ("input_audio_chunk", 16_000)
+        assert chunk["message_type"] == "input_audio_chunk"
         return chunk
 
     def complaint(self, call: SttConnection) -> str | None:
@@ -87,8 +95,10 @@ class FakeScribe(FakeWsTranscriber):
             return failed("auth_error", "You must be authenticated to use this endpoint.")
         if not call.controls:
             return None
+        if self._chunk(call.texts[-1])["sample_rate"] != call.encoding.rate_hz:
+            return failed("invalid_request", "The sample_rate is not that of the audio_format.")
         came_bytes = sum(call.message_bytes)
-        new_ms = (came_bytes - self._committed_bytes.get(call, 0)) * 500 // call.rate_hz
+        new_ms = (came_bytes - self._committed_bytes.get(call, 0)) // call.encoding.bytes_per_ms
         self._committed_bytes[call] = came_bytes
         if new_ms >= LEAST_MS:
             return None

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 
 from websockets.datastructures import Headers
 
+from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.testing.fakes.cues import Status, SttCue
 from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber
@@ -53,8 +54,8 @@ class FakeInworldStt(FakeWsTranscriber):
             return Status(401, "unauthorized")
         return None if path == "/stt/v1/transcribe:streamBidirectional" else Status(404, "not found")
 
-    def rate_hz_of(self, query: Mapping[str, str]) -> int:
-        return 16_000
+    def encoding_of(self, query: Mapping[str, str]) -> AudioEncoding | None:
+        return AudioEncoding(16_000)
 
     def audio_of(self, message: str | bytes) -> bytes | None:
         chunk = json.loads(message).get("audioChunk")

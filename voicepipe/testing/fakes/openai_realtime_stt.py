@@ -19,6 +19,7 @@ from typing import Any
 from websockets.datastructures import Headers
 from websockets.http11 import Response
 
+from voicepipe.audio.encoding import ALAW, MULAW, AudioEncoding
 from voicepipe.testing.fakes.cues import Status, SttCue
 from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber, refused
@@ -64,6 +65,14 @@ def error(words: str, *, kind: str = "server_error", code: str | None = None) ->
     return event("error", error={"type": kind, "code": code, "message": words, "param": None, "event_id": None})
 
 
+FORMATS: list[tuple[dict[str, Any], AudioEncoding]] = [
+    ({"type": "audio/pcm", "rate": 24_000}, AudioEncoding(24_000)),
+    ({"type": "audio/pcmu"}, MULAW),
+    ({"type": "audio/pcma"}, ALAW),
+]
+"""The values of `audio.input.format`."""
+
+
 class FakeRealtimeStt(FakeWsTranscriber):
     """OpenAI. Items are named in the order of their commits, `item_1` and so on."""
 
@@ -92,8 +101,8 @@ class FakeRealtimeStt(FakeWsTranscriber):
     def refused(self, refusal: Status) -> Response:
         return refused(refusal, json.dumps({"error": {"message": refusal.message, "type": "fake"}}), {})
 
-    def rate_hz_of(self, query: Mapping[str, str]) -> int:
-        return 24_000
+    def encoding_of(self, query: Mapping[str, str]) -> AudioEncoding | None:
+        return AudioEncoding(24_000)
 
     # --- a call -------------------------------------------------------------------------------
 
@@ -112,7 +121,7 @@ class FakeRealtimeStt(FakeWsTranscriber):
         new_ms = self._new_ms(call)
         match call.controls[-1]:
             case "session.update":
-                return self.objection(json.loads(call.texts[-1]))
+                return self.objection(call, json.loads(call.texts[-1]))
             case "input_audio_buffer.clear":
                 self._seen_bytes[call] = sum(call.message_bytes)
             case "input_audio_buffer.commit" if new_ms < LEAST_MS:
@@ -122,17 +131,18 @@ class FakeRealtimeStt(FakeWsTranscriber):
                 self._seen_bytes[call] = sum(call.message_bytes)
         return None
 
-    def objection(self, update: dict[str, Any]) -> str | None:
-        """Return the fault of a `session.update`, as an error."""
+    def objection(self, call: SttConnection, update: dict[str, Any]) -> str | None:
+        """Return the fault of a `session.update`, as an error; note the encoding of the audio."""
         session = update["session"]
         sound = session["audio"]["input"]
-        rate = sound["format"] == {"type": "audio/pcm", "rate": 24_000}
-        if session["type"] == "transcription" and rate and sound["turn_detection"] is None:
+        encoding = next((each for form, each in FORMATS if form == sound["format"]), None)
+        if session["type"] == "transcription" and encoding is not None and sound["turn_detection"] is None:
+            call.encoding = encoding
             return None
         return error("Invalid session.", kind="invalid_request_error", code="invalid_value")
 
     def _new_ms(self, call: SttConnection) -> int:
-        return (sum(call.message_bytes) - self._seen_bytes.get(call, 0)) * 500 // call.rate_hz
+        return (sum(call.message_bytes) - self._seen_bytes.get(call, 0)) // call.encoding.bytes_per_ms
 
     def answer(self, call: SttConnection, cue: SttCue, start_ms: int, end_ms: int) -> list[str]:
         self._items[call] = self._items.get(call, 0) + 1
@@ -153,7 +163,7 @@ class FakeSpeachesStt(FakeRealtimeStt):
     def takes(self, query: Mapping[str, str]) -> bool:
         return query.get("intent") == "transcription" and bool(query.get("model"))
 
-    def objection(self, update: dict[str, Any]) -> str | None:
+    def objection(self, call: SttConnection, update: dict[str, Any]) -> str | None:
         session = update["session"]
         if session["turn_detection"] is None and session["input_audio_transcription"]["model"]:
             return None
@@ -174,8 +184,8 @@ class FakeVllmStt(FakeWsTranscriber):
     def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
         return None if path == "/v1/realtime" else Status(403, "expected another address")
 
-    def rate_hz_of(self, query: Mapping[str, str]) -> int:
-        return 16_000
+    def encoding_of(self, query: Mapping[str, str]) -> AudioEncoding | None:
+        return AudioEncoding(16_000)
 
     def greeting(self, call: SttConnection) -> Iterable[str]:
         return [json.dumps({"type": "session.created", "id": "sess-fake", "created": 0})]

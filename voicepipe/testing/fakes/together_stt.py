@@ -18,6 +18,7 @@ from typing import Any
 
 from websockets.datastructures import Headers
 
+from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.testing.fakes.cues import Status, SttCue
 from voicepipe.testing.fakes.ws_connection import SttConnection
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber
@@ -60,8 +61,8 @@ class FakeTogetherStt(FakeWsTranscriber):
             return Status(400, "expected pcm_s16le_16000 and a model")
         return None
 
-    def rate_hz_of(self, query: Mapping[str, str]) -> int:
-        return 16_000
+    def encoding_of(self, query: Mapping[str, str]) -> AudioEncoding | None:
+        return AudioEncoding(16_000)
 
     def greeting(self, call: SttConnection) -> Iterable[str]:
         session = {"id": "fake", "object": "realtime.session", "modalities": ["audio"]}

@@ -10,14 +10,21 @@ import numpy as np
 from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 
+from voicepipe.audio.encoding import AudioEncoding
+from voicepipe.audio.g711 import decode_alaw, decode_mulaw
 from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.waiting import WAIT_S
+
+HUGE_STEP = 28_000
+"""A step between two samples that loud speech does not have: 26,009 is the largest one of the tests' recordings."""
 
 
 class SttConnection:
     """One connection: what it received, and the test's control of it."""
 
-    def __init__(self, socket: ServerConnection, query: list[tuple[str, str]], headers: Headers, rate_hz: int) -> None:
+    def __init__(
+        self, socket: ServerConnection, query: list[tuple[str, str]], headers: Headers, encoding: AudioEncoding
+    ) -> None:
         self.query, self.headers = query, headers
         """The query's pairs and the headers of the handshake."""
 
@@ -43,7 +50,9 @@ class SttConnection:
         self.message_bytes: list[int] = []
         """Length of each message of audio."""
 
-        self.rate_hz = rate_hz
+        self.encoding = encoding
+        """That which the request names."""
+
         self._socket = socket
         self._audio = bytearray()
         self._changed = asyncio.Event()
@@ -51,12 +60,32 @@ class SttConnection:
     @property
     def samples(self) -> Samples:
         """Return all received audio: int16, (n_samples,)."""
-        return np.frombuffer(bytes(self._audio), dtype="<i2").astype(np.int16)
+        return self._decoded(bytes(self._audio))
 
     @property
     def received_ms(self) -> int:
         """Return the amount of received audio."""
-        return len(self._audio) // 2 * 1_000 // self.rate_hz
+        return len(self._audio) // self.encoding.bytes_per_ms
+
+    @property
+    def has_other_encoding(self) -> bool:
+        """Return whether the latest second of audio can't be speech in the encoding that the request names.
+
+        Zero crossings of G.711 that is read as int16, and the low bytes of int16 that is read as G.711, are steps of
+        nearly full scale between two samples.
+        """
+        encoding = self.encoding
+        latest = self._decoded(bytes(self._audio[-1_000 * encoding.bytes_per_ms :])).astype(np.int32)
+        return int(np.sum(np.abs(np.diff(latest)) > HUGE_STEP)) > 2
+
+    def _decoded(self, audio: bytes) -> Samples:
+        match self.encoding.name:
+            case "audio/pcmu":
+                return decode_mulaw(audio)
+            case "audio/pcma":
+                return decode_alaw(audio)
+            case "audio/pcm":
+                return np.frombuffer(audio, dtype="<i2").astype(np.int16)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until a received message, or the end, makes the condition true.

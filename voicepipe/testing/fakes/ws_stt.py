@@ -21,6 +21,8 @@ from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from voicepipe.audio.encoding import AudioEncoding, FormatName
+from voicepipe.audio.g711 import G711_HZ
 from voicepipe.testing.fakes.cues import Course, Cut, Garbage, HangUp, InBandError, Malformed, NoEnd, Status, SttCue
 from voicepipe.testing.fakes.script import ReceivedRequest, Script
 from voicepipe.testing.fakes.ws_connection import SttConnection
@@ -59,6 +61,9 @@ class FakeWsTranscriber(ABC):
     error_close = (1011, "")
     """The close code after an error."""
 
+    encodings: Mapping[str, FormatName] = {}
+    """The vendor's names of the encodings that it takes, as `encoding` in the query."""
+
     def __init__(self) -> None:
         self.script = Refusals(SttCue())
         self.calls: list[SttConnection] = []
@@ -83,9 +88,12 @@ class FakeWsTranscriber(ABC):
         """Return the kind of a text message."""
         return str(json.loads(text)["type"])
 
-    def rate_hz_of(self, query: Mapping[str, str]) -> int:
-        """Return the sample rate of a connection."""
-        return int(query["sample_rate"])
+    def encoding_of(self, query: Mapping[str, str]) -> AudioEncoding | None:
+        """Return the encoding of a connection's audio; None: the query names none that the vendor takes."""
+        name, rate = self.encodings.get(query.get("encoding", "")), query.get("sample_rate", "")
+        if name is None or not rate.isdecimal() or (name != "audio/pcm" and int(rate) != G711_HZ):
+            return None
+        return AudioEncoding(int(rate), name)
 
     def audio_of(self, message: str | bytes) -> bytes | None:
         """Return the audio of a message; None for one without audio."""
@@ -164,7 +172,9 @@ class FakeWsTranscriber(ABC):
     async def _serve(self, socket: ServerConnection) -> None:
         assert socket.request is not None
         query = parse_qsl(urlsplit(socket.request.path).query)
-        call = SttConnection(socket, query, socket.request.headers, self.rate_hz_of(dict(query)))
+        encoding = self.encoding_of(dict(query))
+        assert encoding is not None, "the vendor refuses another encoding"
+        call = SttConnection(socket, query, socket.request.headers, encoding)
         self.calls.append(call)
         self._arrived.set()
         self._arrived = asyncio.Event()
@@ -195,6 +205,10 @@ class FakeWsTranscriber(ABC):
                 audio = self.audio_of(message)
                 if audio is not None:
                     call.take_audio(audio)
+                    if call.has_other_encoding:
+                        await call.say(self.error("the audio is in another encoding than the request names"))
+                        await call.hang_up(*self.error_close)
+                        return
                     await call.say_all(self.on_audio(call))
                     continue
                 assert isinstance(message, str)
