@@ -128,6 +128,24 @@ def test_addresses_of_ice_servers_are_taken(server: str) -> None:
     assert WebRtcSettings(ice_servers=(server,)).ice_servers == (server,)
 
 
+@pytest.mark.parametrize(
+    ("server", "what"),
+    [
+        ("stuns:stun.example:5349", "STUN over TLS"),
+        ("turns:turn.example:5349?transport=udp", "TURN over DTLS"),
+        ("turn:[::1]:3478", "IPv6"),
+        ("https://turn.example", "got 'https://turn.example'"),
+    ],
+)
+def test_what_is_not_supported_is_named_beside_what_is(server: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=what) as refused:
+        WebRtcSettings(ice_servers=(server,))
+    text = str(refused.value)
+    assert text.startswith("webrtc.ice_servers: expected stun:HOST:PORT (UDP)")
+    assert "turn:HOST:PORT?transport=tcp" in text
+    assert "turns:HOST:PORT (TLS over TCP)" in text
+
+
 def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
     with pytest.raises(ConfigError) as refused:
         WebRtcSettings(ice_servers=("turn:anna:hunter2@turn.example",))

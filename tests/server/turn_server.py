@@ -1,12 +1,16 @@
-"""A small STUN and TURN server over UDP (RFC 8489 and 8656): bindings, allocations with a password, and channels."""
+"""A small STUN and TURN server (RFC 8489 and 8656): bindings, allocations with a password, and channels.
+
+It is reached over UDP, TCP or TLS; what it relays is UDP in any case.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from aioice import stun
 from aioice.turn import is_channel_data, make_integrity_key
@@ -16,6 +20,9 @@ Address = tuple[str, int]
 REALM: Final = "voicepipe.test"
 NONCE: Final = b"a nonce"
 LIFETIME_S: Final = 600
+
+HEAD_BYTES: Final = 4
+STUN_HEAD_BYTES: Final = 20
 
 
 class Relay(asyncio.DatagramProtocol):
@@ -35,11 +42,35 @@ class Relay(asyncio.DatagramProtocol):
         self._server.n_relayed += 1
         for number, peer in self.channels.items():
             if peer == addr:
-                self._server.transport.sendto(struct.pack("!HH", number, len(data)) + data, self._client)
+                self._server.send(struct.pack("!HH", number, len(data)) + data, self._client)
                 return
         its = {"XOR-PEER-ADDRESS": addr, "DATA": data}
         indication = stun.Message(stun.Method.DATA, stun.Class.INDICATION, attributes=its)
-        self._server.transport.sendto(bytes(indication), self._client)
+        self._server.send(bytes(indication), self._client)
+
+
+class Stream(asyncio.Protocol):
+    """A client's connection over TCP or TLS: messages are padded to 4 bytes (RFC 8656, section 12.5)."""
+
+    def __init__(self, server: TurnServer) -> None:
+        self._server, self._received = server, b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._client: Address = transport.get_extra_info("peername")
+        self._server.streams[self._client] = self._transport
+
+    def data_received(self, data: bytes) -> None:
+        """Take all messages that are complete now."""
+        self._received += data
+        while len(self._received) >= HEAD_BYTES:
+            (length,) = struct.unpack("!H", self._received[2:HEAD_BYTES])
+            n_bytes = length + (HEAD_BYTES if is_channel_data(self._received) else STUN_HEAD_BYTES)
+            n_padded = -(-n_bytes // 4) * 4
+            if len(self._received) < n_padded:
+                return
+            self._server.datagram_received(self._received[:n_bytes], self._client)
+            self._received = self._received[n_padded:]
 
 
 class TurnServer(asyncio.DatagramProtocol):
@@ -50,6 +81,9 @@ class TurnServer(asyncio.DatagramProtocol):
         self._key = make_integrity_key(username, REALM, password)
         self._relays: dict[Address, Relay] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.streams: dict[Address, asyncio.Transport] = {}
+        """The connections over TCP or TLS, by the client's address."""
+
         self.n_relayed = 0
         """Packets of peers that were passed on."""
 
@@ -109,7 +143,14 @@ class TurnServer(asyncio.DatagramProtocol):
         answer = stun.Message(request.message_method, kind, request.transaction_id, attributes)
         if is_signed:
             answer.add_message_integrity(self._key)
-        self.transport.sendto(bytes(answer), client)
+        self.send(bytes(answer), client)
+
+    def send(self, data: bytes, client: Address) -> None:
+        """Send to a client, the way that it has come."""
+        if client in self.streams:
+            self.streams[client].write(data + bytes(-len(data) % 4))
+        else:
+            self.transport.sendto(data, client)
 
     def close(self) -> None:
         """Close all ports."""
@@ -117,18 +158,33 @@ class TurnServer(asyncio.DatagramProtocol):
             task.cancel()
         for relay in self._relays.values():
             relay.transport.close()
+        for stream in self.streams.values():
+            stream.abort()
         self.transport.close()
 
 
 @asynccontextmanager
 async def turn_server(
-    username: str = "", password: str = "", *, mapped: Address | None = None
+    username: str = "",
+    password: str = "",
+    *,
+    mapped: Address | None = None,
+    over: Literal["udp", "tcp", "tls"] = "udp",
+    certificate: ssl.SSLContext | None = None,
 ) -> AsyncIterator[tuple[TurnServer, int]]:
-    """Run a server while the block runs; yields it and its port."""
-    transport, server = await asyncio.get_running_loop().create_datagram_endpoint(
+    """Run a server while the block runs; yields it and its port. `certificate` is for `tls`."""
+    loop = asyncio.get_running_loop()
+    transport, server = await loop.create_datagram_endpoint(
         lambda: TurnServer(username, password, mapped), ("127.0.0.1", 0)
     )
+    listening = None
     try:
-        yield server, transport.get_extra_info("sockname")[1]
+        if over == "udp":
+            yield server, transport.get_extra_info("sockname")[1]
+        else:
+            listening = await loop.create_server(lambda: Stream(server), "127.0.0.1", 0, ssl=certificate)
+            yield server, listening.sockets[0].getsockname()[1]
     finally:
+        if listening is not None:
+            listening.close()
         server.close()

@@ -311,8 +311,8 @@ LOG_EVENTS: Final = (
         "ice_server_failed",
         ("warning",),
         ("server",),
-        "a server of `webrtc.ice_servers` has given no address for a call: it did not answer within 5 s, or it refused "
-        "`webrtc.turn_username`; the call goes on with the other addresses",
+        "a server of `webrtc.ice_servers` has given no address for a call: it did not answer within 5 s, it refused "
+        "`webrtc.turn_username`, or its certificate is not trusted; the call goes on with the other addresses",
     ),
     LogEvent(
         "slow_client_dropped",

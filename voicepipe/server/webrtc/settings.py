@@ -18,6 +18,11 @@ ADDRESS: Final = re.compile(
 
 MAX_PORT: Final = 65_535
 
+SUPPORTED: Final = (
+    "expected stun:HOST:PORT (UDP), turn:HOST:PORT (UDP), turn:HOST:PORT?transport=tcp or turns:HOST:PORT (TLS over "
+    "TCP), with a name or an IPv4 address as HOST"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebRtcSettings:
@@ -57,5 +62,14 @@ def _kind_of(server: str) -> str:
     found = ADDRESS.fullmatch(server)
     host = next(filter(None, found.groups())) if found is not None else ""
     if not host or int(host.partition(":")[2] or 0) > MAX_PORT:
-        raise ConfigError(f"webrtc.ice_servers: expected an address such as stun:HOST:3478, got {server!r}")
+        raise ConfigError(f"webrtc.ice_servers: {SUPPORTED}, got {server!r}{_what_is_missing(server)}")
     return "STUN" if server.startswith("stun:") else "TURN"
+
+
+def _what_is_missing(server: str) -> str:
+    """Return what is not supported in an address that other programs may take; empty: it is none."""
+    if server.startswith("stuns:"):
+        return ": STUN over TLS (stuns) is not supported"
+    if server.startswith("turns:") and server.endswith("?transport=udp"):
+        return ": TURN over DTLS (turns over UDP) is not supported"
+    return ": addresses of IPv6 are not supported" if "[" in server else ""
