@@ -57,5 +57,8 @@ class ProviderSettings:
     idle_timeout_ms: int = 15_000
     """How long it may send nothing before we call it stalled."""
 
+    telephone_audio: bool = True
+    """Whether its STT gets a telephone's audio as it comes, where the adapter can send it so."""
+
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """What only this kind understands, as (name, value) pairs. Never logged: a kind may keep a secret there."""

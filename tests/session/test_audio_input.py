@@ -7,20 +7,22 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.session.test_endpoint_scoring import EventJournal
 from tests.session.test_observers import hooks, session
 from voicepipe.audio import silero
 from voicepipe.audio.encoding import TelephoneFormat
-from voicepipe.audio.g711 import encode_mulaw
+from voicepipe.audio.g711 import decode_mulaw, encode_mulaw
 from voicepipe.audio.resample import Resampler
-from voicepipe.ports.transcriber import Samples, TranscriberCapabilities
+from voicepipe.ports.transcriber import Samples, TranscriberCapabilities, TranscriptionOptions
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.pace import Pace
+from voicepipe.session.recorded_items import RecordedItems
 from voicepipe.session.transcription import SessionTranscription
-from voicepipe.testing.fakes.cues import LlmCue
+from voicepipe.testing.fakes.cues import LlmCue, SttCue
 from voicepipe.testing.fakes.ports import FakeModel, FakeTranscriber
 from voicepipe.turn import events as e
 
@@ -260,3 +262,14 @@ async def test_a_telephone_is_resampled_for_an_stt_without_8_khz() -> None:
     )
     assert transcription.options.telephone is None
     assert STREAMS.push_hz(transcription.options) == 16_000
+
+
+async def test_a_recording_of_a_telephone_is_transcribed_at_8_khz_too(question: Samples) -> None:
+    """An item of the client with a whole recording, in the session's input format."""
+    transcriber = FakeTranscriber(SttCue(text="No."), capabilities=TELEPHONE)
+    recording = in_format("audio/pcmu").input_format.encoding.encode(Resampler(24_000, 8_000).push(question))
+    options = TranscriptionOptions(model="m", telephone="audio/pcmu")
+    items = RecordedItems(transcriber, lambda event: None)
+    assert await items._text(options, decode_mulaw(recording), 8_000) == ("fake/stt", "No.", None)
+    received = await transcriber.script.nth(0)
+    assert np.array_equal(received.samples[: len(recording)], decode_mulaw(recording))

@@ -179,6 +179,10 @@ class ProviderEntry:
     idle_timeout_ms: Annotated[int, between(1, 600_000)] = 15_000
     """Time without data after which the provider counts as stalled."""
 
+    telephone_audio: bool = True
+    """Whether its STT gets a telephone's audio as it comes, G.711 at 8 kHz, where the vendor [takes that](phone.md).
+    Off: resampled, for another server that speaks the vendor's API."""
+
     input_usd_per_million: Annotated[float | None, between(0, 100_000)] = None
     """Price of 1 million LLM input tokens. Unset: the catalog's price, if there is one."""
 
@@ -220,6 +224,7 @@ class ProviderEntry:
             api_key=self.api_key,
             connect_timeout_ms=self.connect_timeout_ms,
             idle_timeout_ms=self.idle_timeout_ms,
+            telephone_audio=self.telephone_audio,
             options=self.options,
         )
 

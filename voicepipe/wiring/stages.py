@@ -111,6 +111,8 @@ class Stages:
             connection = self._connection(stage, spec, key=key)
             made = factory(connection.kind, stage, key=key)(spec, connection)
             made = limited(stage, made, self._settings.provider_limits)
+            if stage == "stt" and not connection.telephone_audio:
+                made.capabilities = replace(made.capabilities, telephone=frozenset())
             if stage == "tts" and self._sounds is not None:
                 made = CachedSynthesizer(made, self._sounds, settings=_sounds_like(connection))
             self._made[stage, spec] = made
