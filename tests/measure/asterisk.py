@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import numpy as np
@@ -35,7 +35,9 @@ from voicepipe.audio.files import read_sound, write_wav
 from voicepipe.audio.samples import Samples
 from voicepipe.config import load
 from voicepipe.phone.asterisk import QUEUE_MS
+from voicepipe.testing.fakes import deepgram_stt
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, SttCue, tokens
+from voicepipe.testing.fakes.deepgram_stt import FakeDeepgram
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.waiting import eventually
 from voicepipe.wiring import running
@@ -127,6 +129,7 @@ class World:
 
     url: str
     vendor: FakeVendor
+    deepgram: FakeDeepgram
     folder: Path
     """Where Asterisk has its files, as this process sees it."""
 
@@ -243,24 +246,37 @@ async def _no_sessions(world: World) -> bool | None:
 
 
 async def is_dialed(world: World) -> str:
-    """The server calls a number by ARI, and the agent answers the person there."""
-    before = len(world.vendor.llm.received)
-    body = {"to": USER, "agent": "default"}
+    """The server calls a number by ARI, and the agent answers the person there. Its STT takes a telephone's audio, and
+    gets what the telephone plays."""
+    body = {"to": USER, "agent": "deepgram"}
     async with (
         aiohttp.ClientSession() as session,
         session.post(f"{world.url}/v1/phone/main/calls", json=body) as answer,
     ):
         assert answer.status == 201, await answer.text()
-    await eventually(lambda: _has_question(world, before), within_s=WAIT_S)
+    answered = await eventually(lambda: _turn_of(USER, world), within_s=WAIT_S)
+    assert answered["outcome"] == "completed", answered["outcome"]
     await world.run("channel request hangup all")
     await world.over()
-    users = [each["user"] for each in await turns(world, 1)]
-    assert USER in users, users
-    return USER
+    (stream,) = world.deepgram.calls
+    assert (stream.encoding.name, stream.encoding.rate_hz) == ("audio/pcmu", RATE_HZ)
+    likeness = _likeness(stream.samples, read_sound(world.folder / "no.wav", RATE_HZ))
+    assert likeness > 0.999, likeness
+    return f"{USER}; its STT got mu-law at 8 kHz, correlation with what the telephone has played {likeness:.5f}"
 
 
-async def _has_question(world: World, before: int) -> bool | None:
-    return len(world.vendor.llm.received) > before or None
+def _likeness(received: Samples, played: Samples) -> float:
+    """Return the correlation of the two where they overlap, at the shift where that is greatest."""
+    one, other = received.astype(float), played.astype(float)
+    shift = int(np.argmax(np.correlate(one, other, "full"))) - len(other) + 1
+    one, other = one[max(0, shift) :], other[max(0, -shift) :]
+    n = min(len(one), len(other))
+    return float(one[:n] @ other[:n] / np.linalg.norm(one[:n]) / np.linalg.norm(other[:n]))
+
+
+async def _turn_of(user: str, world: World) -> dict[str, Any] | None:
+    """Return the record of a user's turn that is over."""
+    return next((each for each in await turns(world, 0) if each["user"] == user), None)
 
 
 async def holds_twenty_calls(world: World) -> str:
@@ -360,7 +376,7 @@ async def world(root: Path) -> AsyncIterator[World]:
     http_port, sip_port = free_port(), free_port(socket.SOCK_DGRAM)
     with tempfile.TemporaryDirectory(dir=root / "tmp") as temporary:
         folder = Path(temporary)
-        async with FakeVendor() as vendor:
+        async with FakeVendor() as vendor, FakeDeepgram() as deepgram:
             overrides = {
                 "server.port": 0,
                 "server.drain_ms": 0,
@@ -370,6 +386,11 @@ async def world(root: Path) -> AsyncIterator[World]:
                 "agents.default.llm": "fake/llm",
                 "agents.default.tts": "fake/tts",
                 "agents.default.tools": "end_call, transfer_call, send_dtmf",
+                "providers.deepgram.base_url": deepgram.base_url,
+                "providers.deepgram.api_key": deepgram_stt.KEY,
+                "agents.deepgram.stt": "deepgram/nova-3",
+                "agents.deepgram.llm": "fake/llm",
+                "agents.deepgram.tts": "fake/tts",
                 "phone.main.carrier": "asterisk",
                 "phone.main.secret": SECRET,
                 "phone.main.transfer_to.sales": SALES,
@@ -383,7 +404,7 @@ async def world(root: Path) -> AsyncIterator[World]:
                 inside = f"/{folder.relative_to(root)}"
                 written(folder, inside, url=server.base_url, sip_port=sip_port, http_port=http_port)
                 async with asterisk(root, folder) as run:
-                    yield World(url=server.base_url, vendor=vendor, folder=folder, run=run)
+                    yield World(url=server.base_url, vendor=vendor, deepgram=deepgram, folder=folder, run=run)
 
 
 async def main(root: Path, only: str) -> int:
