@@ -58,8 +58,6 @@ export function ofMicrophone(state, canWrite) {
   return WHILE_OPEN[state] ?? "";
 }
 
-export const TOO_SHORT = "That was too short. Hold the button, or the space bar, for as long as you speak.";
-
 /**
  * Return the message for a failure between the page and the server.
  *

@@ -10,8 +10,10 @@ import { Latencies } from "./latency.js";
 import { Secrets } from "./secrets.js";
 import { Settings } from "./settings.js";
 import { Transcript } from "./transcript.js";
-import { SCENES, TOO_SHORT, ofFailure, ofMicrophone } from "./messages.js";
+import { SCENES, ofFailure, ofMicrophone } from "./messages.js";
 import { VoicepipeCall } from "./voicepipe.js";
+
+const TOO_SHORT = "That was too short. Hold the button, or the space bar, for as long as you speak.";
 
 /** @typedef {import("./voicepipe.js").CallChange} CallChange */
 /** @typedef {"line" | "microphone" | "hint" | "records" | "feedback"} Topic */
