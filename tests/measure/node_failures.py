@@ -26,6 +26,7 @@ from typing import Final, Literal
 
 from tests.measure.node_set import NodeSet, node_set
 from tests.measure.node_users import Counts, HastyUser, SpeakingUser, User, history_faults
+from tests.measure.percentiles import times
 from tests.measure.store_namespace import NoNamespacesError, StoreNamespace, store_namespace
 from voicepipe import clock
 from voicepipe.telemetry.store.postgres import PostgresTurnStore
@@ -117,7 +118,7 @@ async def measured(
                     group.create_task(user.run(), name=user.name)
                 await failures(its, mode, n_failures, random.Random(seed), counts, namespace, delay_ms)
                 stopped.set()
-            if url:  # a node that is killed within 250 ms of a session's end has not written its last record
+            if url:  # what a session's end has cut is written behind it
                 await asyncio.gather(*(node.stop() for node in its.nodes))
             for request in its.vendor.llm.received:
                 for fault in history_faults(request.question["messages"]):
@@ -138,14 +139,6 @@ async def recorded(url: str) -> dict[str, int]:
         await store.close()
 
 
-def _times(values: list[int]) -> str:
-    if not values:
-        return "none"
-    ordered = sorted(values)
-    p50, p95 = (ordered[min(len(ordered) - 1, len(ordered) * share // 100)] for share in (50, 95))
-    return f"n {len(values)}, p50 {p50}, p95 {p95}, max {ordered[-1]}"
-
-
 def report(counts: Counts) -> str:
     """Return the figures as lines."""
 
@@ -155,9 +148,9 @@ def report(counts: Counts) -> str:
             f"words lost {counts.words_lost}, doubled {counts.words_doubled}, misplaced {counts.words_misplaced}, "
             f"wrong in history {counts.history_faults}",
             f"sessions lost {counts.sessions_lost}, new sessions refused {counts.sessions_refused}",
-            f"resumed after ms: {_times(counts.resumed_ms)}",
-            f"without the time in which the store hung: {_times(counts.resumed_beyond_store_ms)}",
-            f"next sound after ms: {_times(counts.voice_ms)}",
+            f"resumed after ms: {times(counts.resumed_ms)}",
+            f"without the time in which the store hung: {times(counts.resumed_beyond_store_ms)}",
+            f"next sound after ms: {times(counts.voice_ms)}",
             *([f"turns in Postgres by outcome: {counts.records}"] if counts.records else []),
         )
     )

@@ -283,6 +283,10 @@ PAGES = {
 Serve = Callable[..., AbstractAsyncContextManager[Server]]
 
 
+async def at_once(session_id: str) -> None:
+    """The records of each session are stored."""
+
+
 @pytest.fixture
 def serve(tmp_path: Path) -> Serve:
     """`async with serve(max_sessions=1, ...) as server:`; on_loopback=False stands for a public address."""
@@ -301,6 +305,7 @@ def serve(tmp_path: Path) -> Serve:
         other_calls: OtherCalls | None = None,
         session_texts: SessionTexts | None = None,
         presence: NodePresence | None = None,
+        records_written: Callable[[str], Awaitable[None]] = at_once,
         **options: Any,
     ) -> AsyncIterator[Server]:
         settings = ServerSettings(**{"port": 0, "data_dir": str(tmp_path), "drain_ms": 0, **options})
@@ -382,6 +387,7 @@ def serve(tmp_path: Path) -> Serve:
             other_sessions=other_sessions,
             other_calls=other_calls,
             session_texts=session_texts,
+            records_written=records_written,
             presence=presence,
         )
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +13,10 @@ from aiohttp import ClientWebSocketResponse, WSMsgType
 
 from tests.server.conftest import Serve, Server
 from voicepipe.errors import StoreUnavailable
+from voicepipe.server import takeover
 from voicepipe.server.takeover import StoredSession
 from voicepipe.session.resumption import digest_of
-from voicepipe.testing.waiting import WAIT_S
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 SECRET = "right"
 ITEM = {"is": "Message", "id": "i1", "role": "user", "parts": [{"is": "InputText", "text": "hi"}]}
@@ -151,3 +153,34 @@ async def test_a_wrong_secret_is_refused_for_good(serve: Serve) -> None:
 def test_what_is_stored_is_what_is_read() -> None:
     stored = msgspec.json.decode(json.dumps(FIRST_VERSION), type=StoredSession)
     assert msgspec.json.decode(msgspec.json.encode(stored), type=StoredSession) == stored
+
+
+async def test_the_text_of_a_session_that_is_over_stays_until_its_records_are_stored(serve: Serve) -> None:
+    """Both have its last turn: no kill of the node in between loses it."""
+    texts = Texts(FIRST_VERSION)
+    waited: list[tuple[str, bool]] = []
+
+    async def written(session_id: str) -> None:
+        waited.append((session_id, texts.dropped))
+
+    async with serve(session_texts=texts, records_written=written) as server:
+        assert await goes_on(server)
+        await eventually(lambda: dropped(texts))
+    assert waited == [("sess_x", False)]
+
+
+async def dropped(texts: Texts) -> bool | None:
+    return texts.dropped or None
+
+
+async def test_a_database_that_is_away_keeps_no_text(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while it is deleted without the records, which wait in their process."""
+    monkeypatch.setattr(takeover, "RECORDS_S", 0.001)
+    texts = Texts(FIRST_VERSION)
+
+    async def never(session_id: str) -> None:
+        await asyncio.Event().wait()
+
+    async with serve(session_texts=texts, records_written=never) as server:
+        assert await goes_on(server)
+        await eventually(lambda: dropped(texts))

@@ -86,9 +86,52 @@ async def test_leaving_writes_what_waits() -> None:
     """A shutdown does not wait for the next flush, and loses nothing."""
     store = FakeStore()
     async with RecordWriter(store, RecordWriterOptions(flush_ms=3_600_000)) as sink:
-        sink.offer(stored_turn("a"))
+        sink.offer(stored_turn("a", outcome=None))
     assert await store.batch() == ["a"]
     assert (sink.dropped, sink.lost) == (0, 0)
+
+
+async def test_a_turn_that_has_ended_is_written_at_once_with_all_that_wait() -> None:
+    """The process may be killed next. The record of a turn that still runs waits for others."""
+    store = FakeStore()
+    async with RecordWriter(store, RecordWriterOptions(flush_ms=3_600_000)) as sink:
+        for ended in ("a", "b"):
+            sink.offer(stored_turn("runs", outcome=None))
+            sink.offer(stored_turn(ended))
+            assert await store.batch() == ["runs", ended]
+
+
+async def test_a_turn_that_ends_while_the_store_fails_waits_for_the_next_try() -> None:
+    """Not each turn that ends tries a store that is away."""
+    store = FakeStore()
+    store.failure = StoreError("away")
+    options = RecordWriterOptions(flush_ms=1, retry_ms=3_600_000, most_retry_ms=3_600_000)
+    async with RecordWriter(store, options) as sink:
+        sink.offer(stored_turn("a"))
+        assert await store.batch() == ["a"]
+        sink.offer(stored_turn("b"))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert store.batches.empty()
+        store.failure = None
+    assert [await store.batch() for _ in range(2)] == [["a"], ["b"]]
+
+
+async def test_the_records_of_a_session_can_be_waited_for() -> None:
+    """Those that are redacted, that wait and that are being written; not those of others."""
+    redact, store = SlowRedactor(), FakeStore()
+    store.free.clear()
+    async with RecordWriter(store, SOON) as sink, asyncio.TaskGroup() as group:
+        sink.offer(stored_turn("a", session="s"))
+        assert await store.batch() == ["a"]
+        await sink.wait_until_written("other")
+        recorder(sink, redact)(turn_record(id="b", session="s"))
+        waiting = group.create_task(sink.wait_until_written("s"))
+        store.free.set()
+        redact.may_go.set()
+        assert await store.batch() == ["b"]
+        await waiting
+        assert sink.n_waiting == 0
 
 
 async def test_leaving_with_an_error_writes_too_and_lets_it_through() -> None:
@@ -97,7 +140,7 @@ async def test_leaving_with_an_error_writes_too_and_lets_it_through() -> None:
 
     async def break_in_the_middle() -> None:
         async with RecordWriter(store, RecordWriterOptions(flush_ms=3_600_000)) as sink:
-            sink.offer(stored_turn("a"))
+            sink.offer(stored_turn("a", outcome=None))
             raise ConfigError("unrelated")
 
     with pytest.raises(ConfigError, match="unrelated"):
@@ -167,7 +210,7 @@ async def test_a_store_that_is_away_is_tried_ever_more_slowly() -> None:
     pauses: list[int] = []
 
     class Watched(RecordWriter):
-        async def _pause(self, pause_ms: int) -> None:
+        async def _pause(self, pause_ms: int, until: asyncio.Event) -> None:
             pauses.append(pause_ms)
             await asyncio.sleep(0)
 

@@ -20,6 +20,8 @@ from aiohttp import web
 from tests.wiring.test_serve import config_file, lines_until
 from voicepipe.cluster.redis import open_redis
 from voicepipe.session.restored_text import UNKNOWN_OUTCOME
+from voicepipe.telemetry.store.port import TurnQuery
+from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.testing.fakes.cues import CallCue, Hold, LlmCue
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.reconnecting_user import ReconnectingUser
@@ -463,3 +465,29 @@ async def test_a_session_that_has_ended_leaves_no_text(tmp_path: Path, redis: Re
             return not await its.store.has_text(user.session_id) or None
 
         await eventually(gone)
+
+
+async def test_a_node_that_is_killed_behind_the_end_of_a_session_has_stored_its_record(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    """The turn was cut by the end of the session. Its text goes behind the record: then the node is killed."""
+    async with nodes(tmp_path, redis) as its:
+        async with talking(its.one) as user:
+            its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves."), hold=Hold(after=1)))
+            content = [{"type": "input_text", "text": "When does it leave?"}]
+            await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+            await user.send("response.create")
+            await user.until("response.output_text.delta")
+            await its.until_written(user.session_id, "When does it leave?")
+
+        async def gone() -> bool | None:
+            return not await its.store.has_text(user.session_id) or None
+
+        await eventually(gone)
+        await its.one.kill()
+    store = await SqliteTurnStore.open(tmp_path / "one" / "data" / "turns.sqlite3")
+    try:
+        turns = (await store.list(None, TurnQuery(session=user.session_id))).turns
+    finally:
+        await store.close()
+    assert [(each.record.user_text, each.record.outcome) for each in turns] == [("When does it leave?", "abandoned")]

@@ -89,6 +89,10 @@ Charge = Callable[[float], None]
 """Records a session's cost outside turns, in USD; returns at once."""
 
 
+async def _do_nothing(session_id: str) -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentChoice:
     """An agent that a user may choose."""
@@ -214,6 +218,9 @@ class ServerContext:
 
     records_lost: Callable[[], int] = int
     """Number of turns that could not be stored since the server started."""
+
+    records_written: Callable[[str], Awaitable[None]] = _do_nothing
+    """Waits until the records of a session are stored; without end while their store is away."""
 
     delete_journal: Callable[[str, str], int] = lambda project, session: 0
     """Delete the journal of a project's session, by project and ID; may wait for a disk: for a worker thread."""

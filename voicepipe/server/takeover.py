@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -26,6 +28,10 @@ from voicepipe.session.grant import SessionGrant
 from voicepipe.session.resumption import digest_of
 from voicepipe.session.text_state import LIFE_S, MAX_BYTES, TextState
 from voicepipe.telemetry.log import log_event
+
+RECORDS_S: Final = 5.0
+"""How long the text of a session that is over waits for the records of its turns. Without the database it is deleted
+then; the records wait in this process."""
 
 
 class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,9 +151,13 @@ class StoredSessions:
 
 
 async def drop_text(session_id: str, context: ServerContext) -> None:
-    """Delete the text of a session that is over, unless the server stops: then its client goes on at another node."""
+    """Delete the text of a session that is over, and with it the copies of its latest records, once these are stored.
+    If the server stops the text stays: its client goes on at another node."""
     if context.session_texts is None or context.live_sessions.closing:
         return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(RECORDS_S):
+            await context.records_written(session_id)
     try:
         await context.session_texts.drop_text(session_id, owner=context.live_sessions.slots.owner)
     except Overload:

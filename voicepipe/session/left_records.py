@@ -18,8 +18,8 @@ from voicepipe.turn.context import TurnContext
 from voicepipe.turn.record.values import TokenCount, TurnRecord
 
 STORED_MS: Final = 5_000
-"""Time after which a closed record counts as stored: a process writes its records after 250 ms, and again after a
-store was away for a moment."""
+"""Time after which a closed record counts as stored: a process writes it at once, and again after a store was away for
+a moment."""
 
 
 class ClosedRecords:

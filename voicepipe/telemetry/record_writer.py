@@ -27,7 +27,8 @@ class RecordWriterOptions:
     """The most turns that wait. A quarter of a second of the busiest machine is far fewer."""
 
     flush_ms: int = 250
-    """Time that a record waits for others of its batch. A crash loses this much, and a transaction."""
+    """Time that the record of a running turn waits for others. That of a turn that has ended is written at once, with
+    all that wait: a crash loses the transaction in progress."""
 
     retry_ms: int = 500
     most_retry_ms: int = 5_000
@@ -95,6 +96,12 @@ class RecordWriter:
         self._unredacted: deque[_Unredacted | Callable[[], None]] = deque()
         self._unredacted_waiting = asyncio.Event()
         self._records_waiting, self._closing = asyncio.Event(), asyncio.Event()
+        self._due = asyncio.Event()
+        """Set when the records that wait are to be written at once."""
+
+        self._batch_over = asyncio.Event()
+        """Set, and replaced, when the store has written a batch or failed to."""
+
         self._group = asyncio.TaskGroup()
         self._losing = False
         self.dropped = 0
@@ -120,6 +127,14 @@ class RecordWriter:
         else:
             call()
 
+    async def wait_until_written(self, session: str) -> None:
+        """Wait until the store has all records of a session that were offered until now; without end if it is away."""
+        passed_on = asyncio.Event()
+        self.when_passed_on(passed_on.set)
+        await passed_on.wait()
+        while any(each.record.session == session for each in (*self._waiting.values(), *self._writing.values())):
+            await self._batch_over.wait()
+
     def _redact_first(self, turn: StoredTurn, redact: Redact) -> None:
         full = len(self._unredacted) >= self._options.capacity
         if full or self._closing.is_set():
@@ -139,6 +154,8 @@ class RecordWriter:
             return
         self._waiting[key] = turn
         self._records_waiting.set()
+        if turn.record.outcome is not None:
+            self._due.set()
 
     def _drop(self, *, full: bool) -> None:
         self.dropped += 1
@@ -189,6 +206,7 @@ class RecordWriter:
         self, kind: type[BaseException] | None, why: BaseException | None, at: TracebackType | None
     ) -> None:
         self._closing.set()
+        self._due.set()
         self._unredacted_waiting.set()
         self._records_waiting.set()
         try:
@@ -222,29 +240,33 @@ class RecordWriter:
         self._records_waiting.set()  # the writer may end
 
     async def _write_until_closed(self) -> None:
-        pause_ms = self._options.flush_ms
+        pause_ms, until = self._options.flush_ms, self._due
         while self._writing or self._waiting or self._unredacted or not self._closing.is_set():
             await self._records_waiting.wait()
-            await self._pause(pause_ms)
+            await self._pause(pause_ms, until)
             if await self._write():
-                pause_ms = self._options.flush_ms
+                pause_ms, until = self._options.flush_ms, self._due
             else:
                 pause_ms = min(max(2 * pause_ms, self._options.retry_ms), self._options.most_retry_ms)
+                until = self._closing
+            self._batch_over.set()
+            self._batch_over = asyncio.Event()
 
-    async def _pause(self, pause_ms: int) -> None:
-        """Wait for more records, or for the store to recover; at the end only a short time."""
+    async def _pause(self, pause_ms: int, until: asyncio.Event) -> None:
+        """Wait for more records, or for the store to recover, at most until the event; at the end only a short time."""
         if self._closing.is_set():
             await asyncio.sleep(min(pause_ms, self._options.flush_ms, CLOSING_MS) / 1_000 if self._writing else 0)
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_ms / 1_000):
-                await self._closing.wait()
+                await until.wait()
 
     async def _write(self) -> bool:
         """Return whether the store wrote the batch; else the records wait."""
         if not self._writing:
             self._writing, self._waiting = self._waiting, {}
             self._records_waiting.clear()
+            self._due.clear()
         n_lost = self.lost
         try:
             if self._writing:

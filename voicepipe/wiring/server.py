@@ -241,6 +241,7 @@ async def _open(
             webhooks=webhooks,
             session_events=session_events,
             records_lost=lambda: sink.dropped + sink.lost,
+            records_written=sink.wait_until_written,
             delete_journal=journals.delete_session,
             recordings=journals.recordings,
             call_recordings=recordings,
