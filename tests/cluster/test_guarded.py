@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from voicepipe.clock import unix_ms
+from voicepipe.cluster import store_calls
 from voicepipe.cluster.guarded import PROBE, GuardedStore
 from voicepipe.cluster.port import Hint
 from voicepipe.cluster.redis import open_redis
 from voicepipe.cluster.resilient import open_resilient
-from voicepipe.cluster.store_calls import StoreCalls
+from voicepipe.cluster.store_calls import RETRY_MS, StoreCalls
 from voicepipe.errors import StoreUnavailable
 from voicepipe.storage import StorageHealth
 from voicepipe.testing.redis import RedisServer
@@ -31,11 +32,15 @@ class Texts:
 
         self.requests: list[str] = []
         self.probed = asyncio.Event()
+        self.hanging: dict[str, asyncio.Event] = {}
+        """What has no answer before an event; the next request for the same has one at once."""
 
     async def _answer(self, what: str) -> None:
         self.requests.append(what)
         if what == PROBE:
             self.probed.set()
+        if what in self.hanging:
+            await self.hanging.pop(what).wait()
         if self.is_away or what == self.refuses:
             raise StoreUnavailable("unreachable", "away")
 
@@ -49,7 +54,7 @@ class Texts:
         await self._answer("keep")
         return True
 
-    async def take_text(self, session_id: str, *, digest: str, owner: str) -> bytes | None:
+    async def take_text(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
         await self._answer("take")
         return b"text"
 
@@ -104,9 +109,9 @@ class Calls(StoreCalls):
 
 
 @asynccontextmanager
-async def calls_of() -> AsyncIterator[Calls]:
+async def calls_of(*, answer_ms: int = NEVER_MS, text_ms: int = NEVER_MS) -> AsyncIterator[Calls]:
     async with asyncio.TaskGroup() as group:
-        calls = Calls(group, StorageHealth(unix_ms), NEVER_MS)
+        calls = Calls(group, StorageHealth(unix_ms), answer_ms, text_ms)
         yield calls
         calls.cancel()
 
@@ -121,7 +126,7 @@ async def test_a_store_that_answers_gets_each_request_once() -> None:
         texts = GuardedStore(store, calls)
         assert await texts.has_text("s")
         assert await stored_text(texts)
-        assert await texts.take_text("s", digest="d", owner="o") == b"text"
+        assert await texts.take_text("s", digest="d", owner="o", next_digest="e") == b"text"
         await texts.drop_text("s", owner="o")
         assert (await texts.announce("p", b"", life_s=1), await texts.announced()) == ("epoch", [])
         await texts.send_events([b"e"])
@@ -135,31 +140,102 @@ async def test_a_store_that_answers_gets_each_request_once() -> None:
     assert store.requests == ["s", "keep", "take", "drop", *shared, "share keys", "keys version", "keys"]
 
 
-async def test_after_one_failure_no_other_use_reaches_the_store() -> None:
-    """Neither a session's text nor an announcement: each is refused at once. Client secrets are still checked."""
+async def test_after_one_failure_no_other_of_its_side_reaches_the_store() -> None:
+    """Of texts, and of announcements: each is refused at once. Client secrets are still checked."""
     store = Texts()
     store.is_away = True
     async with calls_of() as calls:
         texts = GuardedStore(store, calls, look_up_ms=0)
-        for request in (stored_text(texts), stored_text(texts), texts.drop_text("s", owner="o"), texts.announced()):
+        for request in (stored_text(texts), stored_text(texts), texts.drop_text("s", owner="o")):
             with pytest.raises(StoreUnavailable):
                 await request
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await texts.announced()
         assert (calls.reads.away, calls.writes.away) == (False, False)
         assert calls.trouble.is_set(), "what tests the store and reports it is not awake"
         assert calls.n_reports == 0
-    assert store.requests == ["keep"]
+    assert store.requests == ["keep", "announced"]
 
 
 @pytest.mark.parametrize("side", ["reads", "writes"])
-async def test_a_check_that_fails_opens_it_for_all(side: str) -> None:
+async def test_a_check_that_fails_opens_it_for_all_but_texts(side: str) -> None:
+    """A check has 0.5 s and a text 5 s: a store that is too slow for checks still gets the texts of sessions, whose
+    nodes may die. One that is dead fails the first of them, too."""
     store = Texts()
     async with calls_of() as calls:
+        shared = GuardedStore(store, calls)
         calls.failed(getattr(calls, side), StoreUnavailable("unreachable", "away"))
         with pytest.raises(StoreUnavailable):
-            await stored_text(GuardedStore(store, calls))
+            await shared.announced()
         assert (calls.reads.away, calls.writes.away, calls.n_reports) == (True, True, 1)
+        assert await stored_text(shared)
         calls.worked()
-        assert await stored_text(GuardedStore(store, calls))
+        assert await shared.announced() == []
+    assert store.requests == ["keep", "announced"]
+
+
+async def test_a_text_is_stored_by_a_store_that_is_too_slow_for_checks() -> None:
+    """The check ends in its time, the text when the store answers."""
+    store, slow = Texts(), asyncio.Event()
+    store.hanging = {"keep": slow, "announced": asyncio.Event()}
+    async with calls_of(answer_ms=1) as calls:
+        shared = GuardedStore(store, calls)
+        writing = asyncio.create_task(stored_text(shared))
+        with pytest.raises(StoreUnavailable):
+            await shared.announced()
+        slow.set()
+        assert await writing
+        assert not calls.texts.away
+
+
+async def test_texts_that_are_too_slow_leave_all_else_alone() -> None:
+    """Client secrets are checked, and announcements sent."""
+    store = Texts()
+    store.hanging = {"keep": asyncio.Event()}
+    async with calls_of(text_ms=1) as calls:
+        shared = GuardedStore(store, calls)
+        with pytest.raises(StoreUnavailable):
+            await stored_text(shared)
+        assert (calls.texts.away, calls.reads.away, calls.writes.away) == (True, False, False)
+        assert await shared.announced() == []
+
+
+async def test_one_text_at_a_time_tests_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else may find it back: for the test of all sides it can be too slow."""
+    now_ms = 0
+    monkeypatch.setattr(store_calls, "monotonic_ms", lambda: now_ms)
+    store = Texts()
+    store.is_away = True
+    async with calls_of() as calls:
+        shared = GuardedStore(store, calls)
+        for at_ms in (0, RETRY_MS - 1, RETRY_MS, RETRY_MS + 1):
+            now_ms = at_ms
+            with pytest.raises(StoreUnavailable):
+                await stored_text(shared)
+        assert store.requests == ["keep", "keep"]
+        store.is_away, now_ms = False, 2 * RETRY_MS
+        store.hanging = {"keep": (slow := asyncio.Event())}
+        test = asyncio.create_task(stored_text(shared))
+        await asyncio.sleep(0)
+        with pytest.raises(StoreUnavailable):
+            await stored_text(shared)
+        slow.set()
+        assert await test
+        assert await stored_text(shared)
+
+
+@pytest.mark.parametrize("hangs", ["s", PROBE])
+async def test_a_look_up_without_an_answer_is_sent_again(hangs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over another connection: after a break of the network that one works first. So is its probe."""
+    monkeypatch.setattr(store_calls, "AGAIN_MS", 1)
+    store = Texts()
+    store.hanging = {hangs: asyncio.Event()}
+    async with calls_of() as calls:
+        calls.texts.away = hangs == PROBE
+        assert await GuardedStore(store, calls, look_up_ms=NEVER_MS).has_text("s")
+        assert not calls.texts.away
+    assert store.requests[:2] == [hangs, hangs]
 
 
 async def test_look_ups_wait_for_the_store_with_one_probe() -> None:
@@ -196,7 +272,7 @@ async def test_a_store_that_refuses_what_its_probe_does_not_gets_requests_with_p
     store.refuses = "take"
     async with calls_of() as calls:
         texts = GuardedStore(store, calls, look_up_ms=NEVER_MS)
-        assert await texts.take_text("s", digest="d", owner="o") == b"text"
+        assert await texts.take_text("s", digest="d", owner="o", next_digest="e") == b"text"
     assert store.requests.count("take") == 1 + len(pauses) == 4
 
 
@@ -220,9 +296,7 @@ async def test_a_server_that_hangs_holds_no_resume(redis: RedisServer) -> None:
         try:
             with pytest.raises(StoreUnavailable):
                 await texts.has_text("s")
-            waiting = asyncio.create_task(texts.take_text("s", digest="d", owner="other"))
-            with pytest.raises(StoreUnavailable):
-                await stored_text(texts)
+            waiting = asyncio.create_task(texts.take_text("s", digest="d", owner="other", next_digest="e"))
         finally:
             redis.thaw()
         assert await waiting == b"t"

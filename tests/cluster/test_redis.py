@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from multiprocessing import get_context
 
 import pytest
+from redis.asyncio.connection import Connection
 
 from voicepipe.clock import unix_ms
 from voicepipe.cluster.port import Cluster, Tally
@@ -139,7 +140,7 @@ class _LosesAnswers:
 
     def __init__(self, cluster: object) -> None:
         self.one = asyncio.Event()
-        self._pool = cluster._calls._pool  # type: ignore[attr-defined]
+        self._pool = cluster._calls._checks.pool  # type: ignore[attr-defined]
         self._pool.get_connection, self._real = self._get, self._pool.get_connection
 
     async def _get(self) -> object:
@@ -170,6 +171,19 @@ async def test_a_read_of_a_server_that_hangs_ends_in_its_time(redis: RedisServer
         assert {type(answer) for answer in answers} == {StoreUnavailable}
         assert {answer.kind for answer in answers if isinstance(answer, StoreUnavailable)} == {"unreachable"}
         assert await cluster.slots_taken("m", now_s=NOW_S) == 0
+
+
+async def test_a_text_has_longer_than_a_check(redis: RedisServer) -> None:
+    """Over connections of its own: a server that is too slow for checks stores it. A check ends in its time."""
+    async with open_redis(redis.url, "slow", answer_ms=50, text_ms=int(WAIT_S * 1_000)) as cluster:
+        redis.freeze()
+        try:
+            writing = asyncio.create_task(cluster.keep_text("s", b"t", digest="d", owner="o", life_s=60))
+            with pytest.raises(StoreUnavailable):
+                await cluster.slots_taken("machine", now_s=1)
+        finally:
+            redis.thaw()
+        assert await writing
 
 
 async def test_a_server_that_is_full_says_so(redis: RedisServer) -> None:
@@ -223,24 +237,56 @@ def test_a_server_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_text_has_one_owner(redis: RedisServer) -> None:
     """The last that takes it with the right secret: the former ones can neither write nor delete it."""
     async with open_redis(redis.url, "text") as cluster:
+
+        async def taken(digest: str, owner: str) -> bytes | None:
+            return await cluster.take_text("s", digest=digest, owner=owner, next_digest=f"{owner}'s next")
+
         assert not await cluster.has_text("s")
         assert await cluster.keep_text("s", b"1", digest="d", owner="old", life_s=60)
         assert await cluster.keep_text("s", b"2", digest="e", owner="old", life_s=60)
         assert not await cluster.keep_text("s", b"3", digest="f", owner="new", life_s=60)
-        assert await cluster.take_text("s", digest="d", owner="new") is None, "the latest secret counts"
+        assert await taken("d", "new") is None, "the latest secret counts"
         owner = "new"
-        assert await cluster.take_text("s", digest="e", owner="lost") == b"2"
-        assert await cluster.take_text("s", digest="e", owner=owner) == b"2", "its answer may have been lost"
+        assert await taken("e", "lost") == b"2"
+        assert await taken("e", owner) == b"2", "its answer may have been lost"
         assert not await cluster.keep_text("s", b"3", digest="f", owner="lost", life_s=60)
         assert not await cluster.keep_text("s", b"4", digest="g", owner="old", life_s=60)
         await cluster.drop_text("s", owner="old")
         assert await cluster.has_text("s")
         assert await cluster.keep_text("s", b"5", digest="h", owner=owner, life_s=60, former="e")
-        assert await cluster.take_text("s", digest="e", owner=owner) == b"5", "the client may not know the next secret"
+        assert await taken("e", owner) == b"5", "the client may not know the next secret"
         assert await cluster.keep_text("s", b"6", digest="h", owner=owner, life_s=60)
-        assert await cluster.take_text("s", digest="e", owner="x") is None
+        assert await taken("e", "x") is None
         await cluster.drop_text("s", owner=owner)
         assert not await cluster.has_text("s")
+
+
+async def test_a_node_that_dies_before_it_writes_leaves_its_secret_in_the_store(redis: RedisServer) -> None:
+    """The next secret is good from the take on, so that its client gets it before any write."""
+    async with open_redis(redis.url, "next") as cluster:
+        assert await cluster.keep_text("s", b"1", digest="d", owner="old", life_s=60)
+        assert await cluster.take_text("s", digest="d", owner="new", next_digest="e") == b"1"
+        assert await cluster.take_text("s", digest="e", owner="third", next_digest="f") == b"1"
+        assert await cluster.take_text("s", digest="d", owner="x", next_digest="y") is None, "the client had the next"
+
+
+async def test_a_text_needs_one_request_from_the_start(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its scripts are known to a server that has just been started."""
+    sent: list[object] = []
+    send = Connection.send_command
+
+    async def noted(self: Connection, *parts: object, **options: object) -> None:
+        sent.append(parts[0])
+        await send(self, *parts, **options)
+
+    redis.stop()
+    redis.start()
+    async with open_redis(redis.url, "first") as cluster:
+        monkeypatch.setattr(Connection, "send_command", noted)
+        assert await cluster.keep_text("s", b"1", digest="d", owner="o", life_s=60)
+        assert await cluster.take_text("s", digest="d", owner="p", next_digest="e") == b"1"
+        await cluster.drop_text("s", owner="p")
+    assert sent == ["EVALSHA"] * 3
 
 
 async def test_a_text_expires(redis: RedisServer) -> None:

@@ -180,7 +180,7 @@ class FakeSession:
     def share_text(self, keep: Keep) -> None:
         """Do nothing: the servers of these tests share no store."""
 
-    def restore(self, state: TextState, request: Resume) -> None:
+    def restore(self, state: TextState, request: Resume, secret: str) -> None:
         """Do nothing likewise, if the items can be read."""
         read_items(state)
 

@@ -54,7 +54,7 @@ class Texts:
         self.text = text
         return True
 
-    async def take_text(self, session_id: str, *, digest: str, owner: str) -> bytes | None:
+    async def take_text(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
         """Return the text to whoever has the secret; the first calls fail."""
         if self.n_failures:
             self.n_failures -= 1

@@ -1,4 +1,5 @@
-"""State that nodes share over a store that may be away: all uses of the store share its circuit breaker."""
+"""State that nodes share over a store that may be away, behind its circuit breaker: texts of sessions have a side of
+their own."""
 
 from __future__ import annotations
 
@@ -15,8 +16,7 @@ from voicepipe.errors import StoreUnavailable
 T = TypeVar("T")
 
 LOOK_UP_MS: Final = 1_500
-"""How long a resume may look for its session: a store that answers again within it does not send the client away. With
-the request that is running then (0.5 s) a client waits 2 s at most."""
+"""How long a resume may look for its session: a store that answers again within it does not send the client away."""
 
 PROBE: Final = "store/probe"
 """A session that no store has."""
@@ -40,13 +40,14 @@ class GuardedStore:
         self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, former: str = ""
     ) -> bool:
         request = self.store.keep_text(session_id, text, digest=digest, owner=owner, life_s=life_s, former=former)
-        return await self._requested(request)
+        return await self.calls.request(self.calls.texts, request)
 
-    async def take_text(self, session_id: str, *, digest: str, owner: str) -> bytes | None:
-        return await self._looked_up(lambda: self.store.take_text(session_id, digest=digest, owner=owner))
+    async def take_text(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
+        its = {"digest": digest, "owner": owner, "next_digest": next_digest}
+        return await self._looked_up(lambda: self.store.take_text(session_id, **its))
 
     async def drop_text(self, session_id: str, *, owner: str) -> None:
-        await self._requested(self.store.drop_text(session_id, owner=owner))
+        await self.calls.request(self.calls.texts, self.store.drop_text(session_id, owner=owner))
 
     # --- announcements, events, hints -----------------------------------------------------------
 
@@ -95,9 +96,9 @@ class GuardedStore:
         """
         until_ms = monotonic_ms() + self.look_up_ms
         while True:
-            await self.calls.wait_until_back(self.calls.shared, self._probe, until_ms)
+            await self.calls.wait_until_back(self.calls.texts, self._probe, until_ms)
             try:
-                return await self._requested(request())
+                return await self.calls.first_answer(self.calls.texts, request, until_ms)
             except StoreUnavailable:
                 if monotonic_ms() >= until_ms:
                     raise

@@ -137,8 +137,9 @@ class SessionTexts(Protocol):
         """
         ...
 
-    async def take_text(self, session_id: str, *, digest: str, owner: str) -> bytes | None:
-        """Make this process the owner, and return the text. An owner before it can't write any more.
+    async def take_text(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
+        """Make this process the owner, and return the text. An owner before it can't write any more. The digest of its
+        latest secret is `next_digest` from now on.
 
         None: there is none, or the digest is neither that of its latest secret nor of one whose answer may be lost:
         with which it was taken last, until the owner stores it without `former`.

@@ -21,6 +21,10 @@ from voicepipe.errors import ConfigError, StoreUnavailable, TroubleKind
 CONNECTIONS: Final = 16
 """Connections of one process. A request takes under 1 ms at the server, so more would wait there."""
 
+TEXT_CONNECTIONS: Final = 64
+"""Connections of one process for the texts of sessions, which a server that answers slowly may use for long: each
+session has one request at a time. They are made when they are needed."""
+
 FIRST_PAUSE_MS: Final = 100
 START_MS: Final = 5_000
 """Limit of the first request: a server that starts may have to wait for its machine."""
@@ -60,16 +64,28 @@ class _Writes:
     """Writes whose answers the server can forget. Bounded: each write takes all of them along."""
 
 
-class RedisCalls:
-    """The requests of one process to one server. Belongs to one event loop."""
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """Connections, and the timeout of each request over them, including its wait for a connection."""
 
-    def __init__(self, url: str, prefix: str, *, answer_ms: int) -> None:
+    pool: BlockingConnectionPool
+    answer_ms: int
+
+
+class RedisCalls:
+    """The requests of one process to one server. Belongs to one event loop.
+
+    Those for the texts of sessions (`for_texts`) have connections of their own: a slow server can't have them take all
+    connections from the checks.
+    """
+
+    def __init__(self, url: str, prefix: str, *, answer_ms: int, text_ms: int) -> None:
         """Check the URL; nothing is connected yet.
 
         Raises:
             ConfigError: it is no such URL. The text does not contain it: it may hold a password.
         """
-        self._prefix, self._answer_ms = prefix, answer_ms
+        self._prefix = prefix
         scheme, _, rest = url.partition("://")
         try:
             arguments: dict[str, Any] = dict(parse_url(f"{_SCHEMES[scheme]}://{rest}"))
@@ -90,44 +106,60 @@ class RedisCalls:
             "driver_info": None,
             "protocol": 2,
         }
-        # Full: a request waits for a connection, within its time.
-        self._pool = BlockingConnectionPool(max_connections=CONNECTIONS, timeout=answer_ms / 1_000, **arguments)
+
+        def lane(most: int, within_ms: int) -> _Lane:
+            # Full: a request waits for a connection, within its time.
+            pool = BlockingConnectionPool(max_connections=most, timeout=within_ms / 1_000, **arguments)
+            return _Lane(pool, within_ms)
+
+        self._checks, self._texts = lane(CONNECTIONS, answer_ms), lane(TEXT_CONNECTIONS, text_ms)
         self._writes = _Writes()
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._pool.disconnect()
+        for lane in (self._checks, self._texts):
+            await lane.pool.disconnect()
 
     async def connect(self) -> None:
-        """Make the first connection, within `START_MS`.
+        """Make the first connection for checks, and for texts, within `START_MS` each.
 
         Raises:
             StoreUnavailable: the server can't be reached, or refuses the connection.
         """
         try:
-            await self._attempt(("PING",), within_ms=START_MS)
+            for lane in (self._checks, self._texts):
+                await self._attempt(("PING",), lane, within_ms=START_MS)
         except _Unknown as unknown:
             raise self._unreachable(unknown.why) from None
 
-    async def command(self, *parts: str | bytes | int) -> Any:
+    async def load(self, *scripts: str) -> None:
+        """Have the server know scripts for texts: the first use of each is then one request, not two.
+
+        Raises:
+            StoreUnavailable: there was no answer, or an error.
+        """
+        for script in scripts:
+            await self.command("SCRIPT LOAD", script, for_texts=True)
+
+    async def command(self, *parts: str | bytes | int, for_texts: bool = False) -> Any:
         """Return the server's answer to a command that changes nothing, or whose effect may be repeated.
 
         Raises:
             StoreUnavailable: there was no answer, or an error.
         """
         try:
-            return await self._attempt(parts)
+            return await self._attempt(parts, self._texts if for_texts else self._checks)
         except _Unknown as unknown:
             raise self._unreachable(unknown.why) from None
 
-    async def read(self, script: str, *arguments: str | bytes | int) -> Any:
+    async def read(self, script: str, *arguments: str | bytes | int, for_texts: bool = False) -> Any:
         """Return the answer of a script that changes nothing, or whose effect the next call replaces.
 
         Raises:
             StoreUnavailable: there was no answer, or an error.
         """
         try:
-            return await self._run(script, arguments)
+            return await self._run(script, arguments, self._texts if for_texts else self._checks)
         except _Unknown as unknown:
             raise self._unreachable(unknown.why) from None
 
@@ -166,7 +198,7 @@ class RedisCalls:
         n_sent, pause_ms = 0, FIRST_PAUSE_MS
         while True:
             try:
-                answer = await self._run(script, arguments)
+                answer = await self._run(script, arguments, self._checks)
                 return answer, n_sent + 1
             except _Unknown:
                 n_sent += 1
@@ -176,25 +208,25 @@ class RedisCalls:
             await asyncio.sleep(pause_ms / 1_000)
             pause_ms = min(2 * pause_ms, LAST_PAUSE_MS)
 
-    async def _run(self, script: str, arguments: Sequence[str | bytes | int]) -> Any:
+    async def _run(self, script: str, arguments: Sequence[str | bytes | int], lane: _Lane) -> Any:
         digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         tail = (1, self._prefix, *arguments)
         try:
-            return await self._attempt(("EVALSHA", digest, *tail))
+            return await self._attempt(("EVALSHA", digest, *tail), lane)
         except exceptions.NoScriptError:  # the first time, and after a restart of the server
-            return await self._attempt(("EVAL", script, *tail))
+            return await self._attempt(("EVAL", script, *tail), lane)
 
-    async def _attempt(self, parts: Sequence[str | bytes | int], *, within_ms: int | None = None) -> Any:
-        is_sent, within_ms = False, within_ms or self._answer_ms
+    async def _attempt(self, parts: Sequence[str | bytes | int], lane: _Lane, *, within_ms: int | None = None) -> Any:
+        is_sent, within_ms = False, within_ms or lane.answer_ms
         try:
             async with asyncio.timeout(within_ms / 1_000):
-                connection = await self._pool.get_connection()
+                connection = await lane.pool.get_connection()
                 try:
                     is_sent = True
                     await connection.send_command(*parts, check_health=False)
                     return await connection.read_response()
                 finally:
-                    await self._pool.release(connection)
+                    await lane.pool.release(connection)
         except exceptions.NoScriptError:
             raise
         except (exceptions.ResponseError, exceptions.BusyLoadingError, exceptions.AuthenticationError) as refused:

@@ -177,10 +177,11 @@ TAKE_TEXT: Final = """
 local key = KEYS[1] .. 'text:' .. ARGV[1]
 local had = redis.call('HMGET', key, 'digest', 'taken_with', 'text')
 if not had[3] or not (had[1] == ARGV[3] or had[2] == ARGV[3]) then return false end
-redis.call('HSET', key, 'owner', ARGV[2], 'digest', '', 'taken_with', ARGV[3])
+redis.call('HSET', key, 'owner', ARGV[2], 'digest', ARGV[4], 'taken_with', ARGV[3])
 return had[3]
 """
-"""ARGV: session, owner, digest. The secret with which it was taken before is good too: that answer may be lost."""
+"""ARGV: session, owner, digest, digest of the next secret. The secret with which it was taken before is good too: that
+answer may be lost."""
 
 DROP_TEXT: Final = """
 local key = KEYS[1] .. 'text:' .. ARGV[1]

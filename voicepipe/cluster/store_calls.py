@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -19,16 +19,48 @@ T = TypeVar("T")
 PROBE_PAUSE_MS: Final = 100
 """Pause between two probes of a store while requests wait for it."""
 
+TEXT_MS: Final = 5_000
+"""How long a request for the text of a session may take: a store that is slow but works needs some answers for it, on a
+connection that is made first. Nothing waits for it as long; see `session.session_text.HOLD_S`."""
+
+AGAIN_MS: Final = 250
+"""A look-up without an answer by then is sent again over another connection, and so on: after a break of the network a
+new connection works at once, an old one only when TCP sends again."""
+
+RETRY_MS: Final = 1_000
+"""Pause before a single request tests a side that is away and that nothing waits for."""
+
 
 @dataclass(slots=True)
 class Side:
-    """Reads, writes, or what nodes share: with a full disk, reads still work."""
+    """Reads, writes, what nodes share, or texts of sessions: with a full disk, reads still work."""
+
+    answer_ms: int
+    """Timeout of a request."""
+
+    tests_itself: bool = False
+    """Whether one request at a time tests it while it is away: nothing is owed to it, and what tests the store for all
+    may find it too slow."""
 
     away: bool = False
+    tested_again_ms: int = 0
+    """When the next request may test it (monotonic)."""
+
+    late: set[asyncio.Task[_Outcome]] = field(default_factory=set)  # bounded: those in progress when the store hung
     probing: asyncio.Task[None] | None = None
     """Tests the store while requests wait for it."""
 
     awaited_until_ms: int = 0
+
+    def admits(self) -> bool:
+        """Return whether a request may be sent now."""
+        if not self.away:
+            return True
+        now_ms = monotonic_ms()
+        if not self.tests_itself or now_ms < self.tested_again_ms:
+            return False
+        self.tested_again_ms = now_ms + self.answer_ms + RETRY_MS
+        return True
 
 
 @dataclass(slots=True)
@@ -53,11 +85,17 @@ class StoreCalls:
 
     _group: asyncio.TaskGroup
     _health: StorageHealth
-    _answer_ms: int
-    reads: Side = field(default_factory=Side)
-    writes: Side = field(default_factory=Side)
-    shared: Side = field(default_factory=Side)
+    answer_ms: InitVar[int]
+    text_ms: InitVar[int] = TEXT_MS
+    reads: Side = field(init=False)
+    writes: Side = field(init=False)
+    shared: Side = field(init=False)
     """What nodes tell each other: nothing of it is owed to a store that was away, so it is used again at once."""
+
+    texts: Side = field(init=False)
+    """The texts of sessions. A store that is too slow for checks is not too slow for these, and the other way round: a
+    large text that takes long must not have client secrets accepted unchecked. So neither side opens the other's
+    breaker."""
 
     trouble: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the store has failed, or must be written to."""
@@ -65,39 +103,63 @@ class StoreCalls:
     _answered: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a probe has found the store back."""
 
-    _late: set[asyncio.Task[_Outcome]] = field(default_factory=set)  # bounded: those in progress when the store hung
+    _finishing: set[asyncio.Task[_Outcome]] = field(default_factory=set)  # bounded: one for each request that waits
+
+    def __post_init__(self, answer_ms: int, text_ms: int) -> None:
+        self.reads, self.writes, self.shared = Side(answer_ms), Side(answer_ms), Side(answer_ms)
+        self.texts = Side(text_ms, tests_itself=True)
 
     async def request(
         self, side: Side, request: Coroutine[Any, Any, T], late: Callable[[T], object] | None = None
     ) -> T:
-        """Return the store's answer within `answer_ms`. `late` gets an answer that comes later: its effect stands.
+        """Return the store's answer within the side's `answer_ms`. `late` gets an answer that comes later: its effect
+        stands.
 
         Raises:
             StoreUnavailable: the store is away, has failed, or hangs.
         """
-        if side.away:
+        if not side.admits():
             request.close()
             raise StoreUnavailable()
-        call = self._start(request)
-        done, _ = await asyncio.wait({call}, timeout=self._answer_ms / 1_000)
+        call = self._start(request, side.late)
+        done, _ = await asyncio.wait({call}, timeout=side.answer_ms / 1_000)
         if not done:
             if late is not None:
                 call.add_done_callback(partial(_deliver, late))
-            self._fail(side, "unreachable", f"no answer within {self._answer_ms} ms")
+            self._fail(side, "unreachable", f"no answer within {side.answer_ms} ms")
             raise StoreUnavailable()
-        outcome = call.result()
-        if isinstance(outcome.error, Overload):
-            self.failed(side, outcome.error)
-            raise StoreUnavailable()
-        value: T = outcome.or_raise()
+        value: T = self._answer(side, call.result())
         return value
+
+    async def first_answer(self, side: Side, request: Callable[[], Coroutine[Any, Any, T]], until_ms: int) -> T:
+        """Return the first answer to a request that may be repeated, by `until_ms` (monotonic). Without one it is sent
+        again every `AGAIN_MS`, over another connection.
+
+        Raises:
+            StoreUnavailable: the store is away, has failed, or hangs.
+        """
+        calls: set[asyncio.Task[_Outcome]] = set()
+        while True:
+            if side.away:
+                raise StoreUnavailable()
+            left_ms = until_ms - monotonic_ms()
+            calls.add(self._start(request(), side.late))
+            done, calls = await asyncio.wait(
+                calls, timeout=max(0, min(AGAIN_MS, left_ms)) / 1_000, return_when=asyncio.FIRST_COMPLETED
+            )
+            if done:
+                value: T = self._answer(side, done.pop().result())
+                return value
+            if left_ms <= AGAIN_MS:
+                self._fail(side, "unreachable", "no answer to a look-up")
+                raise StoreUnavailable()
 
     async def finish(self, request: Coroutine[Any, Any, T], then: Callable[[T], object] | None = None) -> T:
         """Wait until the request is done, however long that takes, and return or raise its result.
 
         `then` gets the result, also when this task is cancelled meanwhile.
         """
-        call = self._start(request)
+        call = self._start(request, self._finishing)
         if then is not None:
             call.add_done_callback(partial(_deliver, then))
         await asyncio.wait({call})
@@ -105,9 +167,10 @@ class StoreCalls:
         return value
 
     async def wait_for_late(self) -> None:
-        """Wait for the requests whose results are not known yet."""
-        if self._late:
-            await asyncio.wait(tuple(self._late))
+        """Wait for the requests whose results are not known yet, but those for texts: nothing is owed to them."""
+        late = {*self.reads.late, *self.writes.late, *self.shared.late, *self._finishing}
+        if late:
+            await asyncio.wait(late)
 
     async def wait_until_back(
         self, side: Side, probe: Callable[[], Coroutine[Any, Any, object]], until_ms: int
@@ -129,19 +192,23 @@ class StoreCalls:
         self._answered.clear()
 
     async def _probe(self, side: Side, probe: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        calls: set[asyncio.Task[_Outcome]] = set()  # bounded: each ends in `answer_ms`
         while side.away and monotonic_ms() < side.awaited_until_ms:
-            outcome = await _outcome(probe())
-            if outcome.error is None:
+            calls.add(self._start(probe(), side.late))
+            done, calls = await asyncio.wait(calls, timeout=AGAIN_MS / 1_000, return_when=asyncio.FIRST_COMPLETED)
+            if any(call.result().error is None for call in done):
                 side.away = False
                 self._answered.set()
-            else:
+            elif done:
                 await asyncio.sleep(PROBE_PAUSE_MS / 1_000)
 
     def cancel(self) -> None:
         """Cancel the requests that are not done."""
-        for call in tuple(self._late):
+        for call in tuple(self._finishing):
             call.cancel()
-        for side in (self.reads, self.writes, self.shared):
+        for side in self._sides:
+            for call in tuple(side.late):
+                call.cancel()
             if side.probing is not None:
                 side.probing.cancel()
 
@@ -152,24 +219,37 @@ class StoreCalls:
 
     def worked(self) -> None:
         """Use the store again."""
-        self.reads.away = self.writes.away = self.shared.away = False
+        for side in self._sides:
+            side.away = False
         self._health.worked("shared")
 
+    @property
+    def _sides(self) -> tuple[Side, ...]:
+        return self.reads, self.writes, self.shared, self.texts
+
+    def _answer(self, side: Side, outcome: _Outcome) -> Any:
+        if isinstance(outcome.error, Overload):
+            self.failed(side, outcome.error)
+            raise StoreUnavailable()
+        if side.tests_itself:
+            side.away = False
+        return outcome.or_raise()
+
     def _fail(self, side: Side, kind: TroubleKind, detail: str) -> None:
-        side.away = True
+        side.away, side.tested_again_ms = True, monotonic_ms() + RETRY_MS
         self.trouble.set()
         if kind == "unreachable":
-            # A large text, or an announcement while this process was busy, that takes long must not have client secrets
+            # A text, or an announcement while this process was busy, that takes long must not have client secrets
             # accepted unchecked: those find out themselves. Nor is it a failure yet: the test that follows finds that.
-            if side is self.shared:
+            if side is self.shared or side is self.texts:
                 return
             self.reads.away = self.writes.away = self.shared.away = True
         self._health.failed("shared", kind, detail)
 
-    def _start(self, request: Coroutine[Any, Any, Any]) -> asyncio.Task[_Outcome]:
+    def _start(self, request: Coroutine[Any, Any, Any], running: set[asyncio.Task[_Outcome]]) -> asyncio.Task[_Outcome]:
         call = self._group.create_task(_outcome(request), name="store-call")
-        self._late.add(call)
-        call.add_done_callback(self._late.discard)
+        running.add(call)
+        call.add_done_callback(running.discard)
         return call
 
 

@@ -25,7 +25,7 @@ from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.server.usage_limits import UsageLimits
 from voicepipe.session.grant import SessionGrant
-from voicepipe.session.resumption import digest_of
+from voicepipe.session.resumption import digest_of, new_secret
 from voicepipe.session.text_state import LIFE_S, MAX_BYTES, TextState
 from voicepipe.telemetry.log import log_event
 
@@ -116,11 +116,13 @@ class StoredSessions:
         if self.others is not None and await self.others.resume(resume_request, socket):
             return True
         owner, digest = self.context.live_sessions.slots.owner, digest_of(resume_request.secret)
-        found = await self.texts.take_text(resume_request.session_id, digest=digest, owner=owner)
+        secret = new_secret()
+        its = {"digest": digest, "owner": owner, "next_digest": digest_of(secret)}
+        found = await self.texts.take_text(resume_request.session_id, **its)
         if found is None:
             return False
         try:
-            await self._go_on(msgspec.json.decode(found, type=StoredSession), resume_request, socket)
+            await self._go_on(msgspec.json.decode(found, type=StoredSession), resume_request, secret, socket)
         except (VoicepipeError, ValueError) as why:
             log_event("session_not_taken_over", level=logging.WARNING, why=type(why).__name__)
             if isinstance(why, Overload):
@@ -130,8 +132,8 @@ class StoredSessions:
             return False
         return True
 
-    async def _go_on(self, stored: StoredSession, resume_request: Resume, socket: AiohttpSocket) -> None:
-        """Run the session here to its end.
+    async def _go_on(self, stored: StoredSession, resume_request: Resume, secret: str, socket: AiohttpSocket) -> None:
+        """Run the session here to its end. `secret`: its next one, which the store knows already.
 
         Raises:
             VoicepipeError: this node has no place for it, or its secret was revoked.
@@ -143,7 +145,7 @@ class StoredSessions:
         live = LiveSession(grant, SessionUsage(limits), is_taken_over=True)
         async with admitted(live, context) as session:
             share_text(session, principal, grant, context)
-            session.takeover.restore(stored.text, resume_request)
+            session.takeover.restore(stored.text, resume_request, secret)
             live.socket = socket
             log_event("session_taken_over", session=grant.session_id)
             await run_session(session, live, socket)

@@ -30,7 +30,7 @@ class Resumption:
         self._wire, self._audio_input, self._post = wire, audio_input, post
         self._password = Password()
         self._connection: Connection | None = None
-        self._former = ""
+        self._former = self._restored_secret = ""
 
     def connection(self, socket: ClientSocket) -> Connection:
         """Return the session's connection, which outlives its socket if the client enabled resumption."""
@@ -49,18 +49,21 @@ class Resumption:
             return {}
         return {"resume_secret": self._password.renew(), "resume_window_ms": RESUME_WINDOW_MS}
 
-    def restore(self, request: Resume) -> None:
+    def restore(self, request: Resume, secret: str) -> None:
         """Go on for the client that sent `request` to another process: its secret stays good until the client has sent
-        anything on the connection, and so has the next one."""
+        anything on the connection. `secret` is the next one."""
         self._former = digest_of(request.secret)
+        self._password.use(secret)
+        self._restored_secret = secret
 
     def take_over(self, *, n_answers: int) -> bytes:
-        """Return the first frame to a client whose session another process had, with its next secret.
+        """Return the first frame to a client whose session another process had, with the secret of `restore`.
 
         `n_answers`: the number of answers, or rests of one, that the session gives by itself.
         """
+        secret, self._restored_secret = self._restored_secret, ""
         return self._wire.resumed(
-            self._password.renew(),
+            secret,
             input_received_ms=self._audio_input.restart(),
             window_ms=RESUME_WINDOW_MS,
             moved=True,
@@ -129,10 +132,14 @@ class Password:
         self._digest = _UNSET
 
     def renew(self) -> str:
-        """Return a new secret and invalidate the previous one. 256 bits, printable."""
-        secret = secrets.token_urlsafe(32)
-        self._digest = _digest(secret)
+        """Return a new secret and invalidate the previous one."""
+        secret = new_secret()
+        self.use(secret)
         return secret
+
+    def use(self, secret: str) -> None:
+        """Use this secret, and invalidate the previous one."""
+        self._digest = _digest(secret)
 
     @property
     def digest(self) -> str:
@@ -146,6 +153,11 @@ class Password:
     def matches(self, secret: str) -> bool:
         """Return whether this is the secret; takes the same time for every secret of one length."""
         return hmac.compare_digest(self._digest, _digest(secret))
+
+
+def new_secret() -> str:
+    """Return another secret: 256 bits, printable."""
+    return secrets.token_urlsafe(32)
 
 
 def digest_of(secret: str) -> str:

@@ -169,7 +169,6 @@ class Session:
             self._clock,
             post=post,
             put=held_weakly(self._put),
-            put_secret=held_weakly(self._put_secret),
             configure=held_weakly(self._configure),
             keep=held_weakly(self._keep),
             restore_record=hooks.restore_record,

@@ -42,8 +42,8 @@ RETRY_S: Final = 1.0
 """Pause before a write that the store refused is tried again."""
 
 HOLD_S: Final = 0.5
-"""Longest time for which an answer waits for the write of its question. A store that takes longer is as good as away:
-a request to it ends then (`cluster.resilient.ResilientOptions.answer_ms`)."""
+"""Longest time for which an answer waits for the write of its question. The write goes on
+(`cluster.store_calls.TEXT_MS`), and no later answer waits before one has succeeded."""
 
 INPUTS: Final = (a.ItemAdded, a.ItemDeleted, a.ItemTruncated, a.TranscriptDone)
 """Notifications of what an answer depends on: it leaves when the store has that. Otherwise a node that goes on with the
@@ -148,10 +148,12 @@ class SessionText:
     async def _settle(self) -> None:
         self._is_awaited.set()
         self._is_urgent.set()
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(HOLD_S):
                 await self._settled.wait()
-        self._settled.set()
+        except TimeoutError:
+            self._can_wait = False
+            self._settled.set()
 
     def state(self, core: Core, input_received_ms: int, now_ms: int) -> TextState:
         """Return the state as it is now. While the user speaks, those words are no item yet."""

@@ -38,17 +38,16 @@ class Takeover:
         *,
         post: Callable[[e.Event], None],
         put: Callable[[Frames], None],
-        put_secret: Callable[[Frames], None],
         configure: Callable[[SessionConfig], None],
         keep: Take,
         restore_record: Take,
     ) -> None:
         """`config`: the session as it begins here; `configure` applies it with the settings that the client made in the
-        other process. `put_secret` sends frames once the store knows the session's secret. `keep` stores the record of
-        a turn that the other process has not closed, `restore_record` that of one that it has."""
+        other process. `keep` stores the record of a turn that the other process has not closed, `restore_record` that
+        of one that it has."""
         self._text, self._resumption, self._wire = text, resumption, wire
         self._audio_input, self._core, self._config, self._clock = audio_input, core, config, clock
-        self._post, self._put, self._put_secret, self._configure = post, put, put_secret, configure
+        self._post, self._put, self._configure = post, put, configure
         self._keep, self._restore_record = keep, restore_record
         self._departure = Departure(text, resumption, wire, put, core, orders)
 
@@ -73,13 +72,14 @@ class Takeover:
 
     # --- from another process -----------------------------------------------------------------
 
-    def restore(self, state: TextState, request: Resume) -> None:
+    def restore(self, state: TextState, request: Resume, secret: str) -> None:
         """Take over what another process has written, for the client that sent `request`. Call before the session runs.
+        `secret`: the session's next one, which the store knows.
 
         Raises:
             ProtocolError, ValueError: as `SessionText.restore`.
         """
-        self._resumption.restore(request)
+        self._resumption.restore(request, secret)
         self._config = self._text.restore(state, request, self._config, self._wire)
         self._configure(self._config)
         self._audio_input.go_on(state.input_received_ms)
@@ -91,7 +91,7 @@ class Takeover:
         events = self._text.events(reply, self._read)
         n_answers = sum(isinstance(event, e.ReplyOwed) for event in events)
         hello = self._resumption.take_over(n_answers=n_answers)
-        self._put_secret([hello])
+        self._put([hello])
         self._put(self._text.end_of_response(self._wire, reply))
         for event in events:
             self._post(event)

@@ -60,8 +60,8 @@ class Movable(Protocol):
         """Have the session's text written, so that another process can go on with it; before the session runs."""
         ...
 
-    def restore(self, state: TextState, request: Resume) -> None:
-        """Go on with the session of another process; before the session runs.
+    def restore(self, state: TextState, request: Resume, secret: str) -> None:
+        """Go on with the session of another process; before the session runs. `secret`: its next resume secret.
 
         Raises:
             ProtocolError, ValueError: the state can't be read.
