@@ -10,7 +10,10 @@
  * @property {() => void} onRefused the server no longer has the session
  */
 
-/** Between two tries: doubled from the first to the last, and spread, so that a crowd does not come at once. */
+/**
+ * Between two tries: doubled from the first to the last, and spread, so that a crowd does not come at once. The first
+ * again where a try has lasted longer: a node has then waited for the store, which may be back any moment.
+ */
 const FIRST_PAUSE_MS = 100;
 const LAST_PAUSE_MS = 2000;
 
@@ -30,6 +33,7 @@ export class Reconnector {
     this.onBack = onBack;
     this.onRefused = onRefused;
     this.tries = 0;
+    this.triedAt_ms = Infinity;
     /** @type {WebSocket | null} */
     this.socket = null;
     this.window = setTimeout(() => this.refused(), resumeState.window_ms);
@@ -48,17 +52,23 @@ export class Reconnector {
   }
 
   pause() {
-    const pause_ms = Math.min(LAST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** this.tries) * (0.75 + Math.random() / 2);
+    if (performance.now() - this.triedAt_ms > this.unspread_ms()) this.tries = 0;
+    const pause_ms = this.unspread_ms() * (0.75 + Math.random() / 2);
     this.tries += 1;
     this.socket = null;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.tryNow(), pause_ms);
   }
 
+  unspread_ms() {
+    return Math.min(LAST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** this.tries);
+  }
+
   /** Try now instead of waiting; a running attempt goes on. */
   tryNow() {
     if (this.socket) return;
     clearTimeout(this.timer);
+    this.triedAt_ms = performance.now();
     const socket = new WebSocket(this.address, ["realtime"]);
     this.socket = socket;
     // Only until the handshake: a close after it ends the session.

@@ -17,6 +17,7 @@ from websockets.http11 import Request, Response
 
 from voicepipe.client import RATE_HZ, CallEnded, CallRefused, connect
 from voicepipe.client import events as e
+from voicepipe.client.connection import pause_after
 from voicepipe.protocol import binary
 from voicepipe.testing.waiting import WAIT_S, eventually
 
@@ -273,3 +274,12 @@ class Waiting(Breaking):
         await line.wait_closed()
         self.left.set()
         return None
+
+
+def test_pauses_grow_and_begin_again_where_a_node_waited_for_the_store() -> None:
+    """A store that is back is found soon, however long it was away; a server that refuses at once is not flooded."""
+    pause_s, pauses = 0.0, []
+    for lasted_s in (0.0, 0.0, 0.0, 1.5, 1.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0):
+        pause_s = pause_after(pause_s, lasted_s)
+        pauses.append(pause_s)
+    assert pauses == [0.1, 0.2, 0.4, 0.1, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]

@@ -19,6 +19,7 @@ from voicepipe.client.address import Address
 from voicepipe.client.errors import CallEnded, CallFailed, CallRefused, ServerUnreachable
 from voicepipe.client.last_output import LastOutput
 from voicepipe.client.microphone import RATE_HZ
+from voicepipe.clock import monotonic_ms
 from voicepipe.protocol import binary
 from voicepipe.protocol.extensions import GoingAway, Resumed, read_server_event
 from voicepipe.tasks import BackgroundTasks
@@ -39,6 +40,13 @@ PASSING: Final = frozenset((429, 502, 503, 504))
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 """Pause between two attempts to resume."""
+
+
+def pause_after(last_pause_s: float, lasted_s: float) -> float:
+    """Return the pause behind an attempt to resume that has failed: twice the one before it, or the first where the
+    attempt has lasted longer. A node has then waited for the store, which may be back any moment."""
+    pause_s = min(max(FIRST_PAUSE_S, 2 * last_pause_s), LONGEST_PAUSE_S)
+    return FIRST_PAUSE_S if lasted_s > pause_s else pause_s
 
 
 class Connection:
@@ -212,8 +220,9 @@ class Connection:
                 await self._reconnect(websocket, websockets.ConnectionClosedError(None, None))
 
     async def _retry_resume(self) -> None:
-        pause_s = FIRST_PAUSE_S
+        pause_s = 0.0
         while True:
+            begin_ms = monotonic_ms()
             try:
                 return await self._resume()
             except CallRefused as refused:
@@ -221,8 +230,8 @@ class Connection:
                     raise
             except (ServerUnreachable, websockets.ConnectionClosed):
                 pass
+            pause_s = pause_after(pause_s, (monotonic_ms() - begin_ms) / 1_000)
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _resume(self) -> None:
         """Try to resume once.
