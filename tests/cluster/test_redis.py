@@ -15,6 +15,7 @@ from redis.asyncio.connection import Connection
 from voicepipe.clock import unix_ms
 from voicepipe.cluster.port import Cluster, Tally
 from voicepipe.cluster.redis import open_redis
+from voicepipe.cluster.redis_calls import FIRST_TEXT_CONNECTIONS
 from voicepipe.cluster.resilient import ResilientOptions, open_resilient
 from voicepipe.cluster.revocation import RevokedToken
 from voicepipe.errors import ConfigError, StoreUnavailable
@@ -287,6 +288,18 @@ async def test_a_text_needs_one_request_from_the_start(redis: RedisServer, monke
         assert await cluster.take_text("s", digest="d", owner="p", next_digest="e") == b"1"
         await cluster.drop_text("s", owner="p")
     assert sent == ["EVALSHA"] * 3
+
+
+async def test_look_ups_need_no_new_connection_at_first(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow server takes some answers to make one, and a resume would wait for all."""
+    async with open_redis(redis.url, "warm") as cluster:
+
+        async def refused(self: Connection) -> None:
+            raise OSError("no connection is made")
+
+        monkeypatch.setattr(Connection, "_connect", refused)
+        looked_up = [cluster.has_text("s") for _ in range(FIRST_TEXT_CONNECTIONS)]
+        assert await asyncio.gather(*looked_up) == [False] * FIRST_TEXT_CONNECTIONS
 
 
 async def test_a_text_expires(redis: RedisServer) -> None:

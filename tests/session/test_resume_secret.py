@@ -57,7 +57,7 @@ async def test_the_secret_leaves_when_the_store_knows_it(
     server: Any, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So do the events behind it, in their order; what came before has left."""
-    monkeypatch.setattr(session_text, "HOLD_S", 10 * WAIT_S)
+    monkeypatch.setattr(session_text, "SECRET_HOLD_S", 10 * WAIT_S)
     got: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     async def read(line: aiohttp.ClientWebSocketResponse) -> None:

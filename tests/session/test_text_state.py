@@ -346,6 +346,24 @@ async def test_output_does_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) ->
         await held
 
 
+async def test_a_secret_waits_longer_than_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a slow store: a client whose secret the store does not know loses its session with its node."""
+    monkeypatch.setattr(session_text, "HOLD_S", 0)
+    monkeypatch.setattr(session_text, "SECRET_HOLD_S", 10 * WAIT_S)
+    store = Store()
+    async with written(store) as text, asyncio.timeout(WAIT_S):
+        await store.wrote(1)
+        store.answer_now.clear()
+        text.note_secret()
+        held = text.hold()
+        assert held is not None
+        waiting = asyncio.ensure_future(held)
+        await store.begins(2)
+        assert not waiting.done()
+        store.answer_now.set()
+        await waiting
+
+
 @pytest.mark.parametrize("can_resume", [True, False])
 async def test_output_waits_for_no_store_that_would_not_help(can_resume: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has refused the latest write, or the session can't be resumed."""

@@ -25,6 +25,9 @@ TEXT_CONNECTIONS: Final = 64
 """Connections of one process for the texts of sessions, which a server that answers slowly may use for long: each
 session has one request at a time. They are made when they are needed."""
 
+FIRST_TEXT_CONNECTIONS: Final = 8
+"""Those that are made at the start: a slow server takes three answers to make one, which a resume would wait for."""
+
 FIRST_PAUSE_MS: Final = 100
 START_MS: Final = 5_000
 """Limit of the first request: a server that starts may have to wait for its machine."""
@@ -121,14 +124,15 @@ class RedisCalls:
             await lane.pool.disconnect()
 
     async def connect(self) -> None:
-        """Make the first connection for checks, and for texts, within `START_MS` each.
+        """Make the first connections, within `START_MS`.
 
         Raises:
             StoreUnavailable: the server can't be reached, or refuses the connection.
         """
         try:
-            for lane in (self._checks, self._texts):
-                await self._attempt(("PING",), lane, within_ms=START_MS)
+            await self._attempt(("PING",), self._checks, within_ms=START_MS)
+            texts = (self._attempt(("PING",), self._texts, within_ms=START_MS) for _ in range(FIRST_TEXT_CONNECTIONS))
+            await asyncio.gather(*texts)
         except _Unknown as unknown:
             raise self._unreachable(unknown.why) from None
 

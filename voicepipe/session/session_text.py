@@ -45,6 +45,10 @@ HOLD_S: Final = 0.5
 """Longest time for which an answer waits for the write of its question. The write goes on
 (`cluster.store_calls.TEXT_MS`), and no later answer waits before one has succeeded."""
 
+SECRET_HOLD_S: Final = 2.0
+"""Longest time for which a resume secret waits likewise, and with it the beginning of a session: without the text the
+secret is of no use where the node dies. A store that is away fails at once."""
+
 INPUTS: Final = (a.ItemAdded, a.ItemDeleted, a.ItemTruncated, a.TranscriptDone)
 """Notifications of what an answer depends on: it leaves when the store has that. Otherwise a node that goes on with the
 session would not know the question of an answer that the user has begun to hear."""
@@ -85,6 +89,9 @@ class SessionText:
 
         self._settled.set()
         self._n_inputs = 0
+        self._has_secret = False
+        """Whether a resume secret waits for a write."""
+
         self._can_wait = True
         """Whether output waits for a write: not where the latest has failed, or the session can't be resumed."""
 
@@ -120,6 +127,7 @@ class SessionText:
         if self.keep is not None:
             self.note()
             self._n_inputs += 1
+            self._has_secret = True
             self._settled.clear()
 
     def note_update(self, update: Any) -> None:
@@ -140,20 +148,21 @@ class SessionText:
                     self._settled.clear()
 
     def hold(self) -> Awaitable[None] | None:
-        """Return what output has to wait for, at most `HOLD_S`: the store lacks what it answers. A function with side
-        effects waits too: the store lacks the call. None: nothing, also where the latest write has failed, or the
-        session can't be resumed."""
+        """Return what output has to wait for, at most `HOLD_S`, and a secret, at most `SECRET_HOLD_S`: the store lacks
+        what it answers. A function with side effects waits too: the store lacks the call. None: nothing, also where the
+        latest write has failed, or the session can't be resumed."""
         return None if self._settled.is_set() else self._settle()
 
     async def _settle(self) -> None:
         self._is_awaited.set()
         self._is_urgent.set()
         try:
-            async with asyncio.timeout(HOLD_S):
+            async with asyncio.timeout(SECRET_HOLD_S if self._has_secret else HOLD_S):
                 await self._settled.wait()
         except TimeoutError:
             self._can_wait = False
             self._settled.set()
+        self._has_secret = False
 
     def state(self, core: Core, input_received_ms: int, now_ms: int) -> TextState:
         """Return the state as it is now. While the user speaks, those words are no item yet."""
