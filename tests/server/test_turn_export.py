@@ -14,6 +14,7 @@ import pytest
 from voicepipe.server.api.export import COLUMNS, STAGES, csv_rows
 from voicepipe.telemetry.store.port import StoredTurn, StoreError
 from voicepipe.testing.records import turn_record
+from voicepipe.turn.record.values import ToolCall
 from voicepipe.turn.settings import BudgetLimits
 
 
@@ -66,6 +67,20 @@ async def test_a_row_says_where_the_second_went(serve: Any) -> None:
     assert spent + int(row["unattributed_ms"]) == int(row["total_ms"]) == 983
     assert (row["llm"], row["tokens_cached"], row["started_at"]) == ("fake-llm", "96", "1970-01-01T00:00:00.001Z")
     assert (row["silence_ms"], row["endpoint_ms"], row["breach_stage"]) == ("500", "25", "")
+
+
+async def test_a_row_names_the_tools_and_what_was_audible_before_the_answer(serve: Any) -> None:
+    """An announcement does not hide the tool, in a spreadsheet either."""
+    tools = (
+        ToolCall(name="find_table", ran_by="server", took_ms=312, outcome="returned"),
+        ToolCall(name="show_map", took_ms=None, outcome="unanswered"),
+    )
+    async with serve() as server:
+        await server.context.turns.keep([stored_turn(1, tools=tools, first_audio_ms=438, answer_audio_ms=983)])
+        async with server.http.get(f"{server.base}/v1/turns/export?format=csv") as answer:
+            (row,) = csv.DictReader(io.StringIO(await answer.text("utf-8-sig")))
+    assert (row["first_audio_ms"], row["answer_audio_ms"]) == ("438", "983")
+    assert row["tools"] == "find_table server returned 312; show_map client unanswered"
 
 
 def test_every_stage_of_the_budget_has_a_column() -> None:

@@ -22,8 +22,9 @@ from voicepipe.testing import store_faults
 from voicepipe.testing.chromium import Browser, Page, chromium
 from voicepipe.testing.fakes.cues import LlmCue, tokens
 from voicepipe.testing.fakes.vendor import FakeVendor
-from voicepipe.testing.records import MARKS, turn_record
+from voicepipe.testing.records import MARKS, OWNERS, turn_record
 from voicepipe.turn.record import marks
+from voicepipe.turn.record.values import ToolCall, TurnRecord
 from voicepipe.wiring import running
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -224,18 +225,33 @@ PLANTED: tuple[tuple[str, str, str], ...] = (
 )
 """A second more before a mark, who owned that stage, and the sentence that it makes."""
 
+OF_TOOL = {**OWNERS, "tool": "client"}
+
 
 async def test_each_stage_is_blamed_in_a_sentence(watched: Watched) -> None:
     """Whatever is a second late, the sentence at the top of its turn's page names it and whose it is."""
     behind = turn_record((*MARKS[:-1], ("earlier_audio_ended", 7_300), ("first_audible", 7_320)))
     records = [*(late(mark, owner) for mark, owner, _ in PLANTED), record_plain(behind, "default")]
+    records += [record_plain(with_tools(*names), "default") for names in (("find_table",), ("find_table", "book"))]
     async with watched.page() as page:
         script = f"import('/web/dashboard/why.js').then(({{ why }}) => {json.dumps(records)}.map((turn) => why(turn)))"
         text = await page.evaluate(script)
     waited = "the answer waited 1367 ms for other audio of the agent to be played, of 200 allowed."
-    sentences = (waited, *(words for _, _, words in PLANTED))
+    tools = (
+        "the tool find_table (run by the client) took 2340 ms, of 500 allowed.",
+        "the tools find_table and book (run by the client) took 2340 ms, of 500 allowed.",
+    )
+    sentences = (waited, *tools, *(words for _, _, words in PLANTED))
     assert [words for words in sentences if not any(words in sentence for sentence in text)] == []
     assert all(re.match(r"\d+ ms too late: ", sentence) for sentence in text)
+
+
+def with_tools(*names: str) -> TurnRecord:
+    """A turn whose answer waited for functions that the client ran."""
+    before, after = MARKS[:5], MARKS[5:]
+    called = (("llm_requested_1", 5_525), ("tool_called_1", 5_700), ("tool_returned_1", 8_040))
+    calls = tuple(ToolCall(name=name, took_ms=2_300, outcome="returned") for name in names)
+    return turn_record((*before, *called, *((name, ms + 2_540) for name, ms in after)), tools=calls, owners=OF_TOOL)
 
 
 def late(mark: str, owner: str) -> dict[str, Any]:

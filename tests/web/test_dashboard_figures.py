@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -62,14 +63,33 @@ TOOLS = (
 """The function calls of one turn: each side's, and one without a result."""
 
 
+LONG_SILENCE: Final = (
+    ("voiced_last", 5_000),
+    ("flushed", 5_090),
+    ("transcribed", 5_120),
+    ("start_due", 5_350),
+    ("llm_requested", 5_360),
+    ("end_due", 5_560),
+    ("ended", 5_560),
+    ("first_delta", 5_680),
+    ("first_clause", 5_690),
+    ("first_sound", 5_710),
+    ("gate_opened", 5_710),
+    ("first_sent", 5_712),
+    ("first_audible", 5_760),
+)
+"""A turn in time whose chosen silence was longer than its limit, and hid half of what it took the LLM."""
+
+
 def planted(now_ms: int) -> Iterator[StoredTurn]:
     """Late turns of three causes among others, five minutes ago; and timely ones, a day before."""
     ages = [5 * MINUTE_MS] * N_TIMELY + [DAY_MS + 5 * MINUTE_MS] * N_EARLIER
     for n, age_ms in enumerate(ages):
         words = "Is there lunch tomorrow?" if n == 3 else "What time is it?"
         tools = TOOLS if n == 1 else ()
+        timely = LONG_SILENCE if n == N_TIMELY else MARKS
         record = turn_record(
-            id=f"turn_timely_{n}", session="sess_timely", breach=None, user_text=words, tools=tools, pool="fast"
+            timely, id=f"turn_timely_{n}", session="sess_timely", breach=None, user_text=words, tools=tools, pool="fast"
         )
         arm = ("greeting/new", "greeting/old")[n % 2] if n < N_TIMELY else ""
         yield stored(record, now_ms - age_ms + n, arm)
@@ -214,6 +234,22 @@ async def test_two_spans_side_by_side(planted_server: Planted) -> None:
         assert "0 % then" in await page.text(".tiles")
         address = await page.evaluate("location.search")
     assert "versus=day" in address
+
+
+async def test_a_stage_that_made_no_turn_late_is_not_marked(planted_server: Planted) -> None:
+    """A day of turns in time has no red: neither a long silence that was chosen, nor what ran hidden behind it."""
+    since, until = (unix_iso(planted_server.now_ms - DAY_MS - age * MINUTE_MS) for age in (60, 0))
+    async with planted_server.page(f"?since={since}&at={until}") as page:
+        rows = {row[0]: row for row in await rows_of(page, "stage-table")}
+        assert f"of {N_EARLIER} turns" in await page.text(".tiles")
+        alarms = await page.evaluate("[...document.querySelectorAll('#view .alarm')].map((each) => each.innerText)")
+    assert (int(rows["Silence"][4]) > int(rows["Silence"][1]), rows["Silence"][6]) == (True, "0 %")
+    assert alarms == []
+
+
+def unix_iso(at_ms: int) -> str:
+    """Return a time as addresses of the dashboard have it."""
+    return f"{datetime.fromtimestamp(at_ms // 1_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 async def test_the_heat_map_counts_every_turn(planted_server: Planted) -> None:

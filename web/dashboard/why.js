@@ -22,7 +22,6 @@ const DID = {
   first_clause: (owner, ms) => `the LLM${owner && ` ${owner}`} took ${ms} ms to finish its first clause`,
   tts_ttfb: (owner, ms) => `the TTS${owner && ` ${owner}`} took ${ms} ms to its first audio`,
   speech_to_speech: (owner, ms) => `the speech-to-speech model${owner && ` ${owner}`} took ${ms} ms to its first audio`,
-  tool: (_, ms) => `the tool took ${ms} ms`,
   overhead: (_, ms) => `the server itself took ${ms} ms`,
   earlier_audio: (_, ms) => `the answer waited ${ms} ms for other audio of the agent to be played`,
   playback: (_, ms) => `playback took ${ms} ms`,
@@ -95,14 +94,28 @@ export function why(turn) {
   if (turn.total_ms === null) return unplayed(turn);
   const stage = culprit(turn);
   if (turn.total_verdict !== "over") return within(turn, stage);
-  return `${turn.total_ms - turn.total_limit_ms} ms too late${stage ? `: ${blame(stage)}` : ""}.`;
+  return `${turn.total_ms - turn.total_limit_ms} ms too late${stage ? `: ${blame(stage, turn.tools)}` : ""}.`;
 }
 
-/** @param {any} stage the worst one */
-function blame(stage) {
-  const did = deed(stage);
+/**
+ * @param {any} stage the worst one
+ * @param {{name: string, ran_by: string}[]} tools
+ */
+function blame(stage, tools) {
+  const did = stage.stage === "tool" ? toolDeed(stage, tools) : deed(stage);
   if (stage.waited_ms > stage.limit_ms) return `${did}, of ${stage.limit_ms} allowed`;
   return `no stage broke its limit, but all together did. Longest: ${did}`;
+}
+
+/**
+ * @param {any} stage of the tools
+ * @param {{name: string, ran_by: string}[]} tools
+ */
+function toolDeed({ waited_ms }, tools) {
+  const names = [...new Set(tools.map(({ name }) => name))];
+  const sides = [...new Set(tools.map(({ ran_by }) => ran_by))];
+  const named = `the tool${names.length > 1 ? "s" : ""} ${names.join(" and ")}`;
+  return `${named} (run by the ${sides.join(" and the ")}) took ${waited_ms} ms`;
 }
 
 /** @param {any} stage */

@@ -46,6 +46,8 @@ PLAIN: Final = (
     "total_ms",
     "total_limit_ms",
     "total_verdict",
+    "first_audio_ms",
+    "answer_audio_ms",
     "latency_source",
     "unattributed_ms",
     "spoken_ms",
@@ -68,6 +70,7 @@ COLUMNS: Final = (
     "tokens_cached",
     "cost_usd",
     "actions",
+    "tools",
     "user_text",
     "played_text",
 )
@@ -142,9 +145,16 @@ def row(turn: Mapping[str, Any]) -> list[object]:
         *(tokens[name] for name in ("input", "output", "cached")),
         turn["cost"]["usd"],
         " ".join(turn["actions"]),
+        "; ".join(_tool(each) for each in turn["tools"]),
         turn["user_text"],
         turn["played_text"],
     ]
+
+
+def _tool(call: Mapping[str, Any]) -> str:
+    """Return a function call in one cell: its name, who ran it, its outcome, and its time in ms where it has one."""
+    took = "" if call["took_ms"] is None else f" {call['took_ms']}"
+    return f"{call['name']} {call['ran_by']} {call['outcome']}{took}"
 
 
 def csv_rows(rows: list[Any]) -> bytes:
