@@ -32,7 +32,7 @@ export class Reconnector {
     this.resumeState = resumeState;
     this.onBack = onBack;
     this.onRefused = onRefused;
-    this.tries = 0;
+    this.pause_ms = FIRST_PAUSE_MS / 2;
     this.triedAt_ms = Infinity;
     /** @type {WebSocket | null} */
     this.socket = null;
@@ -52,16 +52,11 @@ export class Reconnector {
   }
 
   pause() {
-    if (performance.now() - this.triedAt_ms > this.unspread_ms()) this.tries = 0;
-    const pause_ms = this.unspread_ms() * (0.75 + Math.random() / 2);
-    this.tries += 1;
+    const next_ms = Math.min(LAST_PAUSE_MS, 2 * this.pause_ms);
+    this.pause_ms = performance.now() - this.triedAt_ms > next_ms ? FIRST_PAUSE_MS : next_ms;
     this.socket = null;
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.tryNow(), pause_ms);
-  }
-
-  unspread_ms() {
-    return Math.min(LAST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** this.tries);
+    this.timer = setTimeout(() => this.tryNow(), this.pause_ms * (0.75 + Math.random() / 2));
   }
 
   /** Try now instead of waiting; a running attempt goes on. */

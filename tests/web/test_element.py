@@ -264,7 +264,7 @@ async def test_a_page_that_was_offline_goes_on_in_its_session(embedding: Embeddi
         between.abort()
         await page.state("reconnecting")
         assert await page.evaluate(f"{HOST}.call.say('Hello?')")
-        await page.until(f"{HOST}.call.line.reconnector.tries > 2")
+        await page.until(f"{HOST}.call.line.reconnector.pause_ms > 300")
         assert await page.inside("$('status').textContent") == "Reconnecting …"
         await page.send_command("Network.emulateNetworkConditions", offline=False, **offline)
         await page.until(f"[...{HOST}.shadowRoot.querySelectorAll('li')].at(-1)?.textContent === '{ANSWER}'")
