@@ -19,6 +19,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.measure import load_peers
 from tests.measure.wire import config
+from voicepipe.audio.encoding import MULAW, AudioEncoding
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples, silence, to_pcm
 from voicepipe.bench.load import servers
@@ -107,20 +108,21 @@ def test_other_servers_get_the_same_audio() -> None:
 # --- the providers --------------------------------------------------------------------------------
 
 
-async def test_transcriber_counts_utterances() -> None:
+@pytest.mark.parametrize("encoding", [AudioEncoding(16_000), MULAW])
+async def test_transcriber_counts_utterances(encoding: AudioEncoding) -> None:
     """A final text by itself after the voice, one at once on request, and an empty one when nothing is left."""
     said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     async def say(message: str) -> None:
         said.put_nowait(json.loads(message))
 
-    stream = DeepgramStream(say, 16_000, itertools.count(1), hold_ms=10)
+    stream = DeepgramStream(say, encoding, itertools.count(1), hold_ms=10)
     async with asyncio.TaskGroup() as group:
         speaking = group.create_task(stream.say_finals())
         for frame in (voice(20), silence(320)):
-            await stream.receive(to_pcm(frame))
+            await stream.receive(encoding.encode(frame))
         interim, final = await said.get(), await said.get()
-        await stream.receive(to_pcm(voice(20)))
+        await stream.receive(encoding.encode(voice(20)))
         stream.order("Finalize")
         _, finalized = await said.get(), await said.get()
         stream.order("Finalize")

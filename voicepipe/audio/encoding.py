@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from voicepipe.audio import g711
-from voicepipe.audio.samples import Samples, silence, to_pcm
+from voicepipe.audio.samples import PcmJoiner, Samples, silence, to_pcm
 
 TelephoneFormat = Literal["audio/pcmu", "audio/pcma"]
 """G.711: mu-law and A-law."""
@@ -45,6 +45,16 @@ class AudioEncoding:
                 return g711.encode_alaw(samples)
             case "audio/pcm":
                 return to_pcm(samples)
+
+    def decode(self, audio: bytes | bytearray) -> Samples:
+        """Return the samples of whole samples' bytes: int16, (n_samples,); may be read-only."""
+        match self.name:
+            case "audio/pcmu":
+                return g711.decode_mulaw(audio)
+            case "audio/pcma":
+                return g711.decode_alaw(audio)
+            case "audio/pcm":
+                return PcmJoiner().push(audio)
 
     def silence(self, n_bytes: int) -> bytes:
         """Return silence of that length. In G.711 zero bytes are the loudest samples, or near them."""

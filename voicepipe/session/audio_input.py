@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from voicepipe.audio import g711
 from voicepipe.audio.echo_detector import SPAN_MS, EchoDetector
 from voicepipe.audio.nonlexical import is_nonlexical
 from voicepipe.audio.resample import Resampler
@@ -220,13 +219,8 @@ class AudioInput:
             self._take(self._segmenter.catch_up())
 
     def _decode(self, audio: bytes) -> Samples:
-        match self._config.input_format.name:
-            case "audio/pcmu":
-                return g711.decode_mulaw(audio)
-            case "audio/pcma":
-                return g711.decode_alaw(audio)
-            case _:
-                return self._joiner.push(audio)
+        form = self._config.input_format
+        return self._joiner.push(audio) if form.name == "audio/pcm" else form.encoding.decode(audio)
 
     def _on_edge(self, edge: Edge) -> None:
         before_ms, away_ms = self._processed_before_ms, self._away_ms

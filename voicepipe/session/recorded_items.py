@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from voicepipe.audio import g711
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.audio.silence_trim import quietest_cut
@@ -49,7 +48,7 @@ class RecordedItems:
         if self._n_running >= MOST_AT_ONCE:
             why = f"item: expected at most {MOST_AT_ONCE} recordings that are not transcribed yet, got one more"
             return ProtocolError(why, field="item", code="too_many_recordings")
-        samples = _decoded(created.audio, encoding)
+        samples = encoding.encoding.decode(created.audio)
         recording_ms = len(samples) * 1_000 // encoding.rate_hz
         self._created = samples, encoding.rate_hz
         self._post(replace(created.request, recording_ms=recording_ms if recording_ms >= LEAST_MS else 0))
@@ -105,16 +104,6 @@ class RecordedItems:
                     why = "the STT ended before the recording was transcribed"
                     raise StageBroken("stt", provider=provider, why=why, retryable=True)
         return provider, " ".join(filter(None, texts)), language
-
-
-def _decoded(audio: bytes, encoding: AudioFormat) -> Samples:
-    match encoding.name:
-        case "audio/pcmu":
-            return g711.decode_mulaw(audio)
-        case "audio/pcma":
-            return g711.decode_alaw(audio)
-        case _:
-            return np.frombuffer(audio[: len(audio) // 2 * 2], dtype="<i2").astype(np.int16)
 
 
 def _resampled(samples: Samples, from_hz: int, to_hz: int) -> Samples:

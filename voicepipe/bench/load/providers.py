@@ -23,6 +23,7 @@ import numpy as np
 from aiohttp import WSMsgType, web
 
 from voicepipe import clock
+from voicepipe.audio.encoding import AudioEncoding, FormatName
 from voicepipe.bench.load.fast_loop import run_fast
 from voicepipe.bench.load.stt_stream import DeepgramStream
 
@@ -31,6 +32,9 @@ ANSWER: Final = (
     "Shall I tell you how to get there?"
 )
 """The first clause ends with the seventh token, at the full stop."""
+
+ENCODINGS: Final[dict[str, FormatName]] = {"linear16": "audio/pcm", "mulaw": "audio/pcmu", "alaw": "audio/pcma"}
+"""Deepgram's names of encodings."""
 
 N_FIRST_CLAUSE: Final = 7
 """Words up to the first full stop."""
@@ -101,9 +105,8 @@ async def _listen(request: web.Request) -> web.WebSocketResponse:
     line = web.WebSocketResponse(max_msg_size=0, compress=False)
     await line.prepare(request)
     hold_ms = max(request.app[SHARED].delays.stt_ms, _endpointing_ms(request.query.get("endpointing", "10")))
-    stream = DeepgramStream(
-        line.send_str, int(request.query["sample_rate"]), request.app[SHARED].numbers, hold_ms=hold_ms
-    )
+    encoding = AudioEncoding(int(request.query["sample_rate"]), ENCODINGS[request.query["encoding"]])
+    stream = DeepgramStream(line.send_str, encoding, request.app[SHARED].numbers, hold_ms=hold_ms)
     stream.finalize_ms = request.app[SHARED].delays.stt_ms
     async with asyncio.TaskGroup() as group:
         speaking = group.create_task(stream.say_finals(), name="finals")

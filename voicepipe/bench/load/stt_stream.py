@@ -7,9 +7,8 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
-import numpy as np
-
 from voicepipe import clock
+from voicepipe.audio.encoding import AudioEncoding
 
 LOUD: Final = 600
 """A peak above this is speech; the users of the bench fill half the scale."""
@@ -19,9 +18,10 @@ class DeepgramStream:
     """One stream: a final text comes a known time after the last loud frame, or after `Finalize`."""
 
     def __init__(
-        self, say: Callable[[str], Awaitable[None]], rate_hz: int, count: Iterator[int], *, hold_ms: int
+        self, say: Callable[[str], Awaitable[None]], encoding: AudioEncoding, count: Iterator[int], *, hold_ms: int
     ) -> None:
-        self._say, self._rate_hz, self._count, self._hold_ms = say, rate_hz, count, hold_ms
+        self._say, self._encoding, self._count, self._hold_ms = say, encoding, count, hold_ms
+        self._rate_hz = encoding.rate_hz
         self.finalize_ms = hold_ms
         """Delay of the final text after a request."""
 
@@ -32,9 +32,9 @@ class DeepgramStream:
         self._finalize_requested = False
         self._changed = asyncio.Event()
 
-    async def receive(self, pcm: bytes) -> None:
+    async def receive(self, audio: bytes) -> None:
         """Process more of the user's audio."""
-        samples = np.frombuffer(pcm, "<i2", count=len(pcm) // 2)
+        samples = self._encoding.decode(audio)
         self._n_received += len(samples)
         if len(samples) and int(samples.max()) > LOUD:
             await self._voice()

@@ -11,7 +11,6 @@ from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 
 from voicepipe.audio.encoding import AudioEncoding
-from voicepipe.audio.g711 import decode_alaw, decode_mulaw
 from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.waiting import WAIT_S
 
@@ -60,7 +59,7 @@ class SttConnection:
     @property
     def samples(self) -> Samples:
         """Return all received audio: int16, (n_samples,)."""
-        return self._decoded(bytes(self._audio))
+        return self.encoding.decode(bytes(self._audio))
 
     @property
     def received_ms(self) -> int:
@@ -75,17 +74,8 @@ class SttConnection:
         nearly full scale between two samples.
         """
         encoding = self.encoding
-        latest = self._decoded(bytes(self._audio[-1_000 * encoding.bytes_per_ms :])).astype(np.int32)
+        latest = encoding.decode(self._audio[-1_000 * encoding.bytes_per_ms :]).astype(np.int32)
         return int(np.sum(np.abs(np.diff(latest)) > HUGE_STEP)) > 2
-
-    def _decoded(self, audio: bytes) -> Samples:
-        match self.encoding.name:
-            case "audio/pcmu":
-                return decode_mulaw(audio)
-            case "audio/pcma":
-                return decode_alaw(audio)
-            case "audio/pcm":
-                return np.frombuffer(audio, dtype="<i2").astype(np.int16)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Wait until a received message, or the end, makes the condition true.
