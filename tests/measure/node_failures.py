@@ -147,7 +147,8 @@ def report(counts: Counts) -> str:
             f"questions {counts.questions}, answers lost {counts.answers_lost}",
             f"words lost {counts.words_lost}, doubled {counts.words_doubled}, misplaced {counts.words_misplaced}, "
             f"wrong in history {counts.history_faults}",
-            f"sessions lost {counts.sessions_lost}, new sessions refused {counts.sessions_refused}",
+            f"sessions lost {counts.sessions_lost}, new sessions refused {counts.sessions_refused}, "
+            f"cut before they began {counts.sessions_cut_at_start}",
             f"resumed after ms: {times(counts.resumed_ms)}",
             f"without the time in which the store hung: {times(counts.resumed_beyond_store_ms)}",
             f"next sound after ms: {times(counts.voice_ms)}",

@@ -91,6 +91,9 @@ class Counts:
     sessions_refused: int = 0
     """New calls that no node took; the caller tries again."""
 
+    sessions_cut_at_start: int = 0
+    """New calls whose node died before the client had a resume secret; the caller tries again."""
+
     history_faults: int = 0
     resumed: list[tuple[int, int]] = field(default_factory=list)
     """When a client saw its connection break, and when its session went on (monotonic ms)."""
@@ -173,12 +176,16 @@ class User:
     async def run(self) -> None:
         """Call until stopped."""
         while not self._stopped.is_set():
+            has_begun = False
             try:
                 async with connect(self._url) as call:
+                    has_begun = True
                     await self._talk(call)
             except* CallEnded as ended:
-                self._counts.sessions_lost += 1
-                self._counts.note(f"{self.name}: the session is lost: {ended.exceptions}: {self._why}")
+                self._counts.sessions_lost += has_begun
+                self._counts.sessions_cut_at_start += not has_begun
+                what = "the session is lost" if has_begun else "the node died before the client had a resume secret"
+                self._counts.note(f"{self.name}: {what}: {ended.exceptions}: {self._why}")
             except* (CallFailed, websockets.ConnectionClosed) as refused:
                 self._counts.sessions_refused += 1
                 self._counts.note(f"{self.name}: refused: {refused.exceptions}")
