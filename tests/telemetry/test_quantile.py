@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.quantile import LARGEST_MS, RELATIVE_ERROR, SMALLEST_MS, Sketch
+from voicepipe.quantile import LARGEST_MS, RELATIVE_ERROR, SMALLEST_MS, Sketch, state_of_one
 
 durations_ms = st.floats(min_value=0, max_value=LARGEST_MS, allow_subnormal=False).filter(
     lambda v: v == 0 or v >= SMALLEST_MS
@@ -29,6 +29,11 @@ def test_of_few_values_the_highest_quantiles_are_the_largest() -> None:
     assert sketch.p95_ms == sketch.p99_ms == pytest.approx(1_000, rel=RELATIVE_ERROR)
     assert sketch.p50_ms == pytest.approx(300, rel=RELATIVE_ERROR)
     assert sketch.quantile(0) == 100
+
+
+@given(value_ms=durations_ms)
+def test_a_sketch_of_one_value_is_known_without_making_it(value_ms: float) -> None:
+    assert state_of_one(value_ms) == Sketch([value_ms]).state
 
 
 def test_the_promised_error_is_at_most_one_percent() -> None:

@@ -21,11 +21,12 @@ import pytest
 from tests.telemetry.version_2 import BACK_TO_VERSION_2, record_of_version_2
 from voicepipe.errors import ConfigError
 from voicepipe.telemetry.record_json import record_json
+from voicepipe.telemetry.rollups.query import stats
 from voicepipe.telemetry.store import feedback, sqlite_file, turns
-from voicepipe.telemetry.store.port import StoreError, TurnQuery
+from voicepipe.telemetry.store.port import Order, StatsQuery, StoreError, TurnQuery
 from voicepipe.telemetry.store.schema import VERSION
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
-from voicepipe.telemetry.store.statements import Fetch
+from voicepipe.telemetry.store.statements import Fetch, Work
 from voicepipe.testing.conformance import turn_stats
 from voicepipe.testing.conformance.turn_store import CHECKS, OpenStore, stored_turn
 from voicepipe.testing.waiting import WAIT_S
@@ -239,6 +240,27 @@ async def test_the_slowest_of_a_long_time_are_found_by_their_latency(tmp_path: P
     await store.close()
     assert any("INDEX turns_by_total" in line for line in plan), plan
     assert not any("INDEX turns_by_time" in line for line in plan), plan
+
+
+@pytest.mark.parametrize("order", [None, "newest", "slowest"])
+async def test_turns_of_sessions_with_a_part_of_an_id_are_found_by_session(order: Order | None, tmp_path: Path) -> None:
+    """Not by going through all turns of the month that is shown."""
+    await (await SqliteTurnStore.open(tmp_path / "turns.db")).close()
+    if order is None:
+        work: Work[object] = stats("p", StatsQuery(text="00077", since_ms=1, until_ms=9, step_ms=60_000))
+    else:
+        work = turns.page("p", TurnQuery(text="00077", since_ms=1, until_ms=9, order=order))
+    step = next(work)
+    assert isinstance(step, Fetch)
+    while "LIMIT" not in step.sql or "FROM turns" not in step.sql:
+        step = work.send([("sess_1",), ("sess_2",)] if "FROM sessions" in step.sql else [(10**6,)])
+        assert isinstance(step, Fetch)
+    connection = sqlite3.connect(tmp_path / "turns.db")
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {step.sql}", tuple(step.values))]
+    connection.close()
+    assert any("INDEX turns_by_session" in line for line in plan), plan
+    others = ("INDEX turns_by_time", "INDEX turns_by_outcome", "INDEX turns_by_total")
+    assert not any(other in line for other in others for line in plan), plan
 
 
 VERSION_1: Final = """

@@ -23,7 +23,7 @@ from voicepipe.telemetry.rollups.dimensions import ALL, MIX, Mix, dimensions_of,
 from voicepipe.telemetry.rollups.record_figures import CountedRecord
 from voicepipe.telemetry.rollups.stats import Stats
 from voicepipe.telemetry.rollups.summary import stats_of
-from voicepipe.telemetry.store.filters import condition, projects
+from voicepipe.telemetry.store.filters import NAMED, condition, projects, without_time_index
 from voicepipe.telemetry.store.port import StatsQuery
 from voicepipe.telemetry.store.statements import Row, Work, fetch
 
@@ -135,7 +135,10 @@ class _Series(_Sum):
 def _of_few(project: str, query: StatsQuery, sheets: tuple[_Sum, ...]) -> Work[bool]:
     """Count turn by turn, for one session or user with few turns. Return whether there were more than are counted."""
     where, values = yield from condition(project, query)
-    rows = yield from fetch(turns_sql(where, f"ORDER BY t.started_at_ms DESC LIMIT {TURNS_MOST + 1}"), *values)
+    order = "t.started_at_ms"
+    if NAMED in where:
+        where, order = without_time_index(where), "+t.started_at_ms"
+    rows = yield from fetch(turns_sql(where, f"ORDER BY {order} DESC LIMIT {TURNS_MOST + 1}"), *values)
     for from_ms, mix, figures in turns_in(rows[:TURNS_MOST]):
         for sheet in sheets:
             sheet.add_mix(mix, from_ms, figures)
@@ -211,10 +214,11 @@ def _buckets(project: str, level_ms: int, from_ms: int, until_ms: int) -> Work[l
 
 
 def turns_sql(where: str, more: str = "") -> str:
-    """Return the SELECT for `turns_in`, of the closed turns that match."""
+    """Return the SELECT for `turns_in`, of the closed turns that match. Nearly all are closed, so no database is to
+    look them up by that."""
     return f"""
         SELECT t.started_at_ms, r.record, {_MIXED} FROM turns t JOIN records r ON r.number = t.number
-        WHERE {where} AND t.outcome IS NOT NULL {more}
+        WHERE {where} AND coalesce(t.outcome, '') <> '' {more}
     """
 
 

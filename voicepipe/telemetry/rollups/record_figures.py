@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from voicepipe.quantile import Sketch, SketchState
+from voicepipe.quantile import Sketch, SketchState, state_of_one
 from voicepipe.telemetry.rollups.aggregates import Figures, ProviderFigures, StageFigures
 
 LATENCY_OF_STAGE: Final = {
@@ -163,7 +163,7 @@ def _stage(span: _Span) -> StageFigures:
 def _some(duration_ms: int | None) -> SketchState:
     """Return a sketch of one duration. Less than 0 counts as 0: work may be done before t0, and then costs the user
     nothing."""
-    return Sketch([] if duration_ms is None else [max(0, duration_ms)]).state
+    return Sketch().state if duration_ms is None else state_of_one(max(0, duration_ms))
 
 
 _COUNTED: Final = msgspec.json.Decoder(CountedRecord)

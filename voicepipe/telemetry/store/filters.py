@@ -23,10 +23,22 @@ def projects(project: str | None) -> Work[list[str]]:
     return [name for name, *_ in (yield from fetch(PROJECTS))]
 
 
+NAMED: Final = "t.number IN (SELECT s.number FROM turns s WHERE s.project = ? AND "
+"""What a condition contains that names the sessions of its turns. In a query of their own the turns are looked up by
+session, whatever the other conditions are."""
+
+
+def without_time_index(where: str) -> str:
+    """Return the condition so that no database looks up its turns by their time: a plus before a column makes both
+    ignore its index."""
+    return where.replace("t.started_at_ms", "+t.started_at_ms")
+
+
 def condition(project: str, query: TurnFilter) -> Work[tuple[str, list[object]]]:
     """Return the condition on `turns t` for a filter, and its values."""
-    where, values = within(query)
-    where, values = f"t.project = ?{where}", [project, *values]
+    where, values = yield from _of_project(project, query.text)
+    inside, its = within(query)
+    where, values = where + inside, [*values, *its]
     for column, value in _plain(query):
         where += f" AND t.{column} = ?"
         values.append(value)
@@ -40,9 +52,6 @@ def condition(project: str, query: TurnFilter) -> Work[tuple[str, list[object]]]
     if query.provider is not None:
         where += " AND (" + " OR ".join(f"substr(t.{stage}, 1, ?) = ?" for stage in STAGES) + ")"
         values += (len(query.provider) + 1, f"{clean(query.provider)}/") * len(STAGES)
-    if query.text is not None:
-        more, its = yield from _text(project, query.text)
-        where, values = f"{where} AND {more}", [*values, *its]
     return where, values
 
 
@@ -64,13 +73,19 @@ def within(query: TurnFilter | SessionQuery) -> tuple[str, list[object]]:
     return where, values
 
 
-def _text(project: str, text: str) -> Work[tuple[str, list[object]]]:
+def _of_project(project: str, text: str | None) -> Work[tuple[str, list[object]]]:
+    """Return the condition that turns are of the project, and of sessions whose id contains the text, if there is one.
+
+    Named sessions are of the project: without a condition on the turns' own, no index of all its turns is used.
+    """
+    if text is None:
+        return "t.project = ?", [project]
     like = like_part(text)
     sql = f"SELECT t.session FROM sessions t WHERE t.project = ? AND {LIKE} LIMIT {_SESSIONS_MOST + 1}"
     found = [session for (session,) in (yield from fetch(sql, project, like))]
     if len(found) > _SESSIONS_MOST:
-        return LIKE, [like]
-    return (any_of("t.session", len(found)), list(found)) if found else ("1 = 0", [])
+        return f"t.project = ? AND {LIKE}", [project, like]
+    return (f"{NAMED}{any_of('s.session', len(found))})", [project, *found]) if found else ("1 = 0", [])
 
 
 LIKE: Final = "lower(t.session) LIKE ? ESCAPE '!'"

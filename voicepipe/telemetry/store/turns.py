@@ -12,7 +12,7 @@ import msgspec
 from voicepipe.telemetry.record_json import record_from_json
 from voicepipe.telemetry.rollups.buckets import HOUR_MS
 from voicepipe.telemetry.store import turn_hours
-from voicepipe.telemetry.store.filters import clean, condition, projects, within
+from voicepipe.telemetry.store.filters import NAMED, clean, condition, projects, within, without_time_index
 from voicepipe.telemetry.store.port import (
     LIMIT_MAX,
     SEARCHED_MAX,
@@ -28,7 +28,6 @@ from voicepipe.telemetry.store.statements import Row, Work, fetch
 _FEW_HOURS_MS: Final = 24 * HOUR_MS
 """Hours whose turns are scanned for the slowest of a kind, rather than all turns in the order of latency."""
 
-_NAMED: Final = "t.session IN ("  # in a condition
 _FEW: Final = 7_000
 """Turns that are sorted rather than looked up in the order of their latency."""
 
@@ -98,6 +97,11 @@ def _rows(project: str | None, query: TurnQuery) -> Work[list[Row]]:
 
 def _page(project: str, query: TurnQuery) -> Work[Sequence[Row]]:
     where, values = yield from condition(project, query)
+    if NAMED in where:
+        # The turns of named sessions are few: they are looked up by session, and sorted.
+        measured = " AND t.total_ms IS NOT NULL" if query.order == "slowest" else ""
+        order = "+t.total_ms" if measured else "+t.started_at_ms"
+        return (yield from _in_order(without_time_index(where) + measured, values, order, query, query.limit + 1))
     ranges = yield from turn_hours.candidate_ranges(project, query)
     if query.order == "slowest":
         where += " AND t.total_ms IS NOT NULL"
@@ -105,12 +109,10 @@ def _page(project: str, query: TurnQuery) -> Work[Sequence[Row]]:
             return (yield from _of_ranges(ranges, where, values, "+t.total_ms", query))
         if (yield from _are_few(project, query)):
             return (yield from _in_order(where, values, "+t.total_ms", query, query.limit + 1))
-        by_latency = where.replace("t.started_at_ms", "+t.started_at_ms")
+        by_latency = without_time_index(where)
         return (yield from _in_order(by_latency, values, "t.total_ms", query, query.limit + 1))
     if ranges is None:
-        # The turns of named sessions are few: they are looked up and sorted.
-        order = "+t.started_at_ms" if _NAMED in where else "t.started_at_ms"
-        return (yield from _in_order(where, values, order, query, query.limit + 1))
+        return (yield from _in_order(where, values, "t.started_at_ms", query, query.limit + 1))
     return (yield from _of_ranges(ranges, where, values, "t.started_at_ms", query))
 
 
