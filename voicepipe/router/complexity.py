@@ -32,13 +32,26 @@ HARD: Final = re.compile(
 )
 """Words of reasons, composition, judgement, conditions or a second part, whatever else was said."""
 
+ABSTRACT: Final = re.compile(
+    r"\b(life|lives|live forever|humans?|humanity|war|peace|freedom|liberty|happiness|love|death|society|"
+    r"civili[sz]ation|future|god|soul|truth|justice|economy|morality|consciousness|universe|risks?|chances?|"
+    r"probability|theory|argument|proof|paradox|flaw|mistake|meaning|purpose|limits?|worth|"
+    r"(my|our|your) (house|home|car|flat|business)|"
+    r"in (\w+) languages|leben|menschen?|krieg|frieden|freiheit|glück|liebe|tod|gott|wahrheit|beweis|fehler|kind|"
+    r"vie|guerre|paix|liberté|bonheur|amour|mort|dieu|vérité|faute|erreur|"
+    r"vida|guerra|paz|libertad|felicidad|amor|muerte|dios|verdad|límites?|mi (casa|coche|piso))\b",
+    re.IGNORECASE,
+)
+"""What no fact answers, also in a question that is worded like one for a fact: "How much is a human life?\""""
+
 NUMBERS: Final = re.compile(r"\d+([.,]\d+)?\s*[-+*/x^%]")
 CLAUSES: Final = re.compile(r"[,;:]\s*([\w']+\s+){3,}")
 """A second clause of more than a few words."""
 
 _FACT = (
     r"(time|date|day|weather|temperature|price|cost|fee|number|address|name|capital|password|e-?mail|status|menu|"
-    r"special|hours|wi-?fi|phone|room|gate|total|balance|score)"
+    r"special|hours|wi-?fi|phone|room|gate|total|balance|score|currency|population|(post|zip|area|dial+ing) code|flag|"
+    r"anthem|height|length)"
 )
 _WHEN = r"( (please|again|now|today|tonight|tomorrow|there|here|like|yet|like today|(on|at|until) [\w']+))*"
 _NOUN = (
@@ -51,11 +64,16 @@ _EASY_FORMS = (
     r"(hi|hello|hey|good (morning|evening|afternoon|night)|ye(s|ah|p)|no(pe)?|ok(ay)?|sure|right|exactly|correct|great|"
     r"fine|perfect|thanks?( you)?|sorry|(good)?bye|never ?mind|that('s| is| was)|um+|uh+|hm+|just|see you)\b"
     r"(\W+[\w']+){0,3}",
+    r"(morning|evening|afternoon|not (today|now|yet)|i'm (fine|good|well|okay|back|here|ready|done))\b(\W+[\w']+){0,2}",
     r"(i (don't|do not) know|let me (think|see|check)|how are (you|things)( doing)?)",
     r"it's \d+[\w ]{0,25}",
     r"my ([\w]+ )?(name|number|address|birthday|e-?mail|phone)( number| address)? is [\w@. -]{1,30}",
     # Requests for one action of the call or of the business
-    r"(please )?(stop|wait|hold on|hang on|pause|resume)( a (second|moment|minute))?",
+    r"(please )?(stop|wait|hold on|hang on|pause|resume)( a (second|moment|minute)| please)?",
+    r"(please )?(remind me to( [\w']+){1,6}|add (\w+ ){1,3}to (my|the) (\w+ )?(list|cart|basket)|"
+    r"(put|connect|transfer) me through to (the )?\w+|(skip|mute|repeat) (this|that|the) \w+|"
+    r"play (some|something) \w+|play (jazz|rock|pop|blues|classical|techno|the news))" + _WHEN,
+    r"(one|two|three|four|five|a|an) (\w+ )?" + _NOUN + r"( please)?",
     r"(please )?((repeat|cancel) (it|that|my \w+)|(speak|talk) (a (bit|little) )?(louder|slower|up)|"
     r"(connect|transfer|put) me( (to|through)( \w+)?)?|remind me (at|in|on) [\w ]{1,15}|"
     r"set an? (timer|alarm) for [\w ]{1,15}|turn (on|off|up|down) (the|my) [\w ]{1,25}|"
@@ -64,11 +82,23 @@ _EASY_FORMS = (
     r"i('d like| would like|'ll have| want| need)"
     r"( to (book|order|cancel|talk to|speak to|pay for|reserve|change|make))? "
     r"(a|an|the|my|one|two|three|some|to)? ?(\w+ )?" + _NOUN + r"( (for|to) \w+)?" + _WHEN,
-    r"(can|could|may|would) (you|i|we) (please )?(repeat (it|that)|say (it|that) again|hear me|"
+    r"(can|could|may|would) (you|i|we) (please )?(repeat (it|that)|say (it|that) again|"
+    r"hear me( okay| ok| well)?|repeat the last \w+|"
     r"speak (up|louder|slower)|hold( on)?|wait|(speak|talk) to (a |the )?\w+|pay (by|with|in) \w+|park|call (me )?back|"
     r"(get|book|have|order) (a|an|the|my) " + _NOUN + r")" + _WHEN,
     # Questions for one fact
-    r"what('s| is| are| was) (the |your |my |today's )?(\w+ )?" + _FACT + r"( number)?( of (the )?\w+)?" + _WHEN,
+    r"what('s| is| are| was) (the |your |my |today's )?(\w+ )?"
+    + _FACT
+    + r"( number)?( (of|in|for) (the )?\w+)?"
+    + _WHEN,
+    r"what (colou?r (is|are)|languages? do (they|people) speak in)( [\w'-]+){1,3}",
+    r"(what|which) year (did|was|were)( [\w'-]+){2,4}",
+    r"which (floor|gate|platform|room|aisle|terminal|day|month) (is|are)( [\w'-]+){1,4}",
+    r"how many (seconds|minutes|hours|days|weeks|months|legs|letters|players|stars|states) "
+    r"((are|is) (there )?in (a|an|one|the)( [\w'-]+){1,3}|(do|does) (a|an|the)( [\w'-]+){1,3})",
+    r"how do (you|i) (spell|pronounce) [\w'-]+",
+    r"what (does|do) (it|that|this|(a |the )?[\w'-]+) cost",
+    r"who won the( [\w'-]+){1,2} (cup|match|game|final|race|election|title)( last night| yesterday)?",
     r"what (time|day|date) (is it|(is|do|does|did|will)" + _WORDS_4 + r")",
     r"tell me (the|your|my) (\w+ )?" + _FACT + _WHEN,
     r"where('s| is| are) ((the|your|my)( [\w'-]+){1,3}|you( located)?|it)",
@@ -76,20 +106,31 @@ _EASY_FORMS = (
     r"who('s| is| was) the (president|king|queen|manager|owner|ceo|boss|mayor|chancellor|prime minister|chef|captain)"
     r"( (of|at|in) (the )?\w+)?" + _WHEN,
     r"who (wrote|painted|invented|discovered|directed|sang|founded)" + _WORDS_4,
-    r"how (old|tall|far|high|late) (is|are|was)" + _WORDS_4,
+    r"how (old|tall|far|high|late|long|deep|big) (is|are|was)" + _WORDS_4,
     r"how much (is|are|does|do) (it|that|this|they|the( \w+){1,2}|a( \w+){1,2}|shipping|delivery|parking)( cost)?",
     r"do(es)? (you|they|it|the \w+|breakfast|lunch|dinner) "
     r"(have|deliver|accept|take|speak|open|close|come|include|sell|offer|serve|start|end)( [\w'-]+){0,3}",
     r"(is|are) [\w ]{1,25} (open|closed|ready|available|allowed|in|free|here|included|busy|full)" + _WHEN,
+    r"is there (a |an )?[\w'-]+ (nearby|close by|around here|near here)",
+    r"when's (my|the|your)( [\w'-]+){1,2}",
     r"(is|are) there (wi-?fi|parking|a (bathroom|restroom|toilet|lift|gym|pool|bar))" + _WHEN,
     # German, French, Spanish
-    r"(ja|nein|hallo|guten? (tag|morgen|abend)|danke|bitte|tschüss|auf wieder\w+|genau|(einen )?moment)\b(\W+\w+){0,2}",
+    r"(ja|nein|hallo|guten? (tag|morgen|abend)|danke|bitte|tschüss|auf wieder\w+|genau|(einen )?moment)\b"
+    r"(\W+[\w']+){0,3}",
+    r"(wer hat( \w+){1,3} (geschrieben|gemalt|erfunden|komponiert|entdeckt)|wie (heißt|ist) (die|der|das) "
+    r"(hauptstadt|wetter|währung|adresse|nummer|uhrzeit)( \w+){0,3}|"
+    r"(mach|mache|schalte?|stelle?) (bitte )?(das|die|den) \w+ (bitte )?(an|aus|lauter|leiser))",
     r"(wie spät ist es|wie viel uhr ist es|wann (öffne|schließ)\w*( \w+){0,2}|wo (ist|sind)( \w+){1,3}|"
     r"was kostet( \w+){1,3}|haben sie( \w+){0,2} (geöffnet|offen|auf))",
-    r"(bonjour|bonsoir|salut|merci|oui|non|au revoir|d'accord|s'il vous plaît)\b(\W+\w+){0,2}",
+    r"(bonjour|bonsoir|salut|merci|oui|non|au revoir|d'accord|s'il vous plaît)\b(\W+[\w']+){0,3}",
+    r"(quel temps fait-il( à \w+)?|qui a (écrit|peint|inventé|découvert|composé)( [\w']+){1,3}|"
+    r"quelle est la capitale (de |du |des )?(l'|la )?\w+|(vous )?(ouvrez|fermez) à quelle heure|"
+    r"à quelle heure (ouvre|ferme|part|arrive)( \w+){1,3})",
     r"(quelle heure est-il|à quelle heure (ouvrez|fermez)-vous|quel(le)? est votre (adresse|numéro|nom)|"
     r"où (est|sont|se trouve)( [\w']+){1,3}|combien (ça )?co[uû]te( [\w']+){0,3})",
     r"(hola|buen[oa]s|gracias|sí|adiós|vale|claro)(?!\w)(\W+\w+){0,2}",
+    r"(quién (escribió|pintó|inventó|descubrió|compuso)( \w+){1,3}|cuál es la capital de( \w+){1,2}|"
+    r"qué tiempo hace( en \w+)?)",
     r"(qué hora es|a qué hora (abren|cierran)|dónde (está|queda)( \w+){1,3}|cuánto (cuesta|vale)( \w+){0,3})",
 )
 EASY: Final = re.compile(r"[\W_]*(" + "|".join(f"(?:{form})" for form in _EASY_FORMS) + r")[\W_]*", re.IGNORECASE)
@@ -103,7 +144,7 @@ def looks_easy(query: RoutingQuery) -> bool:
     text = query.text.replace("\u2019", "'").strip()
     if query.n_functions or len(text.split()) > MOST_WORDS:
         return False
-    if HARD.search(text) or NUMBERS.search(text) or CLAUSES.search(text):
+    if any(each.search(text) for each in (HARD, ABSTRACT, NUMBERS, CLAUSES)):
         return False
     return EASY.fullmatch(text.replace(",", "")) is not None
 
