@@ -17,6 +17,7 @@ from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session import session_text
+from voicepipe.session.context import NextAgent
 from voicepipe.session.open_answers import going_on
 from voicepipe.session.restored_text import (
     IDS_LEFT_OUT,
@@ -26,7 +27,16 @@ from voicepipe.session.restored_text import (
     restored,
 )
 from voicepipe.session.session_text import SessionText
-from voicepipe.session.text_state import ItemCodec, OpenReply, OwedReply, TextState, read_items
+from voicepipe.session.text_state import (
+    AgentChanged,
+    ItemCodec,
+    OpenReply,
+    OwedReply,
+    SettingsSent,
+    TextState,
+    VariablesSet,
+    read_items,
+)
 from voicepipe.testing.waiting import WAIT_S, eventually
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -424,6 +434,42 @@ def test_words_of_an_item_that_the_store_never_saw_are_in_the_history(item_id: s
     assert [type(each) for each in rest] == ([e.ItemTruncateRequested, e.ReplyOwed] if is_stored else [])
 
 
+def no_agent(name: str) -> NextAgent:
+    raise KeyError(name)
+
+
+@pytest.mark.parametrize("hand_over", [None, no_agent])
+def test_an_agent_that_this_node_lacks_is_refused_before_the_session_runs(hand_over: Any) -> None:
+    config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
+    state = state_of([], changes=(AgentChanged("billing"),))
+    with pytest.raises(ValueError, match="expected an agent that this server has, got 'billing'"):
+        SessionText().restore(state, resume_with(), config, EventRenderer(config), hand_over)
+
+
+def test_settings_are_made_again_in_their_order() -> None:
+    """What the client has set before its call was handed over is the first agent's."""
+    config = SessionConfig.start(
+        session_id="sess_1", model="m", voice="v", instructions="For {{caller}}.", expires_at=0
+    ).with_variables({"caller": "nobody"})
+
+    def update(**fields: object) -> SettingsSent:
+        return SettingsSent(msgspec.Raw(msgspec.json.encode({"type": "realtime", **fields})))
+
+    def hand_over(name: str) -> NextAgent:
+        its = SessionConfig.start(session_id="sess_1", model="m", voice=name, instructions="Bills.", expires_at=0)
+        return NextAgent(name=name, config=its, stages=stages)
+
+    stages: Any = None  # the session's own matter
+    changes = (update(instructions="Be brief."), AgentChanged("billing"), update(audio={"output": {"speed": 1.5}}))
+    text, wire = SessionText(), EventRenderer(config)
+    after = text.restore(state_of([], changes=changes), resume_with(), config, wire, hand_over)
+    assert (after.instructions, after.voice, after.speed) == ("Bills.", "billing", 1.5)
+    assert text.agent is not None
+    assert (text.agent.name, text.has_variables) == ("billing", False)
+    after = text.restore(state_of([], changes=(VariablesSet({}),)), resume_with(), config, wire)
+    assert text.has_variables
+
+
 def test_items_that_cannot_be_read_are_refused_before_the_session_runs() -> None:
     config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
     state = TextState(items=(msgspec.Raw(b'{"is":"Hologram"}'),), counts={})
@@ -479,7 +525,7 @@ def test_a_session_that_no_node_shares_keeps_no_settings() -> None:
     text = SessionText()
     text.note_update({"instructions": "Be brief."})
     text.follow(e.TimePassed(), INPUT)
-    assert not text._updates
+    assert not text._changes
     assert not text._changed.is_set()
 
 
@@ -487,14 +533,15 @@ def test_the_settings_that_the_client_has_made_come_over() -> None:
     """In the dialect that the client speaks; and they are in the next text."""
     config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
     update = {"type": "realtime", "instructions": "Be brief."}
-    state = state_of([], updates=(msgspec.Raw(msgspec.json.encode(update)),), generation=2)
+    state = state_of([], changes=(SettingsSent(msgspec.Raw(msgspec.json.encode(update))),), generation=2)
     text, wire = SessionText(), EventRenderer(config, dialect=BETA)
     text.keep = Store().keep
     after = text.restore(state, resume_with(), config, wire)
     assert after.instructions == "Be brief."
     text.note_update({"type": "realtime", "instructions": "Be long."})
     own = text.state(Core("sess_1", TurnSettings(), CoreSettings()), 700, 0)
-    assert [msgspec.json.decode(raw)["instructions"] for raw in own.updates] == ["Be brief.", "Be long."]
+    sent = [each.session for each in own.changes if isinstance(each, SettingsSent)]
+    assert [msgspec.json.decode(raw)["instructions"] for raw in sent] == ["Be brief.", "Be long."]
     assert (own.generation, own.input_received_ms) == (3, 700)
 
 

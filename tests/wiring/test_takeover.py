@@ -97,8 +97,10 @@ class Nodes:
 
 
 @asynccontextmanager
-async def nodes(folder: Path, redis: RedisServer, *, drain_ms: int = 0, agent: str = "") -> AsyncIterator[Nodes]:
-    """`agent`: more settings of its section, and the sections behind it."""
+async def nodes(
+    folder: Path, redis: RedisServer, *, drain_ms: int = 0, agent: str = "", program: tuple[str, ...] = ()
+) -> AsyncIterator[Nodes]:
+    """`agent`: more settings of its section, and the sections behind it. `program`: the file with agents in Python."""
     async with AsyncExitStack() as stack:
         vendor = await stack.enter_async_context(FakeVendor())
         found = []
@@ -106,16 +108,28 @@ async def nodes(folder: Path, redis: RedisServer, *, drain_ms: int = 0, agent: s
             (folder / name).mkdir()
             path = config_file(folder / name, vendor, limits=f"drain_ms = {drain_ms}")
             path.write_text(path.read_text() + agent)
-            found.append(await _started(stack, path, redis, folder.name, name))
+            found.append(await _started(stack, path, redis, folder.name, name, program))
         store = await stack.enter_async_context(open_redis(redis.url, folder.name, answer_ms=10_000))
         one, other = found
         yield Nodes(one, other, vendor, store)
 
 
-async def _started(stack: AsyncExitStack, path: Path, redis: RedisServer, cluster: str, name: str) -> Node:
+async def _started(
+    stack: AsyncExitStack, path: Path, redis: RedisServer, cluster: str, name: str, program: tuple[str, ...]
+) -> Node:
     env = {key: value for key, value in os.environ.items() if not key.startswith("VOICEPIPE_")}
     env |= {"VOICEPIPE_CLUSTER__STORE": redis.url, "VOICEPIPE_CLUSTER__NAME": cluster}
-    command = (sys.executable, "-m", "voicepipe", "serve", "--config", str(path), "--set", f"cluster.node={name}")
+    command = (
+        sys.executable,
+        "-m",
+        "voicepipe",
+        "serve",
+        *program,
+        "--config",
+        str(path),
+        "--set",
+        f"cluster.node={name}",
+    )
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=env)
     stack.push_async_callback(_ended, process)
     said = await lines_until(process, "Ctrl-C")
@@ -173,6 +187,49 @@ async def test_the_whole_conversation_comes_over(tmp_path: Path, redis: RedisSer
         ("assistant", "Answer 2."),
         ("user", "Question 3?"),
     ]
+
+
+OFFICE = """
+from pathlib import Path
+from voicepipe.agents import Agent
+
+front = Agent("You are the front for {{caller}}.", hand_over=["billing"], variables={"caller": "nobody"})
+billing = Agent("You do the bills of {{caller}}.", name="billing", variables={"caller": "nobody"})
+
+
+@front.on("session_started")
+async def find_caller(session):
+    with Path(__file__).with_name("started").open("a") as file:
+        file.write("x")
+    return {"caller": "Ada"}
+"""
+
+
+@pytest.mark.parametrize("hands_over", [True, False])
+async def test_the_agent_and_the_variables_of_its_hook_come_over(
+    tmp_path: Path, redis: RedisServer, hands_over: bool
+) -> None:
+    """To whom the call was handed over goes on with it, and its records say so. The hook runs once a session."""
+    program = tmp_path / "office.py"
+    program.write_text(OFFICE)
+    agent, instructions = (
+        ("billing", "You do the bills of Ada.") if hands_over else ("default", "You are the front for Ada.")
+    )
+    async with nodes(tmp_path, redis, program=(str(program),)) as its, talking(its.one) as user:
+        call = CallCue("hand_over", ('{"agent": "billing"}',))
+        its.vendor.llm.usual = LlmCue(tokens=("Yes.",))
+        if hands_over:
+            its.vendor.llm.cue(LlmCue(calls=(call,), finish="tool_calls"))
+        assert await user.prompt("Hello?") == "Yes."
+        await its.until_answered(user.session_id, 1)
+        await its.one.kill()
+        assert (await user.resume_at(its.other.url))["type"] == "voicepipe.resumed"
+        assert await user.prompt("And now?") == "Yes."
+        assert read_by_llm(its.vendor)[0] == ("system", instructions)
+        async with aiohttp.ClientSession() as http, http.get(f"{its.other.url}/v1/turns?limit=1") as answer:
+            newest = (await answer.json())["data"][0]
+    assert newest["agent"] == agent
+    assert (tmp_path / "started").read_text() == "x"
 
 
 async def test_a_node_that_is_taken_over_can_be_resumed_from(tmp_path: Path, redis: RedisServer) -> None:

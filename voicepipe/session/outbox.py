@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -110,6 +110,11 @@ class Outbox:
         self.n_bytes += len(outgoing.frame)
         self._count(outgoing.sound_ms, _bytes_of(outgoing))
         self._filled.set()
+
+    def put_events(self, frames: Sequence[bytes], *, has_secret: bool = False) -> None:
+        """Queue frames that belong to no reply. `has_secret`: as of `OutgoingFrame`."""
+        for frame in frames:
+            self.put(OutgoingFrame(frame, has_secret=has_secret))
 
     def drop_sound(self, turn: int) -> None:
         """Drop the audio of this turn that the socket has not taken. Events stay."""

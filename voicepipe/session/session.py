@@ -20,6 +20,7 @@ from voicepipe.protocol.session_update import is_published
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.connection import Connection
 from voicepipe.session.context import Greeting as Greeting
+from voicepipe.session.context import NextAgent
 from voicepipe.session.context import SessionHooks as SessionHooks
 from voicepipe.session.context import SessionStages as SessionStages
 from voicepipe.session.endpoint_scoring import EndpointScoring
@@ -38,6 +39,7 @@ from voicepipe.session.recorded_items import RecordedItems
 from voicepipe.session.replies import Replies, SentAudio
 from voicepipe.session.resumption import Resumption
 from voicepipe.session.server_tools import SessionTools, session_of
+from voicepipe.session.session_stalls import SessionStalls
 from voicepipe.session.session_text import SessionText
 from voicepipe.session.session_voice import Voices
 from voicepipe.session.shutdown import INTERNAL_ERROR, NORMAL, Ending, EndingOrders, expired, say_goodbye
@@ -45,6 +47,7 @@ from voicepipe.session.socket import ClientSocket
 from voicepipe.session.speech_model import SpeechSession, voice_of
 from voicepipe.session.summaries import Summaries
 from voicepipe.session.takeover import Takeover
+from voicepipe.session.text_state import AgentChanged, VariablesSet
 from voicepipe.session.transcription import SessionTranscription
 from voicepipe.session.unserved import UnservedFields
 from voicepipe.session.wake_timer import WakeTimer
@@ -172,12 +175,12 @@ class Session:
             configure=held_weakly(self._configure),
             keep=held_weakly(self._keep),
             restore_record=hooks.restore_record,
+            hand_over=hooks.hand_over,
         )
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None
         self._wake = WakeTimer(self._clock, post)
-        self._n_stalls = 0
-        """Stalls of the event loop that are known to the core, or were before the session."""
+        self._stalls = SessionStalls(hooks.stalls, self._clock)
         self._broken: asyncio.Event = asyncio.Event()
         self._unserved = UnservedFields(hooks.is_another_agent, hooks.note_unserved)
 
@@ -196,7 +199,7 @@ class Session:
         """
         connection = self.resumption.connection(socket)
         self._pace.is_gone = connection.is_gone
-        self._n_stalls = self._hooks.stalls.n_noted
+        self._stalls.begin()
         self._events.drain = self._handle_events
         self._put([] if self._text.restored else self._wire.hello())
         try:
@@ -228,6 +231,8 @@ class Session:
         if self._text.restored is not None:
             if self._text.restored.items:
                 self._greeter.greeting = None
+            if self._text.agent is not None:
+                self._use(self._text.agent)
             self.takeover.go_on(connection)
         self._renew_phrases()
         group.create_task(self._outbox.run(connection), name="outbox")
@@ -241,7 +246,9 @@ class Session:
         group.create_task(self._guard(connection), name="guard")
         group.create_task(self._obey(connection), name="obey")
         group.create_task(self._expire(), name="expiry")
-        if self._hooks.session_started is not None:
+        if self._hooks.session_started is None or self._text.has_variables:
+            self._greeter.release()
+        else:
             group.create_task(self._start(self._hooks.session_started), name="start")
         self._mcp.follow(self._config.mcp, group)
         if self._greeter.awaits_user:
@@ -265,10 +272,11 @@ class Session:
     async def _start(self, hook: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
         """Fill in the variables that a hook sets, and then let the agent greet."""
         variables = await hook()
+        self._text.note_change(VariablesSet(dict(variables)))
         if variables:
             self._config = self._config.with_variables(variables)
             self._wire.config = self._hooks.show(self._config)
-            self.post(e.SettingsChanged(self._config.turn_settings()))
+            self._change_settings()
         if self._greeter.release():
             self._greet()
 
@@ -307,8 +315,13 @@ class Session:
         if self._hooks.hand_over is None or self._group is None:
             return
         to = self._hooks.hand_over(agent)
-        stages = to.stages
         self._config = self._config.handed_over(to.config)
+        self._text.note_change(AgentChanged(to.name))
+        self._use(to)
+        self._put(self._wire.handed_over(to.name))
+
+    def _use(self, to: NextAgent) -> None:
+        stages = to.stages
         self._prompt_builder.use(stages.model, stages.llm_model, Redactor(stages.redact_for_llm))
         self._voices.use(stages.synthesizer, stages.tts_model, stages.pronunciations)
         self._replies.use(stages.model, stages.knowledge, to.before_reply)
@@ -316,7 +329,6 @@ class Session:
         self._own_tools, self._agent = stages.tools, to.name
         self._renew_tools()
         self._renew_phrases()
-        self._put(self._wire.handed_over(to.name))
 
     def _renew_tools(self) -> None:
         """Offer the tools that the agent and the session's MCP servers have now, from the next reply on."""
@@ -462,8 +474,8 @@ class Session:
         """Handle all events that wait. An error here is a bug: it is logged, and ends this session only."""
         events = self._events.waiting
         try:
-            if self._hooks.stalls.n_noted != self._n_stalls:
-                self._insert_stalls()
+            if self._hooks.stalls.n_noted != self._stalls.n_known:
+                self._events.put_first(self._stalls.new())
             while events:
                 event, now_ms = events[0], self._clock.now_ms()
                 commands = self._core.handle(event, now_ms)
@@ -566,13 +578,11 @@ class Session:
             log_crash(what, bug)
 
     def _put(self, frames: Frames) -> None:
-        for frame in frames:
-            self._outbox.put(OutgoingFrame(frame))
+        self._outbox.put_events(frames)
 
     def _put_secret(self, frames: Frames) -> None:
         self._text.note_secret()
-        for frame in frames:
-            self._outbox.put(OutgoingFrame(frame, has_secret=True))
+        self._outbox.put_events(frames, has_secret=True)
 
     def _on_sent(self, outgoing: OutgoingFrame) -> None:
         key, filler_ms = (outgoing.turn, outgoing.revision), outgoing.filler_ms
@@ -580,13 +590,6 @@ class Session:
 
     def _on_full(self) -> None:
         self.resumption.drop(f"the client left more than {UNTAKEN_MAX_BYTES >> 20} MB unread")
-
-    def _insert_stalls(self) -> None:
-        """Put the stalls since the latest event before the next one."""
-        stalls = self._hooks.stalls.since(self._n_stalls)
-        self._n_stalls = self._hooks.stalls.n_noted
-        since_ms = self._clock.since_ms
-        self._events.put_first(e.EventLoopStalled(since_ms(begin), since_ms(end)) for begin, end in stalls)
 
     # --- the audio input ----------------------------------------------------------------------
 

@@ -17,9 +17,19 @@ from voicepipe.protocol.ga import GA
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_update import is_published
+from voicepipe.session.context import NextAgent
 from voicepipe.session.left_records import ClosedRecords, left_records
 from voicepipe.session.open_answers import Sent, going_on
-from voicepipe.session.text_state import ItemCodec, TextState, read_items, text_of
+from voicepipe.session.text_state import (
+    AgentChanged,
+    Change,
+    ItemCodec,
+    SettingsSent,
+    TextState,
+    VariablesSet,
+    read_items,
+    text_of,
+)
 from voicepipe.telemetry.log import log_event
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -97,7 +107,7 @@ class SessionText:
 
         self._codec = ItemCodec()
         self._records = ClosedRecords()
-        self._updates: list[msgspec.Raw] = []  # bounded by MAX_BYTES: beyond it the session is not written
+        self._changes: list[Change] = []  # bounded by MAX_BYTES: beyond it the session is not written
         self._input_received_ms = 0
         self._request: Resume | None = None
         self.renew_s = RENEW_S
@@ -112,6 +122,12 @@ class SessionText:
 
         self.restored: TextState | None = None
         """The state that another process has written; None: the session began here."""
+
+        self.agent: NextAgent | None = None
+        """To whom the call was handed over in another process."""
+
+        self.has_variables = False
+        """Whether the hook at the beginning of the session has returned in another process."""
 
     # --- writing ----------------------------------------------------------------------------
 
@@ -133,7 +149,12 @@ class SessionText:
     def note_update(self, update: Any) -> None:
         """Keep a `session.update` that was accepted."""
         if self.keep is not None:
-            self._updates.append(msgspec.Raw(msgspec.json.encode(update)))
+            self.note_change(SettingsSent(msgspec.Raw(msgspec.json.encode(update))))
+
+    def note_change(self, change: Change) -> None:
+        """Keep a change of the session's settings: another process makes all of them again, in their order."""
+        if self.keep is not None:
+            self._changes.append(change)
             self.note()
 
     def follow(self, event: e.Event, commands: tuple[c.Command, ...]) -> None:
@@ -175,7 +196,7 @@ class SessionText:
             now_ms,
             closed_records=self._records.latest(),
             began_unix_ms=clock.unix_ms() - now_ms,
-            updates=tuple(self._updates),
+            changes=tuple(self._changes),
             generation=generation,
             input_received_ms=self._input_received_ms,
         )
@@ -219,24 +240,38 @@ class SessionText:
 
     # --- restoring --------------------------------------------------------------------------
 
-    def restore(self, state: TextState, request: Resume, config: SessionConfig, wire: EventRenderer) -> SessionConfig:
-        """Take a state over, and return the session as its client has set it.
+    def restore(
+        self,
+        state: TextState,
+        request: Resume,
+        config: SessionConfig,
+        wire: EventRenderer,
+        hand_over: Callable[[str], NextAgent] | None = None,
+    ) -> SessionConfig:
+        """Take a state over, and return the session with the settings that it had. `hand_over` returns another agent.
 
         Raises:
             ProtocolError: a setting is not known here.
-            ValueError: as `read_items`.
+            ValueError: an agent is not; or as `read_items`.
         """
         read_items(state)
         self.restored = state
-        self._updates = list(state.updates)
+        self._changes = list(state.changes)
         self._input_received_ms = state.input_received_ms
         self._request = request
         wire.go_on(state.generation + 1)
-        for raw in state.updates:
-            update = msgspec.json.decode(raw)
-            config = config.merged(update)
-            if is_published(update):
-                wire.speak(GA)
+        for change in state.changes:
+            match change:
+                case SettingsSent(raw):
+                    update = msgspec.json.decode(raw)
+                    config = config.merged(update)
+                    if is_published(update):
+                        wire.speak(GA)
+                case VariablesSet(values):
+                    config, self.has_variables = config.with_variables(values), True
+                case AgentChanged(name):
+                    self.agent = _agent(name, hand_over)
+                    config = config.handed_over(self.agent.config)
         return config
 
     def end_of_response(self, wire: EventRenderer, reply: ReplySettings) -> Frames:
@@ -273,6 +308,15 @@ class SessionText:
             for record in records:
                 take(record)
         self.note()
+
+
+def _agent(name: str, hand_over: Callable[[str], NextAgent] | None) -> NextAgent:
+    try:
+        if hand_over is not None:
+            return hand_over(name)
+    except KeyError:
+        pass
+    raise ValueError(f"expected an agent that this server has, got {name!r}")
 
 
 def _is_input(command: c.Command) -> bool:

@@ -13,6 +13,7 @@ from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.connection import Connection
+from voicepipe.session.context import NextAgent
 from voicepipe.session.departure import Departure
 from voicepipe.session.resumption import Resumption
 from voicepipe.session.session_text import Keep, SessionText, Snapshot, Take
@@ -41,14 +42,15 @@ class Takeover:
         configure: Callable[[SessionConfig], None],
         keep: Take,
         restore_record: Take,
+        hand_over: Callable[[str], NextAgent] | None,
     ) -> None:
-        """`config`: the session as it begins here; `configure` applies it with the settings that the client made in the
-        other process. `keep` stores the record of a turn that the other process has not closed, `restore_record` that
-        of one that it has."""
+        """`config`: the session as it begins here; `configure` applies it with the settings that it had in the other
+        process. `keep` stores the record of a turn that the other process has not closed, `restore_record` that of one
+        that it has. `hand_over` returns another agent."""
         self._text, self._resumption, self._wire = text, resumption, wire
         self._audio_input, self._core, self._config, self._clock = audio_input, core, config, clock
         self._post, self._put, self._configure = post, put, configure
-        self._keep, self._restore_record = keep, restore_record
+        self._keep, self._restore_record, self._hand_over = keep, restore_record, hand_over
         self._departure = Departure(text, resumption, wire, put, core, orders)
 
     # --- by another process -------------------------------------------------------------------
@@ -80,7 +82,7 @@ class Takeover:
             ProtocolError, ValueError: as `SessionText.restore`.
         """
         self._resumption.restore(request, secret)
-        self._config = self._text.restore(state, request, self._config, self._wire)
+        self._config = self._text.restore(state, request, self._config, self._wire, self._hand_over)
         self._configure(self._config)
         self._audio_input.go_on(state.input_received_ms)
 

@@ -70,13 +70,35 @@ class OwedReply(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of the items behind what it answers."""
 
 
+class SettingsSent(msgspec.Struct, frozen=True, tag="update"):
+    """The client has sent a `session.update`."""
+
+    session: msgspec.Raw
+
+
+class VariablesSet(msgspec.Struct, frozen=True, tag="variables"):
+    """The hook at the beginning of a session has returned."""
+
+    values: dict[str, str]
+
+
+class AgentChanged(msgspec.Struct, frozen=True, tag="agent"):
+    """The call was handed over to another agent."""
+
+    agent: str
+
+
+Change = SettingsSent | VariablesSet | AgentChanged
+"""What has changed the settings of a session since it began."""
+
+
 class TextState(msgspec.Struct, frozen=True, kw_only=True):
     """The text of one session."""
 
     items: tuple[msgspec.Raw, ...]
     counts: dict[str, int]
-    updates: tuple[msgspec.Raw, ...] = ()
-    """The `session` of each `session.update`, in order."""
+    changes: tuple[Change, ...] = ()
+    """In order."""
 
     generation: int = 0
     """How often the session has moved to another process."""
