@@ -30,6 +30,22 @@ PortAudio. Of the test tools: `colorama` and `pywin32` are for Windows, `httpx2-
 Of `axe-playwright-python` only the script inside is used, not the browser driver that it requires. `num2words` requires
 `docopt` for its own command, and there is no wheel of that."""
 
+CLIENTS = {
+    "frameworks": [
+        "pipecat-ai[openai,websocket]==1.14.0",
+        "livekit-agents==1.8.9",
+        "livekit-plugins-openai==1.8.9",
+        "openai==3.57.0",
+        "websockets==17.4",
+    ],
+    "litellm": ["litellm==1.106.2", "openai==2.54.0", "websockets==17.4"],
+}
+"""Lock -> clients that the tests run against the server, each lock in an environment of its own: they require other
+versions of the packages that the server and the test tools have."""
+
+NOT_IMPORTED = ("resampy", "numba", "llvmlite", "boto3", "hf-xet", "onnxruntime", "grpcio", "win32-setctime")
+"""Requirements of these clients that their Realtime classes never import: most of what there would be to download."""
+
 EVERYWHERE = ("--universal",)
 LOCAL_ONLY = ("--python-platform", "x86_64-manylinux_2_34")
 
@@ -46,7 +62,9 @@ def requirements() -> dict[str, list[str]]:
     return {"base": base, "local": [*base, *extras["local"], WEIGHTS], "nodes": nodes, "test": test, "webrtc": webrtc}
 
 
-def resolve(requirement: list[str], lock: Path, known: list[Path], *, options: list[str]) -> str:
+def resolve(
+    requirement: list[str], lock: Path, known: list[Path], *, options: list[str], excluding: tuple[str, ...] = EXCLUDED
+) -> str:
     """Return the full closure of `requirement`, every package with the hashes of all its files.
 
     Versions agree with the locks in `known`, and with `lock` as it is unless the options say to upgrade.
@@ -56,7 +74,7 @@ def resolve(requirement: list[str], lock: Path, known: list[Path], *, options: l
     """
     with tempfile.TemporaryDirectory() as folder:
         excluded, draft = Path(folder, "excluded.txt"), Path(folder, "draft.txt")
-        excluded.write_text("\n".join(EXCLUDED))
+        excluded.write_text("\n".join(excluding))
         if lock.exists():
             draft.write_text(lock.read_text())
         command = ["uv", "pip", "compile", "--quiet", "--no-config", "--python-version", "3.11"]
@@ -97,11 +115,25 @@ def main(arguments: list[str]) -> None:
         options = [*(LOCAL_ONLY if name == "local" else EVERYWHERE), *arguments]
         closure = pins(resolve(requirement, lock, known, options=options))
         own = {package: text for package, text in closure.items() if package not in base}
-        lock.write_text("".join(own.values()))
-        size_mb = round(download_bytes(lock) / 1e6)
-        lock.write_text(f"# {len(own)} packages, {size_mb} MB to download on Linux x86-64\n{lock.read_text()}")
+        write(lock, own)
         base = base or own
         known.append(lock)
+    write_clients(arguments)
+
+
+def write_clients(arguments: list[str]) -> None:
+    """Write the locks of the clients' environments, which share nothing with the server's."""
+    for name, requirement in CLIENTS.items():
+        lock = LOCKS / f"{name}.txt"
+        options = [*EVERYWHERE, "--fork-strategy", "fewest", *arguments]  # one version of each package
+        write(lock, pins(resolve(requirement, lock, [], options=options, excluding=(*EXCLUDED, *NOT_IMPORTED))))
+
+
+def write(lock: Path, closure: dict[str, str]) -> None:
+    """Write a lock, with the number of packages and the download size in its first line."""
+    lock.write_text("".join(closure.values()))
+    size_mb = round(download_bytes(lock) / 1e6)
+    lock.write_text(f"# {len(closure)} packages, {size_mb} MB to download on Linux x86-64\n{lock.read_text()}")
 
 
 if __name__ == "__main__":

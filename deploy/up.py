@@ -169,6 +169,23 @@ class NodePart(Part):
         shutil.rmtree(environment.folder / self.name, ignore_errors=True)
 
 
+class ClientPart(Part):
+    """Clients in Python with an environment of their own, a folder of the environment: they require other versions."""
+
+    def command(self, environment: Environment) -> list[str]:
+        """Return the command that installs them, after making their environment."""
+        folder = environment.folder / self.name
+        venv.create(folder, with_pip=False, clear=True)
+        command = super().command(environment)
+        at = command.index("install")
+        # Compiled when they are first imported: most of them never are.
+        return [*command[:at], "--python", str(folder / "bin" / "python"), *command[at:], "--no-compile"]
+
+    def clear(self, environment: Environment) -> None:
+        """Remove their environment: the tests that need it then fail with a clear message."""
+        shutil.rmtree(environment.folder / self.name, ignore_errors=True)
+
+
 def locked(name: str, what: str, *, fails_without: str = "") -> Part:
     """Return the packages of one lock: wheels only, so that no compiler is needed, each checked against its hash.
 
@@ -176,8 +193,19 @@ def locked(name: str, what: str, *, fails_without: str = "") -> Part:
     an hour and never used (see lock.py).
     """
     lock = LOCKS / f"{name}.txt"
-    pip = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", str(lock))
-    return Part(name, f"{what} ({summary(lock)})", pip, lock, fails_without)
+    return Part(name, f"{what} ({summary(lock)})", from_lock(lock), lock, fails_without)
+
+
+def clients(name: str) -> ClientPart:
+    """Return the clients of one lock, in an environment of their own."""
+    lock = LOCKS / f"{name}.txt"
+    why = f"the tests of the clients in {name}.txt will fail: they run them"
+    return ClientPart(name, f"clients: {name} ({summary(lock)})", from_lock(lock), lock, why)
+
+
+def from_lock(lock: Path) -> tuple[str, ...]:
+    """Return the arguments with which pip installs what a lock names, and nothing else."""
+    return ("--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", str(lock))
 
 
 def summary(lock: Path) -> str:
@@ -198,6 +226,7 @@ def parts(command: str, *, local: bool) -> list[Part]:
         what = "clients and tools in JavaScript (35 packages)"
         why = "the tests of clients and tools in JavaScript will fail: they run them"
         required.append(NodePart("clients", what, (), CLIENTS / "package-lock.json", why))
+        required += [clients("frameworks"), clients("litellm")]
     # The clone itself, editable: built with the setuptools of the base lock, so nothing more is fetched.
     ours = ("--no-deps", "--no-build-isolation", "--editable", str(ROOT))
     return [*required, Part("voicepipe", "voicepipe itself", ours, ROOT / "pyproject.toml")]

@@ -11,7 +11,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-NAMES = ("base", "local", "nodes", "test", "webrtc")
+CLIENTS = ("frameworks", "litellm")
+"""Clients that only the tests run, each lock in an environment of its own."""
+
+NAMES = ("base", "local", "nodes", "test", "webrtc", *CLIENTS)
 PIN = re.compile(
     r"(?P<name>[a-z0-9-]+)==(?P<version>[0-9a-z.]+)(?: ; (?P<marker>[^\\]+?))?(?: --hash=sha256:[0-9a-f]{64})+"
 )

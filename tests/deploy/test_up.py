@@ -73,7 +73,7 @@ def test_parts_follow_the_command(up: ModuleType) -> None:
 
     assert names("serve", local=True) == ["base", "local", "voicepipe"]
     assert names("talk", local=False) == ["base", "voicepipe"]
-    assert names("test", local=True) == ["base", "local", "test", "clients", "voicepipe"]
+    assert names("test", local=True) == ["base", "local", "test", "clients", "frameworks", "litellm", "voicepipe"]
     assert names("unit", local=True) == names("test", local=True)
     assert names("lint", local=False) == ["base", "test", "voicepipe"]
 
@@ -81,7 +81,7 @@ def test_parts_follow_the_command(up: ModuleType) -> None:
 def test_packages_are_checked_and_never_compiled(up: ModuleType) -> None:
     """Every lock is installed with its hashes, from wheels, without following dependencies."""
     locked = [part for part in up.parts("test", local=True) if part.source.parent == up.LOCKS]
-    assert len(locked) == 3
+    assert [part.name for part in locked] == ["base", "local", "test", "frameworks", "litellm"]
     for part in locked:
         assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(part.pip)
 
@@ -106,6 +106,21 @@ def test_packages_for_node_are_pinned_and_run_no_script(up: ModuleType, tmp_path
     assert int(said) == len(names)
     assert all(package["integrity"].startswith("sha512-") for package in fetched.values())
     assert all("resolved" not in package for package in fetched.values()), "the index is whoever installs' own"
+
+
+def test_clients_of_other_versions_have_an_environment_of_their_own(up: ModuleType, tmp_path: Path) -> None:
+    """The packages of the tests' own environment stay as they are; one that fails leaves nothing behind."""
+    required = [part for part in up.parts("test", local=True) if part.name == "litellm"]
+    environment = standing(up, tmp_path, fails_at="litellm.txt")
+    (missing,) = environment.provide(required)
+    assert missing.startswith("the tests of the clients in litellm.txt will fail: they run them; failed: ")
+    assert not (tmp_path / "litellm").exists()
+
+    environment = standing(up, tmp_path, fails_at="nothing")
+    assert environment.provide(required) == []
+    command = (tmp_path / "ran").read_text().splitlines()[-1]
+    assert f"--python {tmp_path}/litellm/bin/python install --require-hashes --no-deps" in command
+    assert (tmp_path / "litellm" / "bin" / "python").exists()
 
 
 def tools(folder: Path, *, broken: tuple[str, ...]) -> Path:
@@ -214,7 +229,7 @@ def test_one_download_that_fails_does_not_end_the_tests(up: ModuleType, tmp_path
     assert missing.startswith("the tests of clients and tools in JavaScript will fail: they run them; failed: ")
     assert not (tmp_path / "clients").exists()
     noted = set(json.loads(environment.note.read_text()))
-    assert noted == {"python", "clone", "base", "local", "test", "voicepipe"}
+    assert noted == {"python", "clone", "base", "local", "test", "frameworks", "litellm", "voicepipe"}
     n_before = len((tmp_path / "ran").read_text().splitlines())
 
     environment = standing(up, tmp_path, fails_at="nothing")
