@@ -38,7 +38,7 @@ CLIENTS = {
         "openai==3.57.0",
         "websockets==17.4",
     ],
-    "litellm": ["litellm==1.106.2", "openai==2.54.0", "websockets==17.4"],
+    "litellm": ["litellm==1.106.2", "mcp<3", "openai==2.54.0", "websockets==17.4"],
 }
 """Lock -> clients that the tests run against the server, each lock in an environment of its own: they require other
 versions of the packages that the server and the test tools have."""

@@ -94,3 +94,20 @@ def model() -> Callable[[dict[str, Any]], LlmCue]:
 def answer() -> str:
     """What the model says in the end."""
     return ANSWER
+
+
+def apart(name: str, driver: str) -> list[str]:
+    """The command that runs a driver in Python, in the environment of clients that require other versions."""
+    program = Path(sys.prefix) / name / "bin" / "python"
+    assert program.exists(), "`python3 deploy/up.py test` makes it"
+    return [str(program), "-m", f"tests.clients.{driver}"]
+
+
+@pytest.fixture
+def livekit_py() -> list[str]:
+    return apart("frameworks", "livekit_py")
+
+
+@pytest.fixture
+def litellm_py() -> list[str]:
+    return apart("litellm", "litellm_py")
