@@ -104,6 +104,11 @@ def apart(name: str, driver: str) -> list[str]:
 
 
 @pytest.fixture
+def pipecat_py() -> list[str]:
+    return apart("frameworks", "pipecat_py")
+
+
+@pytest.fixture
 def livekit_py() -> list[str]:
     return apart("frameworks", "livekit_py")
 

@@ -98,6 +98,14 @@ class Turn:
         self._to_say, self._answered = self._recording, False
         self.spoken.clear()
 
+    def begin_anew(self) -> None:
+        """Leave out what came so far: it was a greeting."""
+        self.said.clear()
+        self.sound.clear()
+        self.statuses.clear()
+        self.audible.clear()
+        self.say_again()
+
     async def go_on(self, after_s: float) -> None:
         """Speak the recording once more so long after the answer's first audio."""
         await self.audible.wait()
@@ -164,11 +172,16 @@ def run(client: str, main: Callable[[Turn, argparse.Namespace], Awaitable[None]]
     arguments.add_argument("--within", type=float, default=45.0, help="seconds")
     if flags is not None:
         flags(arguments)
-    given = arguments.parse_args()
-    result = asyncio.run(_result(client, main, given))
+    asyncio.run(_run(client, main, arguments.parse_args()))
+
+
+async def _run(
+    client: str, main: Callable[[Turn, argparse.Namespace], Awaitable[None]], given: argparse.Namespace
+) -> None:
+    result = await _result(client, main, given)
     sys.stdout.write(json.dumps(result) + "\n")
     sys.stdout.flush()
-    os._exit(0 if result["ok"] else 1)  # some clients keep threads that would be waited for
+    os._exit(0 if result["ok"] else 1)  # some clients keep threads and tasks that would be waited for
 
 
 async def _result(
