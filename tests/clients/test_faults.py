@@ -59,13 +59,13 @@ async def test_a_tool_of_an_unknown_type_leaves_the_rest_in_force(fake_server: A
 
 async def test_a_field_that_is_not_served_is_null_and_named(fake_server: Any) -> None:
     """It was accepted and ignored."""
-    wanted: Any = {
+    requested: Any = {
         "type": "realtime",
         "instructions": "Be brief.",
         "include": ["item.input_audio_transcription.logprobs"],
     }
     async with fake_server() as server, client_of(server).realtime.connect(model="gpt-realtime") as connection:
-        await connection.session.update(session=wanted)
+        await connection.session.update(session=requested)
         session = (await until(connection, "session.updated")).session
         error = (await until(connection, "error")).error
     assert (session.instructions, session.include) == ("Be brief.", None)
