@@ -13,7 +13,7 @@ import pytest
 from tests.session.test_endpoint_scoring import EventJournal
 from tests.session.test_observers import hooks, session
 from voicepipe.audio import silero
-from voicepipe.audio.encoding import TelephoneFormat
+from voicepipe.audio.encoding import AudioEncoding, TelephoneFormat
 from voicepipe.audio.g711 import decode_mulaw, encode_mulaw
 from voicepipe.audio.resample import Resampler
 from voicepipe.ports.transcriber import Samples, TranscriberCapabilities, TranscriptionOptions
@@ -193,6 +193,10 @@ TELEPHONE = TranscriberCapabilities(
 )
 
 
+def encoding_of(config: SessionConfig) -> AudioEncoding:
+    return AudioEncoding(config.input_format.rate_hz, config.input_format.name)
+
+
 def in_format(name: str) -> SessionConfig:
     return CONFIG.merged({"type": "realtime", "audio": {"input": {"format": {"type": name}}}})
 
@@ -207,7 +211,7 @@ async def test_a_telephone_is_transcribed_at_8_khz_where_the_stt_takes_it(
     transcription = SessionTranscription(
         transcriber, "m", in_format(telephone), audio_input, lambda event: None, lambda event: None
     )
-    encoding = in_format(telephone).input_format.encoding
+    encoding = encoding_of(in_format(telephone))
     async with transcriber.open(transcription.options) as stream:
         audio_input.attach(stream)
         audio = encoding.encode(Resampler(24_000, 8_000).push(question))
@@ -233,7 +237,7 @@ async def test_another_format_opens_another_stream_at_its_rate(before: str, afte
         """Return how many samples of the second half of a second the stream gets."""
         async with transcriber.open(transcription.options) as stream:
             audio_input.attach(stream)
-            silent = config.input_format.encoding.silence(config.input_format.encoding.bytes_per_ms * 500)
+            silent = encoding_of(config).silence(encoding_of(config).bytes_per_ms * 500)
             await audio_input.process(silent, Pace())
             audio_input._catch_up()
             n_before = len(stream.samples)
@@ -267,7 +271,7 @@ async def test_a_telephone_is_resampled_for_an_stt_without_8_khz() -> None:
 async def test_a_recording_of_a_telephone_is_transcribed_at_8_khz_too(question: Samples) -> None:
     """An item of the client with a whole recording, in the session's input format."""
     transcriber = FakeTranscriber(SttCue(text="No."), capabilities=TELEPHONE)
-    recording = in_format("audio/pcmu").input_format.encoding.encode(Resampler(24_000, 8_000).push(question))
+    recording = encoding_of(in_format("audio/pcmu")).encode(Resampler(24_000, 8_000).push(question))
     options = TranscriptionOptions(model="m", telephone="audio/pcmu")
     items = RecordedItems(transcriber, lambda event: None)
     assert await items._text(options, decode_mulaw(recording), 8_000) == ("fake/stt", "No.", None)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from voicepipe.audio import g711
+from voicepipe.audio.formats import G711_HZ
+from voicepipe.audio.formats import FormatName as FormatName
+from voicepipe.audio.formats import TelephoneFormat as TelephoneFormat
 from voicepipe.audio.samples import PcmJoiner, Samples, silence, to_pcm
-
-TelephoneFormat = Literal["audio/pcmu", "audio/pcma"]
-"""G.711: mu-law and A-law."""
-
-FormatName = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
-"""The names that the wire has for encodings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +58,5 @@ class AudioEncoding:
         return self.encode(silence(n_bytes // self.sample_bytes))
 
 
-MULAW: Final = AudioEncoding(g711.G711_HZ, "audio/pcmu")
-ALAW: Final = AudioEncoding(g711.G711_HZ, "audio/pcma")
+MULAW: Final = AudioEncoding(G711_HZ, "audio/pcmu")
+ALAW: Final = AudioEncoding(G711_HZ, "audio/pcma")

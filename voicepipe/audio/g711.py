@@ -11,10 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from voicepipe.audio.formats import G711_HZ as G711_HZ
 from voicepipe.audio.samples import Samples
-
-G711_HZ: Final = 8_000
-"""The rate of a telephone's audio."""
 
 _MULAW_BIAS: Final = 33
 """Added to the 14-bit magnitude so that each segment begins at a power of 2 (G.711, table 2a: 2^n - 33)."""

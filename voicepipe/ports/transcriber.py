@@ -10,8 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from voicepipe.audio.encoding import TelephoneFormat
-from voicepipe.audio.g711 import G711_HZ
+from voicepipe.audio.formats import G711_HZ, TelephoneFormat
 from voicepipe.audio.timed_words import TimedWord
 from voicepipe.ports.provider_events import ProviderChanged, TranscriberConnected
 

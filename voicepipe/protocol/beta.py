@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from voicepipe.audio.encoding import FormatName
+from voicepipe.audio.formats import FormatName
 from voicepipe.protocol.dialect import ResponseView
 from voicepipe.protocol.ga import (
     item_object,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from voicepipe.audio.g711 import G711_HZ
+from voicepipe.audio.encoding import AudioEncoding
+from voicepipe.audio.formats import G711_HZ
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples
 from voicepipe.protocol.session_types import PCM_HZ, AudioFormat
@@ -17,7 +18,7 @@ class OutputCodec:
     """Encodes one reply's audio. G.711 is resampled as a stream, so one codec serves one reply, in order."""
 
     def __init__(self, form: AudioFormat) -> None:
-        self._encode = form.encoding.encode
+        self._encode = AudioEncoding(form.rate_hz, form.name).encode
         self._resampler = Resampler(PCM_HZ, G711_HZ) if form.is_g711 else None
 
     def push(self, samples: Samples) -> list[bytes]:

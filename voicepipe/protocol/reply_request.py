@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from voicepipe.audio.encoding import FormatName
+from voicepipe.audio.formats import FormatName
 from voicepipe.protocol.items import Find, read_context
 from voicepipe.protocol.json_fields import (
     MAX_ECHOED_CHARS,

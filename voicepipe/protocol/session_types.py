@@ -9,8 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from voicepipe.audio.encoding import AudioEncoding, FormatName, TelephoneFormat
-from voicepipe.audio.g711 import G711_HZ
+from voicepipe.audio.formats import G711_HZ, FormatName, TelephoneFormat
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.json_fields import (
     flag,
@@ -91,14 +90,9 @@ class AudioFormat:
         return None if self.name == "audio/pcm" else self.name
 
     @property
-    def encoding(self) -> AudioEncoding:
-        """Return how samples are encoded in it."""
-        return AudioEncoding(self.rate_hz, self.name)
-
-    @property
     def sample_bytes(self) -> int:
         """Return the length of a sample."""
-        return self.encoding.sample_bytes
+        return 1 if self.is_g711 else 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from voicepipe.audio.echo_detector import SPAN_MS, EchoDetector
+from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.audio.nonlexical import is_nonlexical
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import PcmJoiner, Samples, silence
@@ -220,7 +221,11 @@ class AudioInput:
 
     def _decode(self, audio: bytes) -> Samples:
         form = self._config.input_format
-        return self._joiner.push(audio) if form.name == "audio/pcm" else form.encoding.decode(audio)
+        return (
+            self._joiner.push(audio)
+            if form.name == "audio/pcm"
+            else AudioEncoding(form.rate_hz, form.name).decode(audio)
+        )
 
     def _on_edge(self, edge: Edge) -> None:
         before_ms, away_ms = self._processed_before_ms, self._away_ms

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from voicepipe.audio.encoding import AudioEncoding
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.audio.silence_trim import quietest_cut
@@ -41,16 +42,16 @@ class RecordedItems:
 
         self._n_running = 0
 
-    def create(self, created: RecordingCreated, encoding: AudioFormat) -> ProtocolError | None:
+    def create(self, created: RecordingCreated, form: AudioFormat) -> ProtocolError | None:
         """Add the item, or return why not: too many recordings are being transcribed. While the core handles the item,
         it orders the transcript.
         """
         if self._n_running >= MOST_AT_ONCE:
             why = f"item: expected at most {MOST_AT_ONCE} recordings that are not transcribed yet, got one more"
             return ProtocolError(why, field="item", code="too_many_recordings")
-        samples = encoding.encoding.decode(created.audio)
-        recording_ms = len(samples) * 1_000 // encoding.rate_hz
-        self._created = samples, encoding.rate_hz
+        samples = AudioEncoding(form.rate_hz, form.name).decode(created.audio)
+        recording_ms = len(samples) * 1_000 // form.rate_hz
+        self._created = samples, form.rate_hz
         self._post(replace(created.request, recording_ms=recording_ms if recording_ms >= LEAST_MS else 0))
         self._created = None
         return None
