@@ -51,7 +51,7 @@ async def test_a_guess_that_breaks_costs_nothing(server: Any, question: Samples)
 
 async def test_continued_speech_gets_one_answer(server: Any, question: Samples) -> None:
     """The speculative reply at the first pause is cancelled at the vendor; the model gets the whole utterance."""
-    server.vendor.llm.cue(LlmCue(tokens=tokens("I spoke too soon."), ttft_ms=60_000))
+    server.vendor.llm.cue(LlmCue(tokens=tokens("I spoke too soon."), gap_ms=2_000))
     speech = question[: 2 * WIRE_HZ]  # and 0.6 s of quiet before the next word: a pause, not an end
     async with calling(server.base_url, session=VAD) as user:
         await user.say_in_real_time(np.concatenate((speech, question)))
