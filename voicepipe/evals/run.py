@@ -9,6 +9,7 @@ import numpy as np
 
 from voicepipe.audio.samples import Samples
 from voicepipe.client import RATE_HZ, CallFailed, closed_turn
+from voicepipe.client.microphone import FRAME_MS
 from voicepipe.errors import StageError
 from voicepipe.evals.connection import open_connection
 from voicepipe.evals.conversation import Conversation, Reply, agent_audio, joined
@@ -261,7 +262,8 @@ async def _unmet(expect: Expect | None, seen: Seen, dialogue: str, judge: NamedM
 
 
 def _audio(user: ScriptedUser, conversation: Conversation) -> Samples:
-    own = joined(user.microphone.captured)
+    # What was captured while the records were fetched is no part of the conversation, and its length is luck.
+    own = joined(user.microphone.captured[: user.acted_until_ms // FRAME_MS])
     agent = agent_audio(conversation.replies, len(own) * 1_000 // RATE_HZ)
     tracks: Samples = np.stack((own[: len(agent)], agent), axis=1)
     return tracks

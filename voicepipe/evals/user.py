@@ -78,6 +78,8 @@ class ScriptedUser:
         self.microphone = UserMicrophone()
         self.conversation = Conversation()
         self.steps: list[StepRun] = []
+        self.acted_until_ms = 0
+        """Position at which the last step was over. The connection may stay open longer, for the records."""
 
     async def tick(self) -> None:
         """Check what is waited for: time has passed."""
@@ -100,6 +102,14 @@ class ScriptedUser:
 
     async def act(self, say: Say) -> None:
         """Carry out the steps, up to the first that fails; `say` gets a line for each."""
+        try:
+            await self._carry_out(say)
+        finally:
+            self.acted_until_ms = self.microphone.position_ms()
+
+    # --- one step -----------------------------------------------------------------------------
+
+    async def _carry_out(self, say: Say) -> None:
         steps = self._scenario.steps
         for n, step in enumerate(steps):
             say(f"step {n + 1} of {len(steps)}: {step.title}")
@@ -110,8 +120,6 @@ class ScriptedUser:
             run.problem = problem or await self._act(step, run, self._utterances.get(n), waits=not interrupted)
             if run.problem:
                 return
-
-    # --- one step -----------------------------------------------------------------------------
 
     async def _act(self, step: Step, run: StepRun, utterance: Utterance | None, *, waits: bool) -> str:
         """Carry out a step and return why it failed; empty when it did not."""
