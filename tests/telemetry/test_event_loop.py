@@ -7,7 +7,6 @@ import gc
 import json
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +25,6 @@ from voicepipe.telemetry.event_loop import (
     EventLoopFigures,
     EventLoopMonitor,
     EventLoopOptions,
-    stack_of,
     watching,
 )
 from voicepipe.telemetry.stall_log import REMEMBERED, StallLog
@@ -229,19 +227,6 @@ async def test_pauses_of_the_collector_are_counted_by_generation() -> None:
     assert 0 < figures.gc_longest_ms <= sum(figures.gc_pause_ms)
     assert gc.callbacks == before
     assert not [thread for thread in threading.enumerate() if thread.name == "loop-guard"]
-
-
-def test_a_stack_is_files_and_lines_innermost_first() -> None:
-    """As many as are worth reading."""
-
-    def deeper(n: int) -> tuple[str, ...]:
-        return deeper(n - 1) if n else stack_of(sys._getframe())
-
-    stack = deeper(20)
-    assert len(stack) == 12
-    assert stack[0].startswith("tests/telemetry/test_event_loop.py:")
-    assert stack[0].endswith(" deeper")
-    assert stack_of(None) == ()
 
 
 def test_lengths_must_be_lengths() -> None:

@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import sys
 import threading
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any, Final
 
 from voicepipe import clock
@@ -24,6 +22,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.quantile import Sketch
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.stall_log import StallLog
+from voicepipe.telemetry.thread_stack import is_idle, stack_of
 
 LAG_EDGES_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 """Upper edges of the buckets in which lags are counted; longer lags are counted after the last."""
@@ -42,9 +41,6 @@ LONG_CPU_MS: Final = 20
 
 STOLEN_EVERY_MS: Final = 100
 """Interval in which that time is read while the loop does not stall: it costs about 25 us."""
-
-MOST_FRAMES: Final = 12
-"""Number of stack frames, innermost first: the code that blocks a loop is at the end of the stack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,8 +267,12 @@ class EventLoopMonitor:
             self._stopped.wait(stall_us / 1e6)
 
     def _catch(self, due_us: int, now_us: int) -> None:
-        frame = sys._current_frames().get(self._thread_id)
-        stack = () if is_idle(frame) else stack_of(frame)
+        try:
+            stack = stack_of(self._thread_id)
+        except OSError:  # no file descriptor is left
+            return
+        if is_idle(stack):
+            stack = ()
         if self._due_us != due_us:
             return  # the hold has ended meanwhile, and this is the stack of other code
         self._caught = (due_us, stack)
@@ -299,18 +299,3 @@ def watching(options: EventLoopOptions = _DEFAULTS) -> Iterator[EventLoopMonitor
         yield health
     finally:
         health.end()
-
-
-def is_idle(frame: FrameType | None) -> bool:
-    """Return whether the loop's thread awaits its next event: no code blocks it, however late its timers are."""
-    return frame is not None and frame.f_code.co_filename.endswith("selectors.py") and frame.f_code.co_name == "select"
-
-
-def stack_of(frame: FrameType | None) -> tuple[str, ...]:
-    """Return where a thread is, innermost first, as `file:line function`; of a file's path the last three parts."""
-    found: list[str] = []
-    while frame is not None and len(found) < MOST_FRAMES:
-        path = "/".join(frame.f_code.co_filename.replace("\\", "/").split("/")[-3:])
-        found.append(f"{path}:{frame.f_lineno} {frame.f_code.co_name}")
-        frame = frame.f_back
-    return tuple(found)

@@ -1,0 +1,61 @@
+"""The stack of another thread, while it runs.
+
+faulthandler writes it in one call that keeps the interpreter's lock. Python code that follows `f_back` lets the thread
+go on between two frames, and then reads frames that have ended: on Python 3.11.7 one was a float.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import re
+import tempfile
+from typing import IO, Final
+
+MOST_FRAMES: Final = 12
+"""Number of stack frames, innermost first: the code that blocks a loop is at the end of the stack."""
+
+_FRAME: Final = re.compile(r'  File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)')
+"""A line of faulthandler's, see `_Py_DumpTraceback` of CPython."""
+
+_IDLE: Final = re.compile(r"\bselectors\.py:\d+ select$")
+
+
+def stack_of(thread_id: int) -> tuple[str, ...]:
+    """Return where a thread is, innermost first, as `file:line function`; of a file's path the last three parts.
+
+    Empty when the thread is over, or is none of the 100 that faulthandler writes.
+
+    Args:
+        thread_id: of `threading.get_ident`.
+
+    Raises:
+        OSError: no file can be made.
+    """
+    with _memory_file() as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        text = file.read()
+    _, _, own = text.partition(f"hread 0x{thread_id:016x} ")
+    frames = own.partition("\n\n")[0].splitlines()[1 : 1 + MOST_FRAMES]
+    return tuple(_where(line) for line in frames)
+
+
+def is_idle(stack: tuple[str, ...]) -> bool:
+    """Return whether an event loop's thread awaits its next event: no code blocks it, however late its timers are."""
+    return bool(stack) and _IDLE.search(stack[0]) is not None
+
+
+def _memory_file() -> IO[str]:
+    """Open a file that no folder has: the server's may be read-only."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("stack"), "w+", encoding="utf-8", errors="replace")
+    return tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+
+
+def _where(line: str) -> str:
+    found = _FRAME.fullmatch(line)
+    if found is None:  # "..." behind the last frame that faulthandler writes
+        return line.strip()
+    path = "/".join(found["path"].replace("\\", "/").split("/")[-3:])
+    return f"{path}:{found['line']} {found['function']}"
