@@ -21,8 +21,8 @@ LONG_TIMEOUT_MS = 30_000
 """The idle timeout of a provider under test: far over `PROMPT_S`, so that work that only this timeout ends is not
 prompt."""
 
-IDLE_MS = 250
-"""The idle timeout in a test that waits for it."""
+IDLE_MS = 1_000
+"""The idle timeout in a test that waits for it. A machine that is busy with other tests connects within it."""
 
 
 @asynccontextmanager
