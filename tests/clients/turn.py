@@ -60,6 +60,9 @@ class Turn:
 
         self._recording = read_sound(recording, RATE_HZ).tobytes()
         self._to_say = self._recording
+        self._n_said = self._n_answered = 0
+        """How often the recording was begun; how often when the newest answer began."""
+
         self._answered = False
         self._running = self._stopped = False
         self._stirred = asyncio.Event()
@@ -74,11 +77,12 @@ class Turn:
     def response_began(self) -> None:
         """An answer is being made."""
         self._running, self._stopped, self._answered = True, False, False
+        self._n_answered = self._n_said
 
     def response_ended(self, status: str) -> None:
-        """It is over."""
+        """It is over. It is no answer to what the user has said since it began: it was interrupted."""
         self._running = False
-        self._answered = status == "completed" and len(self.sound) > 0
+        self._answered = status == "completed" and len(self.sound) > 0 and self._n_answered == self._n_said
         self.statuses.append(status)
 
     def audio_came(self, pcm: bytes) -> None:
@@ -96,6 +100,7 @@ class Turn:
     def say_again(self) -> None:
         """Speak the recording once more, over whatever plays."""
         self._to_say, self._answered = self._recording, False
+        self._n_said += 1
         self.spoken.clear()
 
     def begin_anew(self) -> None:

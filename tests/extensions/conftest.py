@@ -13,7 +13,7 @@ import pytest
 from voicepipe.audio.files import read_sound
 from voicepipe.config import load
 from voicepipe.ports.transcriber import Samples
-from voicepipe.testing.fakes.cues import LlmCue, tokens
+from voicepipe.testing.fakes.cues import LlmCue
 from voicepipe.testing.fakes.vendor import FakeVendor
 from voicepipe.testing.user import WIRE_HZ
 from voicepipe.wiring import running
@@ -39,8 +39,8 @@ class RunningServer:
 async def server(tmp_path: Path) -> AsyncIterator[RunningServer]:
     """A server whose every stage is the fake vendor."""
     async with FakeVendor() as vendor:
-        # The first clause comes whole: a busy machine might else shorten it at a word, and the sound be another one.
-        vendor.llm.usual = LlmCue(tokens=("It is noon. ", *tokens("Anything else?")))
+        # Each clause comes whole: a busy machine might else shorten it at a word, and the sound be another one.
+        vendor.llm.usual = LlmCue(tokens=("It is noon. ", "Anything else?"))
         overrides: dict[str, object] = {
             "server.port": 0,
             "server.data_dir": str(tmp_path / "data"),
