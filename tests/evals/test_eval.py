@@ -24,7 +24,7 @@ FAILING = {
     "no_tool": "step 1 (types: A table for four): tools: expected find_table(people=4), got no call",
     "wrong_arguments": "step 1 (types: For four): tools: expected find_table(people=4), got find_table(people=2)",
     "failed_answer": "step 1 (types: Hello): the answer failed: scripted/llm: HTTP 400",
-    "loop": "step 1 (types: Please cancel it): called cancel ",
+    "loop": "step 1 (types: Please cancel it): called cancel 51 times",
     "no_greeting": "step 1 (listens): expected an answer within 700 ms, got none: the agent 'default' speaks first",
     "no_interruption": "step 2 (types: More): expected to act 20000 ms into the agent's audio, got an answer that did",
     "no_answer": "step 1 (types: Hello): expected an answer within 700 ms, got an answer that did not end",

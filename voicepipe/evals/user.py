@@ -24,7 +24,8 @@ SETTLE_MS: Final = 400
 detect that the user goes on speaking."""
 
 MOST_ROUNDS: Final = 50
-"""Replies of one turn whose calls the user answers. An agent that calls again at each result never ends its turn."""
+"""Replies to one step whose calls the user answers. An agent that calls again at each result never ends its turn, and
+the server begins a new turn when the rounds of one are over."""
 
 Note = Callable[[Utterance, int], None]
 """Notes what the user says from a time of the monotonic clock on, for a scripted transcriber."""
@@ -246,7 +247,8 @@ class ScriptedUser:
             return
         tools = {tool.name: tool for tool in self._scenario.tools}
         own = [(tools[call.name], call) for call in reply.calls if call.name in tools]
-        n_rounds = sum(each.turn_id == reply.turn_id and bool(each.calls) for each in self.conversation.replies)
+        first = self.steps[-1].turns[-1][1] if self.steps and self.steps[-1].turns else 0
+        n_rounds = sum(bool(each.calls) for each in self.conversation.replies[first:])
         if own and n_rounds <= MOST_ROUNDS:
             self._n_tools += 1
             self._tasks.start(self._return_results(own), name=f"tools of {ended.response_id}")
