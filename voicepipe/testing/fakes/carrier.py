@@ -230,7 +230,7 @@ class CarrierApi(ABC):
         """The requests that it took, in order."""
 
         self.answer: web.Response | None = None
-        """The answer in place of its own."""
+        """What it answers in place of its own, each time in a new response: one can be sent once."""
 
         self.n_to_refuse = 0
         """How many of the next requests it fails to take."""
@@ -264,7 +264,7 @@ class CarrierApi(ABC):
             if self.n_to_refuse:
                 self.n_to_refuse -= 1
                 return web.Response(status=500)
-            answer = self.answer or self.answered(call)
+            answer = self.answered(call) if self.answer is None else _again(self.answer)
             self.n_refused += answer.status >= 300
             if 200 <= answer.status < 300:
                 async with self._changed:
@@ -281,3 +281,7 @@ class CarrierApi(ABC):
             yield f"http://127.0.0.1:{runner.addresses[0][1]}"
         finally:
             await runner.cleanup()
+
+
+def _again(answer: web.Response) -> web.Response:
+    return web.Response(body=answer.body, status=answer.status, content_type=answer.content_type)
