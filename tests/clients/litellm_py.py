@@ -62,12 +62,15 @@ def appends(pcm: bytes) -> list[dict[str, Any]]:
 
 
 async def chat(given: argparse.Namespace, where: dict[str, Any]) -> dict[str, Any]:
-    """Ask as a whole, and as a stream."""
+    """Ask each model as a whole, and as a stream."""
     question = [{"role": "user", "content": "What time is it?"}]
-    whole = await litellm.acompletion(model=given.model, messages=question, **where)
-    pieces = await litellm.acompletion(model=given.model, messages=question, stream=True, **where)
-    streamed = [piece.choices[0].delta.content async for piece in pieces]
-    return {"said": whole.choices[0].message.content, "streamed": "".join(filter(None, streamed))}
+    said: dict[str, Any] = {}
+    for model in given.model.split(","):
+        whole = await litellm.acompletion(model=model, messages=question, **where)
+        pieces = await litellm.acompletion(model=model, messages=question, stream=True, **where)
+        streamed = [piece.choices[0].delta.content async for piece in pieces]
+        said[model] = [whole.choices[0].message.content, "".join(filter(None, streamed))]
+    return {"said": said}
 
 
 async def tool(given: argparse.Namespace, where: dict[str, Any]) -> dict[str, Any]:
@@ -133,7 +136,7 @@ def main() -> None:
     arguments.add_argument("--url", required=True, help="the base, http://HOST:PORT/v1")
     arguments.add_argument("--key", default="any")
     arguments.add_argument("--recording", required=True, type=Path)
-    arguments.add_argument("--model", default="openai/gpt-4o")
+    arguments.add_argument("--model", default="openai/gpt-4o", help="for chat also several, with commas between")
     arguments.add_argument("--way", choices=sorted(WAYS), required=True)
     given = arguments.parse_args()
     where = {"api_base": given.url, "api_key": given.key}
