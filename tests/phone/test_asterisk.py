@@ -7,15 +7,15 @@ from base64 import b64encode
 
 import pytest
 
-from voicepipe.phone.asterisk import MESSAGE_BYTES, Asterisk, AsteriskCodec
+from voicepipe.phone.asterisk import MESSAGE_BYTES, Asterisk, AsteriskSerializer
 from voicepipe.phone.carrier import (
     AnnouncedCall,
     AudioReceived,
     CarrierAccount,
     DigitPressed,
+    IgnoredMessage,
     MarkPlayed,
     StreamStarted,
-    Unread,
     WebhookRequest,
 )
 
@@ -30,36 +30,36 @@ ACCOUNT = CarrierAccount(
     [
         ({"event": "MEDIA_START", "channel_id": "1.9", "format": "ulaw"}, StreamStarted(call_id="")),
         ({"event": "DTMF_END", "channel_id": "1.9", "digit": "#"}, DigitPressed("#")),
-        ({"event": "DTMF_END", "digit": "12"}, Unread(is_garbage=True)),
+        ({"event": "DTMF_END", "digit": "12"}, IgnoredMessage(is_invalid=True)),
         ({"event": "MEDIA_MARK_PROCESSED", "correlation_id": "vp1"}, MarkPlayed("vp1")),
-        ({"event": "MEDIA_XOFF", "channel_id": "1.9"}, Unread()),
-        ({"event": "ERROR", "error_text": "Unable to parse JSON command"}, Unread(is_garbage=True)),
+        ({"event": "MEDIA_XOFF", "channel_id": "1.9"}, IgnoredMessage()),
+        ({"event": "ERROR", "error_text": "Unable to parse JSON command"}, IgnoredMessage(is_invalid=True)),
     ],
 )
 def test_messages_of_the_stream(message: object, event: object) -> None:
-    assert AsteriskCodec().read(json.dumps(message)) == event
+    assert AsteriskSerializer().read(json.dumps(message)) == event
 
 
 def test_audio_comes_in_the_pieces_of_the_telephone() -> None:
-    codec = AsteriskCodec()
+    serializer = AsteriskSerializer()
     for n_ms in (10, 20, 30, 60, 120):
         piece = FRAME[:8] * n_ms
-        assert codec.read(piece) == AudioReceived(piece)
+        assert serializer.read(piece) == AudioReceived(piece)
     for garbage in (b"", FRAME[:7], FRAME + b"1", FRAME * 7, "speech"):
-        assert codec.read(garbage) == Unread(is_garbage=True)
+        assert serializer.read(garbage) == IgnoredMessage(is_invalid=True)
 
 
 def test_audio_that_begins_as_json_does_is_audio() -> None:
     piece = b'{"event":'.ljust(160, b"\xff")
-    assert AsteriskCodec().read(piece) == AudioReceived(piece)
+    assert AsteriskSerializer().read(piece) == AudioReceived(piece)
 
 
 def test_audio_is_sent_in_whole_frames_and_never_in_too_large_messages() -> None:
-    codec = AsteriskCodec()
-    assert codec.audio(FRAME[:100]) == ()
-    assert codec.audio(FRAME[:100]) == [FRAME[:100] + FRAME[:60]]
-    assert codec.flush() == [FRAME[60:100].ljust(160, b"\xff")]
-    assert [len(each) for each in codec.audio(FRAME * 250)] == [MESSAGE_BYTES, MESSAGE_BYTES, 50 * 160]
+    serializer = AsteriskSerializer()
+    assert serializer.audio(FRAME[:100]) == ()
+    assert serializer.audio(FRAME[:100]) == [FRAME[:100] + FRAME[:60]]
+    assert serializer.flush() == [FRAME[60:100].ljust(160, b"\xff")]
+    assert [len(each) for each in serializer.audio(FRAME * 250)] == [MESSAGE_BYTES, MESSAGE_BYTES, 50 * 160]
 
 
 def test_a_call_is_announced_by_a_form() -> None:
@@ -110,7 +110,7 @@ def test_a_call_is_made_by_the_rest_interface() -> None:
     )
     numbers = {"VOICEPIPE_FROM": "+493012345", "VOICEPIPE_TO": "+4915"}
     assert fields["variables"] == {"VOICEPIPE_URL": "http://a/?dial=1", **numbers}
-    assert Asterisk().dialed(b'{"id":"1.4","state":"Down"}') == "1.4"
+    assert Asterisk().dialed_call_id(b'{"id":"1.4","state":"Down"}') == "1.4"
 
 
 @pytest.mark.parametrize(("missing", "why"), [("api_url", "api_url: "), ("api_key", "api_key: ")])

@@ -195,7 +195,7 @@ async def test_garbage_is_counted_and_the_call_goes_on(
         await played(call)
     async with http.get(f"{server.url}/metrics") as answer:
         lines = (await answer.text()).splitlines()
-    assert f"voicepipe_phone_messages_unread_total {len(carrier.garbage)}.0" in lines
+    assert f"voicepipe_phone_messages_invalid_total {len(carrier.garbage)}.0" in lines
 
 
 async def test_a_connection_that_is_cut_ends_the_session(

@@ -9,13 +9,13 @@ from collections import deque
 
 import pytest
 
-from voicepipe.phone.asterisk import AsteriskCodec
-from voicepipe.phone.carrier import StreamCodec, Tones
+from voicepipe.phone.asterisk import AsteriskSerializer
+from voicepipe.phone.carrier import DtmfTones, StreamSerializer
 from voicepipe.phone.dtmf_tones import tones
-from voicepipe.phone.twilio import TwilioCodec
-from voicepipe.phone.vonage import QUEUE_MS, VonageCodec
+from voicepipe.phone.twilio import TwilioSerializer
+from voicepipe.phone.vonage import QUEUE_MS, VonageSerializer
 from voicepipe.protocol import binary
-from voicepipe.server.phone.socket import MARK_MS, PhoneSocket
+from voicepipe.server.phone.socket import MARK_TIMEOUT_MS, PhoneSocket
 
 PIECE_MS = 200
 PIECE = b"\x01" * PIECE_MS * 8
@@ -71,9 +71,9 @@ class Line:
         return [each.get("event") or each.get("action") or each.get("command") for each in self.commands]
 
 
-async def speaking(codec: StreamCodec) -> tuple[PhoneSocket, Line]:
+async def speaking(serializer: StreamSerializer) -> tuple[PhoneSocket, Line]:
     line = Line()
-    phone = PhoneSocket(line, codec, lambda: None)
+    phone = PhoneSocket(line, serializer, lambda: None)
     await phone.send(b'{"type":"voicepipe.output_audio.started","stream":1,"item_id":"a"}')
     return phone, line
 
@@ -96,7 +96,7 @@ SPEECH = b'{"type":"input_audio_buffer.speech_started"}'
 
 
 async def test_an_answer_that_is_longer_than_the_queue_of_the_carrier_waits_and_is_played_whole() -> None:
-    phone, line = await speaking(VonageCodec())
+    phone, line = await speaking(VonageSerializer())
     n_pieces = 70_000 // PIECE_MS
     await say(phone, n_pieces)
     await phone.send(b'{"type":"response.output_audio.done"}')
@@ -115,22 +115,22 @@ async def test_an_answer_that_is_longer_than_the_queue_of_the_carrier_waits_and_
 
 
 @pytest.mark.parametrize(
-    ("codec", "start", "frame"),
+    ("serializer", "start", "frame"),
     [
-        (VonageCodec(), '{"event":"websocket:connected","call":"c1"}', bytes(320)),
-        (AsteriskCodec(), '{"event":"MEDIA_START"}', b"\xff" * 160),
+        (VonageSerializer(), '{"event":"websocket:connected","call":"c1"}', bytes(320)),
+        (AsteriskSerializer(), '{"event":"MEDIA_START"}', b"\xff" * 160),
     ],
     ids=["vonage", "asterisk"],
 )
 async def test_a_carrier_that_confirms_no_mark_gets_a_long_answer_whole_as_it_plays_it(
-    codec: StreamCodec, start: str, frame: bytes
+    serializer: StreamSerializer, start: str, frame: bytes
 ) -> None:
     """Its queue empties in real time, and the clock is the user's own audio."""
-    assert codec.queue_ms is not None
-    phone, line = await speaking(codec)
+    assert serializer.queue_ms is not None
+    phone, line = await speaking(serializer)
     line.next.append(start)
     await phone.start()
-    n_pieces = (codec.queue_ms + 20_000) // PIECE_MS
+    n_pieces = (serializer.queue_ms + 20_000) // PIECE_MS
     await say(phone, n_pieces)
 
     def sent_ms() -> int:
@@ -141,29 +141,29 @@ async def test_a_carrier_that_confirms_no_mark_gets_a_long_answer_whole_as_it_pl
         line.next.append(frame)
         await phone.receive()
         n_frames += 1
-        assert sent_ms() - n_frames * 20 <= codec.queue_ms, "what does not fit the carrier drops"
+        assert sent_ms() - n_frames * 20 <= serializer.queue_ms, "what does not fit the carrier drops"
     assert sent_ms() == total_ms
-    assert n_frames * 20 == total_ms - codec.queue_ms + MARK_MS
+    assert n_frames * 20 == total_ms - serializer.queue_ms + MARK_TIMEOUT_MS
 
 
 async def test_a_carrier_whose_playback_sticks_is_sent_no_more_than_its_queue_holds() -> None:
     """Each mark moves the clock: what the carrier has not confirmed plays from there on."""
-    phone, line = await speaking(AsteriskCodec())
-    assert phone.codec.queue_ms is not None
-    n_pieces = 2 * phone.codec.queue_ms // PIECE_MS
+    phone, line = await speaking(AsteriskSerializer())
+    assert phone.serializer.queue_ms is not None
+    n_pieces = 2 * phone.serializer.queue_ms // PIECE_MS
     await say(phone, n_pieces)
     for n_played in range(1, n_pieces + 1):
-        stuck_ms = MARK_MS // 2
+        stuck_ms = MARK_TIMEOUT_MS // 2
         line.next.extend([b"\xff" * 160] * ((PIECE_MS + stuck_ms) // 20))
         line.next.append(json.dumps({"event": "MEDIA_MARK_PROCESSED", "correlation_id": f"vp{n_played}"}))
         while await phone.receive() is not None:
             queued_ms = sum(len(each) for each in line.audio) // 8 - n_played * PIECE_MS
-            assert queued_ms <= phone.codec.queue_ms
+            assert queued_ms <= phone.serializer.queue_ms
     assert sum(len(each) for each in line.audio) // 8 == n_pieces * PIECE_MS
 
 
 async def test_an_interruption_drops_what_is_held_back() -> None:
-    phone, line = await speaking(AsteriskCodec())
+    phone, line = await speaking(AsteriskSerializer())
     await say(phone, 100)
     n_sent = len(line.audio)
     assert n_sent < 100
@@ -178,9 +178,9 @@ async def test_an_interruption_drops_what_is_held_back() -> None:
 
 
 async def test_a_voice_does_not_cut_the_tones_of_keys_nor_what_is_before_them() -> None:
-    phone, line = await speaking(TwilioCodec())
+    phone, line = await speaking(TwilioSerializer())
     await say(phone, 1)
-    await phone.press(Tones(tones("47")))
+    await phone.send_dtmf(DtmfTones(tones("47")))
     await say(phone, 2)
     assert line.played == ["media", "mark", "media", "mark"], "what is behind the tones is held back"
     await phone.send(SPEECH)
@@ -194,9 +194,9 @@ async def test_a_voice_does_not_cut_the_tones_of_keys_nor_what_is_before_them() 
 
 
 async def test_what_is_behind_tones_follows_them() -> None:
-    phone, line = await speaking(AsteriskCodec())
-    await phone.press(Tones(tones("4")))
-    await phone.press(Tones(tones("7")))
+    phone, line = await speaking(AsteriskSerializer())
+    await phone.send_dtmf(DtmfTones(tones("4")))
+    await phone.send_dtmf(DtmfTones(tones("7")))
     await say(phone, 1)
     assert [len(each) for each in line.audio] == [1_600]
     await phone.send(SPEECH)
@@ -206,8 +206,8 @@ async def test_what_is_behind_tones_follows_them() -> None:
 
 
 async def test_a_key_of_the_user_cuts_tones_too() -> None:
-    phone, line = await speaking(TwilioCodec())
-    await phone.press(Tones(tones("4")))
+    phone, line = await speaking(TwilioSerializer())
+    await phone.send_dtmf(DtmfTones(tones("4")))
     await say(phone, 1)
     cut, *_ = await reported(phone, line, {"event": "dtmf", "dtmf": {"digit": "5"}})
     assert (cut["type"], cut["item_id"], cut["audio_end_ms"]) == ("conversation.item.truncate", "a", 0)
@@ -217,11 +217,11 @@ async def test_a_key_of_the_user_cuts_tones_too() -> None:
 
 
 async def test_what_is_behind_tones_follows_a_mark_that_is_lost() -> None:
-    phone, line = await speaking(TwilioCodec())
+    phone, line = await speaking(TwilioSerializer())
     await say(phone, 1)
-    await phone.press(Tones(tones("47")))
+    await phone.send_dtmf(DtmfTones(tones("47")))
     await say(phone, 1)
-    n_frames = (PIECE_MS + len(tones("47")) // 8 + MARK_MS) // 20
+    n_frames = (PIECE_MS + len(tones("47")) // 8 + MARK_TIMEOUT_MS) // 20
     frame = json.dumps({"event": "media", "media": {"payload": b64encode(b"\xff" * 160).decode()}})
     line.next.extend([frame] * n_frames)
     for _ in range(n_frames - 1):
@@ -234,7 +234,7 @@ async def test_what_is_behind_tones_follows_a_mark_that_is_lost() -> None:
 
 async def test_nothing_of_a_piece_that_is_cut_while_the_carrier_does_not_read_follows_the_clear() -> None:
     """Its sender wakes after the next answer has begun to be sent: it neither goes on nor ends that."""
-    phone, line = await speaking(VonageCodec())
+    phone, line = await speaking(VonageSerializer())
     line.reads.clear()
     tasks = [asyncio.create_task(say(phone, 1))]
     await line.until_sent(1)
@@ -249,7 +249,7 @@ async def test_nothing_of_a_piece_that_is_cut_while_the_carrier_does_not_read_fo
 
 
 async def test_a_carrier_that_presses_keys_itself_gets_them_at_once() -> None:
-    phone, line = await speaking(VonageCodec())
+    phone, line = await speaking(VonageSerializer())
     await say(phone, 400)
-    await phone.press((b'{"action":"keys"}',))
+    await phone.send_dtmf((b'{"action":"keys"}',))
     assert line.played[-1] == "keys"

@@ -16,8 +16,8 @@ from voicepipe.phone.plivo import NONCE_HEADER, Plivo
 from voicepipe.phone.plivo import SIGNATURE_HEADER as PLIVO_SIGNATURE
 from voicepipe.phone.twilio import SIGNATURE_HEADER as TWILIO_SIGNATURE
 from voicepipe.phone.twilio import Twilio
-from voicepipe.server.phone import stored
-from voicepipe.server.phone.api import ANSWER_MAX_BYTES, send_request
+from voicepipe.server.phone import pending_calls
+from voicepipe.server.phone.carrier_api import ANSWER_MAX_BYTES, send_request
 
 NO_TEXT = "\udcff"
 """A byte of a header that is no UTF-8, as aiohttp gives it."""
@@ -44,10 +44,10 @@ async def test_a_store_that_is_away_has_no_call_and_no_transfer() -> None:
 
     cluster: Any = SimpleNamespace(config=config)
     line: Any = SimpleNamespace(name="line", project="default")
-    assert await stored.stored_transfer("1", line, cluster) == ""
-    assert await stored.dialed_agent("1", line, cluster) is None
+    assert await pending_calls.stored_transfer("1", line, cluster) == ""
+    assert await pending_calls.dialed_agent("1", line, cluster) is None
     with pytest.raises(AuthError, match="No call waits"):
-        await stored.take_announced("token", line, cluster)
+        await pending_calls.take_pending_call("token", line, cluster)
 
 
 @pytest.mark.parametrize("n_bytes", [10, 2 * ANSWER_MAX_BYTES])

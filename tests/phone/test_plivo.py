@@ -11,13 +11,13 @@ from voicepipe.phone.carrier import (
     AnnouncedCall,
     CarrierAccount,
     DigitPressed,
+    IgnoredMessage,
     IgnoredWebhook,
     MarkPlayed,
     StreamStarted,
-    Unread,
     WebhookRequest,
 )
-from voicepipe.phone.plivo import Plivo, PlivoCodec, signature
+from voicepipe.phone.plivo import Plivo, PlivoSerializer, signature
 from voicepipe.testing.fakes import plivo
 
 ACCOUNT = CarrierAccount(secret="secret", account_id="MA1", number="+4930")
@@ -46,24 +46,26 @@ def test_the_signature_is_that_of_plivos_library(url: str, known: str) -> None:
     [
         ({"event": "dtmf", "streamId": "s", "dtmf": {"track": "inbound", "digit": "5"}}, DigitPressed("5")),
         ({"event": "playedStream", "streamId": "s", "name": "vp1"}, MarkPlayed("vp1")),
-        ({"event": "clearedAudio", "streamId": "s"}, Unread()),
-        ({"event": "connected"}, Unread(is_garbage=True)),
-        ({"event": "start", "start": {"streamId": "s"}}, Unread(is_garbage=True)),
+        ({"event": "clearedAudio", "streamId": "s"}, IgnoredMessage()),
+        ({"event": "connected"}, IgnoredMessage(is_invalid=True)),
+        ({"event": "start", "start": {"streamId": "s"}}, IgnoredMessage(is_invalid=True)),
     ],
 )
 def test_messages_of_the_stream(message: object, event: object) -> None:
-    assert PlivoCodec().read(json.dumps(message)) == event
+    assert PlivoSerializer().read(json.dumps(message)) == event
 
 
 def test_messages_to_the_stream() -> None:
-    codec = PlivoCodec()
+    serializer = PlivoSerializer()
     start = {"event": "start", "start": {"callId": "c", "streamId": "s"}}
-    assert codec.read(json.dumps(start)) == StreamStarted(call_id="c")
+    assert serializer.read(json.dumps(start)) == StreamStarted(call_id="c")
     payload = base64.b64encode(b"\xff").decode()
     media = {"contentType": "audio/x-mulaw", "sampleRate": 8000, "payload": payload}
-    assert [json.loads(each) for each in codec.audio(b"\xff")] == [{"event": "playAudio", "media": media}]
-    assert [json.loads(each) for each in codec.mark("m")] == [{"event": "checkpoint", "streamId": "s", "name": "m"}]
-    assert json.loads(codec.clear()) == {"event": "clearAudio", "streamId": "s"}
+    assert [json.loads(each) for each in serializer.audio(b"\xff")] == [{"event": "playAudio", "media": media}]
+    assert [json.loads(each) for each in serializer.mark("m")] == [
+        {"event": "checkpoint", "streamId": "s", "name": "m"}
+    ]
+    assert json.loads(serializer.clear()) == {"event": "clearAudio", "streamId": "s"}
 
 
 def event_of(**form: str) -> object:

@@ -31,10 +31,10 @@ def test_each_key_has_its_tone_and_a_pause() -> None:
 async def test_wrong_keys_are_named(arguments: str) -> None:
     calls, pressed = PhoneCalls(), []
 
-    async def press(digits: str) -> None:
+    async def send_dtmf(digits: str) -> None:
         pressed.append(digits)
 
-    call = PhoneCall(transfer_to={}, transfer=press, press=press)
+    call = PhoneCall(transfer_to={}, transfer=send_dtmf, send_dtmf=send_dtmf)
     with calls.running("sess_1", call), pytest.raises(ToolError, match="Expected an object with `digits`"):
         await SendDtmf(calls).call(arguments, SESSION)
     assert pressed == []

@@ -15,23 +15,25 @@ from voicepipe.phone.carrier import (
     AudioReceived,
     CarrierAccount,
     DigitPressed,
+    IgnoredMessage,
     IgnoredWebhook,
     MarkPlayed,
     StreamStarted,
     StreamStopped,
-    Unread,
     WebhookRequest,
 )
-from voicepipe.phone.telnyx import MAX_HELD, Telnyx, TelnyxCodec
+from voicepipe.phone.telnyx import MAX_HELD, Telnyx, TelnyxSerializer
 
 ACCOUNT = CarrierAccount(secret=base64.b64encode(bytes(32)).decode(), api_key="KEY", account_id="app")
 
 
-def started(encoding: str = "PCMU") -> TelnyxCodec:
-    codec = TelnyxCodec()
+def started(encoding: str = "PCMU") -> TelnyxSerializer:
+    serializer = TelnyxSerializer()
     start = {"call_control_id": "v3:1", "media_format": {"encoding": encoding, "sample_rate": 8000}}
-    assert codec.read(json.dumps({"event": "start", "stream_id": "s", "start": start})) == StreamStarted(call_id="v3:1")
-    return codec
+    assert serializer.read(json.dumps({"event": "start", "stream_id": "s", "start": start})) == StreamStarted(
+        call_id="v3:1"
+    )
+    return serializer
 
 
 def media(audio: bytes, chunk: int | str | None = None, track: str = "inbound") -> str:
@@ -43,25 +45,27 @@ def media(audio: bytes, chunk: int | str | None = None, track: str = "inbound") 
 @pytest.mark.parametrize(
     ("message", "event"),
     [
-        ({"event": "connected", "version": "1.0.0"}, Unread()),
+        ({"event": "connected", "version": "1.0.0"}, IgnoredMessage()),
         ({"event": "dtmf", "stream_id": "s", "occurred_at": "2026-11-23", "dtmf": {"digit": "*"}}, DigitPressed("*")),
         ({"event": "mark", "stream_id": "s", "mark": {"name": "vp1"}}, MarkPlayed("vp1")),
         ({"event": "stop", "stop": {}}, StreamStopped()),
-        ({"event": "error", "payload": {"code": 100002, "title": "unknown_error"}}, Unread(is_garbage=True)),
-        ({"event": "start", "start": {"call_control_id": "v3:1"}}, Unread(is_garbage=True)),
-        ({"event": "start", "start": {"media_format": {"encoding": "PCMU"}}}, Unread(is_garbage=True)),
+        ({"event": "error", "payload": {"code": 100002, "title": "unknown_error"}}, IgnoredMessage(is_invalid=True)),
+        ({"event": "start", "start": {"call_control_id": "v3:1"}}, IgnoredMessage(is_invalid=True)),
+        ({"event": "start", "start": {"media_format": {"encoding": "PCMU"}}}, IgnoredMessage(is_invalid=True)),
     ],
 )
 def test_messages_of_the_stream(message: object, event: object) -> None:
-    assert TelnyxCodec().read(json.dumps(message)) == event
+    assert TelnyxSerializer().read(json.dumps(message)) == event
 
 
 def test_messages_to_the_stream_have_no_id() -> None:
-    codec = started()
+    serializer = started()
     payload = base64.b64encode(b"\xff").decode()
-    assert [json.loads(each) for each in codec.audio(b"\xff")] == [{"event": "media", "media": {"payload": payload}}]
-    assert [json.loads(each) for each in codec.mark("m")] == [{"event": "mark", "mark": {"name": "m"}}]
-    assert json.loads(codec.clear()) == {"event": "clear"}
+    assert [json.loads(each) for each in serializer.audio(b"\xff")] == [
+        {"event": "media", "media": {"payload": payload}}
+    ]
+    assert [json.loads(each) for each in serializer.mark("m")] == [{"event": "mark", "mark": {"name": "m"}}]
+    assert json.loads(serializer.clear()) == {"event": "clear"}
 
 
 def test_alaw_is_read_as_mulaw() -> None:
@@ -70,25 +74,25 @@ def test_alaw_is_read_as_mulaw() -> None:
 
 
 def test_the_order_of_the_audio_is_restored() -> None:
-    codec = started()
-    assert codec.read(media(b"2", "2")) == AudioReceived(b"2")
-    assert codec.read(media(b"4", "4")) == Unread()
-    assert codec.read(media(b"5", "5")) == Unread()
-    assert codec.read(media(b"3", "3")) == AudioReceived(b"345")
-    assert codec.read(media(b"3", "3")) == Unread()
-    assert codec.read(media(b"6", 6)) == AudioReceived(b"6")
-    assert codec.read(media(b"x", 7, track="outbound")) == Unread()
-    assert codec.read(media(b"7", "seven")) == Unread(is_garbage=True)
+    serializer = started()
+    assert serializer.read(media(b"2", "2")) == AudioReceived(b"2")
+    assert serializer.read(media(b"4", "4")) == IgnoredMessage()
+    assert serializer.read(media(b"5", "5")) == IgnoredMessage()
+    assert serializer.read(media(b"3", "3")) == AudioReceived(b"345")
+    assert serializer.read(media(b"3", "3")) == IgnoredMessage()
+    assert serializer.read(media(b"6", 6)) == AudioReceived(b"6")
+    assert serializer.read(media(b"x", 7, track="outbound")) == IgnoredMessage()
+    assert serializer.read(media(b"7", "seven")) == IgnoredMessage(is_invalid=True)
 
 
 def test_a_lost_piece_is_not_waited_for_forever() -> None:
-    codec = started()
-    codec.read(media(b"\x00", 1))
-    late = [codec.read(media(bytes((n,)), n)) for n in range(3, 3 + MAX_HELD)]
-    assert late == [Unread()] * MAX_HELD
+    serializer = started()
+    serializer.read(media(b"\x00", 1))
+    late = [serializer.read(media(bytes((n,)), n)) for n in range(3, 3 + MAX_HELD)]
+    assert late == [IgnoredMessage()] * MAX_HELD
     last = 3 + MAX_HELD
-    assert codec.read(media(bytes((last,)), last)) == AudioReceived(bytes(range(3, last + 1)))
-    assert codec.read(media(b"\x02", 2)) == Unread()
+    assert serializer.read(media(bytes((last,)), last)) == AudioReceived(bytes(range(3, last + 1)))
+    assert serializer.read(media(b"\x02", 2)) == IgnoredMessage()
 
 
 def event_of(event_type: str, **payload: Any) -> object:

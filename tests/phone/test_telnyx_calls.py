@@ -11,7 +11,7 @@ from aiohttp import web
 
 from tests.phone.carriers import FakeTelnyx, metric, played, turns, webhook
 from voicepipe.errors import Overload
-from voicepipe.server.phone import calls
+from voicepipe.server.phone import routes
 from voicepipe.testing.fakes import telnyx
 from voicepipe.testing.fakes.carrier import reached
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, tokens
@@ -72,7 +72,7 @@ async def test_a_bug_in_a_call_does_not_leave_it_up(
     async def fail(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(calls, "run_session", fail)
+    monkeypatch.setattr(routes, "run_session", fail)
     async with carrier.calling(http, webhook(server)) as call:
         assert await carrier.outcome(http, webhook(server), call) == "hung up"
 
@@ -159,7 +159,7 @@ async def test_a_call_is_ended_whose_stream_meets_a_server_that_is_not_ready(
     def not_ready(context: object) -> None:
         raise Overload("The server is starting.", retry_after_ms=1)
 
-    monkeypatch.setattr(calls, "check_ready", not_ready)
+    monkeypatch.setattr(routes, "check_ready", not_ready)
     with pytest.raises(aiohttp.WSServerHandshakeError):
         await http.ws_connect(reached(stream["stream_url"], webhook(server)))
     assert actions(carrier) == ["streaming_start", "hangup"]
@@ -212,7 +212,7 @@ async def test_a_hang_up_that_fails_is_tried_again_while_that_may_help(
     status: int,
     n_tried: int,
 ) -> None:
-    monkeypatch.setattr(calls, "RETRY_WAITS_S", (0, 0, 0))
+    monkeypatch.setattr(routes, "RETRY_WAITS_S", (0, 0, 0))
     async with carrier.calling(http, webhook(server)) as call:
         call.say(no)
         await played(call)
@@ -225,7 +225,7 @@ async def test_a_hang_up_that_fails_is_tried_again_while_that_may_help(
 async def test_a_hang_up_that_fails_once_ends_the_call(
     server: Any, carrier: FakeTelnyx, http: aiohttp.ClientSession, no: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "RETRY_WAITS_S", (0, 0, 0))
+    monkeypatch.setattr(routes, "RETRY_WAITS_S", (0, 0, 0))
     async with carrier.calling(http, webhook(server)) as call:
         call.say(no)
         await played(call)

@@ -12,13 +12,13 @@ from voicepipe.phone.carrier import (
     AudioReceived,
     CarrierAccount,
     DigitPressed,
+    IgnoredMessage,
     MarkPlayed,
     StreamStarted,
     StreamStopped,
-    Unread,
     WebhookRequest,
 )
-from voicepipe.phone.twilio import Twilio, TwilioCodec, signature
+from voicepipe.phone.twilio import Twilio, TwilioSerializer, signature
 
 ACCOUNT = CarrierAccount(secret="secret")
 
@@ -39,32 +39,32 @@ def test_the_signature_is_that_of_the_documentation() -> None:
 @pytest.mark.parametrize(
     ("message", "event"),
     [
-        ({"event": "connected", "protocol": "Call", "version": "1.0.0"}, Unread()),
+        ({"event": "connected", "protocol": "Call", "version": "1.0.0"}, IgnoredMessage()),
         ({"event": "media", "media": {"track": "inbound", "payload": "/38="}}, AudioReceived(b"\xff\x7f")),
-        ({"event": "media", "media": {"track": "outbound", "payload": "/38="}}, Unread()),
+        ({"event": "media", "media": {"track": "outbound", "payload": "/38="}}, IgnoredMessage()),
         ({"event": "dtmf", "dtmf": {"track": "inbound_track", "digit": "*"}}, DigitPressed("*")),
-        ({"event": "dtmf", "dtmf": {"digit": "12"}}, Unread(is_garbage=True)),
+        ({"event": "dtmf", "dtmf": {"digit": "12"}}, IgnoredMessage(is_invalid=True)),
         ({"event": "mark", "mark": {"name": "vp1"}}, MarkPlayed("vp1")),
         ({"event": "stop", "stop": {}}, StreamStopped()),
-        ({"event": "unheard of"}, Unread(is_garbage=True)),
-        ({"event": "start"}, Unread(is_garbage=True)),
-        ({"event": "media", "media": {"payload": "%%"}}, Unread(is_garbage=True)),
+        ({"event": "unheard of"}, IgnoredMessage(is_invalid=True)),
+        ({"event": "start"}, IgnoredMessage(is_invalid=True)),
+        ({"event": "media", "media": {"payload": "%%"}}, IgnoredMessage(is_invalid=True)),
     ],
 )
 def test_messages_of_the_stream(message: object, event: object) -> None:
-    assert TwilioCodec().read(json.dumps(message)) == event
+    assert TwilioSerializer().read(json.dumps(message)) == event
 
 
 def test_messages_to_the_stream_have_its_id() -> None:
-    codec = TwilioCodec()
-    started = codec.read('{"event":"start","streamSid":"MZ1","start":{"callSid":"CA1"}}')
+    serializer = TwilioSerializer()
+    started = serializer.read('{"event":"start","streamSid":"MZ1","start":{"callSid":"CA1"}}')
     assert started == StreamStarted(call_id="CA1")
     media = {"event": "media", "streamSid": "MZ1", "media": {"payload": base64.b64encode(b"\xff").decode()}}
-    assert [json.loads(each) for each in codec.audio(b"\xff")] == [media]
-    assert [json.loads(each) for each in codec.mark("m")] == [
+    assert [json.loads(each) for each in serializer.audio(b"\xff")] == [media]
+    assert [json.loads(each) for each in serializer.mark("m")] == [
         {"event": "mark", "streamSid": "MZ1", "mark": {"name": "m"}}
     ]
-    assert json.loads(codec.clear()) == {"event": "clear", "streamSid": "MZ1"}
+    assert json.loads(serializer.clear()) == {"event": "clear", "streamSid": "MZ1"}
 
 
 def test_twiml_is_escaped() -> None:

@@ -262,7 +262,7 @@ async def test_wrong_arguments_of_a_transfer_are_named(arguments: str) -> None:
     async def transfer(number: str) -> None:
         transferred.append(number)
 
-    call = PhoneCall(transfer_to={"sales": "+49"}, transfer=transfer, press=transfer)
+    call = PhoneCall(transfer_to={"sales": "+49"}, transfer=transfer, send_dtmf=transfer)
     with calls.running("sess_1", call), pytest.raises(ToolError, match="Expected an object with `to`"):
         await TransferCall(calls, ["sales"]).call(arguments, session)
     assert transferred == []

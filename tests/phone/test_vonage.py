@@ -15,13 +15,13 @@ from voicepipe.phone.carrier import (
     AudioReceived,
     CarrierAccount,
     DigitPressed,
+    IgnoredMessage,
     IgnoredWebhook,
     MarkPlayed,
     StreamStarted,
-    Unread,
     WebhookRequest,
 )
-from voicepipe.phone.vonage import TOKEN_S, Vonage, VonageCodec
+from voicepipe.phone.vonage import TOKEN_S, Vonage, VonageSerializer
 from voicepipe.testing.fakes.vonage import pem, private_key
 
 FRAME = bytes(range(160))
@@ -32,11 +32,11 @@ def l16(mulaw: bytes) -> bytes:
     return to_pcm(decode_mulaw(mulaw))
 
 
-def started() -> VonageCodec:
-    codec = VonageCodec()
+def started() -> VonageSerializer:
+    serializer = VonageSerializer()
     first = {"event": "websocket:connected", "content-type": "audio/l16;rate=8000", "call": "u-1"}
-    assert codec.read(json.dumps(first)) == StreamStarted(call_id="u-1")
-    return codec
+    assert serializer.read(json.dumps(first)) == StreamStarted(call_id="u-1")
+    return serializer
 
 
 @pytest.mark.parametrize(
@@ -44,53 +44,53 @@ def started() -> VonageCodec:
     [
         ({"event": "websocket:dtmf", "digit": "#", "duration": 260}, DigitPressed("#")),
         ({"event": "websocket:notify", "payload": {"mark": "vp1"}}, MarkPlayed("vp1")),
-        ({"event": "websocket:notify", "payload": {"mark": 1}}, Unread(is_garbage=True)),
-        ({"event": "websocket:cleared"}, Unread()),
-        ({"event": "websocket:connected", "content-type": "audio/l16;rate=8000"}, Unread(is_garbage=True)),
+        ({"event": "websocket:notify", "payload": {"mark": 1}}, IgnoredMessage(is_invalid=True)),
+        ({"event": "websocket:cleared"}, IgnoredMessage()),
+        ({"event": "websocket:connected", "content-type": "audio/l16;rate=8000"}, IgnoredMessage(is_invalid=True)),
     ],
 )
 def test_messages_of_the_stream(message: object, event: object) -> None:
-    assert VonageCodec().read(json.dumps(message)) == event
+    assert VonageSerializer().read(json.dumps(message)) == event
 
 
 def test_audio_is_converted_both_ways() -> None:
-    codec = started()
+    serializer = started()
     loud = bytes(each | 0x80 for each in FRAME)  # both zeros of mu-law are one sample
-    assert codec.read(l16(loud)) == AudioReceived(loud)
-    assert codec.read(l16(loud)[:-2]) == Unread(is_garbage=True)
-    assert VonageCodec().read(l16(loud)) == Unread(is_garbage=True), "before the stream has begun"
-    assert codec.audio(FRAME + FRAME) == [l16(FRAME), l16(FRAME)]
+    assert serializer.read(l16(loud)) == AudioReceived(loud)
+    assert serializer.read(l16(loud)[:-2]) == IgnoredMessage(is_invalid=True)
+    assert VonageSerializer().read(l16(loud)) == IgnoredMessage(is_invalid=True), "before the stream has begun"
+    assert serializer.audio(FRAME + FRAME) == [l16(FRAME), l16(FRAME)]
 
 
 def test_a_message_has_20_ms_and_the_last_one_is_filled_up() -> None:
-    codec = started()
-    assert codec.audio(FRAME[:100]) == ()
-    assert codec.audio(FRAME[:100]) == [l16(FRAME[:100] + FRAME[:60])]
-    assert codec.flush() == [l16(FRAME[60:100].ljust(160, b"\xff"))]
-    assert codec.flush() == ()
-    codec.audio(FRAME[:100])
-    assert json.loads(codec.clear()) == {"action": "clear"}
-    assert codec.flush() == (), "what was dropped is not played"
+    serializer = started()
+    assert serializer.audio(FRAME[:100]) == ()
+    assert serializer.audio(FRAME[:100]) == [l16(FRAME[:100] + FRAME[:60])]
+    assert serializer.flush() == [l16(FRAME[60:100].ljust(160, b"\xff"))]
+    assert serializer.flush() == ()
+    serializer.audio(FRAME[:100])
+    assert json.loads(serializer.clear()) == {"action": "clear"}
+    assert serializer.flush() == (), "what was dropped is not played"
 
 
 def test_a_mark_is_behind_the_message_with_the_last_sample_before_it() -> None:
     def notify(name: str) -> bytes:
         return json.dumps({"action": "notify", "payload": {"mark": name}}, separators=(",", ":")).encode()
 
-    codec = started()
-    codec.audio(FRAME)
-    assert codec.mark("a") == (notify("a"),)
-    codec.audio(FRAME[:100])
-    assert codec.mark("b") == codec.mark("c") == ()
+    serializer = started()
+    serializer.audio(FRAME)
+    assert serializer.mark("a") == (notify("a"),)
+    serializer.audio(FRAME[:100])
+    assert serializer.mark("b") == serializer.mark("c") == ()
     whole = FRAME[:100] + FRAME + FRAME[:60]
-    assert codec.audio(FRAME + FRAME[:60]) == [l16(whole[:160]), notify("b"), notify("c"), l16(whole[160:])]
-    codec.audio(FRAME[:1])
-    codec.mark("d")
-    assert codec.flush()[1:] == [notify("d")]
-    codec.audio(FRAME[:1])
-    codec.mark("e")
-    codec.clear()
-    assert codec.audio(FRAME) == [l16(FRAME)], "a mark of dropped audio is dropped"
+    assert serializer.audio(FRAME + FRAME[:60]) == [l16(whole[:160]), notify("b"), notify("c"), l16(whole[160:])]
+    serializer.audio(FRAME[:1])
+    serializer.mark("d")
+    assert serializer.flush()[1:] == [notify("d")]
+    serializer.audio(FRAME[:1])
+    serializer.mark("e")
+    serializer.clear()
+    assert serializer.audio(FRAME) == [l16(FRAME)], "a mark of dropped audio is dropped"
 
 
 def event_of(fields: object, *, is_dialed: bool = False) -> object:

@@ -6,7 +6,7 @@ Sources, read on 2026-11-23: docs.asterisk.org/Configuration/Channel-Drivers/Web
 or 23.2. Tried with Asterisk 22.10.1, see `tests.measure.asterisk`.
 
 The dialplan is the carrier here: it requests the webhook with `CURL`, dials the WebSocket with the token that it gets,
-and asks where the call goes when the WebSocket is closed. HTTP Basic with the line's secret stands for a signature.
+and requests where the call goes when the WebSocket is closed. HTTP Basic with the line's secret stands for a signature.
 Asterisk transcodes to mu-law at 8 kHz, and plays from a queue with its own clock.
 """
 
@@ -28,23 +28,24 @@ from voicepipe.phone.carrier import (
     AudioReceived,
     CarrierAccount,
     DigitPressed,
+    DtmfTones,
+    IgnoredMessage,
     MarkPlayed,
-    StreamCodec,
     StreamEvent,
+    StreamSerializer,
     StreamStarted,
-    Tones,
-    Unread,
     WebhookAnswer,
     WebhookRequest,
 )
 from voicepipe.phone.dtmf_tones import tones
-from voicepipe.phone.framed_stream import FRAME_BYTES, FramedCodec
+from voicepipe.phone.framed_stream import FRAME_BYTES, FramedSerializer
 from voicepipe.phone.json_stream import DIGITS, Text
 from voicepipe.phone.numbers import e164
 from voicepipe.protocol.binary import SoundFrame
 
 QUEUE_MS: Final = 15_000
-"""Audio that Asterisk may have in its queue: from 18 s (900 frames) on it asks for a pause, and drops from 20 s on."""
+"""Audio that Asterisk may have in its queue: from 18 s (900 frames) on it sends `MEDIA_XOFF`, and drops from 20 s
+on."""
 
 MESSAGE_BYTES: Final = 100 * FRAME_BYTES
 """The largest message to Asterisk; it hangs up at one of more than 65,500 bytes."""
@@ -60,7 +61,7 @@ ANSWERED: Final = ("voicepipe", "dialed")
 """The context and the extension where a call of the server goes on when it is answered."""
 
 KNOWN: Final = frozenset({"MEDIA_XOFF", "MEDIA_XON", "QUEUE_DRAINED", "STATUS", "MEDIA_BUFFERING_COMPLETED"})
-"""Events that need no action: the server asks for none, and keeps below the limit of the queue."""
+"""Events that need no action: the server requests none, and stays below the limit of the queue."""
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -76,8 +77,8 @@ class _Dialed(msgspec.Struct, frozen=True):
 _DECODER: Final = msgspec.json.Decoder(_Event)
 
 
-class AsteriskCodec(FramedCodec):
-    """Implements `StreamCodec` with the messages of the WebSocket channel: audio is binary, all else is JSON."""
+class AsteriskSerializer(FramedSerializer):
+    """Implements `StreamSerializer` with the messages of the WebSocket channel: audio is binary, all else is JSON."""
 
     queue_ms = QUEUE_MS
 
@@ -91,7 +92,7 @@ class AsteriskCodec(FramedCodec):
                 pass
         if data and len(data) % UNIT_BYTES == 0 and len(data) <= MAX_UNITS * UNIT_BYTES:
             return AudioReceived(data)
-        return Unread(is_garbage=True)
+        return IgnoredMessage(is_invalid=True)
 
     def _event(self, message: _Event) -> StreamEvent:
         match message.event:
@@ -101,7 +102,7 @@ class AsteriskCodec(FramedCodec):
                 return DigitPressed(message.digit)
             case "MEDIA_MARK_PROCESSED":
                 return MarkPlayed(message.correlation_id)
-        return Unread(is_garbage=message.event not in KNOWN)
+        return IgnoredMessage(is_invalid=message.event not in KNOWN)
 
     def frames(self, audio: bytes) -> Sequence[bytes]:
         """Return binary messages of whole frames: Asterisk drops what fills none."""
@@ -190,14 +191,16 @@ class Asterisk:
         }
         return json_request(f"{account.api_url}/ari/channels", basic(account.account_id, account.api_key), fields)
 
-    def press(self, call_id: str, digits: str, account: CarrierAccount, codec: StreamCodec, *, now_s: int) -> Tones:
+    def send_dtmf(
+        self, call_id: str, digits: str, account: CarrierAccount, serializer: StreamSerializer, *, now_s: int
+    ) -> DtmfTones:
         """Return the tones: the WebSocket has no message for keys to the user."""
-        return Tones(tones(digits))
+        return DtmfTones(tones(digits))
 
-    def dialed(self, body: bytes) -> str:
+    def dialed_call_id(self, body: bytes) -> str:
         """Return the `id` of the channel, which the dialplan sends as `call`."""
         return msgspec.json.decode(body, type=_Dialed).id
 
-    def codec(self) -> AsteriskCodec:
-        """Return the messages of a new stream."""
-        return AsteriskCodec()
+    def serializer(self) -> AsteriskSerializer:
+        """Return the serializer of a new media stream."""
+        return AsteriskSerializer()

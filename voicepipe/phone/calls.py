@@ -25,8 +25,8 @@ class PhoneCall:
     transfer: Callable[[str], Awaitable[None]]
     """Have the carrier connect the call with this number once its session has ended."""
 
-    press: Callable[[str], Awaitable[None]]
-    """Press keys; raises `ToolError` if the carrier has not taken them."""
+    send_dtmf: Callable[[str], Awaitable[None]]
+    """Send DTMF; raises `ToolError` if the carrier has not taken it."""
 
 
 class PhoneCalls:
@@ -44,8 +44,8 @@ class PhoneCalls:
         self.n_unsigned = 0
         """Number of webhook requests whose signature was wrong."""
 
-        self.n_unread = 0
-        """Number of messages of carriers that could not be read."""
+        self.n_invalid = 0
+        """Number of messages of carriers that could not be read, or that no carrier documents."""
 
         self.n_dialed = 0
         """Number of calls that the carrier has taken from the server."""
@@ -72,9 +72,9 @@ class PhoneCalls:
             "failed": self.n_failed,
         }
 
-    def note_unread(self) -> None:
+    def note_invalid(self) -> None:
         """Count a message of a carrier that can't be read."""
-        self.n_unread += 1
+        self.n_invalid += 1
 
     def note_unsigned(self, line: str, url: str) -> None:
         """Count a webhook request with a wrong signature, and log it. Each line logs one: anyone can send more."""

@@ -84,8 +84,8 @@ class ApiRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Tones:
-    """Keys as audio, for a carrier that has no other way to press them: mu-law at 8 kHz."""
+class DtmfTones:
+    """DTMF as audio, for a carrier that has no other way to send it: mu-law at 8 kHz."""
 
     audio: bytes
 
@@ -125,18 +125,19 @@ class StreamStopped:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class IgnoredMessage:
     """A message that changes nothing."""
 
-    is_garbage: bool = False
-    """Whether it is none that the carrier documents."""
+    is_invalid: bool = False
+    """Whether the carrier does not document it, or it can't be read."""
 
 
-StreamEvent = StreamStarted | AudioReceived | DigitPressed | MarkPlayed | StreamStopped | Unread
+StreamEvent = StreamStarted | AudioReceived | DigitPressed | MarkPlayed | StreamStopped | IgnoredMessage
 
 
-class StreamCodec(Protocol):
-    """The messages of one media stream. A message is bytes: a `SoundFrame` is sent as binary, any other as text."""
+class StreamSerializer(Protocol):
+    """Reads and writes the messages of one media stream. A message is bytes: a `SoundFrame` is sent as binary, any
+    other as text."""
 
     @property
     def queue_ms(self) -> int | None:
@@ -152,11 +153,11 @@ class StreamCodec(Protocol):
         ...
 
     def flush(self) -> Sequence[bytes]:
-        """Return the messages that play what `audio` has kept back: more may not come soon."""
+        """Return the messages that play what `audio` has held back: more may not come soon."""
         ...
 
     def mark(self, name: str) -> Sequence[bytes]:
-        """Return the messages that have the carrier report when all audio so far was played. Behind audio that is kept
+        """Return the messages that have the carrier report when all audio so far was played. Behind audio that is held
         back, they come with that audio."""
         ...
 
@@ -224,8 +225,8 @@ class Carrier(Protocol):
         ...
 
     def connect(self, call: AnnouncedCall, account: CarrierAccount, *, stream_url: str, next_url: str) -> WebhookAnswer:
-        """Return the answer that connects the call with a media stream. The carrier asks at `next_url` when the stream
-        is over, unless the answers of `transfer` and `hang_up` have requests: then the server sends these."""
+        """Return the answer that connects the call with a media stream. The carrier calls `next_url` when the
+        stream is over, unless the answers of `transfer` and `hang_up` have requests: then the server sends these."""
         ...
 
     def transfer(self, call_id: str, number: str, account: CarrierAccount) -> WebhookAnswer:
@@ -243,19 +244,19 @@ class Carrier(Protocol):
     def dial(
         self, account: CarrierAccount, *, user_number: str, webhook_url: str, hangs_up_on_voicemail: bool, now_s: int
     ) -> ApiRequest:
-        """Return the request that calls the user, and has `webhook_url` asked once the call is answered.
+        """Return the request that calls the user, and has the carrier call `webhook_url` once the call is answered.
 
         `hangs_up_on_voicemail` is for a carrier that ends such a call itself; any other reports it to `webhook_url`.
         """
         ...
 
-    def press(
-        self, call_id: str, digits: str, account: CarrierAccount, codec: StreamCodec, *, now_s: int
-    ) -> ApiRequest | Tones | Sequence[bytes]:
-        """Return what presses keys in a running call: a request to the API, audio, or messages of the media stream."""
+    def send_dtmf(
+        self, call_id: str, digits: str, account: CarrierAccount, serializer: StreamSerializer, *, now_s: int
+    ) -> ApiRequest | DtmfTones | Sequence[bytes]:
+        """Return what sends DTMF in a running call: a request to the API, audio, or messages of the media stream."""
         ...
 
-    def dialed(self, body: bytes) -> str:
+    def dialed_call_id(self, body: bytes) -> str:
         """Return the ID of the call from the API's answer.
 
         Raises:
@@ -263,6 +264,6 @@ class Carrier(Protocol):
         """
         ...
 
-    def codec(self) -> StreamCodec:
-        """Return the messages of a new media stream."""
+    def serializer(self) -> StreamSerializer:
+        """Return the serializer of a new media stream."""
         ...

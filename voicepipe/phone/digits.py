@@ -25,7 +25,7 @@ class DigitCollector:
         """Whether no digit waits."""
         return not self._digits
 
-    def press(self, digit: str, input_ms: int) -> None:
+    def add(self, digit: str, input_ms: int) -> None:
         """Add a digit."""
         self._digits += digit
         self._latest_ms = input_ms

@@ -1,4 +1,4 @@
-"""Messages of a media stream for carriers that take audio in whole frames of 20 ms only."""
+"""Write a media stream for carriers that take audio only in whole frames of 20 ms."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ SILENCE: Final = b"\xff"
 """A sample of silence in mu-law."""
 
 
-class FramedCodec(ABC):
-    """Implements what `StreamCodec` sends, but for the messages of a carrier: what fills no frame waits for more."""
+class FramedSerializer(ABC):
+    """Implements the sending half of `StreamSerializer`: audio that fills no frame waits for more. A carrier has its
+    own messages."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -1,4 +1,4 @@
-"""Messages of a media stream in JSON, with the audio in base64: what the streams of several carriers have in common."""
+"""Read and write a media stream in JSON with the audio in base64: what the streams of several carriers share."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import msgspec
 from voicepipe.phone.carrier import (
     AudioReceived,
     DigitPressed,
+    IgnoredMessage,
     MarkPlayed,
     StreamEvent,
     StreamStarted,
     StreamStopped,
-    Unread,
 )
 
 DIGITS: Final = frozenset("0123456789*#ABCD")
@@ -76,8 +76,9 @@ class Message(msgspec.Struct, frozen=True):
 _DECODER: Final = msgspec.json.Decoder(Message)
 
 
-class JsonStreamCodec(ABC):
-    """Implements `StreamCodec` but for what a carrier has of its own: `start`, and further events."""
+class JsonStreamSerializer(ABC):
+    """Implements `StreamSerializer` but for what each carrier has of its own: the IDs in `start`, and further
+    events."""
 
     queue_ms = None
 
@@ -93,12 +94,12 @@ class JsonStreamCodec(ABC):
         try:
             return self._event(_DECODER.decode(raw))
         except (ValueError, RecursionError):  # not JSON, not UTF-8, another shape, or no base64
-            return Unread(is_garbage=True)
+            return IgnoredMessage(is_invalid=True)
 
     def _event(self, message: Message) -> StreamEvent:
         match message:
             case Message(event="media", media=Media() as media):
-                return self.received(media) if media.track == "inbound" else Unread()
+                return self.received(media) if media.track == "inbound" else IgnoredMessage()
             case Message(event="dtmf", dtmf=_Dtmf(digit=digit)) if digit in DIGITS:
                 return DigitPressed(digit)
             case Message(event="mark", mark=_Mark(name=name)):
@@ -111,12 +112,12 @@ class JsonStreamCodec(ABC):
 
     def received(self, media: Media) -> StreamEvent:
         """Return the user's audio in a `media` message."""
-        return AudioReceived(decoded(media.payload))
+        return AudioReceived(decode_base64(media.payload))
 
     def _started(self, message: Message, start: Start) -> StreamEvent:
         call_id, self.stream_id = self.ids(message, start)
         self._is_started = bool(call_id)
-        return StreamStarted(call_id=call_id) if call_id else Unread(is_garbage=True)
+        return StreamStarted(call_id=call_id) if call_id else IgnoredMessage(is_invalid=True)
 
     @abstractmethod
     def ids(self, message: Message, start: Start) -> tuple[str, str]:
@@ -124,7 +125,7 @@ class JsonStreamCodec(ABC):
 
     def other(self, message: Message) -> StreamEvent:
         """Return what a message means that not all carriers have."""
-        return Unread(is_garbage=message.event != "connected")
+        return IgnoredMessage(is_invalid=message.event != "connected")
 
     def message(self, event: str, **fields: Any) -> bytes:
         """Return a message to the carrier."""
@@ -136,7 +137,7 @@ class JsonStreamCodec(ABC):
         return (self.message("media", media={"payload": b64encode(audio).decode()}),)
 
     def flush(self) -> Sequence[bytes]:
-        """Return nothing: nothing is kept back."""
+        """Return nothing: nothing is held back."""
         return ()
 
     def mark(self, name: str) -> Sequence[bytes]:
@@ -148,13 +149,13 @@ class JsonStreamCodec(ABC):
         return self.message("clear")
 
 
-def decoded(payload: str) -> bytes:
+def decode_base64(payload: str) -> bytes:
     """Return the bytes of a base64 text.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no base64.
     """
     try:
         return b64decode(payload, validate=True)
     except binascii.Error as why:
-        raise ValueError("no base64") from why
+        raise ValueError("expected base64") from why

@@ -25,16 +25,16 @@ from voicepipe.phone.carrier import (
     AnnouncedCall,
     ApiRequest,
     CarrierAccount,
+    IgnoredMessage,
     IgnoredWebhook,
     MarkPlayed,
-    StreamCodec,
     StreamEvent,
-    Unread,
+    StreamSerializer,
     WebhookAnswer,
     WebhookEvent,
     WebhookRequest,
 )
-from voicepipe.phone.json_stream import JsonStreamCodec, Message, Start, Text
+from voicepipe.phone.json_stream import JsonStreamSerializer, Message, Start, Text
 from voicepipe.phone.numbers import e164
 
 API_URL: Final = "https://api.plivo.com"
@@ -50,8 +50,8 @@ class _Dialed(msgspec.Struct, frozen=True):
     request_uuid: Text
 
 
-class PlivoCodec(JsonStreamCodec):
-    """Implements `StreamCodec` with the messages of audio streaming."""
+class PlivoSerializer(JsonStreamSerializer):
+    """Implements `StreamSerializer` with the messages of audio streaming."""
 
     STREAM_FIELD = "streamId"
 
@@ -65,8 +65,8 @@ class PlivoCodec(JsonStreamCodec):
             case "playedStream":
                 return MarkPlayed(message.name)
             case "clearedAudio":
-                return Unread()
-        return Unread(is_garbage=True)
+                return IgnoredMessage()
+        return IgnoredMessage(is_invalid=True)
 
     def audio(self, audio: bytes) -> Sequence[bytes]:
         """Return a `playAudio` message."""
@@ -160,16 +160,16 @@ class Plivo:
         url = f"{account.api_url or API_URL}/v1/Account/{account.account_id}/Call/"
         return json_request(url, basic(account.account_id, account.secret), fields)
 
-    def press(
-        self, call_id: str, digits: str, account: CarrierAccount, codec: StreamCodec, *, now_s: int
+    def send_dtmf(
+        self, call_id: str, digits: str, account: CarrierAccount, serializer: StreamSerializer, *, now_s: int
     ) -> Sequence[bytes]:
         """Return a `sendDTMF` message."""
         return (msgspec.json.encode({"event": "sendDTMF", "dtmf": digits}),)
 
-    def dialed(self, body: bytes) -> str:
+    def dialed_call_id(self, body: bytes) -> str:
         """Return the call's `request_uuid`."""
         return msgspec.json.decode(body, type=_Dialed).request_uuid
 
-    def codec(self) -> PlivoCodec:
-        """Return the messages of a new stream."""
-        return PlivoCodec()
+    def serializer(self) -> PlivoSerializer:
+        """Return the serializer of a new media stream."""
+        return PlivoSerializer()

@@ -47,5 +47,5 @@ class SendDtmf:
             digits = msgspec.json.decode(arguments, type=_Arguments).digits
         except ValueError as why:  # not JSON, or another shape
             raise ToolError("Expected an object with `digits`, 1 to 32 of 0 to 9, *, #, A to D.") from why
-        await call.press(digits)
+        await call.send_dtmf(digits)
         return f"The keys {digits} are pressed. Wait for what follows."

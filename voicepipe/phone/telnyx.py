@@ -31,15 +31,15 @@ from voicepipe.phone.carrier import (
     AudioReceived,
     CarrierAccount,
     FailedStream,
+    IgnoredMessage,
     IgnoredWebhook,
-    StreamCodec,
     StreamEvent,
-    Unread,
+    StreamSerializer,
     WebhookAnswer,
     WebhookEvent,
     WebhookRequest,
 )
-from voicepipe.phone.json_stream import JsonStreamCodec, Media, Message, Start, Text, decoded
+from voicepipe.phone.json_stream import JsonStreamSerializer, Media, Message, Start, Text, decode_base64
 from voicepipe.phone.numbers import e164
 
 API_URL: Final = "https://api.telnyx.com"
@@ -91,8 +91,9 @@ class _Dialed(msgspec.Struct, frozen=True):
     data: _DialedData
 
 
-class TelnyxCodec(JsonStreamCodec):
-    """Implements `StreamCodec` with the messages of media streaming, and restores the order of the user's audio."""
+class TelnyxSerializer(JsonStreamSerializer):
+    """Implements `StreamSerializer` with the messages of media streaming, and restores the order of the user's
+    audio."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,14 +111,14 @@ class TelnyxCodec(JsonStreamCodec):
 
     def received(self, media: Media) -> StreamEvent:
         """Return the audio that is in order now."""
-        number, audio = int(media.chunk), decoded(media.payload)
+        number, audio = int(media.chunk), decode_base64(media.payload)
         if self._is_alaw:
             audio = audio.translate(_mulaw_of_alaw())
         if not number or not self._next:
             self._next = number + 1 if number else 0
             return AudioReceived(audio)
         if number < self._next:  # after those that did not wait for it any longer
-            return Unread()
+            return IgnoredMessage()
         self._held[number] = audio
         if len(self._held) > MAX_HELD:
             self._next = min(self._held)
@@ -125,7 +126,7 @@ class TelnyxCodec(JsonStreamCodec):
         while (following := self._held.pop(self._next, None)) is not None:
             ordered += following
             self._next += 1
-        return AudioReceived(ordered) if ordered else Unread()
+        return AudioReceived(ordered) if ordered else IgnoredMessage()
 
 
 @cache
@@ -225,19 +226,19 @@ class Telnyx:
         }
         return json_request(f"{account.api_url or API_URL}/v2/calls", _bearer(account), fields)
 
-    def press(
-        self, call_id: str, digits: str, account: CarrierAccount, codec: StreamCodec, *, now_s: int
+    def send_dtmf(
+        self, call_id: str, digits: str, account: CarrierAccount, serializer: StreamSerializer, *, now_s: int
     ) -> ApiRequest:
         """Return the command `send_dtmf`, without an ID: the same keys may be pressed twice."""
         return json_request(_action_url(call_id, "send_dtmf", account), _bearer(account), {"digits": digits})
 
-    def dialed(self, body: bytes) -> str:
+    def dialed_call_id(self, body: bytes) -> str:
         """Return the call's `call_control_id`."""
         return msgspec.json.decode(body, type=_Dialed).data.call_control_id
 
-    def codec(self) -> TelnyxCodec:
-        """Return the messages of a new stream."""
-        return TelnyxCodec()
+    def serializer(self) -> TelnyxSerializer:
+        """Return the serializer of a new media stream."""
+        return TelnyxSerializer()
 
 
 def _public_key(text: str) -> bytes:

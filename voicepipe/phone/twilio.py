@@ -20,13 +20,13 @@ from voicepipe.phone.carrier import (
     AnnouncedCall,
     ApiRequest,
     CarrierAccount,
-    StreamCodec,
-    Tones,
+    DtmfTones,
+    StreamSerializer,
     WebhookAnswer,
     WebhookRequest,
 )
 from voicepipe.phone.dtmf_tones import tones
-from voicepipe.phone.json_stream import JsonStreamCodec, Message, Start, Text
+from voicepipe.phone.json_stream import JsonStreamSerializer, Message, Start, Text
 
 API_URL: Final = "https://api.twilio.com"
 SIGNATURE_HEADER: Final = "x-twilio-signature"
@@ -36,8 +36,8 @@ class _Dialed(msgspec.Struct, frozen=True):
     sid: Text
 
 
-class TwilioCodec(JsonStreamCodec):
-    """Implements `StreamCodec` with the messages of Media Streams."""
+class TwilioSerializer(JsonStreamSerializer):
+    """Implements `StreamSerializer` with the messages of Media Streams."""
 
     STREAM_FIELD = "streamSid"
 
@@ -113,15 +113,17 @@ class Twilio:
         url = f"{account.api_url or API_URL}/2010-04-01/Accounts/{account.account_id}/Calls.json"
         return form_request(url, basic(account.account_id, account.secret), form)
 
-    def press(self, call_id: str, digits: str, account: CarrierAccount, codec: StreamCodec, *, now_s: int) -> Tones:
+    def send_dtmf(
+        self, call_id: str, digits: str, account: CarrierAccount, serializer: StreamSerializer, *, now_s: int
+    ) -> DtmfTones:
         """Return the tones. Media Streams has no message for keys, and `<Play digits>` in an update of the
         call would end the stream."""
-        return Tones(tones(digits))
+        return DtmfTones(tones(digits))
 
-    def dialed(self, body: bytes) -> str:
+    def dialed_call_id(self, body: bytes) -> str:
         """Return the call's `sid`."""
         return msgspec.json.decode(body, type=_Dialed).sid
 
-    def codec(self) -> TwilioCodec:
-        """Return the messages of a new stream."""
-        return TwilioCodec()
+    def serializer(self) -> TwilioSerializer:
+        """Return the serializer of a new media stream."""
+        return TwilioSerializer()

@@ -32,17 +32,17 @@ from voicepipe.phone.carrier import (
     AudioReceived,
     CarrierAccount,
     DigitPressed,
+    IgnoredMessage,
     IgnoredWebhook,
     MarkPlayed,
-    StreamCodec,
     StreamEvent,
+    StreamSerializer,
     StreamStarted,
-    Unread,
     WebhookAnswer,
     WebhookEvent,
     WebhookRequest,
 )
-from voicepipe.phone.framed_stream import FRAME_BYTES, FramedCodec
+from voicepipe.phone.framed_stream import FRAME_BYTES, FramedSerializer
 from voicepipe.phone.json_stream import DIGITS, Text
 from voicepipe.phone.numbers import e164
 from voicepipe.protocol.binary import SoundFrame
@@ -92,8 +92,8 @@ class _Dialed(msgspec.Struct, frozen=True):
 _DECODER: Final = msgspec.json.Decoder(_Event)
 
 
-class VonageCodec(FramedCodec):
-    """Implements `StreamCodec`: audio is binary, L16 in messages of 20 ms; all else is JSON."""
+class VonageSerializer(FramedSerializer):
+    """Implements `StreamSerializer`: audio is binary, L16 in messages of 20 ms; all else is JSON."""
 
     queue_ms = QUEUE_MS
 
@@ -109,7 +109,7 @@ class VonageCodec(FramedCodec):
         except (ValueError, RecursionError):  # not JSON, not UTF-8, or another shape
             if self._is_started and len(data) == 2 * FRAME_BYTES:
                 return AudioReceived(encode_mulaw(PcmJoiner().push(data)))
-            return Unread(is_garbage=True)
+            return IgnoredMessage(is_invalid=True)
 
     def _event(self, message: _Event) -> StreamEvent:
         match message.event:
@@ -121,8 +121,8 @@ class VonageCodec(FramedCodec):
             case "websocket:notify" if isinstance(name := message.payload.get("mark"), str):
                 return MarkPlayed(name)
             case "websocket:cleared":
-                return Unread()
-        return Unread(is_garbage=True)
+                return IgnoredMessage()
+        return IgnoredMessage(is_invalid=True)
 
     def frames(self, audio: bytes) -> Sequence[bytes]:
         """Return binary messages of one frame each."""
@@ -188,7 +188,7 @@ class Vonage:
         return AnnouncedCall(call_id=its.uuid, user_number=user, line_number=line, is_dialed=request.is_dialed)
 
     def connect(self, call: AnnouncedCall, account: CarrierAccount, *, stream_url: str, next_url: str) -> WebhookAnswer:
-        """Return `connect`. It is synchronous: Vonage asks `next_url` when the server has closed the WebSocket."""
+        """Return `connect`. It is synchronous: Vonage calls `next_url` when the server has closed the WebSocket."""
         endpoint = {
             "type": "websocket",
             "uri": stream_url,
@@ -225,8 +225,8 @@ class Vonage:
             fields["machine_detection"] = "hangup"
         return json_request(f"{account.api_url or API_URL}/v1/calls", _bearer(account, now_s), fields)
 
-    def press(
-        self, call_id: str, digits: str, account: CarrierAccount, codec: StreamCodec, *, now_s: int
+    def send_dtmf(
+        self, call_id: str, digits: str, account: CarrierAccount, serializer: StreamSerializer, *, now_s: int
     ) -> ApiRequest:
         """Return the request that plays the keys to the user.
 
@@ -238,13 +238,13 @@ class Vonage:
         url = f"{account.api_url or API_URL}/v1/calls/{quote(call_id, safe='')}/dtmf"
         return json_request(url, _bearer(account, now_s), {"digits": digits}, method="PUT")
 
-    def dialed(self, body: bytes) -> str:
+    def dialed_call_id(self, body: bytes) -> str:
         """Return the call's `uuid`."""
         return msgspec.json.decode(body, type=_Dialed).uuid
 
-    def codec(self) -> VonageCodec:
-        """Return the messages of a new stream."""
-        return VonageCodec()
+    def serializer(self) -> VonageSerializer:
+        """Return the serializer of a new media stream."""
+        return VonageSerializer()
 
 
 def _check_private_key(pem: str) -> None:

@@ -43,8 +43,8 @@ from voicepipe.server.gateway.stored_responses import cancel_response, delete_re
 from voicepipe.server.gateway.transcriptions import transcriptions
 from voicepipe.server.gateway.translations import translations
 from voicepipe.server.live import live_sessions
-from voicepipe.server.phone.calls import phone_next, phone_stream, phone_webhook
 from voicepipe.server.phone.dial import phone_dial
+from voicepipe.server.phone.routes import phone_next, phone_stream, phone_webhook
 from voicepipe.server.realtime import realtime
 from voicepipe.server.webrtc.create_call import create_call, hang_up
 from voicepipe.server.websocket_auth_errors import websocket_auth_errors

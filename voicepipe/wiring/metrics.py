@@ -79,7 +79,7 @@ class Counts:
         phone = self.phone_calls
         for result in phone.results:
             yield Sample("phone_calls_total", phone.results[result], (result,))
-        yield Sample("phone_messages_unread_total", phone.n_unread)
+        yield Sample("phone_messages_invalid_total", phone.n_invalid)
         counts = self.webhooks.counts
         yield Sample("webhook_attempts_total", counts.delivered, ("delivered",))
         yield Sample("webhook_attempts_total", counts.failed, ("failed",))

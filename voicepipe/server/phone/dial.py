@@ -13,9 +13,9 @@ from voicepipe.errors import AuthError, ProtocolError
 from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT
 from voicepipe.server.errors import NotFound, refusal
-from voicepipe.server.phone.api import send_request
-from voicepipe.server.phone.calls import BODY_MAX_BYTES, base_url_of, line_of
-from voicepipe.server.phone.stored import keep_dial
+from voicepipe.server.phone.carrier_api import send_request
+from voicepipe.server.phone.pending_calls import store_dial
+from voicepipe.server.phone.routes import BODY_MAX_BYTES, base_url_of, line_of
 from voicepipe.server.token_issuer import read_json
 
 
@@ -46,7 +46,7 @@ async def phone_dial(request: web.Request) -> web.Response:
         raise ProtocolError(f"phone.{line.name}.number: expected a number to call from, got none", field=None)
     if dial.agent and context.agent_named(dial.agent) != dial.agent:
         raise NotFound(f"There is no agent {dial.agent[:64]!r} here.", param="agent", code="agent_not_found")
-    made = await keep_dial(dial.agent, line, context.cluster)
+    made = await store_dial(dial.agent, line, context.cluster)
     status, body = await send_request(
         line.carrier.dial(
             line.account,
@@ -57,7 +57,7 @@ async def phone_dial(request: web.Request) -> web.Response:
         )
     )
     try:
-        call_id = line.carrier.dialed(body) if status in (200, 201) else ""
+        call_id = line.carrier.dialed_call_id(body) if status in (200, 201) else ""
     except ValueError:  # not JSON, or without an ID
         call_id = ""
     if not call_id:

@@ -15,13 +15,13 @@ from voicepipe.phone.carrier import (
     BYTES_PER_MS,
     AudioReceived,
     DigitPressed,
+    DtmfTones,
+    IgnoredMessage,
     MarkPlayed,
-    StreamCodec,
     StreamEvent,
+    StreamSerializer,
     StreamStarted,
     StreamStopped,
-    Tones,
-    Unread,
 )
 from voicepipe.phone.digits import DigitCollector
 from voicepipe.phone.playback import CarrierPlayback, Played
@@ -29,16 +29,16 @@ from voicepipe.protocol import binary
 from voicepipe.session.shutdown import NORMAL
 from voicepipe.session.socket import ClientSocket
 
-START_S: Final = 10.0
+START_TIMEOUT_S: Final = 10.0
 """Time for the carrier's `start` after its WebSocket is open."""
 
 LAST_MARK_S: Final = 2.0
 """How long the end of a call waits for the carrier to play the agent's last audio. The session expects it to play
 without a pause from its latest mark on; a late packet, or the carrier's jitter buffer, delays the rest."""
 
-MARK_MS: Final = 2_000
-"""How long held audio waits for a mark after the audio before it should have been played: a carrier may lose a mark, or
-confirm none."""
+MARK_TIMEOUT_MS: Final = 2_000
+"""Time for which held audio waits for a mark after the audio before it should have been played: a carrier may lose a
+mark, or confirm none."""
 
 SESSION: Final = {
     "audio": {"input": {"format": {"type": "audio/pcmu"}}, "output": {"format": {"type": "audio/pcmu"}}},
@@ -47,8 +47,8 @@ SESSION: Final = {
 """What a session on the phone starts with, as in `session.update`: G.711 both ways, at the carrier's own rate."""
 
 
-_KEYS: Final = ""
-"""The item of keys that the agent presses: they are no part of the conversation."""
+_DTMF_ITEM: Final = ""
+"""The item of the agent's DTMF, which is no part of the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ _DECODER: Final = msgspec.json.Decoder(_ServerEvent)
 class PhoneSocket:
     """Implements `ClientSocket` over a carrier's WebSocket, as a client does that plays audio and reports it."""
 
-    def __init__(self, line: ClientSocket, codec: StreamCodec, note_unread: Callable[[], None]) -> None:
-        """`line` has the carrier's messages. `note_unread` is called at each one that can't be read."""
-        self._line, self.codec, self._note_unread = line, codec, note_unread
+    def __init__(self, websocket: ClientSocket, serializer: StreamSerializer, note_invalid: Callable[[], None]) -> None:
+        """`websocket` has the carrier's messages. `note_invalid` is called at each one that can't be read."""
+        self._websocket, self.serializer, self._note_invalid = websocket, serializer, note_invalid
         self._playback, self._digits = CarrierPlayback(), DigitCollector()
         # Bounded: one message of the carrier makes a few, and all are taken before the next is read. Cuts add some.
         self._messages: deque[bytes] = deque()
@@ -116,12 +116,12 @@ class PhoneSocket:
     @property
     def hung_up(self) -> bool:
         """Return whether either side ended the call on purpose."""
-        return self._stopped or self._line.hung_up
+        return self._stopped or self._websocket.hung_up
 
     @property
     def gone(self) -> bool:
         """Return whether the connection is closed."""
-        return self._line.gone
+        return self._websocket.gone
 
     @property
     def is_over(self) -> bool:
@@ -139,11 +139,12 @@ class PhoneSocket:
         return self._n_bytes // BYTES_PER_MS
 
     async def start(self) -> StreamStarted | None:
-        """Return the carrier's first words; None: they did not come within `START_S`, or the connection is closed."""
+        """Wait for the carrier's `start`; None: it did not come within `START_TIMEOUT_S`, or the connection is
+        closed."""
         try:
-            async with asyncio.timeout(START_S):
-                while (raw := await self._line.receive()) is not None:
-                    event = self.codec.read(raw)
+            async with asyncio.timeout(START_TIMEOUT_S):
+                while (raw := await self._websocket.receive()) is not None:
+                    event = self.serializer.read(raw)
                     if isinstance(event, StreamStarted):
                         return event
                     await self._take(event)
@@ -154,11 +155,11 @@ class PhoneSocket:
     async def receive(self) -> str | bytes | None:
         """Return the next event of the user; None when the call is over, and on every later call."""
         while not self._messages:
-            raw = None if self._stopped else await self._line.receive()
+            raw = None if self._stopped else await self._websocket.receive()
             if raw is None:
                 self._changed.set()
                 return None
-            await self._take(self.codec.read(raw))
+            await self._take(self.serializer.read(raw))
         return self._messages.popleft()
 
     async def _take(self, event: StreamEvent) -> None:
@@ -178,22 +179,22 @@ class PhoneSocket:
                 if name == self._tones_mark:
                     self._tones_mark = ""
                 await self._release()
-                if played is not None and played.item_id != _KEYS:
+                if played is not None and played.item_id != _DTMF_ITEM:
                     self._report((played,))
             case DigitPressed(digit):
-                await self._press(digit)
+                await self._take_digit(digit)
             case StreamStopped():
                 self._stopped = True
-            case Unread(is_garbage=True):
-                self._note_unread()
+            case IgnoredMessage(is_invalid=True):
+                self._note_invalid()
 
     # --- keys ---------------------------------------------------------------------------------
 
-    async def _press(self, digit: str) -> None:
+    async def _take_digit(self, digit: str) -> None:
         """Take a key. The first one stops the agent, as a voice does."""
         if self._digits.is_empty:
             await self._stop_agent()
-        self._digits.press(digit, self.input_ms)
+        self._digits.add(digit, self.input_ms)
         self._send_digits()
 
     async def _stop_agent(self) -> None:
@@ -227,7 +228,7 @@ class PhoneSocket:
             case _ServerEvent(type="voicepipe.output_audio.started"):
                 self._items = {event.stream: event.item_id}
             case _ServerEvent(type="response.output_audio.done"):
-                await self._hold(_Held("", 0, self.codec.flush))
+                await self._hold(_Held("", 0, self.serializer.flush))
             case _ServerEvent(type="response.created"):
                 self._responding = True
             case _ServerEvent(type="response.done", response=response):
@@ -240,19 +241,19 @@ class PhoneSocket:
     async def _play(self, sound: binary.AgentSound) -> None:
         audio = sound.audio
         mark = self._playback.send(self._items.get(sound.stream, ""), len(audio), self.input_ms)
-        await self._hold(_Held(mark, len(audio), lambda: (*self.codec.audio(audio), *self.codec.mark(mark))))
+        await self._hold(_Held(mark, len(audio), lambda: (*self.serializer.audio(audio), *self.serializer.mark(mark))))
 
-    async def press(self, keys: Tones | Iterable[bytes]) -> None:
-        """Press keys: with messages at once, or with tones behind the audio so far, which nothing cuts."""
-        if not isinstance(keys, Tones):
-            for message in keys:
-                await self._line.send(message)
+    async def send_dtmf(self, dtmf: DtmfTones | Iterable[bytes]) -> None:
+        """Send DTMF: as messages at once, or as tones behind the audio so far. A voice does not cut tones."""
+        if not isinstance(dtmf, DtmfTones):
+            for message in dtmf:
+                await self._websocket.send(message)
             return
-        codec, audio = self.codec, keys.audio
-        mark = self._playback.send(_KEYS, len(audio), self.input_ms)
+        serializer, audio = self.serializer, dtmf.audio
+        mark = self._playback.send(_DTMF_ITEM, len(audio), self.input_ms)
 
         def messages() -> Iterable[bytes]:
-            return (*codec.flush(), *codec.audio(audio), *codec.mark(mark))
+            return (*serializer.flush(), *serializer.audio(audio), *serializer.mark(mark))
 
         await self._hold(_Held(mark, len(audio), messages, is_tones=True))
 
@@ -269,10 +270,10 @@ class PhoneSocket:
             self._n_held_bytes -= held.n_bytes
             self._plays_until_ms = max(self._plays_until_ms, self.input_ms) + held.n_bytes // BYTES_PER_MS
             if held.is_tones:
-                self._tones_mark, self._tones_until_ms = held.mark, self._plays_until_ms + MARK_MS
+                self._tones_mark, self._tones_until_ms = held.mark, self._plays_until_ms + MARK_TIMEOUT_MS
             try:
                 for message in held.messages():
-                    await self._line.send(message)
+                    await self._websocket.send(message)
                     if self._sending is not held:  # cut while the carrier did not read
                         break
             finally:
@@ -281,10 +282,10 @@ class PhoneSocket:
 
     def _has_room(self) -> bool:
         """Return whether the carrier can take the first piece that is held back."""
-        if self.codec.queue_ms is None:
+        if self.serializer.queue_ms is None:
             return True
-        queued_ms = min(self._unconfirmed_ms, self._plays_until_ms + MARK_MS - self.input_ms)
-        return queued_ms + self._held[0].n_bytes // BYTES_PER_MS <= self.codec.queue_ms or queued_ms <= 0
+        queued_ms = min(self._unconfirmed_ms, self._plays_until_ms + MARK_TIMEOUT_MS - self.input_ms)
+        return queued_ms + self._held[0].n_bytes // BYTES_PER_MS <= self.serializer.queue_ms or queued_ms <= 0
 
     @property
     def _unconfirmed_ms(self) -> int:
@@ -307,9 +308,9 @@ class PhoneSocket:
             self._plays_until_ms = self.input_ms
             if self._sending is not None and self._sending.mark not in uncut:
                 self._sending = None
-            await self._line.send(self.codec.clear())
+            await self._websocket.send(self.serializer.clear())
         await self._release()
-        return tuple(each for each in cut if each.item_id != _KEYS)
+        return tuple(each for each in cut if each.item_id != _DTMF_ITEM)
 
     # --- to the session -----------------------------------------------------------------------
 
@@ -336,7 +337,7 @@ class PhoneSocket:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_MARK_S):
                     await self._played_to_its_end()
-        await self._line.close(code, reason)
+        await self._websocket.close(code, reason)
 
     async def _played_to_its_end(self) -> None:
         while self._playback.is_playing and not self.hung_up and not self.gone:
@@ -345,4 +346,4 @@ class PhoneSocket:
 
     def abort(self) -> None:
         """Abort the connection now."""
-        self._line.abort()
+        self._websocket.abort()

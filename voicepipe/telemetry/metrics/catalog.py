@@ -136,7 +136,7 @@ NOW: Final = (
         "Phone calls: answered, refused, dialed, voicemail, transferred; unsigned: requests with a wrong signature; "
         "failed: commands that the carrier's API has not taken",
     ),
-    Family("phone_messages_unread_total", "counter", (), "Messages of phone carriers that could not be read"),
+    Family("phone_messages_invalid_total", "counter", (), "Messages of phone carriers that could not be read"),
     Family(
         "reply_cache_requests_total",
         "counter",

@@ -1,4 +1,4 @@
-"""Keep what the requests of one phone call have to know of each other in the shared store: they come to any node."""
+"""Store what the requests of one phone call have to know of each other in the shared store: any node may get them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIAL_WAIT_S: Final = 3_600
 """Time from a call of the server to its webhook, which comes when the user has answered."""
 
 
-class Announced(msgspec.Struct, frozen=True):
+class PendingCall(msgspec.Struct, frozen=True):
     """A call between its webhook and its media stream."""
 
     call: AnnouncedCall
@@ -31,14 +31,14 @@ class Announced(msgspec.Struct, frozen=True):
     """The agent that the server has dialed for; empty: the line's."""
 
 
-async def keep_announced(announced: Announced, line: PhoneLine, cluster: Cluster) -> str:
+async def store_pending_call(announced: PendingCall, line: PhoneLine, cluster: Cluster) -> str:
     """Store a call, and return the token of its media stream."""
     token = secrets.token_urlsafe(24)
-    await _keep(_call(token), msgspec.json.encode(announced), STREAM_WAIT_S, line, cluster)
+    await _store(_call(token), msgspec.json.encode(announced), STREAM_WAIT_S, line, cluster)
     return token
 
 
-async def take_announced(token: str, line: PhoneLine, cluster: Cluster) -> Announced:
+async def take_pending_call(token: str, line: PhoneLine, cluster: Cluster) -> PendingCall:
     """Return the call for which the webhook has made this token. It opens one stream.
 
     Raises:
@@ -49,13 +49,13 @@ async def take_announced(token: str, line: PhoneLine, cluster: Cluster) -> Annou
     if stored is not None:
         used = await cluster.count(name, 1, limit=1, until_s=now_s + STREAM_WAIT_S, now_s=now_s)
         if used.counted:
-            return msgspec.json.decode(stored, type=Announced)
+            return msgspec.json.decode(stored, type=PendingCall)
     raise AuthError("No call waits for this media stream.", code="phone_stream_unknown", status=401)
 
 
-async def keep_transfer(call_id: str, number: str, line: PhoneLine, cluster: Cluster) -> None:
+async def store_transfer(call_id: str, number: str, line: PhoneLine, cluster: Cluster) -> None:
     """Store the number to which a call goes when its media stream is over."""
-    await _keep(_transfer(call_id, line), number.encode(), TRANSFER_WAIT_S, line, cluster)
+    await _store(_transfer(call_id, line), number.encode(), TRANSFER_WAIT_S, line, cluster)
 
 
 async def stored_transfer(call_id: str, line: PhoneLine, cluster: Cluster) -> str:
@@ -63,12 +63,12 @@ async def stored_transfer(call_id: str, line: PhoneLine, cluster: Cluster) -> st
     return (await _stored(_transfer(call_id, line), line, cluster) or b"").decode()
 
 
-async def keep_dial(agent: str, line: PhoneLine, cluster: Cluster) -> str:
+async def store_dial(agent: str, line: PhoneLine, cluster: Cluster) -> str:
     """Store the agent of a call that the server is about to make, and return the text that stands for it in the address
-    of the webhook. A carrier may not sign that address: nobody must be able to choose an agent in it.
+    of the webhook. A carrier may not sign that address, so it must not name an agent.
     """
     dial = secrets.token_urlsafe(24)
-    await _keep(_dial(dial), agent.encode(), DIAL_WAIT_S, line, cluster)
+    await _store(_dial(dial), agent.encode(), DIAL_WAIT_S, line, cluster)
     return dial
 
 
@@ -78,7 +78,7 @@ async def dialed_agent(dial: str, line: PhoneLine, cluster: Cluster) -> str | No
     return None if stored is None else stored.decode()
 
 
-async def _keep(name: str, text: bytes, wait_s: int, line: PhoneLine, cluster: Cluster) -> None:
+async def _store(name: str, text: bytes, wait_s: int, line: PhoneLine, cluster: Cluster) -> None:
     now_s = unix_s()
     await cluster.keep_config(name, text, project=line.project, until_s=now_s + wait_s, now_s=now_s)
 

@@ -8,7 +8,7 @@ import aiohttp
 
 from voicepipe.phone.carrier import ApiRequest
 
-API_WAIT_S: Final = 10.0
+API_TIMEOUT_S: Final = 10.0
 """Timeout of the carrier's API, which answers before the user has picked up."""
 
 ANSWER_MAX_BYTES: Final = 64 * 1024
@@ -20,7 +20,7 @@ async def send_request(request: ApiRequest) -> tuple[int, bytes]:
     headers = {"Authorization": request.authorization, "Content-Type": request.content_type}
     try:
         async with (
-            aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=API_WAIT_S)) as http,
+            aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=API_TIMEOUT_S)) as http,
             http.request(request.method, request.url, data=request.body, allow_redirects=False) as answer,
         ):
             body = bytearray()
@@ -31,6 +31,6 @@ async def send_request(request: ApiRequest) -> tuple[int, bytes]:
         return 0, b""
 
 
-def may_pass(status: int) -> bool:
-    """Return whether a failure may pass: there was no answer, the API has a fault, or it limits the rate."""
+def is_transient(status: int) -> bool:
+    """Return whether another try may succeed: there was no answer, the API has a fault, or it limits the rate."""
     return status == 0 or status == 429 or status >= 500

@@ -1,4 +1,4 @@
-"""The routes of phone calls: a carrier's webhook, what follows a call's media stream, and the stream itself."""
+"""The routes that a carrier calls: its webhook, what follows a call's media stream, and the stream itself."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from voicepipe.server.authenticate import Principal
 from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.errors import NotFound
-from voicepipe.server.phone.api import may_pass, send_request
-from voicepipe.server.phone.socket import SESSION, PhoneSocket
-from voicepipe.server.phone.stored import (
-    Announced,
+from voicepipe.server.phone.carrier_api import is_transient, send_request
+from voicepipe.server.phone.pending_calls import (
+    PendingCall,
     dialed_agent,
-    keep_announced,
-    keep_transfer,
+    store_pending_call,
+    store_transfer,
     stored_transfer,
-    take_announced,
+    take_pending_call,
 )
+from voicepipe.server.phone.socket import SESSION, PhoneSocket
 from voicepipe.server.quota_usage import QuotaExceeded
 from voicepipe.server.realtime import check_ready, upgrade_required
 from voicepipe.server.serving import admitted, run_session
@@ -64,7 +64,7 @@ async def phone_webhook(request: web.Request) -> web.Response:
     """`POST /v1/phone/{line}`: the carrier announces a call, and connects it with a media stream."""
     context = request.app[CONTEXT]
     line = line_of(request, context)
-    call, agent, base_url = await _signed(request, line, context)
+    call, agent, base_url = await _verified_event(request, line, context)
     if isinstance(call, IgnoredWebhook):
         return web.Response()
     if isinstance(call, FailedStream):
@@ -79,9 +79,9 @@ async def phone_webhook(request: web.Request) -> web.Response:
     except (Overload, QuotaExceeded) as why:
         _refuse(line, context, why)
         # A call that the server has dialed is answered already: it can't be rejected.
-        turn_away = line.carrier.hang_up if call.is_dialed else line.carrier.reject
-        return await _answer(turn_away(call.call_id, line.account), line, context)
-    token = await keep_announced(Announced(call, agent), line, context.cluster)
+        refuse = line.carrier.hang_up if call.is_dialed else line.carrier.reject
+        return await _answer(refuse(call.call_id, line.account), line, context)
+    token = await store_pending_call(PendingCall(call, agent), line, context.cluster)
     stream_url = f"{base_url.replace('http', 'ws', 1)}/v1/phone/{line.name}/stream/{token}"
     next_url = f"{base_url}/v1/phone/{line.name}/next"
     connect = line.carrier.connect(call, line.account, stream_url=stream_url, next_url=next_url)
@@ -92,7 +92,7 @@ async def phone_next(request: web.Request) -> web.Response:
     """`POST /v1/phone/{line}/next`: the media stream is over; the call is transferred, or ends."""
     context = request.app[CONTEXT]
     line = line_of(request, context)
-    call, *_ = await _signed(request, line, context)
+    call, *_ = await _verified_event(request, line, context)
     if isinstance(call, IgnoredWebhook):
         return web.Response()
     return await _end(call.call_id, line, context)
@@ -117,7 +117,7 @@ async def phone_stream(request: web.Request) -> web.StreamResponse:
     context = request.app[CONTEXT]
     line = line_of(request, context)
     token = request.match_info.get("token") or request.query.get("token", "")
-    stored = await take_announced(token, line, context.cluster)
+    stored = await take_pending_call(token, line, context.cluster)
     phone: PhoneSocket | None = None
     try:
         try:
@@ -131,26 +131,26 @@ async def phone_stream(request: web.Request) -> web.StreamResponse:
         live = _live(stored.call, stored.agent, line, context)
         await response.prepare(request)
         socket = AiohttpSocket(response, request.transport)
-        phone = PhoneSocket(socket, line.carrier.codec(), context.phone_calls.note_unread)
+        phone = PhoneSocket(socket, line.carrier.serializer(), context.phone_calls.note_invalid)
         try:
-            await _talk(phone, stored.call, line, live, context)
+            await _run_call(phone, stored.call, line, live, context)
         except VoicepipeError as why:  # the server has filled since the webhook, or a provider can't be used
             _refuse(line, context, why)
             await socket.close(TRY_AGAIN_LATER, "The call can't be taken now.")
         return response
     finally:  # whatever has ended the stream: no call stays up without an agent
         if phone is None or not phone.is_over:
-            await _leave(stored.call.call_id, line, context)
+            await _end_by_api(stored.call.call_id, line, context)
 
 
-async def _leave(call_id: str, line: PhoneLine, context: ServerContext) -> None:
+async def _end_by_api(call_id: str, line: PhoneLine, context: ServerContext) -> None:
     """Transfer or end a call, if its carrier takes commands by its API and requests no answer. No webhook repeats these
     commands: the server does."""
     if line.carrier.hang_up(call_id, line.account).requests:
         await _end(call_id, line, context, waits_s=RETRY_WAITS_S)
 
 
-async def _talk(
+async def _run_call(
     phone: PhoneSocket, call: AnnouncedCall, line: PhoneLine, live: LiveSession, context: ServerContext
 ) -> None:
     started = await phone.start()
@@ -159,31 +159,33 @@ async def _talk(
         return
 
     async def transfer(number: str) -> None:
-        await keep_transfer(call.call_id, number, line, context.cluster)
+        await store_transfer(call.call_id, number, line, context.cluster)
 
-    async def press(digits: str) -> None:
-        await _press(digits, phone, call, line, context)
+    async def send_dtmf(digits: str) -> None:
+        await _send_dtmf(digits, phone, call, line, context)
 
-    its = PhoneCall(transfer_to=line.transfer_to, transfer=transfer, press=press)
+    its = PhoneCall(transfer_to=line.transfer_to, transfer=transfer, send_dtmf=send_dtmf)
     async with admitted(live, context) as session:
         live.socket = phone
         with context.phone_calls.running(live.grant.session_id, its):
             await run_session(session, live, phone)
 
 
-async def _press(digits: str, phone: PhoneSocket, call: AnnouncedCall, line: PhoneLine, context: ServerContext) -> None:
-    """Press keys in a call.
+async def _send_dtmf(
+    digits: str, phone: PhoneSocket, call: AnnouncedCall, line: PhoneLine, context: ServerContext
+) -> None:
+    """Send DTMF in a call.
 
     Raises:
         ToolError: the carrier has not taken them.
     """
     try:
-        pressed = line.carrier.press(call.call_id, digits, line.account, phone.codec, now_s=unix_s())
+        pressed = line.carrier.send_dtmf(call.call_id, digits, line.account, phone.serializer, now_s=unix_s())
     except ValueError as why:  # the line lacks what the carrier's API needs
         raise ToolError("Keys can't be pressed on this line.") from why
     if not isinstance(pressed, ApiRequest):
-        await phone.press(pressed)
-    elif not await _commanded(pressed, line, context):
+        await phone.send_dtmf(pressed)
+    elif not await _send_command(pressed, line, context):
         raise ToolError("The keys were not pressed: the phone carrier did not take them.")
 
 
@@ -200,7 +202,9 @@ def line_of(request: web.Request, context: ServerContext) -> PhoneLine:
     return line
 
 
-async def _signed(request: web.Request, line: PhoneLine, context: ServerContext) -> tuple[WebhookEvent, str, str]:
+async def _verified_event(
+    request: web.Request, line: PhoneLine, context: ServerContext
+) -> tuple[WebhookEvent, str, str]:
     """Return what a webhook's request reports, the agent for which the server has dialed (empty: the line's), and the
     server's address as the carrier called it.
 
@@ -273,19 +277,19 @@ async def _answer(
 ) -> web.Response:
     """Return the answer to a webhook; 502 if the carrier's API has refused what belongs to it: the carrier repeats."""
     for each in answer.requests:
-        if not await _commanded(each, line, context, waits_s):
+        if not await _send_command(each, line, context, waits_s):
             return web.Response(status=502)
     return web.Response(text=answer.body, content_type=answer.content_type)
 
 
-async def _commanded(
+async def _send_command(
     request: ApiRequest, line: PhoneLine, context: ServerContext, waits_s: Sequence[float] = ()
 ) -> bool:
     """Send a command to a call; return whether the carrier's API took it. A failure that may pass is tried again after
     each of the waits."""
     status, _ = await send_request(request)
     for wait_s in waits_s:
-        if not may_pass(status):
+        if not is_transient(status):
             break
         await asyncio.sleep(wait_s)
         status, _ = await send_request(request)
