@@ -12,7 +12,7 @@ import pytest
 from aiohttp import WSMsgType
 
 from voicepipe.ports.transcriber import Samples
-from voicepipe.server.sessions.resume_places import MOST_OF_ADDRESS
+from voicepipe.server.sessions.waiting_connections import MOST_OF_ADDRESS
 from voicepipe.testing.reconnecting_user import ReconnectingUser, reconnecting_user
 from voicepipe.testing.user import BINARY, WIRE_HZ, Event
 from voicepipe.testing.waiting import WAIT_S

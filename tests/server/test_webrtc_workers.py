@@ -19,13 +19,13 @@ from voicepipe.server.sessions.resume import Resumptions
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.server.usage_limits import UsageLimits
-from voicepipe.server.webrtc.calls import Call, CallRequest, Calls
+from voicepipe.server.webrtc.calls import Call, CallLookup, Calls
 from voicepipe.server.webrtc.rtc_socket import RtcSocket
-from voicepipe.server.workers.relay import FollowCall, relay, serve_relay
+from voicepipe.server.workers.relay import ServeSideband, relay, serve_relay
 from voicepipe.session.grant import SessionGrant
 from voicepipe.testing.waiting import WAIT_S
 
-THEIRS = CallRequest("rtc_1", "acme", None)
+THEIRS = CallLookup("rtc_1", "acme", None)
 
 
 def a_call() -> Call:
@@ -38,13 +38,13 @@ def a_call() -> Call:
     return Call("rtc_1", "acme", "token_1", LiveSession(grant, usage), RtcSocket())
 
 
-async def relayed(request: CallRequest, calls: Calls, client: FakeSocket) -> bool:
+async def relayed(request: CallLookup, calls: Calls, client: FakeSocket) -> bool:
     """Follow a call at another worker to the end."""
     ours, its = socket.socketpair()
     sessions = LiveSessions(MemoryCluster(), max_sessions=1)
     async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
         group.create_task(serve_relay(its, sessions, Resumptions(), calls))
-        return await relay(ours, FollowCall(request), cast(AiohttpSocket, client))
+        return await relay(ours, ServeSideband(request), cast(AiohttpSocket, client))
 
 
 async def test_a_sideband_connection_at_another_worker_gets_all_events_and_sends_its_own() -> None:
@@ -77,13 +77,13 @@ async def test_a_client_that_leaves_does_not_end_the_call() -> None:
     ("named", "is_found"),
     [
         (THEIRS, True),
-        (CallRequest("rtc_1", "acme", "token_1"), True),
-        (CallRequest("rtc_1", "acme", "token_2"), False),
-        (CallRequest("rtc_1", "other", None), False),
-        (CallRequest("rtc_2", "acme", None), False),
+        (CallLookup("rtc_1", "acme", "token_1"), True),
+        (CallLookup("rtc_1", "acme", "token_2"), False),
+        (CallLookup("rtc_1", "other", None), False),
+        (CallLookup("rtc_2", "acme", None), False),
     ],
 )
-async def test_a_call_is_for_its_project_and_for_the_secret_that_began_it(named: CallRequest, is_found: bool) -> None:
+async def test_a_call_is_for_its_project_and_for_the_secret_that_began_it(named: CallLookup, is_found: bool) -> None:
     call, calls, client = a_call(), Calls(), FakeSocket()
     client.incoming.put_nowait(None)
     with calls.open(call):
@@ -96,19 +96,19 @@ class Elsewhere:
 
     def __init__(self) -> None:
         self.is_over = False
-        self.requests: list[CallRequest] = []
+        self.requests: list[CallLookup] = []
 
-    async def session_of(self, request: CallRequest) -> str:
+    async def session_of(self, request: CallLookup) -> str:
         self.requests.append(request)
         return "sess_1" if request.call_id == "rtc_1" else ""
 
-    async def follow(self, request: CallRequest, session: str, socket: AiohttpSocket) -> bool:
+    async def serve_sideband(self, request: CallLookup, session: str, socket: AiohttpSocket) -> bool:
         if not self.is_over:
             await socket.send(frame("session.created", session={"id": session}))
             await socket.close(1000, "")
         return not self.is_over
 
-    async def hang_up(self, request: CallRequest) -> bool:
+    async def hang_up(self, request: CallLookup) -> bool:
         self.requests.append(request)
         return request.call_id == "rtc_1"
 
@@ -131,4 +131,4 @@ async def test_a_backend_reaches_the_call_of_another_worker(serve: Serve) -> Non
             assert answer.status == 200
         status, answered = await server.post("/v1/realtime/calls/rtc_2/hangup", **key)
         assert (status, answered["error"]["code"]) == (404, "call_not_found")
-        assert elsewhere.requests[-1] == CallRequest("rtc_2", "acme", None)
+        assert elsewhere.requests[-1] == CallLookup("rtc_2", "acme", None)

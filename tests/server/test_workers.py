@@ -18,8 +18,8 @@ from voicepipe.server.api.providers import _together
 from voicepipe.server.api.stream_state import _together as states_together
 from voicepipe.server.gateway.capacity import PlaceCounts
 from voicepipe.server.sessions.listed_sessions import ListedSessions
-from voicepipe.server.sessions.live_sessions import Room
-from voicepipe.server.webrtc.calls import CallRequest
+from voicepipe.server.sessions.live_sessions import ProcessLoad
+from voicepipe.server.webrtc.calls import CallLookup
 from voicepipe.server.workers import broker as broker_module
 from voicepipe.server.workers import link as link_module
 from voicepipe.server.workers.broker import Broker, ConnectedWorker
@@ -115,13 +115,13 @@ async def test_every_worker_that_listens_answers_for_itself(server: Server) -> N
     server.join(owner="").answers("providers", {"id": "starts"})
     for number, member in enumerate((one, other)):
         member.answers("providers", {"id": number})
-        member.answers("head_room", Room(sessions=number, has_head_room=bool(number)))
+        member.answers("head_room", ProcessLoad(sessions=number, has_head_room=bool(number)))
         member.answers("session", bool(number))
         member.answers("sessions", [{"started_at": number}])
         member.answers("delete_session", None)
     assert sorted(each["id"] for each in await one.workers.providers()) == [0, 1]
-    rooms = sorted(await other.workers.rooms(), key=lambda room: room.sessions)
-    assert rooms == [Room(sessions=0, has_head_room=False), Room(sessions=1, has_head_room=True)]
+    loads = sorted(await other.workers.loads(), key=lambda load: load.sessions)
+    assert loads == [ProcessLoad(sessions=0, has_head_room=False), ProcessLoad(sessions=1, has_head_room=True)]
     assert await one.workers.find_session("s") == "held"
     assert [row["started_at"] for row in (await one.workers.sessions(None)).rows] == [1, 0]
     await one.workers.delete_session("acme", "s")
@@ -189,8 +189,8 @@ async def test_the_query_of_a_worker_that_is_gone_is_dropped(server: Server) -> 
     server.broker.detach(one.seen)
     assert server.broker._pending == {}
     go_on.set()
-    other.answers("head_room", Room(sessions=0, has_head_room=True))
-    assert len(await other.workers.rooms()) == 1  # behind the late answer on the same channel
+    other.answers("head_room", ProcessLoad(sessions=0, has_head_room=True))
+    assert len(await other.workers.loads()) == 1  # behind the late answer on the same channel
     assert not query.done()
     query.cancel()
 
@@ -220,7 +220,7 @@ async def test_a_call_that_a_silent_worker_may_have_is_not_said_to_be_over(
 ) -> None:
     """Its backend would not try again, and the call would go on."""
     one, silent = server.join(), server.join()
-    named = CallRequest("rtc_1", "acme", None)
+    named = CallLookup("rtc_1", "acme", None)
     for each in (one, silent):
         each.link.answers["call"] = nothing
         each.answers("hang_up", False)

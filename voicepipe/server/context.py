@@ -27,8 +27,9 @@ from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
 from voicepipe.server.reference_figures import ReferenceFigures
 from voicepipe.server.revocations import EndsRevoked
-from voicepipe.server.sessions.live_sessions import LiveSessions, RunsOnSocket
+from voicepipe.server.sessions.live_sessions import LiveSessions
 from voicepipe.server.sessions.resume import OtherSessions, Resumptions
+from voicepipe.server.sessions.running_session import RunningSession
 from voicepipe.server.token_issuer import TokenIssuer
 from voicepipe.server.webrtc.calls import Calls, OtherCalls
 from voicepipe.server.workers.peers import Workers
@@ -132,7 +133,7 @@ class ServerContext:
     agent_choices: Callable[[], tuple[AgentChoice, ...]]
     """The agents that a user may choose from."""
 
-    open_session: Callable[[SessionGrant, NoteTurn, Charge], RunsOnSocket]
+    open_session: Callable[[SessionGrant, NoteTurn, Charge], RunningSession]
     """Opens a session. It may raise Overload or StageError, which are answered with 503 before the upgrade."""
 
     chat_models: ChatModels

@@ -29,8 +29,8 @@ from voicepipe.server.sessions.websocket import AiohttpSocket, upgrade
 from voicepipe.server.takeover import StoredSessions, drop_text, share_text
 from voicepipe.server.token_issuer import metadata_of
 from voicepipe.server.usage_limits import UsageLimits
-from voicepipe.server.webrtc.calls import CallRequest
-from voicepipe.server.webrtc.sideband import CALL_OVER, follow
+from voicepipe.server.webrtc.calls import CallLookup
+from voicepipe.server.webrtc.sideband import CALL_OVER, serve_sideband
 from voicepipe.session.grant import Dialect, SessionGrant
 from voicepipe.session.shutdown import NORMAL
 
@@ -54,7 +54,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     principal.check_scope(REALTIME)
     handshake = context.authenticator.handshake(request)
     if "call_id" in request.query:
-        return await _follow(request, CallRequest.of(request.query["call_id"], principal), handshake, context)
+        return await _sideband(request, CallLookup.of(request.query["call_id"], principal), handshake, context)
     check_ready(context)
     grant = await grant_for(principal, handshake, request.query, context)
     live = LiveSession(grant, SessionUsage(UsageLimits(principal, context.quotas, context.cluster)))
@@ -71,8 +71,8 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     return line
 
 
-async def _follow(
-    request: web.Request, named: CallRequest, handshake: Handshake, context: ServerContext
+async def _sideband(
+    request: web.Request, named: CallLookup, handshake: Handshake, context: ServerContext
 ) -> web.StreamResponse:
     """Serve a WebSocket beside a call over WebRTC, which another worker may have."""
     call, session = context.calls.find(named), ""
@@ -86,8 +86,8 @@ async def _follow(
     await line.prepare(request)
     socket = AiohttpSocket(line, request.transport)
     if call is not None:
-        await follow(call, socket)
-    elif context.other_calls is not None and not await context.other_calls.follow(named, session, socket):
+        await serve_sideband(call, socket)
+    elif context.other_calls is not None and not await context.other_calls.serve_sideband(named, session, socket):
         await socket.close(NORMAL, CALL_OVER)
     return line
 

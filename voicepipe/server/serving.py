@@ -9,14 +9,15 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from voicepipe.clock import monotonic_ms, unix_ms
 from voicepipe.errors import Overload, StageError
 from voicepipe.server.context import ServerContext
-from voicepipe.server.sessions.live_sessions import LiveSession, RunsOnSocket, iso
+from voicepipe.server.sessions.live_sessions import LiveSession, iso
+from voicepipe.server.sessions.running_session import RunningSession
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.socket import ClientSocket
 from voicepipe.telemetry.log import log_crash, log_event, working_for
 
 
 @asynccontextmanager
-async def admitted(live: LiveSession, context: ServerContext) -> AsyncIterator[RunsOnSocket]:
+async def admitted(live: LiveSession, context: ServerContext) -> AsyncIterator[RunningSession]:
     """Yield the session. While the block runs it has its places, is listed, and is held to its client secret."""
     grant, limits = live.grant, live.usage.limits
     async with context.live_sessions.place(live):
@@ -44,7 +45,7 @@ def _traced(grant: SessionGrant, context: ServerContext) -> AbstractContextManag
     return context.tracing.session(grant.session_id, project=grant.project, agent=grant.agent, model=grant.model)
 
 
-async def run_session(session: RunsOnSocket, live: LiveSession, socket: ClientSocket) -> None:
+async def run_session(session: RunningSession, live: LiveSession, socket: ClientSocket) -> None:
     """Run a session to its end, and count its usage."""
     grant = live.grant
     log_event("session_opened", session=grant.session_id, project=grant.project, agent=grant.agent)
@@ -56,7 +57,7 @@ async def run_session(session: RunsOnSocket, live: LiveSession, socket: ClientSo
     log_event("session_closed", session=grant.session_id, lasted_ms=monotonic_ms() - began_ms)
 
 
-async def _talk(session: RunsOnSocket, socket: ClientSocket, grant: SessionGrant) -> None:
+async def _talk(session: RunningSession, socket: ClientSocket, grant: SessionGrant) -> None:
     try:
         await session.run(socket)
     except Exception as error:
@@ -66,7 +67,7 @@ async def _talk(session: RunsOnSocket, socket: ClientSocket, grant: SessionGrant
     await socket.close(1000, "")
 
 
-def _opened(context: ServerContext, live: LiveSession) -> RunsOnSocket:
+def _opened(context: ServerContext, live: LiveSession) -> RunningSession:
     grant = live.grant
     try:
         return context.open_session(grant, live.note, live.usage.charge)

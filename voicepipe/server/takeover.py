@@ -19,8 +19,9 @@ from voicepipe.protocol.extensions import Resume
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import ServerContext
 from voicepipe.server.serving import admitted, run_session
-from voicepipe.server.sessions.live_sessions import LiveSession, RunsOnSocket
+from voicepipe.server.sessions.live_sessions import LiveSession
 from voicepipe.server.sessions.resume import Found, OtherSessions
+from voicepipe.server.sessions.running_session import RunningSession
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.server.usage_limits import UsageLimits
@@ -63,7 +64,7 @@ class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
         return Principal(self.project, self.claims if self.claims is not None else key)
 
 
-def share_text(session: RunsOnSocket, principal: Principal, grant: SessionGrant, context: ServerContext) -> None:
+def share_text(session: RunningSession, principal: Principal, grant: SessionGrant, context: ServerContext) -> None:
     """Have a session's text written to the store, if nodes share one."""
     if context.session_texts is not None:
         owner = context.live_sessions.slots.owner

@@ -16,18 +16,15 @@ from voicepipe.clock import monotonic_ms, unix_ms
 from voicepipe.cluster.port import Cluster
 from voicepipe.cluster.revocation import Revocation
 from voicepipe.errors import Overload
-from voicepipe.protocol.extensions import Resume
 from voicepipe.server.head_room import HeadRoom, NoHeadRoom
 from voicepipe.server.quota_usage import QuotaExceeded, QuotaUsage
-from voicepipe.server.revocations import REVOKED, Revocable
+from voicepipe.server.revocations import REVOKED
+from voicepipe.server.sessions.running_session import RunningSession
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.slots import FULL_WAIT_MS, RESERVED_S, Full, Slots, reservation
 from voicepipe.session.grant import SessionGrant
-from voicepipe.session.item_audio import ItemAudio
-from voicepipe.session.session_text import Keep
 from voicepipe.session.shutdown import MOVE, STOPPING
 from voicepipe.session.socket import ClientSocket
-from voicepipe.session.text_state import TextState
 from voicepipe.turn.record.values import TurnRecord
 
 CLOSE_WAIT_MS: Final = 2_000
@@ -39,66 +36,6 @@ REFUSAL_REASONS: Final[tuple[RefusalReason, ...]] = ("full", "head_room", "quota
 
 TURNS_KNOWN: Final = 64
 """Turns whose records may still be renewed."""
-
-
-class Resumable(Protocol):
-    """The resumption of a session, as the server uses it."""
-
-    async def resume(self, request: Resume, socket: ClientSocket) -> bool:
-        """Continue with this socket and return when done with it; False: refused."""
-        ...
-
-    def forbid(self) -> None:
-        """End resumption: a connection that is down ends the session, now or when it breaks."""
-        ...
-
-
-class Movable(Protocol):
-    """The takeover of a session, as the server uses it."""
-
-    def share_text(self, keep: Keep) -> None:
-        """Have the session's text written, so that another process can go on with it; before the session runs."""
-        ...
-
-    def restore(self, state: TextState, request: Resume, secret: str) -> None:
-        """Go on with the session of another process; before the session runs. `secret`: its next resume secret.
-
-        Raises:
-            ProtocolError, ValueError: the state can't be read.
-        """
-        ...
-
-    def leave(self, within_ms: int, *, at_once: bool) -> bool:
-        """Ask the client to resume at another node: when no turn runs, or `at_once`. False: no node could go on."""
-        ...
-
-
-class RunsOnSocket(Revocable, Protocol):
-    """A session, as the server uses it."""
-
-    @property
-    def is_recorded(self) -> bool:
-        """Return whether a recording of its call has begun."""
-        ...
-
-    @property
-    def items(self) -> ItemAudio | None:
-        """Return the newest audio of its items; None: it is not held."""
-        ...
-
-    @property
-    def resumption(self) -> Resumable:
-        """Return what continues the session on another connection."""
-        ...
-
-    @property
-    def takeover(self) -> Movable:
-        """Return what continues the session in another process."""
-        ...
-
-    async def run(self, socket: ClientSocket) -> None:
-        """Run until either side closes the connection. The calling code closes the rest of the connection."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +55,7 @@ class LiveSession:
         self.is_taken_over = is_taken_over
         self.grant, self.usage, self.began_unix_ms = grant, usage, unix_ms()
 
-        self.session: RunsOnSocket | None = None
+        self.session: RunningSession | None = None
         """None until it is made, and after its end."""
 
         self.socket: ClientSocket | None = None
@@ -166,11 +103,11 @@ class LiveSession:
         }
 
 
-class Room(msgspec.Struct, frozen=True):
-    """The room of a process for sessions."""
+class ProcessLoad(msgspec.Struct, frozen=True):
+    """What a process serves, and whether it can serve more."""
 
     sessions: int
-    """Those that run."""
+    """Number of sessions that run."""
 
     has_head_room: bool
 
@@ -186,8 +123,8 @@ class OtherProcesses(Protocol):
         """Note that a session of this process has ended."""
         ...
 
-    async def rooms(self) -> Sequence[Room]:
-        """Return what each process has left."""
+    async def loads(self) -> Sequence[ProcessLoad]:
+        """Return the load of each process."""
         ...
 
 
@@ -382,20 +319,20 @@ class LiveSessions:
         with self._counting_refusals():
             await self._check_room()
 
-    def room(self) -> Room:
-        """Return what this process has left."""
+    def load(self) -> ProcessLoad:
+        """Return the load of this process."""
         try:
             self._check_head_room(len(self._sessions))
         except NoHeadRoom:
-            return Room(len(self._sessions), has_head_room=False)
-        return Room(len(self._sessions), has_head_room=not self.closing)
+            return ProcessLoad(len(self._sessions), has_head_room=False)
+        return ProcessLoad(len(self._sessions), has_head_room=not self.closing)
 
     async def _check_room(self) -> None:
         self._check_open()
-        rooms = await self._others.rooms() if self._others is not None else ()
-        if rooms and sum(each.sessions for each in rooms) >= self.max_sessions:
+        loads = await self._others.loads() if self._others is not None else ()
+        if loads and sum(each.sessions for each in loads) >= self.max_sessions:
             raise self._full()
-        if not any(each.has_head_room for each in rooms):
+        if not any(each.has_head_room for each in loads):
             self._check_head_room(len(self._sessions))
 
     async def measure(self) -> None:

@@ -19,7 +19,7 @@ from voicepipe.clock import monotonic_ms
 from voicepipe.errors import Overload
 from voicepipe.protocol.extensions import Resume, read_resume
 from voicepipe.server.sessions.live_sessions import LiveSession, LiveSessions
-from voicepipe.server.sessions.resume_places import Group, ResumePlaces, of_address, of_session
+from voicepipe.server.sessions.waiting_connections import Group, WaitingConnections, of_address, of_session
 from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.session.resumption import Password
 from voicepipe.session.shutdown import NOT_AUTHORISED, TRY_AGAIN_LATER
@@ -64,7 +64,7 @@ class Resumptions:
     """The connections that want to continue a session. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self.waiting = ResumePlaces()
+        self.waiting = WaitingConnections()
         self._refused = FailedAttempts()
         self._dummy_secret = Password()
 
@@ -90,7 +90,7 @@ class Resumptions:
 
 async def resume(
     request: web.Request,
-    line: web.WebSocketResponse[bool],
+    websocket: web.WebSocketResponse[bool],
     sessions: LiveSessions,
     resumptions: Resumptions,
     peer: str,
@@ -108,8 +108,8 @@ async def resume(
     if sessions.closing:
         raise Overload("The server is stopping.")
     named = request.query["resume"]
-    await line.prepare(request)
-    socket = AiohttpSocket(line, request.transport)
+    await websocket.prepare(request)
+    socket = AiohttpSocket(websocket, request.transport)
     found = await _found(named, sessions, others)
     resume_request, is_known = None, found == "held"
     if is_known or not named.startswith(SESSION_PREFIX):
@@ -123,19 +123,19 @@ async def resume(
             is_resumed = await resumptions.resume(live, resume_request, socket)
     except Overload:
         await socket.close(TRY_AGAIN_LATER, "This session can't be resumed here now.")
-        return line
+        return websocket
     if is_resumed:
         await socket.close(1000, "")
-        return line
+        return websocket
     if resume_request is not None and live is None:
         found = await _found(resume_request.session_id, sessions, others)
     if found == "hung":
         await socket.close(TRY_AGAIN_LATER, "The process of this session does not answer.")
-        return line
+        return websocket
     resumptions.note_refusal(peer)
     await socket.send(_refusal("session_lost", LOST) if found == "lost" else _refusal("resume_refused", REFUSED))
     await socket.close(NOT_AUTHORISED, "This session can't be resumed.")
-    return line
+    return websocket
 
 
 async def _found(session_id: str, sessions: LiveSessions, others: OtherSessions | None) -> Found:

@@ -38,7 +38,7 @@ class SessionUsage:
         self._timed_ms: int | None = None
         """Until when the session's time is counted; None before it runs."""
 
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def note(self, record: TurnRecord) -> None:
         """Count a turn's record, new or renewed. A record without an outcome is still running."""
@@ -46,39 +46,39 @@ class SessionUsage:
             return
         turns, spent = int(_is_used(record)), micro_usd(record.cost.usd)
         turns_before, spent_before = self._known.pop(record.id, (0, 0))
-        self._owe("turns", turns - turns_before)
-        self._owe("spend", spent - spent_before)
+        self._add("turns", turns - turns_before)
+        self._add("spend", spent - spent_before)
         self._known[record.id] = turns, spent
         if len(self._known) > RECENT_TURNS:
             self._known.popitem(last=False)
-        self._news.set()
+        self._changed.set()
 
     def charge(self, usd: float) -> None:
         """Count a cost that belongs to no turn."""
-        self._owe("spend", micro_usd(usd))
-        self._news.set()
+        self._add("spend", micro_usd(usd))
+        self._changed.set()
 
     async def run(self, session: Revocable) -> None:
         """End the session when a limit is reached, until cancelled."""
         self._timed_ms = monotonic_ms()
         while True:
             await self._wait()
-            self._news.clear()
-            self._owe_time()
+            self._changed.clear()
+            self._add_time()
             try:
                 await self._count()
                 reached = await self.limits.reached()
             except Overload as busy:
                 log_event("usage_update_failed", level=logging.WARNING, why=busy.why)
                 await asyncio.sleep(RETRY_S)
-                self._news.set()
+                self._changed.set()
                 continue
             if reached is not None:
                 session.end_after_turn(Ending("limit_reached", reached, POLICY_VIOLATION))
 
     async def settle(self) -> None:
         """Count the session's last seconds, and the costs that arrive at its end."""
-        self._owe_time()
+        self._add_time()
         for what in tuple(self._uncounted):
             await self.limits.settle(what, self._uncounted.pop(what, 0))
 
@@ -88,17 +88,17 @@ class SessionUsage:
             await self.limits.settle("spend", micro_usd(usd))
 
     async def _wait(self) -> None:
-        """Wait for what must be counted: news, or time where a quota limits it."""
+        """Wait until there is something to count: a turn, a cost, or time where a quota limits it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(TIME_S if self.limits.limits("seconds") else None):
-                await self._news.wait()
+                await self._changed.wait()
 
-    def _owe_time(self) -> None:
-        """Owe the whole seconds since the session began, as far as they are not counted."""
+    def _add_time(self) -> None:
+        """Add the whole seconds since the session began that are not counted yet."""
         if self._timed_ms is not None:
             seconds = (monotonic_ms() - self._timed_ms) // 1_000
             self._timed_ms += 1_000 * seconds
-            self._owe("seconds", seconds)
+            self._add("seconds", seconds)
 
     async def _count(self) -> None:
         """Skip amounts in flight when cancelled: they were most likely counted, and are not counted again."""
@@ -107,10 +107,10 @@ class SessionUsage:
             try:
                 await self.limits.add(what, amount)
             except Overload:
-                self._owe(what, amount)
+                self._add(what, amount)
                 raise
 
-    def _owe(self, what: Countable, amount: int) -> None:
+    def _add(self, what: Countable, amount: int) -> None:
         amount += self._uncounted.pop(what, 0)
         if amount and self.limits.limits(what):
             self._uncounted[what] = amount

@@ -31,7 +31,7 @@ FULL_WAIT_MS: Final = 5_000
 MACHINE: Final = "machine"
 
 RESERVATIONS: Final = "reservations"
-"""The owner of reserved places. Nobody renews them: they end by themselves."""
+"""The owner of reserved places. No process renews them: they expire."""
 
 
 class Full(Overload):
@@ -75,7 +75,8 @@ class Slots:
         await self._take(holder, quotas, RESERVATIONS, RESERVED_S)
 
     async def use_reservation(self, claims: Claims | None) -> str | None:
-        """Return the holder of a client secret's reserved place, to the first session that asks; None: there is none.
+        """Return the holder of a client secret's reserved place, to the first session that requests it; None: there is
+        none.
 
         Raises:
             Overload: the shared store cannot be reached.

@@ -92,8 +92,8 @@ def upgrade(*, ping_ms: int, subprotocol: str | None) -> web.WebSocketResponse[b
 class AiohttpSocket:
     """Implements `ClientSocket` over a prepared WebSocket."""
 
-    def __init__(self, line: web.WebSocketResponse[bool], transport: asyncio.Transport | None) -> None:
-        self._line, self._transport = line, transport
+    def __init__(self, websocket: web.WebSocketResponse[bool], transport: asyncio.Transport | None) -> None:
+        self._websocket, self._transport = websocket, transport
         self._pings = TokenBucket(BURST_PINGS, PINGS_PER_S)
         self._over = False
         self.hung_up = False
@@ -114,13 +114,13 @@ class AiohttpSocket:
     @property
     def has_message(self) -> bool:
         """Whether a text or binary message has come that was not received. aiohttp has no public attribute for it."""
-        queue = self._line._reader
+        queue = self._websocket._reader
         return queue is not None and bool(queue._buffer) and queue._buffer[0][0].type in _DATA
 
     async def receive(self) -> bytes | None:
         """Return the next message, text or binary; None when the connection is closed, and on every later call."""
         while not self._over:
-            message = await self._line.receive()
+            message = await self._websocket.receive()
             if message.type in _DATA:
                 data: bytes = message.data
                 return data
@@ -138,7 +138,7 @@ class AiohttpSocket:
         if message.type is WSMsgType.PING:
             try:
                 async with asyncio.timeout(UNREAD_LIMIT_S):
-                    await self._line.pong(message.data)
+                    await self._websocket.pong(message.data)
             except TimeoutError:
                 self.abort()  # a client that does not read
             except ConnectionError:
@@ -147,7 +147,9 @@ class AiohttpSocket:
     async def send(self, frame: bytes) -> None:
         """Send one frame; waits while the client does not read. On a closed connection the frame is dropped."""
         try:
-            await self._line.send_frame(frame, WSMsgType.BINARY if isinstance(frame, SoundFrame) else WSMsgType.TEXT)
+            await self._websocket.send_frame(
+                frame, WSMsgType.BINARY if isinstance(frame, SoundFrame) else WSMsgType.TEXT
+            )
         except ConnectionError:
             await asyncio.sleep(0)  # `receive` reports the end: let its task run
 
@@ -160,10 +162,10 @@ class AiohttpSocket:
         message = reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore").encode()
         try:
             async with asyncio.timeout(2 * CLOSE_WAIT_S):
-                await self._line.close(code=code, message=message)
+                await self._websocket.close(code=code, message=message)
         except TimeoutError:
             self.abort()
-        self._line._exception = None  # its traceback keeps the socket alive
+        self._websocket._exception = None  # its traceback keeps the socket alive
 
     def abort(self) -> None:
         """Drop the connection now, with all unsent data."""

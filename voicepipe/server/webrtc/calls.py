@@ -20,8 +20,8 @@ from voicepipe.session.shutdown import NORMAL, Ending
 HUNG_UP = Ending("call_ended", "The call was hung up.", NORMAL)
 
 
-class CallRequest(msgspec.Struct, frozen=True):
-    """A call as a backend names it, and what it may reach."""
+class CallLookup(msgspec.Struct, frozen=True):
+    """A look-up of a call by its ID, and what the sender may reach."""
 
     call_id: str
     project: str
@@ -29,8 +29,8 @@ class CallRequest(msgspec.Struct, frozen=True):
     """Of its client secret; None: it has an API key, or needs none."""
 
     @classmethod
-    def of(cls, call_id: str, principal: Principal) -> CallRequest:
-        """Return the request of a principal: its project's calls; with a client secret, only the call that it began."""
+    def of(cls, call_id: str, principal: Principal) -> CallLookup:
+        """Return the look-up of a principal: its project's calls; with a client secret, only the call that it began."""
         claims = principal.claims
         return cls(call_id, principal.project, claims.token_id if claims is not None else None)
 
@@ -62,23 +62,23 @@ class Call:
 class OtherCalls(Protocol):
     """The calls of the other workers."""
 
-    async def session_of(self, request: CallRequest) -> str:
+    async def session_of(self, request: CallLookup) -> str:
         """Return the ID of the call's session; empty: no worker has the call.
 
         Raises:
-            Overload: the other workers can't be asked, or one that may have it does not answer.
+            Overload: the other workers can't be reached, or one that may have it does not answer.
         """
         ...
 
-    async def follow(self, request: CallRequest, session: str, socket: AiohttpSocket) -> bool:
+    async def serve_sideband(self, request: CallLookup, session: str, socket: AiohttpSocket) -> bool:
         """Send the call's events to a sideband connection, and take its events, to the end; False: the call is over."""
         ...
 
-    async def hang_up(self, request: CallRequest) -> bool:
+    async def hang_up(self, request: CallLookup) -> bool:
         """End the call; False: no worker has it.
 
         Raises:
-            Overload: the other workers can't be asked, or one that may have it does not answer.
+            Overload: the other workers can't be reached, or one that may have it does not answer.
         """
         ...
 
@@ -99,8 +99,9 @@ class Calls:
         finally:
             del self._calls[call.id]
 
-    def find(self, request: CallRequest) -> Call | None:
-        """Return a call that the request may reach; None: there is none in this process."""
+    def find(self, request: CallLookup) -> Call | None:
+        """Return a call that the sender may reach; None: there is none in this process."""
         call = self._calls.get(request.call_id)
-        is_theirs = call is not None and call.project == request.project
-        return call if is_theirs and call is not None and request.token_id in (None, call.token_id) else None
+        if call is None or call.project != request.project:
+            return None
+        return call if request.token_id in (None, call.token_id) else None

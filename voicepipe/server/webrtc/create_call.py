@@ -22,7 +22,7 @@ from voicepipe.server.serving import admitted, run_session
 from voicepipe.server.sessions.live_sessions import LiveSession
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.usage_limits import UsageLimits
-from voicepipe.server.webrtc.calls import Call, CallRequest
+from voicepipe.server.webrtc.calls import Call, CallLookup
 from voicepipe.server.webrtc.events import without_formats
 from voicepipe.server.webrtc.offer import Offer, read_offer
 from voicepipe.server.webrtc.rtc_socket import RtcSocket
@@ -120,7 +120,7 @@ async def hang_up(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
     principal.check_scope(REALTIME)
-    named = CallRequest.of(request.match_info["id"], principal)
+    named = CallLookup.of(request.match_info["id"], principal)
     call = context.calls.find(named)
     if call is not None:
         call.hang_up()

@@ -32,7 +32,7 @@ from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.clock import monotonic_us
 from voicepipe.errors import ProtocolError
-from voicepipe.server.webrtc.packet_order import DecoderQueue, PacketOrder
+from voicepipe.server.webrtc.jitter_buffer import AudioJitterBuffer, DecoderQueue
 from voicepipe.server.webrtc.playout import RATE_HZ, Playout, mono
 from voicepipe.server.webrtc.rtc_socket import RtcSocket
 from voicepipe.server.webrtc.settings import WebRtcSettings
@@ -58,7 +58,7 @@ BUFFERED_BYTES: Final = 256 * 1024
 
 
 JITTER_BUFFER: Final = "_RTCRtpReceiver__jitter_buffer"
-"""The attribute of aiortc's receiver that `PacketOrder` replaces."""
+"""The attribute of aiortc's receiver that `AudioJitterBuffer` replaces."""
 
 DECODER_QUEUE: Final = "_RTCRtpReceiver__decoder_queue"
 """The one that `DecoderQueue` replaces."""
@@ -134,7 +134,7 @@ class RtcPeer:
         self._is_empty.set()
         self._connection.on("track", self._take_track)
         self._connection.on("datachannel", self._take_channel)
-        self._connection.on("connectionstatechange", self._follow)
+        self._connection.on("connectionstatechange", self._on_connection_state)
 
     async def answer(self, offer: str) -> str:
         """Return the SDP answer to a client's SDP offer, with all candidates.
@@ -147,7 +147,7 @@ class RtcPeer:
             self._connection.addTrack(AgentTrack(self._socket.playout))
             for receiver in self._connection.getReceivers():
                 if receiver.track.kind == "audio":
-                    setattr(receiver, JITTER_BUFFER, PacketOrder())
+                    setattr(receiver, JITTER_BUFFER, AudioJitterBuffer())
                     setattr(receiver, DECODER_QUEUE, DecoderQueue(JitterFrame))
             await self._connection.setLocalDescription(await self._connection.createAnswer())
         except (
@@ -227,7 +227,7 @@ class RtcPeer:
         channel.on("close", self._end)
         self._is_ready.set()
 
-    def _follow(self) -> None:
+    def _on_connection_state(self) -> None:
         if self._connection.connectionState in ("failed", "closed"):
             self._end()
 

@@ -35,7 +35,7 @@ class Part:
 
 
 class Playout:
-    """A queue of audio, int16, 24 kHz mono, by response. Pure: it is asked for each frame when the frame is due."""
+    """A queue of audio, int16, 24 kHz mono, by response. Pure: `take` is called for each frame when it is due."""
 
     def __init__(self, on_event: Callable[[PlayoutEvent, str], None]) -> None:
         """`on_event` gets what begins or ends to play: the event, and the ID of the response."""

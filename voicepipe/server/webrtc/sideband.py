@@ -49,7 +49,7 @@ class Sideband:
         await self._socket.close(NORMAL, CALL_OVER)
 
 
-async def follow(call: Call, socket: ClientSocket) -> None:
+async def serve_sideband(call: Call, socket: ClientSocket) -> None:
     """Serve a sideband connection of a call of this process to its end."""
     sideband = Sideband(socket)
     with call.socket.listening(sideband):

@@ -18,7 +18,7 @@ from voicepipe.server.api.stream_state import own_state
 from voicepipe.server.connections import CONNECTIONS
 from voicepipe.server.context import ServerContext
 from voicepipe.server.detached import DETACHED_TASKS
-from voicepipe.server.webrtc.calls import CallRequest
+from voicepipe.server.webrtc.calls import CallLookup
 from voicepipe.server.workers.messages import ConnectionClosed, Progress
 from voicepipe.server.workers.peers import Workers
 from voicepipe.server.workers.relay import serve_relay
@@ -53,11 +53,11 @@ def answer_queries(workers: Workers, context: ServerContext, app: web.Applicatio
         link.send(Progress(reload_line(await reloaded(context), link.n_workers)))
 
     async def call(data: bytes) -> bytes:
-        found = context.calls.find(msgspec.json.decode(data, type=CallRequest))
+        found = context.calls.find(msgspec.json.decode(data, type=CallLookup))
         return b"" if found is None else found.live.grant.session_id.encode()
 
     async def hang_up(data: bytes) -> bytes:
-        found = context.calls.find(msgspec.json.decode(data, type=CallRequest))
+        found = context.calls.find(msgspec.json.decode(data, type=CallLookup))
         if found is not None:
             found.hang_up()
         return _json.encode(found is not None)
@@ -72,7 +72,7 @@ def answer_queries(workers: Workers, context: ServerContext, app: web.Applicatio
         "delete_session": delete_session,
         "call": call,
         "hang_up": hang_up,
-        "head_room": _returning(live.room),
+        "head_room": _returning(live.load),
         "state": _returning(lambda: own_state(context)),
         "providers": _returning(lambda: own_providers(context)),
     }

@@ -14,9 +14,9 @@ from voicepipe.clock import monotonic_ms
 from voicepipe.errors import Overload
 from voicepipe.server.gateway.capacity import FULL_WAIT_MS
 from voicepipe.server.sessions.listed_sessions import ListedSessions
-from voicepipe.server.sessions.live_sessions import Room
+from voicepipe.server.sessions.live_sessions import ProcessLoad
 from voicepipe.server.sessions.resume import Found
-from voicepipe.server.webrtc.calls import CallRequest
+from voicepipe.server.webrtc.calls import CallLookup
 from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.messages import HUNG, LOST, RelaySession, SessionClosed, SessionOpened
 from voicepipe.telemetry.metrics.merge import merged
@@ -76,9 +76,11 @@ class Workers:
         """Report that a session has ended."""
         self.link.send_surely(SessionClosed(session))
 
-    async def rooms(self) -> tuple[Room, ...]:
+    async def loads(self) -> tuple[ProcessLoad, ...]:
         """Return what each worker has left for sessions."""
-        return tuple(msgspec.json.decode(each, type=Room) for each in (await self.link.query("head_room")).replies)
+        return tuple(
+            msgspec.json.decode(each, type=ProcessLoad) for each in (await self.link.query("head_room")).replies
+        )
 
     async def reload(self) -> Reloaded:
         """Have all workers read the settings again."""
@@ -117,7 +119,7 @@ class Workers:
             return "held"
         return "lost" if LOST in replies else "hung" if HUNG in replies else "unknown"
 
-    async def session_of_call(self, request: CallRequest) -> str:
+    async def session_of_call(self, request: CallLookup) -> str:
         """Return the ID of the session of a call over WebRTC; empty: no worker has the call.
 
         Raises:
@@ -129,7 +131,7 @@ class Workers:
             raise _silent()
         return found.decode()
 
-    async def hang_up(self, request: CallRequest) -> bool:
+    async def hang_up(self, request: CallLookup) -> bool:
         """End a call over WebRTC; False: no worker has it.
 
         Raises:

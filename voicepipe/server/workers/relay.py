@@ -21,8 +21,8 @@ from voicepipe.protocol.extensions import Resume
 from voicepipe.server.sessions.live_sessions import LiveSessions
 from voicepipe.server.sessions.resume import FIRST_EVENT_S, Found, Resumptions
 from voicepipe.server.sessions.websocket import CLOSE_WAIT_S, AiohttpSocket
-from voicepipe.server.webrtc.calls import CallRequest, Calls
-from voicepipe.server.webrtc.sideband import follow
+from voicepipe.server.webrtc.calls import CallLookup, Calls
+from voicepipe.server.webrtc.sideband import serve_sideband
 from voicepipe.server.workers.peers import Workers
 from voicepipe.tasks import BackgroundTasks, background_tasks
 from voicepipe.telemetry.log import log_crash
@@ -79,10 +79,10 @@ class ResumeSession(_Frame):
     last_event_id: str | None
 
 
-class FollowCall(_Frame):
+class ServeSideband(_Frame):
     """The first message of a sideband connection of a call over WebRTC."""
 
-    call: CallRequest
+    call: CallLookup
 
 
 class Received(_Frame):
@@ -100,7 +100,7 @@ class Sent(_Frame):
 
 _TO_SOCKET: Final = msgspec.msgpack.Decoder(Receive | SendFrame | CloseSocket | AbortSocket | Refused)
 _TO_SESSION: Final = msgspec.msgpack.Decoder(Received | Sent)
-_FIRST: Final = msgspec.msgpack.Decoder(ResumeSession | FollowCall)
+_FIRST: Final = msgspec.msgpack.Decoder(ResumeSession | ServeSideband)
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -143,7 +143,7 @@ async def _pipe(end: socket.socket) -> _Pipe:
 # --- the worker of the connection -----------------------------------------------------------------
 
 
-async def relay(end: socket.socket, first: ResumeSession | FollowCall, client: AiohttpSocket) -> bool:
+async def relay(end: socket.socket, first: ResumeSession | ServeSideband, client: AiohttpSocket) -> bool:
     """Have the session at the other end use this client's socket until it is done with it; False: it refuses, or no
     worker has it."""
     pipe = await _pipe(end)
@@ -213,7 +213,7 @@ class RelayedCalls:
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
 
-    async def session_of(self, request: CallRequest) -> str:
+    async def session_of(self, request: CallLookup) -> str:
         """Return the ID of the call's session; empty: no worker has the call.
 
         Raises:
@@ -221,12 +221,12 @@ class RelayedCalls:
         """
         return await self._workers.session_of_call(request)
 
-    async def follow(self, request: CallRequest, session: str, socket: AiohttpSocket) -> bool:
+    async def serve_sideband(self, request: CallLookup, session: str, socket: AiohttpSocket) -> bool:
         """Have the worker of the call use this sideband connection to the end; False: the call is over."""
         end = self._workers.relay(session)
-        return end is not None and await relay(end, FollowCall(request), socket)
+        return end is not None and await relay(end, ServeSideband(request), socket)
 
-    async def hang_up(self, request: CallRequest) -> bool:
+    async def hang_up(self, request: CallLookup) -> bool:
         """End the call; False: no worker has it.
 
         Raises:
@@ -345,17 +345,17 @@ async def serve_relay(end: socket.socket, sessions: LiveSessions, resumptions: R
 
 
 async def _serve(
-    first: ResumeSession | FollowCall,
+    first: ResumeSession | ServeSideband,
     client: RelayedSocket,
     sessions: LiveSessions,
     resumptions: Resumptions,
     calls: Calls,
 ) -> bool:
     """Serve a client to the end; False: what it names is not here, or not for it."""
-    if isinstance(first, FollowCall):
+    if isinstance(first, ServeSideband):
         call = calls.find(first.call)
         if call is not None:
-            await follow(call, client)
+            await serve_sideband(call, client)
         return call is not None
     resume_request = Resume(session_id=first.session, secret=first.secret, last_event_id=first.last_event_id)
     is_resumed = await resumptions.resume(sessions.find(first.session), resume_request, client)

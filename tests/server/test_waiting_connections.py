@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from voicepipe.server.sessions.resume_places import (
-    MOST,
-    MOST_OF_ADDRESS,
-    MOST_OF_SESSION,
+from voicepipe.server.sessions.waiting_connections import (
+    MAX_CONNECTIONS,
+    MAX_OF_ADDRESS,
+    MAX_OF_SESSION,
     Group,
-    ResumePlaces,
+    WaitingConnections,
     of_address,
     of_session,
 )
@@ -18,7 +18,7 @@ from voicepipe.server.sessions.resume_places import (
 class Waiting:
     """Connections in a row; notes which were dropped."""
 
-    def __init__(self, places: ResumePlaces, held: ExitStack) -> None:
+    def __init__(self, places: WaitingConnections, held: ExitStack) -> None:
         self._places, self._held = places, held
         self.dropped: list[str] = []
 
@@ -28,48 +28,48 @@ class Waiting:
 
 def test_the_oldest_of_a_full_address_makes_room() -> None:
     """The newest is the one that may be about to show a right secret."""
-    places = ResumePlaces()
+    places = WaitingConnections()
     with ExitStack() as held:
         waiting = Waiting(places, held)
         waiting.come(of_address("192.0.2.2"), "another")
-        for n in range(MOST_OF_ADDRESS + 2):
+        for n in range(MAX_OF_ADDRESS + 2):
             waiting.come(of_address("192.0.2.1"), str(n))
         assert waiting.dropped == ["0", "1"]
-        assert len(places) == MOST_OF_ADDRESS + 1
+        assert len(places) == MAX_OF_ADDRESS + 1
     assert len(places) == 0
 
 
 def test_one_subscriber_of_ipv6_is_one_address() -> None:
     with ExitStack() as held:
-        waiting = Waiting(ResumePlaces(), held)
-        for n in range(MOST_OF_ADDRESS + 1):
+        waiting = Waiting(WaitingConnections(), held)
+        for n in range(MAX_OF_ADDRESS + 1):
             waiting.come(of_address(f"2001:db8::{n:x}"), str(n))
         assert waiting.dropped == ["0"]
 
 
 def test_many_addresses_are_bounded_together_at_the_cost_of_the_busiest() -> None:
-    places = ResumePlaces()
+    places = WaitingConnections()
     with ExitStack() as held:
         waiting = Waiting(places, held)
         waiting.come(of_address("192.0.2.1"), "alone")
-        for n in range(MOST_OF_ADDRESS):
+        for n in range(MAX_OF_ADDRESS):
             waiting.come(of_address("198.51.100.1"), f"busy {n}")
-        for n in range(MOST - MOST_OF_ADDRESS):
+        for n in range(MAX_CONNECTIONS - MAX_OF_ADDRESS):
             waiting.come(of_address(f"2001:db8:{n:x}::1"), "far")
         assert waiting.dropped == ["busy 0"]
-        assert len(places) == MOST
+        assert len(places) == MAX_CONNECTIONS
 
 
 def test_connections_that_do_not_name_a_session_do_not_affect_it() -> None:
-    places = ResumePlaces()
+    places = WaitingConnections()
     with ExitStack() as held:
         waiting = Waiting(places, held)
         waiting.come(of_session("sess_1"), "first")
-        for n in range(2 * MOST):
+        for n in range(2 * MAX_CONNECTIONS):
             waiting.come(of_address(f"2001:db8:{n:x}::1"), "stranger")
         assert "first" not in waiting.dropped
-        for n in range(MOST_OF_SESSION):
+        for n in range(MAX_OF_SESSION):
             waiting.come(of_session("sess_1"), str(n))
         assert waiting.dropped.count("first") == 1
-        assert len(places) == MOST + MOST_OF_SESSION
+        assert len(places) == MAX_CONNECTIONS + MAX_OF_SESSION
     assert len(places) == 0

@@ -8,7 +8,14 @@ from itertools import chain
 import pytest
 from aiortc import rtcrtpreceiver
 
-from voicepipe.server.webrtc.packet_order import CALM, MAX_BEHIND, MIN_BEHIND, DecoderQueue, DueFrames, PacketOrder
+from voicepipe.server.webrtc.jitter_buffer import (
+    MAX_BEHIND,
+    MIN_BEHIND,
+    STABLE_PACKETS,
+    AudioJitterBuffer,
+    DecoderQueue,
+    DueFrames,
+)
 from voicepipe.server.webrtc.peer import DECODER_QUEUE, JITTER_BUFFER
 
 
@@ -19,9 +26,9 @@ class Packet:
     _data: bytes = b""
 
 
-def passed(numbers: list[int], order: PacketOrder | None = None) -> list[list[int]]:
+def passed(numbers: list[int], order: AudioJitterBuffer | None = None) -> list[list[int]]:
     """The packets that pass with each packet that comes."""
-    order = PacketOrder() if order is None else order
+    order = AudioJitterBuffer() if order is None else order
     found: list[list[int]] = []
     for number in numbers:
         is_picture_missing, due = order.add(Packet(number % 65_536, number))
@@ -63,7 +70,7 @@ def test_where_packets_overtake_each_other_the_second_one_is_not_lost() -> None:
 
 @pytest.mark.parametrize(("by", "expected"), [(20, MAX_BEHIND), (200, MIN_BEHIND)])
 def test_the_wait_is_bounded_and_follows_no_packet_from_long_ago(by: int, expected: int) -> None:
-    order = PacketOrder()
+    order = AudioJitterBuffer()
     passed([0, *overtaken(1, by)], order)
     lost = by + 2
     came = passed(list(range(lost + 1, lost + 40)), order)
@@ -71,9 +78,9 @@ def test_the_wait_is_bounded_and_follows_no_packet_from_long_ago(by: int, expect
 
 
 def test_the_wait_is_short_again_once_the_network_keeps_the_order() -> None:
-    order = PacketOrder()
+    order = AudioJitterBuffer()
     passed([0, *overtaken(1, MAX_BEHIND)], order)
-    lost = MAX_BEHIND + 2 + (MAX_BEHIND - MIN_BEHIND) * CALM
+    lost = MAX_BEHIND + 2 + (MAX_BEHIND - MIN_BEHIND) * STABLE_PACKETS
     passed(list(range(MAX_BEHIND + 2, lost)), order)
     came = passed(list(range(lost + 1, lost + 40)), order)
     assert came.index(next(filter(None, came))) == MIN_BEHIND

@@ -1,4 +1,4 @@
-"""Places for connections that have not named their session yet and have shown no credential.
+"""The connections that have not named their session yet and have shown no credential, in bounded groups.
 
 A full group loses its oldest connection, never the newest. A client that reconnects sends its first event at once, so
 it has not waited longest.
@@ -13,13 +13,13 @@ from typing import Final
 
 from voicepipe.auth.rate_limit import subscriber
 
-MOST_OF_ADDRESS: Final = 64
+MAX_OF_ADDRESS: Final = 64
 """Connections of one address (of one /64 of IPv6) that did not name their session in the URL."""
 
-MOST_OF_SESSION: Final = 4
+MAX_OF_SESSION: Final = 4
 """Connections that named the same session in the URL. Its client needs 1; other clients do not have its ID."""
 
-MOST: Final = 512
+MAX_CONNECTIONS: Final = 512
 """Connections of all addresses together: some 30 MB. Beyond it the address with the most loses its oldest."""
 
 Drop = Callable[[], None]
@@ -36,11 +36,11 @@ def of_session(session_id: str) -> Group:
     return "session", session_id
 
 
-class ResumePlaces:
+class WaitingConnections:
     """The connections that wait, in groups. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        # Bounded: see MOST; sessions have MOST_OF_SESSION each, up to the server's limit of sessions.
+        # Bounded: see MAX_CONNECTIONS; sessions have MAX_OF_SESSION each, up to the server's limit of sessions.
         self._groups: dict[Group, OrderedDict[object, Drop]] = {}
         self._n_by_address = 0
 
@@ -51,9 +51,9 @@ class ResumePlaces:
     def waiting(self, group: Group, drop: Drop) -> Iterator[None]:
         """Take a place while the block runs; `drop` is called when another connection takes it."""
         by_address = group[0] == "address"
-        if len(self._groups.get(group, ())) >= (MOST_OF_ADDRESS if by_address else MOST_OF_SESSION):
+        if len(self._groups.get(group, ())) >= (MAX_OF_ADDRESS if by_address else MAX_OF_SESSION):
             self._drop_oldest(group)
-        elif by_address and self._n_by_address >= MOST:
+        elif by_address and self._n_by_address >= MAX_CONNECTIONS:
             self._drop_oldest(max(self._addresses(), key=lambda each: len(self._groups[each])))
         place = object()
         self._groups.setdefault(group, OrderedDict())[place] = drop

@@ -14,8 +14,9 @@ lost."""
 MAX_BEHIND: Final = 10
 """The same where packets overtake each other: 200 ms at most."""
 
-CALM: Final = 250
-"""Packets without one that was overtaken as far as is waited, 5 s: then one packet less is waited for."""
+STABLE_PACKETS: Final = 250
+"""Packets in a row of which none was overtaken by as many as are waited for, 5 s: then one packet less is waited
+for."""
 
 MAX_OVERTAKEN: Final = 50
 """A packet that comes 1 s late says nothing of the next ones."""
@@ -34,7 +35,7 @@ class DueFrames:
     """The other frames, each with its distance from the first, in units of the RTP clock."""
 
 
-class PacketOrder:
+class AudioJitterBuffer:
     """Takes the place of aiortc's jitter buffer (1.16) for a receiver of audio, and has its interface.
 
     aiortc waits for 4 packets at the start, and for 16 behind a lost one, and gives one frame for each packet: from
@@ -47,14 +48,14 @@ class PacketOrder:
         self._newest = 0
         self._waiting: dict[int, Any] = {}  # at most MAX_BEHIND + 1
         self._behind = MIN_BEHIND
-        self._n_calm = 0
+        self._n_stable = 0
 
     def add(self, packet: Any) -> tuple[bool, DueFrames | None]:
         """Take a packet; return whether a picture is missing (never, in audio), and what is due now, or None."""
         number = packet.sequence_number
         if self._next is None:
             self._next = self._newest = number
-        self._follow(number)
+        self._adapt(number)
         if self._ahead(number) >= _WRAP // 2:
             return False, None  # it comes after its time
         self._waiting[number] = packet
@@ -66,17 +67,17 @@ class PacketOrder:
             self._next = (self._next + 1) % _WRAP
         return False, _frames(due) if due else None
 
-    def _follow(self, number: int) -> None:
+    def _adapt(self, number: int) -> None:
         """Wait for as many packets as lately overtook one."""
         overtaken = (self._newest - number) % _WRAP
         if overtaken >= _WRAP // 2:
             self._newest, overtaken = number, 0
         if self._behind <= overtaken <= MAX_OVERTAKEN:
-            self._behind, self._n_calm = min(MAX_BEHIND, overtaken), 0
+            self._behind, self._n_stable = min(MAX_BEHIND, overtaken), 0
         else:
-            self._n_calm += 1
-        if self._n_calm >= CALM:
-            self._behind, self._n_calm = max(MIN_BEHIND, self._behind - 1), 0
+            self._n_stable += 1
+        if self._n_stable >= STABLE_PACKETS:
+            self._behind, self._n_stable = max(MIN_BEHIND, self._behind - 1), 0
 
     def _ahead(self, number: int) -> int:
         return (number - (self._next or 0)) % _WRAP
