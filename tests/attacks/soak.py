@@ -32,7 +32,7 @@ from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import silence
 from voicepipe.bench.load.processes import started, write_settings
 from voicepipe.bench.load.user import sentence
-from voicepipe.bench.load.wires import RATE_HZ, append_event
+from voicepipe.bench.load.wire_protocols import RATE_HZ, append_event
 
 HERE: Final = Path(__file__).resolve().parent
 SENTENCE: Final = HERE.parent / "data" / "clean" / "vctk_p287_002.flac"

@@ -1,4 +1,4 @@
-"""`voicepipe bench endpointing`: traces, rules, scores, the report and the picture."""
+"""`voicepipe bench endpointing`: traces, rules, scores, the report and the chart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from voicepipe.bench.endpointing import measure, rules
-from voicepipe.bench.endpointing.picture import svg
+from voicepipe.bench.endpointing.chart import svg
 from voicepipe.bench.endpointing.report import READY_MS, lines, table, write_csv
 from voicepipe.bench.endpointing.rules import default_rules, rule_factory
 from voicepipe.bench.endpointing.score import START_MS, Rule, TurnScore, score, summary
@@ -262,9 +262,9 @@ def test_the_report_has_each_rule_on_each_set(folder: Path, tmp_path: Path) -> N
     assert "**reading, clean** (1 turns)" in text
     assert "**reading, 10 dB** (1 turns)" in text
     assert text.count("| silence:800 |") == 3
-    picture = svg(results)
-    assert picture.count("<circle") == 6
-    assert "silence:800" in picture
+    chart = svg(results)
+    assert chart.count("<circle") == 6
+    assert "silence:800" in chart
     write_csv(tmp_path / "e.csv", results)
     assert len((tmp_path / "e.csv").read_text().splitlines()) == 1 + len(READY_MS) * len(results)
 

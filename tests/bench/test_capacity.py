@@ -12,7 +12,7 @@ import pytest
 from tests.measure import capacity as compared
 from voicepipe.bench.capacity_core import CoreLoad, Costs, Talk, fitted, simulate_core
 from voicepipe.bench.capacity_fleet import Calls, CoreCurve, Fleet, FleetLoad, loops_needed, simulate_fleet
-from voicepipe.bench.load.crowd import Cost, Load
+from voicepipe.bench.load.concurrent_users import Cost, LoadRun
 from voicepipe.bench.load.user import Turn
 from voicepipe.cli import main
 from voicepipe.cli.simulate_capacity import read_costs
@@ -233,12 +233,12 @@ def test_costs_are_read_from_a_file(tmp_path: Path) -> None:
 # --- the comparison with a real run ---------------------------------------------------------------
 
 
-def real_load(simulated: CoreLoad, *, slower_ms: int = 0) -> Load:
+def real_load(simulated: CoreLoad, *, slower_ms: int = 0) -> LoadRun:
     """A run of the load bench that came out as simulated."""
     turns = tuple(Turn(1_000, 1_000 + round(ms) + slower_ms, 4_900.0) for ms in simulated.latencies_ms)
     cost = Cost(cpu_pct=100 * simulated.cpu_share, rss_mib=1.0, rss_before_mib=1.0)
     n_users = simulated.n_sessions
-    return Load(target="t", n_users=n_users, turns=turns, cost=cost, late_p95_ms=1.0, stray=0, errors=())
+    return LoadRun(target="t", n_users=n_users, turns=turns, cost=cost, late_p95_ms=1.0, stray=0, errors=())
 
 
 def test_a_real_run_is_compared_with_the_simulation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,7 +263,7 @@ def test_runs_are_stored_one_by_one_and_measured_once(tmp_path: Path) -> None:
     """A run that is ended goes on where it was."""
     file, measured = tmp_path / "loads.jsonl", list[int]()
 
-    def measure_one(n_users: int) -> Load:
+    def measure_one(n_users: int) -> LoadRun:
         measured.append(n_users)
         if n_users == 60:
             raise KeyboardInterrupt
@@ -286,8 +286,8 @@ def test_a_busy_machine_is_refused_and_a_full_server_ends_the_run(tmp_path: Path
     assert [load.n_users for load in full] == [10, 60]
 
 
-def a_load(n_users: int, *, failed: bool = False) -> Load:
+def a_load(n_users: int, *, failed: bool = False) -> LoadRun:
     turns = (Turn(0, 400, 5_000.0, error="no answer" if failed else ""),)
-    return Load(
+    return LoadRun(
         target="t", n_users=n_users, turns=turns, cost=Cost(10.0, 100.0, 90.0), late_p95_ms=1.0, stray=0, errors=()
     )

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicepipe.bench.counterfactual.changes import AGENT_OPTIONS, Changes, option_named
-from voicepipe.bench.counterfactual.learned import Learned, NotReplayable, learn
+from voicepipe.bench.counterfactual.recorded_session import NotReplayable, RecordedSession, read_session
 from voicepipe.bench.counterfactual.report import plain, table, what_if
-from voicepipe.bench.counterfactual.world import simulate
+from voicepipe.bench.counterfactual.simulation import simulate
 from voicepipe.config.agents import AgentSettings
 from voicepipe.telemetry.journal.format import read_journal
 from voicepipe.testing.journal_check import JournalCheck
@@ -30,8 +30,8 @@ def data(name: str) -> bytes:
     return (Path(__file__).parents[1] / "data" / "journals" / f"{name}.jsonl").read_bytes()
 
 
-def learned(name: str) -> Learned:
-    return learn(read_journal(data(name)))
+def session_of(name: str) -> RecordedSession:
+    return read_session(read_journal(data(name)))
 
 
 def waited_ms(record: TurnRecord) -> int:
@@ -43,7 +43,7 @@ def waited_ms(record: TurnRecord) -> int:
 @pytest.mark.parametrize("name", NAMES)
 def test_without_a_change_all_is_as_it_was(name: str) -> None:
     """Each turn has the marks that it had, so what a change moves is due to the change."""
-    known = learned(name)
+    known = session_of(name)
     done = simulate(known)
     assert illegal_moves(done.moves) == []
     assert {turn: record.marks for turn, record in done.records.items()} == {
@@ -56,13 +56,13 @@ def test_without_a_change_all_is_as_it_was(name: str) -> None:
 def test_the_turn_is_over_after_the_other_silence(silence_ms: int) -> None:
     """This holds beyond the recording's silence, too: its VAD stopped at the end of the turn."""
     changes = Changes({"silence_ms": silence_ms, "end_of_turn": "silence"})
-    for record in simulate(learned("answer"), changes).records.values():
+    for record in simulate(session_of("answer"), changes).records.values():
         assert silence_ms <= waited_ms(record) <= silence_ms + 60
 
 
 def test_playback_reports_are_applied() -> None:
     """It plays as long after the first sound came as it did, whenever that is."""
-    known = learned("reported")
+    known = session_of("reported")
     done = simulate(known, Changes({"silence_ms": 900}))
     for record in done.records.values():
         marks, before = dict(record.marks), dict(known.records[record.id].marks)
@@ -76,11 +76,11 @@ def test_playback_reports_are_applied() -> None:
 
 def test_there_and_back() -> None:
     """With other settings and then the first ones again, each turn is audible when it was."""
-    known = learned("answer")
+    known = session_of("answer")
     sessions = JournalCheck()
     with sessions.watching():
         simulate(known, Changes({"speculate": False}))
-    (other,) = [learn(journal) for journal in sessions.journals()]
+    (other,) = [read_session(journal) for journal in sessions.journals()]
     slower = {record.turn: record.total_ms or 0 for record in other.records.values()}
     back = simulate(other, Changes({"speculate": True})).records.values()
     for record in back:
@@ -92,10 +92,10 @@ def test_there_and_back() -> None:
 
 def test_premature_end_of_turn_is_reported() -> None:
     """The user goes on, and what they had said so far would have been answered."""
-    known, sessions = learned("answer"), JournalCheck()
+    known, sessions = session_of("answer"), JournalCheck()
     with sessions.watching():
         simulate(known, Changes({"silence_ms": 6_000, "end_of_turn": "silence"}))
-    (patient,) = [learn(journal) for journal in sessions.journals()]
+    (patient,) = [read_session(journal) for journal in sessions.journals()]
     answer = what_if(patient, Changes({"silence_ms": 300}))
     hasty, last = answer.rows
     assert (hasty.was, last.was is not None) == (None, True)
@@ -107,7 +107,7 @@ def test_premature_end_of_turn_is_reported() -> None:
 
 def test_merged_turns_are_reported() -> None:
     """With a silence longer than the pause between them."""
-    known = learned("answer")
+    known = session_of("answer")
     answer = what_if(known, Changes({"silence_ms": 6_000, "end_of_turn": "silence"}))
     assert answer.rows[0].would_be is None
     assert "goes on before this one is over" in answer.rows[0].why
@@ -117,7 +117,7 @@ def test_merged_turns_are_reported() -> None:
 
 def test_what_the_client_does_with_a_call_comes_after_the_call() -> None:
     """The client's action comes later if the call does: the client can't answer before it has the call."""
-    known = learned("tool")
+    known = session_of("tool")
     slow = simulate(known, Changes({"silence_ms": 1_500, "end_of_turn": "silence"})).records
     marks_ms = [
         dict(record.marks)[f"{attribution.TOOL_RETURNED}1"]
@@ -130,13 +130,13 @@ def test_what_the_client_does_with_a_call_comes_after_the_call() -> None:
 def test_a_filler_would_have_been_said() -> None:
     """Where the answer was late, and no sooner than its setting allows."""
     changes = Changes({"filler": "One moment.", "speculate": False, "silence_ms": 1_200})
-    done = simulate(learned("revision"), changes)
+    done = simulate(session_of("revision"), changes)
     assert any("filler" in record.actions for record in done.records.values())
 
 
 def test_table_lists_all_turns_and_caveats() -> None:
     """For people, and the same for programs."""
-    answer = what_if(learned("answer"), Changes({"silence_ms": 300}))
+    answer = what_if(session_of("answer"), Changes({"silence_ms": 300}))
     lines = list(table(answer))
     assert [line.split()[0] for line in lines[1:3]] == ["1", "2"]
     assert all(row.difference_ms is not None and row.difference_ms < -50 for row in answer.rows)
@@ -146,36 +146,36 @@ def test_table_lists_all_turns_and_caveats() -> None:
 
 def test_an_answer_that_would_come_after_the_recorded_goodbye_is_explained() -> None:
     """The turn is abandoned, and the table says why: the user hung up as in the recording."""
-    late = what_if(learned("answer"), Changes({"silence_ms": 4_000, "end_of_turn": "silence"}))
+    late = what_if(session_of("answer"), Changes({"silence_ms": 4_000, "end_of_turn": "silence"}))
     text = "\n".join(table(late))
     assert "abandoned instead of completed" in text
     assert "hung up at the time of the recording" in text
-    assert "hung up" not in "\n".join(table(what_if(learned("answer"), Changes())))
+    assert "hung up" not in "\n".join(table(what_if(session_of("answer"), Changes())))
 
 
 def test_a_journal_without_words_foretells_the_same() -> None:
     """The waiting times do not depend on the words."""
-    known = learned("interruption")
+    known = session_of("interruption")
     sessions = JournalCheck()
     with sessions.watching():
         simulate(known)
     changes = Changes({"silence_ms": 300})
     with_words, without = (
-        [row.difference_ms for row in what_if(learn(next(sessions.journals(texts))), changes).rows]
+        [row.difference_ms for row in what_if(read_session(next(sessions.journals(texts))), changes).rows]
         for texts in ("plain", "pseudonymized")
     )
     assert with_words == without
 
 
-def recorded(name: str, changes: Changes) -> Learned:
+def recorded(name: str, changes: Changes) -> RecordedSession:
     """The session `name` as it is recorded where these are the settings."""
-    known, sessions = learned(name), JournalCheck()
+    known, sessions = session_of(name), JournalCheck()
     with sessions.watching():
         simulate(known, changes)
-    return learn(next(sessions.journals()))
+    return read_session(next(sessions.journals()))
 
 
-def called(silence_ms: int) -> Learned:
+def called(silence_ms: int) -> RecordedSession:
     """A session whose LLM calls a function before the turn is over; its client returns the result 300 ms later."""
     sessions = JournalCheck()
     with sessions.watching():
@@ -204,7 +204,7 @@ def called(silence_ms: int) -> Learned:
         scenario.answers()
         scenario.passes(5_000)
         scenario.leaves()
-    return learn(next(sessions.journals()))
+    return read_session(next(sessions.journals()))
 
 
 AGREED_MS = 30
@@ -212,7 +212,7 @@ LIMIT_MS = 500
 SILENCES_MS = (600, 900, 1_500, 2_500)
 
 
-def agreed(known: Learned) -> int:
+def agreed(known: RecordedSession) -> int:
     """Compare each record's word on its silence with a replay's; return how many could be compared."""
     n_compared = 0
     for row in what_if(known, Changes({"silence_ms": LIMIT_MS})).rows:
@@ -267,7 +267,7 @@ changed_settings = st.fixed_dictionaries(
 @given(st.sampled_from(NAMES), changed_settings)
 def test_any_settings_can_be_tried(name: str, values: dict[str, object]) -> None:
     """The core's law holds in every world, and each recorded turn has its row."""
-    known, changes = learned(name), Changes(values)
+    known, changes = session_of(name), Changes(values)
     assert illegal_moves(simulate(known, changes).moves) == []
     answer = what_if(known, changes)
     assert {row.was.turn for row in answer.rows if row.was is not None} == {r.turn for r in known.records.values()}
@@ -275,7 +275,7 @@ def test_any_settings_can_be_tried(name: str, values: dict[str, object]) -> None
 
 def test_an_incomplete_journal_says_so() -> None:
     """What there is of it is enacted all the same."""
-    known = learn(read_journal(data("answer")[:-3_000]))
+    known = read_session(read_journal(data("answer")[:-3_000]))
     answer = what_if(known, Changes({"silence_ms": 300}))
     assert answer.rows[0].difference_ms is not None
     assert "incomplete (its last line was cut off)" in "\n".join(table(answer))
@@ -284,7 +284,7 @@ def test_an_incomplete_journal_says_so() -> None:
 def test_journal_that_differs_is_refused() -> None:
     other = data("answer").replace(b'"is":"OpenGate","turn":1', b'"is":"OpenGate","turn":7')
     with pytest.raises(NotReplayable, match="event"):
-        learn(read_journal(other))
+        read_session(read_journal(other))
 
 
 def test_settings_are_known_by_their_documented_names() -> None:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from voicepipe.bench.llm import Answer, Candidate, Plan, Prompt, measure
-from voicepipe.bench.llm_picture import svg
+from voicepipe.bench.llm_chart import svg
 from voicepipe.bench.llm_prompts import read_prompts
 from voicepipe.bench.llm_report import CSV_COLUMNS, runs, table, write_csv
 from voicepipe.cli import main
@@ -115,8 +115,8 @@ def test_the_files_hold_every_answer(tmp_path: Path) -> None:
         ("a/b", "", "HTTP 500"),
         ("c/<d>", "5.00", ""),
     ]
-    picture = ElementTree.fromstring(svg(measured))
-    curves = [each.get("points", "").split() for each in picture.iter() if each.tag.endswith("polyline")]
+    chart = ElementTree.fromstring(svg(measured))
+    curves = [each.get("points", "").split() for each in chart.iter() if each.tag.endswith("polyline")]
     assert len(curves) == 4  # two runs, twice
     assert curves[0][-1].endswith(",120.0")  # half of the answers arrived: half of the height
 

@@ -24,18 +24,18 @@ from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples, silence, to_pcm
 from voicepipe.bench.load import servers
 from voicepipe.bench.load import user as user_module
-from voicepipe.bench.load.admission import Admission, Arrivals, admission_lines, until_room
-from voicepipe.bench.load.crowd import Cost, Crowd, Load, Target, unlimited_session
+from voicepipe.bench.load.admission import Admission, Arrivals, admission_lines, until_admitted
+from voicepipe.bench.load.concurrent_users import ConcurrentUsers, Cost, LoadRun, Target, unlimited_session
 from voicepipe.bench.load.flood import Counts, Flood
 from voicepipe.bench.load.process_cost import read_usage
-from voicepipe.bench.load.profiled import Profile, Sampler, module_of
+from voicepipe.bench.load.profiled_server import Profile, Sampler, module_of
 from voicepipe.bench.load.providers import Delays
 from voicepipe.bench.load.report import carried, compared, problems, profile_lines, table
 from voicepipe.bench.load.rows import Row, RowFile, row_of
 from voicepipe.bench.load.servers import VARIANTS
 from voicepipe.bench.load.stt_stream import DeepgramStream
 from voicepipe.bench.load.user import FRAME_SAMPLES, LOUD, Turn, sentence, sound_of
-from voicepipe.bench.load.wires import PIPECAT, RATE_HZ, RAW, append_event
+from voicepipe.bench.load.wire_protocols import PIPECAT, RATE_HZ, RAW, append_event
 from voicepipe.cli import main
 from voicepipe.errors import ConfigError
 from voicepipe.protocol.inbound import AudioAppended, read
@@ -51,10 +51,10 @@ def voice(duration_ms: int) -> Samples:
     return (8_000 * np.sin(np.arange(duration_ms * RATE_HZ // 1_000) / 10)).astype(np.int16)
 
 
-def load_of(target: str, *latencies_ms: int, error: str = "") -> Load:
+def load_of(target: str, *latencies_ms: int, error: str = "") -> LoadRun:
     """A run of one user."""
     turns = tuple(Turn(1_000, 1_000 + ms, error=error) for ms in latencies_ms)
-    return Load(target=target, n_users=1, turns=turns, cost=None, late_p95_ms=0, stray=0, errors=())
+    return LoadRun(target=target, n_users=1, turns=turns, cost=None, late_p95_ms=0, stray=0, errors=())
 
 
 # --- the user -----------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ async def test_transcriber_counts_utterances(encoding: AudioEncoding) -> None:
 
     stream = DeepgramStream(say, encoding, itertools.count(1), hold_ms=10)
     async with asyncio.TaskGroup() as group:
-        speaking = group.create_task(stream.say_finals())
+        speaking = group.create_task(stream.send_finals())
         for frame in (voice(20), silence(320)):
             await stream.receive(encoding.encode(frame))
         interim, final = await said.get(), await said.get()
@@ -149,7 +149,7 @@ async def test_a_crowd_talks_to_any_server(fake_server: Any, question: Path) -> 
         server.vendor.llm.usual = LlmCue(tokens=tokens("It is noon."))
         url = server.url.replace("http", "ws") + "/v1/realtime"
         target = Target(name="it", url=url, pid=None, session=servers.session(VARIANTS["voicepipe"].detects(200)))
-        done = await Crowd(target, sentence(read_sound(question, RATE_HZ)), 2, 2).run(500)
+        done = await ConcurrentUsers(target, sentence(read_sound(question, RATE_HZ)), 2, 2).run(500)
     assert [turn.error for turn in done.turns] == [""] * 4
     assert all(turn.latency_ms is not None and turn.latency_ms > 100 for turn in done.turns)
     assert (done.stray, done.errors) == (0, ())
@@ -181,7 +181,7 @@ async def test_a_stalled_microphone_makes_no_answer_seem_sooner() -> None:
     app.add_routes([web.get("/ws", answer)])
     async with TestServer(app) as server:
         target = Target(name="it", url=str(server.make_url("/ws")), pid=None, session={}, wire=RAW)
-        done = await Crowd(target, [voice(20)] * n_voiced, 1, 1).run(100)
+        done = await ConcurrentUsers(target, [voice(20)] * n_voiced, 1, 1).run(100)
     (turn,) = done.turns
     assert stalled
     assert turn.error == ""
@@ -207,7 +207,7 @@ async def test_an_answer_without_events_ends_with_its_audio(monkeypatch: pytest.
     app.add_routes([web.get("/ws", answer)])
     async with TestServer(app) as server:
         target = Target(name="it", url=str(server.make_url("/ws")), pid=None, session={}, wire=RAW)
-        done = await Crowd(target, [voice(20), voice(20)], 2, 2).run(100)
+        done = await ConcurrentUsers(target, [voice(20), voice(20)], 2, 2).run(100)
     assert [turn.error for turn in done.turns] == [""] * 4
     assert {round(turn.sound_ms) for turn in done.turns} == {round(len(TONE) / 2 / RATE_HZ * 1_000)}
 
@@ -231,7 +231,7 @@ async def test_a_server_that_is_not_there_is_named() -> None:
         session=servers.session(VARIANTS["voicepipe"].detects(200)),
     )
     with pytest.raises(ConnectionError, match="nobody at ws:"):
-        await Crowd(target, [voice(20)], 1, 1).run(0)
+        await ConcurrentUsers(target, [voice(20)], 1, 1).run(0)
 
 
 @pytest.mark.slow
@@ -295,7 +295,7 @@ def test_rounds_of_one_server_share_a_row() -> None:
 
 def test_costs_are_those_of_one_session() -> None:
     cost = Cost(cpu_pct=40.0, rss_mib=110.0, rss_before_mib=90.0, open_cpu_ms=12.0)
-    load = Load(target="a", n_users=50, turns=(Turn(0, 1),), cost=cost, late_p95_ms=0, stray=0, errors=())
+    load = LoadRun(target="a", n_users=50, turns=(Turn(0, 1),), cost=cost, late_p95_ms=0, stray=0, errors=())
     row = row_of([load], None)
     assert (row.cpu_pct, row.rss_session_mib, row.rss_base_mib, row.open_cpu_ms) == (0.8, 0.4, 90.0, 12.0)
 
@@ -355,11 +355,11 @@ async def test_the_second_part_of_admission_waits_until_there_is_room() -> None:
     app.router.add_get("/", answer)
     async with TestServer(app) as server:
         target = Target(name="x", url=str(server.make_url("/")), pid=0, session={})
-        await until_room(target)
+        await until_admitted(target)
         assert n_requests == 3
         n_requests, refusals[0] = 0, web.Response(status=401)
         with pytest.raises(ConnectionError, match="still refuses users: HTTP 401"):
-            await until_room(target)
+            await until_admitted(target)
 
 
 def test_admission_names_the_growth_and_the_refusals() -> None:

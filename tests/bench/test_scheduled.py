@@ -20,7 +20,7 @@ from voicepipe.bench.scheduled.run_log import (
     read_runs,
     spent,
 )
-from voicepipe.bench.scheduled.timetable import DAY_MS, timetable
+from voicepipe.bench.scheduled.schedule import DAY_MS, parse_schedule
 from voicepipe.errors import ConfigError
 
 RULE = DriftRule(share=0.2, baseline_runs=10)
@@ -41,7 +41,7 @@ def run(id: str, at_ms: int = 0, *values: float, result: Result = "measured", us
 
 
 def test_an_interval_begins_at_once_and_goes_on_from_the_last_run() -> None:
-    each_hour = timetable(60, (), key="benches.b")
+    each_hour = parse_schedule(60, (), key="benches.b")
     assert each_hour.next_ms(None, 5) == 5
     assert each_hour.next_ms(10, 5) == 3_600_010
 
@@ -59,7 +59,7 @@ def test_an_interval_begins_at_once_and_goes_on_from_the_last_run() -> None:
 )
 def test_times_of_the_day_and_the_week(times: tuple[str, ...], last: str, due: str) -> None:
     """2026-11-23 is a Monday."""
-    its = timetable(None, times, key="benches.b")
+    its = parse_schedule(None, times, key="benches.b")
     assert its.next_ms(at(last), 0) == at(due)
     assert its.next_ms(None, at(last)) == at(due)
 
@@ -75,7 +75,7 @@ def test_times_of_the_day_and_the_week(times: tuple[str, ...], last: str, due: s
 )
 def test_wrong_times_are_refused(every_minutes: int | None, times: tuple[str, ...], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        timetable(every_minutes, times, key="benches.b")
+        parse_schedule(every_minutes, times, key="benches.b")
 
 
 # --- the log ------------------------------------------------------------------------------------

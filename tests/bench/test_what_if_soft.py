@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from voicepipe.bench.counterfactual.changes import Changes
-from voicepipe.bench.counterfactual.learned import learn
+from voicepipe.bench.counterfactual.recorded_session import read_session
 from voicepipe.bench.counterfactual.report import what_if
 from voicepipe.testing.core_driver import CoreDriver
 from voicepipe.testing.journal_check import JournalCheck
@@ -190,7 +190,7 @@ def test_the_latency_of_soft_is_predicted_from_a_journal_of_adaptive(seed: int) 
     sessions = JournalCheck()
     with sessions.watching():
         before = latencies_ms(Call("adaptive", seed).run())
-    known = learn(next(sessions.journals()))
+    known = read_session(next(sessions.journals()))
     soft = Call("soft", seed).run()
     would_be = [row.would_be for row in what_if(known, Changes({"end_of_turn": "soft"})).rows if row.would_be]
     after, predicted = latencies_ms(soft), latencies_ms(would_be)
@@ -206,6 +206,6 @@ def test_nothing_changes_without_a_change() -> None:
     sessions = JournalCheck()
     with sessions.watching():
         before = latencies_ms(Call("adaptive", 0).run())
-    answer = what_if(learn(next(sessions.journals())), Changes())
+    answer = what_if(read_session(next(sessions.journals())), Changes())
     assert answer.off_by_ms == 0
     assert latencies_ms(row.would_be for row in answer.rows if row.would_be) == before

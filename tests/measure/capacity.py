@@ -23,7 +23,7 @@ import numpy as np
 
 from voicepipe.audio.files import read_sound
 from voicepipe.bench.capacity_core import Costs, Talk, fitted, simulate_core
-from voicepipe.bench.load.crowd import Load
+from voicepipe.bench.load.concurrent_users import LoadRun
 from voicepipe.bench.load.fast_loop import run_fast
 from voicepipe.bench.load.measure import Plan, measure
 from voicepipe.bench.load.providers import ANSWER, Delays
@@ -31,19 +31,19 @@ from voicepipe.bench.load.report import latencies_ms
 from voicepipe.bench.load.rows import RowFile
 from voicepipe.bench.load.servers import OTHERS_CORE
 from voicepipe.bench.load.user import FRAME_MS, PAUSE_MS, sentence
-from voicepipe.bench.load.wires import RATE_HZ
+from voicepipe.bench.load.wire_protocols import RATE_HZ
 from voicepipe.errors import VoicepipeError
 
-MOST_DEVIATION: Final = 0.10
+MAX_DEVIATION: Final = 0.10
 
-MOST_LATE_MS: Final = 10
+MAX_LATE_MS: Final = 10
 """With frames that are later the machine is busy, and latencies say little; see web/docs/measured.md."""
 
-MOST_FAILED: Final = 0.2
+MAX_FAILED: Final = 0.2
 """With more failed turns the server can't hold the users: a larger number is not measured."""
 
 
-def talk_of(sound: Path, silence_ms: int, loads: Sequence[Load]) -> Talk:
+def talk_of(sound: Path, silence_ms: int, loads: Sequence[LoadRun]) -> Talk:
     """Return how the bench's users talk, with the length of the answers that they got."""
     delays = Delays()
     answers_ms = [turn.sound_ms for load in loads for turn in load.turns if turn.sound_ms and not turn.error]
@@ -60,7 +60,7 @@ def talk_of(sound: Path, silence_ms: int, loads: Sequence[Load]) -> Talk:
     )
 
 
-def cpu_share(loads: Sequence[Load], n_users: int) -> float:
+def cpu_share(loads: Sequence[LoadRun], n_users: int) -> float:
     """Return the share of a core that the server used with that many users.
 
     Raises:
@@ -72,7 +72,7 @@ def cpu_share(loads: Sequence[Load], n_users: int) -> float:
     return float(np.mean(shares))
 
 
-def comparison(loads: Sequence[Load], users: Sequence[int], talk: Talk, costs: Costs) -> Iterator[tuple[str, float]]:
+def comparison(loads: Sequence[LoadRun], users: Sequence[int], talk: Talk, costs: Costs) -> Iterator[tuple[str, float]]:
     """Yield a line of the table and its largest deviation for each number of users."""
     for n_users in users:
         same = [load for load in loads if load.n_users == n_users]
@@ -101,7 +101,7 @@ def costs_toml(costs: Costs) -> str:
     return "".join(f"{each.name} = {getattr(costs, each.name):.6g}\n" for each in fields(costs))
 
 
-def run_load(options: argparse.Namespace) -> list[Load]:
+def run_load(options: argparse.Namespace) -> list[LoadRun]:
     """Run the load bench: one server, with every number of users.
 
     Raises:
@@ -110,7 +110,7 @@ def run_load(options: argparse.Namespace) -> list[Load]:
     return measured_loads(sorted({*options.fit, *options.users}), options.loads, lambda n: _run_one(n, options))
 
 
-def measured_loads(users: Sequence[int], stored: Path | None, measure_one: Callable[[int], Load]) -> list[Load]:
+def measured_loads(users: Sequence[int], stored: Path | None, measure_one: Callable[[int], LoadRun]) -> list[LoadRun]:
     """Return a run with each number of users: one of the file `stored`, or a new one, which is added to it.
 
     Numbers beyond one that the server can't hold are left out.
@@ -119,38 +119,38 @@ def measured_loads(users: Sequence[int], stored: Path | None, measure_one: Calla
         ValueError: the machine is too busy.
     """
     known = stored_loads(stored)
-    loads: list[Load] = []
+    loads: list[LoadRun] = []
     for n_users in users:
         load = known.get(n_users) or measure_one(n_users)
-        if load.late_p95_ms > MOST_LATE_MS:
+        if load.late_p95_ms > MAX_LATE_MS:
             raise ValueError(
                 f"the machine is too busy: with {n_users} users the bench's own frames came {load.late_p95_ms:.0f} ms "
-                f"late (p95), expected at most {MOST_LATE_MS}"
+                f"late (p95), expected at most {MAX_LATE_MS}"
             )
         if stored is not None and n_users not in known:
             with stored.open("ab") as file:
                 file.write(msgspec.json.encode(load) + b"\n")
         loads.append(load)
         if is_full(load):
-            _progress(f"{n_users} users: more than {MOST_FAILED:.0%} of the turns failed; no larger number is measured")
+            _progress(f"{n_users} users: more than {MAX_FAILED:.0%} of the turns failed; no larger number is measured")
             break
     return loads
 
 
-def is_full(load: Load) -> bool:
+def is_full(load: LoadRun) -> bool:
     """Return whether the server can't hold the users."""
-    return sum(bool(turn.error) for turn in load.turns) > MOST_FAILED * len(load.turns)
+    return sum(bool(turn.error) for turn in load.turns) > MAX_FAILED * len(load.turns)
 
 
-def stored_loads(file: Path | None) -> dict[int, Load]:
+def stored_loads(file: Path | None) -> dict[int, LoadRun]:
     """Return the runs of a file, by number of users; none where there is no file."""
     if file is None or not file.exists():
         return {}
-    loads = (msgspec.json.decode(line, type=Load) for line in file.read_bytes().splitlines())
+    loads = (msgspec.json.decode(line, type=LoadRun) for line in file.read_bytes().splitlines())
     return {load.n_users: load for load in loads}
 
 
-def _run_one(n_users: int, options: argparse.Namespace) -> Load:
+def _run_one(n_users: int, options: argparse.Namespace) -> LoadRun:
     plan = Plan(
         users=(n_users,),
         turns=options.turns,
@@ -167,8 +167,8 @@ def _progress(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-def report(loads: Sequence[Load], options: argparse.Namespace) -> tuple[str, Costs, bool]:
-    """Return the report, the fitted costs, and whether every figure is within `MOST_DEVIATION`.
+def report(loads: Sequence[LoadRun], options: argparse.Namespace) -> tuple[str, Costs, bool]:
+    """Return the report, the fitted costs, and whether every figure is within `MAX_DEVIATION`.
 
     Raises:
         ValueError: the costs can't be fitted.
@@ -183,11 +183,11 @@ def report(loads: Sequence[Load], options: argparse.Namespace) -> tuple[str, Cos
     ]
     *few, many = options.fit
     note = f"measured / simulated (deviation); costs fitted to the CPU with {', '.join(map(str, few))} and {many} users"
-    within = len(lines) == len(options.users) and all(worst <= MOST_DEVIATION for _, worst in lines)
+    within = len(lines) == len(options.users) and all(worst <= MAX_DEVIATION for _, worst in lines)
     return "\n".join([*head, *(line for line, _ in lines), "", note]) + "\n", costs, within
 
 
-def main(arguments: list[str] | None = None, *, loads: Sequence[Load] | None = None) -> int:
+def main(arguments: list[str] | None = None, *, loads: Sequence[LoadRun] | None = None) -> int:
     """Print the table; 1 when a figure deviates by more than a tenth, 2 when nothing could be measured.
 
     `loads` are runs that were measured before.

@@ -21,14 +21,14 @@ from typing import Final
 
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import Samples
-from voicepipe.bench.load.crowd import Crowd, Load, Target
+from voicepipe.bench.load.concurrent_users import ConcurrentUsers, LoadRun, Target
 from voicepipe.bench.load.fast_loop import run_fast
-from voicepipe.bench.load.measure import REST_S, warm
+from voicepipe.bench.load.measure import BETWEEN_RUNS_S, warm
 from voicepipe.bench.load.report import carried, problems, table
 from voicepipe.bench.load.rows import RowFile, row_of
 from voicepipe.bench.load.servers import OTHERS_CORE, SERVER_CORE, fake_providers
 from voicepipe.bench.load.user import sentence
-from voicepipe.bench.load.wires import PIPECAT, RATE_HZ, RAW, Wire
+from voicepipe.bench.load.wire_protocols import PIPECAT, RATE_HZ, RAW, WireProtocol
 
 SCRIPTS: Final = Path(__file__).with_name("peers")
 START_S: Final = 60.0
@@ -42,7 +42,7 @@ class Peer:
     project: str
     """Its virtual environment, its script and its list of packages."""
 
-    wire: Wire
+    wire: WireProtocol
     mode: str
 
 
@@ -111,7 +111,7 @@ def python_of(project: str, environments: Path) -> Path | None:
     return None
 
 
-async def measure(options: argparse.Namespace, frames: list[Samples], rows: RowFile) -> list[Load]:
+async def measure(options: argparse.Namespace, frames: list[Samples], rows: RowFile) -> list[LoadRun]:
     """Measure each server that has an environment, with each number of users that has no row yet."""
     loads = []
     for name in options.server:
@@ -126,8 +126,8 @@ async def measure(options: argparse.Namespace, frames: list[Samples], rows: RowF
                 running(name, python, providers, silence_ms=options.silence_ms, pin=options.pin) as target,
             ):
                 turn_ms = await warm(target, frames)
-                await asyncio.sleep(REST_S)
-                loads.append(await Crowd(target, frames, n_users, options.turns).run(turn_ms))
+                await asyncio.sleep(BETWEEN_RUNS_S)
+                loads.append(await ConcurrentUsers(target, frames, n_users, options.turns).run(turn_ms))
             rows.add(row_of(loads[-1:], None))
     return loads
 

@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from voicepipe.bench.scheduled.run_log import BenchLog, BenchRun, open_log
-from voicepipe.bench.scheduled.timetable import Timetable
+from voicepipe.bench.scheduled.schedule import Schedule
 from voicepipe.cli import main
 from voicepipe.clock import unix_ms
 from voicepipe.config import load
@@ -68,7 +68,7 @@ def job(*results: Measured, request_usd: float = 0.0, every_minutes: int = 60) -
         bench="b",
         stage="llm",
         model="a/m",
-        timetable=Timetable(every_minutes),
+        schedule=Schedule(every_minutes),
         request_usd=request_usd,
         requests=max(1, len(results)),
         measure=measure,
@@ -145,7 +145,7 @@ async def test_the_log_knows_a_run_before_its_first_request(tmp_path: Path) -> N
         bench="b",
         stage="llm",
         model="a/m",
-        timetable=Timetable(60),
+        schedule=Schedule(60),
         request_usd=0.2,
         requests=1,
         measure=measure,
@@ -179,7 +179,7 @@ async def test_a_run_that_breaks_is_counted_and_the_next_one_goes_on(tmp_path: P
         bench="b",
         stage="llm",
         model="a/m",
-        timetable=Timetable(60),
+        schedule=Schedule(60),
         request_usd=0.0,
         requests=1,
         measure=measure,
@@ -263,7 +263,7 @@ async def test_another_process_that_measures_is_waited_for(
         bench="b",
         stage="llm",
         model="a/m",
-        timetable=Timetable(60),
+        schedule=Schedule(60),
         request_usd=0.0,
         requests=1,
         measure=measure,

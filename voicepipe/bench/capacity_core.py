@@ -260,10 +260,10 @@ def fitted(measured: Sequence[tuple[int, float]], talk: Talk) -> Costs:
     """
     runs = sorted(measured)
     shares = np.array([share for _, share in runs])
-    if len(runs) < 2 or shares[0] <= 0 or (np.diff(shares) <= 0).any() or shares[-1] > MOST_FITTED_SHARE:
+    if len(runs) < 2 or shares[0] <= 0 or (np.diff(shares) <= 0).any() or shares[-1] > MAX_FITTED_SHARE:
         given = ", ".join(f"{share:.3f} with {n}" for n, share in runs)
         raise ValueError(
-            f"expected CPU shares that grow with the sessions, of two runs or more, up to {MOST_FITTED_SHARE}, "
+            f"expected CPU shares that grow with the sessions, of two runs or more, up to {MAX_FITTED_SHARE}, "
             f"got {given}"
         )
     costs = Costs()
@@ -293,7 +293,7 @@ FIT_ROUNDS: Final = 5
 """Each round's loads have the costs of the one before; the fourth changes them by less than a percent."""
 
 FIT_S: Final = 15.0
-MOST_FITTED_SHARE: Final = 0.9
+MAX_FITTED_SHARE: Final = 0.9
 """Beyond it a loop's share says little about its costs: it works all the time."""
 
 

@@ -1,4 +1,4 @@
-"""Report the STT bench: a table, a picture, and a CSV with a line for each utterance."""
+"""Report the STT bench: a table, a chart, and a CSV with a line for each utterance."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from voicepipe.bench import curves, report_cells
-from voicepipe.bench.curves import Curve, Panel
+from voicepipe.bench import cdf_chart, report_cells
+from voicepipe.bench.cdf_chart import Curve, Panel
 from voicepipe.bench.report_cells import failures, markdown, money, quantile_cell, quantiles, total
 from voicepipe.bench.stt import SttResult
 
@@ -80,7 +80,7 @@ def svg(measured: Sequence[SttRun]) -> str:
     """Draw the distribution of the time to the text, a curve for each STT."""
     times = [[each.final_ms for each in run.whole if each.final_ms is not None] for run in measured]
     lines = [Curve(its, len(run.results)) for its, run in zip(times, measured, strict=True)]
-    return curves.svg([Panel("end of speech to final transcript", lines)], [run.spec for run in measured])
+    return cdf_chart.svg([Panel("end of speech to final transcript", lines)], [run.spec for run in measured])
 
 
 def write_csv(path: Path, measured: Sequence[SttRun]) -> None:

@@ -1,4 +1,4 @@
-"""Report the TTS bench: a table, a picture, and a CSV with a line for each text."""
+"""Report the TTS bench: a table, a chart, and a CSV with a line for each text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from voicepipe.bench import curves, report_cells
-from voicepipe.bench.curves import Curve, Panel
+from voicepipe.bench import cdf_chart, report_cells
+from voicepipe.bench.cdf_chart import Curve, Panel
 from voicepipe.bench.report_cells import failures, markdown, money, plain, quantile_cell, quantiles, total
 from voicepipe.bench.tts import Utterance
 
@@ -88,7 +88,7 @@ def svg(measured: Sequence[TtsRun]) -> str:
         return Panel(title, [Curve(its, len(run.spoken)) for its, run in zip(known, measured, strict=True)])
 
     panels = (panel("first audible", lambda its: its.audible_ms), panel("complete", lambda its: its.total_ms))
-    return curves.svg(panels, [run.spec for run in measured])
+    return cdf_chart.svg(panels, [run.spec for run in measured])
 
 
 def write_csv(path: Path, measured: Sequence[TtsRun]) -> None:

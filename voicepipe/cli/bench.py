@@ -41,6 +41,6 @@ def run(options: BenchOptions) -> int:
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / f"{options.action}.md").write_text(text, encoding="utf-8")
-        (options.out / f"{options.action}.svg").write_text(report.picture, encoding="utf-8")
+        (options.out / f"{options.action}.svg").write_text(report.chart, encoding="utf-8")
         report.write_csv(options.out / f"{options.action}.csv")
     return 0 if report.succeeded else FAILED

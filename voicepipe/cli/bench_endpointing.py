@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
+from voicepipe.bench.endpointing.chart import svg
 from voicepipe.bench.endpointing.measure import trace_all
-from voicepipe.bench.endpointing.picture import svg
 from voicepipe.bench.endpointing.report import lines, table, write_csv
 from voicepipe.bench.endpointing.rules import default_rules, rule_factory
 from voicepipe.bench.endpointing.speech_set import RATE_HZ

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from voicepipe.bench.llm import CACHES, PROMPTS, Answer, Candidate, Plan, measure
-from voicepipe.bench.llm_picture import svg
+from voicepipe.bench.llm_chart import svg
 from voicepipe.bench.llm_prompts import read_prompts
 from voicepipe.bench.llm_report import runs, table, write_csv
 from voicepipe.cli.bench_run import Report, check_counts, engines, show_progress, stage_named
@@ -34,7 +34,7 @@ def llm(options: LlmBenchOptions, settings: Settings) -> Report:
     measured = runs(asyncio.run(_measure(settings, options.specs, plan)))
     return Report(
         lines=tuple(table(measured)),
-        picture=svg(measured),
+        chart=svg(measured),
         write_csv=lambda path: write_csv(path, measured),
         succeeded=all(each.whole for each in measured),
     )

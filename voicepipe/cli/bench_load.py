@@ -18,7 +18,7 @@ from voicepipe.bench.load.report import carried, compared, problems, profile_lin
 from voicepipe.bench.load.rows import RowFile
 from voicepipe.bench.load.servers import OTHERS_CORE, variant
 from voicepipe.bench.load.user import sentence
-from voicepipe.bench.load.wires import RATE_HZ
+from voicepipe.bench.load.wire_protocols import RATE_HZ
 from voicepipe.cli.options import LoadBenchOptions, environment_key
 from voicepipe.errors import ConfigError, VoicepipeError
 
@@ -102,7 +102,7 @@ def _admission(options: LoadBenchOptions, frames: list[Samples]) -> int:
     )
     admission = run_fast(measure_admission(plan, frames, _progress))
     _write(options, list(admission_lines(admission)), "admission")
-    turns = [turn for load in admission.in_peace for turn in load.turns] + admission.arrivals.turns
+    turns = [turn for load in admission.unflooded for turn in load.turns] + admission.arrivals.turns
     return FAILED if any(turn.error for turn in turns) else DONE
 
 

@@ -26,7 +26,7 @@ class Report:
     lines: Sequence[str]
     """The table and its notes, in Markdown."""
 
-    picture: str
+    chart: str
     """SVG."""
 
     write_csv: Callable[[Path], None]

@@ -43,7 +43,7 @@ def stt(options: SttBenchOptions, settings: Settings) -> Report:
     measured = stt_report.stt_runs(results)
     return Report(
         lines=tuple(stt_report.table(measured)),
-        picture=stt_report.svg(measured),
+        chart=stt_report.svg(measured),
         write_csv=lambda path: stt_report.write_csv(path, measured),
         succeeded=all(each.whole for each in measured),
     )
@@ -75,7 +75,7 @@ def tts(options: TtsBenchOptions, settings: Settings) -> Report:
     measured = tts_report.tts_runs(asyncio.run(_speak(options, settings, texts)))
     return Report(
         lines=tuple(tts_report.table(measured)),
-        picture=tts_report.svg(measured),
+        chart=tts_report.svg(measured),
         write_csv=lambda path: tts_report.write_csv(path, measured),
         succeeded=all(each.whole for each in measured),
     )

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from voicepipe.bench.counterfactual.changes import AGENT_OPTIONS, SECTIONS, Changes, option_named
-from voicepipe.bench.counterfactual.learned import learn
+from voicepipe.bench.counterfactual.recorded_session import read_session
 from voicepipe.bench.counterfactual.report import plain, table, what_if
 from voicepipe.bench.replay_report import plain_replay, replay_lines
 from voicepipe.cli.options import ReplayOptions
@@ -103,7 +103,7 @@ def _read(path: Path) -> bytes:
 
 
 def _what_if_lines(journal: JournalFile, changes: Changes, *, as_json: bool) -> list[str]:
-    answer = what_if(learn(journal), changes)
+    answer = what_if(read_session(journal), changes)
     return [_line(plain(answer))] if as_json else list(table(answer))
 
 

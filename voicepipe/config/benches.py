@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from voicepipe.bench.scheduled.timetable import Timetable, timetable
+from voicepipe.bench.scheduled.schedule import Schedule, parse_schedule
 from voicepipe.config.convert import LANGUAGE_TAG, ONE_OR_MORE, between
 from voicepipe.config.sources import Leaves
 from voicepipe.config.tools import Read
@@ -80,13 +80,13 @@ class BenchEntry:
     language: Annotated[str | None, LANGUAGE_TAG] = None
     """For STTs and TTSs: the language. Unset: the provider's own choice."""
 
-    def timetable(self, name: str) -> Timetable:
+    def schedule(self, name: str) -> Schedule:
         """Return when it is due.
 
         Raises:
             ConfigError: `every_minutes` or `at` is missing or wrong.
         """
-        return timetable(self.every_minutes, self.at, key=f"benches.{name}")
+        return parse_schedule(self.every_minutes, self.at, key=f"benches.{name}")
 
 
 def read_benches(leaves: Leaves, read: Read, check_spec: Callable[[str, str], None]) -> dict[str, BenchEntry]:
@@ -112,5 +112,5 @@ def _checked(entry: BenchEntry, name: str, check_spec: Callable[[str, str], None
         check_spec(spec, f"{at}.models")
     if entry.stage == "stt" and not entry.manifest:
         raise ConfigError(f"{at}.manifest: expected a file of recordings and their texts, got none")
-    entry.timetable(name)
+    entry.schedule(name)
     return entry

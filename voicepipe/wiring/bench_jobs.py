@@ -11,7 +11,7 @@ from typing import Final
 
 from voicepipe.bench import llm, stt, tts
 from voicepipe.bench.llm_prompts import read_prompts
-from voicepipe.bench.scheduled.timetable import Timetable
+from voicepipe.bench.scheduled.schedule import Schedule
 from voicepipe.bench.stt_manifest import read_manifest
 from voicepipe.config.benches import BenchEntry
 from voicepipe.config.settings import Settings
@@ -50,7 +50,7 @@ class BenchJob:
     bench: str
     stage: Stage
     model: str
-    timetable: Timetable
+    schedule: Schedule
     request_usd: float
     """The most that one request can cost."""
 
@@ -109,7 +109,7 @@ def _llm_job(settings: Settings, name: str, entry: BenchEntry, spec: Spec, model
         bench=name,
         stage="llm",
         model=str(spec),
-        timetable=entry.timetable(name),
+        schedule=entry.schedule(name),
         request_usd=_most_usd(price, plan),
         requests=entry.n + warming,
         measure=measure,
@@ -139,7 +139,7 @@ def _tts_job(settings: Settings, name: str, entry: BenchEntry, spec: Spec, synth
         bench=name,
         stage="tts",
         model=str(spec),
-        timetable=entry.timetable(name),
+        schedule=entry.schedule(name),
         request_usd=max(cost_usd(len(text)) or 0.0 for text in texts),
         requests=entry.n,
         measure=measure,
@@ -168,7 +168,7 @@ def _stt_job(settings: Settings, name: str, entry: BenchEntry, spec: Spec, trans
         bench=name,
         stage="stt",
         model=str(spec),
-        timetable=entry.timetable(name),
+        schedule=entry.schedule(name),
         request_usd=cost_usd(longest_s + pause_s) or 0.0,
         requests=entry.n,
         measure=measure,

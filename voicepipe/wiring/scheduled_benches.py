@@ -23,7 +23,7 @@ from voicepipe.bench.scheduled.run_log import (
     read_runs,
     spent,
 )
-from voicepipe.bench.scheduled.timetable import DAY_MS, Timetable
+from voicepipe.bench.scheduled.schedule import DAY_MS, Schedule
 from voicepipe.clock import unix_ms
 from voicepipe.config.settings import Settings
 from voicepipe.router.race_runner import failure_of
@@ -53,7 +53,7 @@ class ScheduledBenches:
     def __init__(
         self, settings: Settings, jobs: Sequence[BenchJob], notify: Notify, *, since_ms: int | None = None
     ) -> None:
-        """`since_ms`: when the timetables began; None: now. Benches without a run have their first one after that."""
+        """`since_ms`: when the schedules began; None: now. Benches without a run have their first one after that."""
         self._settings, self._jobs, self._notify = settings, jobs, notify
         self._since_ms = unix_ms() if since_ms is None else since_ms
         its = settings.bench_schedule
@@ -126,7 +126,7 @@ class ScheduledBenches:
 
     def _due_ms(self, job: BenchJob) -> int:
         runs = self._runs[job.subject]
-        return job.timetable.next_ms(runs[-1].at_ms if runs else None, self._since_ms)
+        return job.schedule.next_ms(runs[-1].at_ms if runs else None, self._since_ms)
 
     def _wait_s(self) -> float:
         next_ms = min(map(self._due_ms, self._jobs))
@@ -254,7 +254,7 @@ def bench_state(settings: Settings) -> dict[str, Any]:
     rule = DriftRule(share=its.drift_share, baseline_runs=its.baseline_runs)
     data = [
         _subject_plain((name, entry.stage, model), by_subject.get((name, entry.stage, model), []), rule)
-        | {"next_at_ms": _next_ms(entry.timetable(name), by_subject.get((name, entry.stage, model), []), now_ms)}
+        | {"next_at_ms": _next_ms(entry.schedule(name), by_subject.get((name, entry.stage, model), []), now_ms)}
         for name, entry in settings.benches.items()
         for model in dict.fromkeys(entry.models)
     ]
@@ -268,8 +268,8 @@ def bench_state(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _next_ms(timetable: Timetable, runs: Sequence[BenchRun], now_ms: int) -> int:
-    return max(now_ms, timetable.next_ms(runs[-1].at_ms if runs else None, now_ms))
+def _next_ms(schedule: Schedule, runs: Sequence[BenchRun], now_ms: int) -> int:
+    return max(now_ms, schedule.next_ms(runs[-1].at_ms if runs else None, now_ms))
 
 
 def _subject_plain(subject: Subject, runs: Sequence[BenchRun], rule: DriftRule) -> dict[str, Any]:

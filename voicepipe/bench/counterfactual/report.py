@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from voicepipe.bench.counterfactual.changes import Changes
-from voicepipe.bench.counterfactual.learned import Learned
-from voicepipe.bench.counterfactual.world import Simulated, simulate
+from voicepipe.bench.counterfactual.recorded_session import RecordedSession
+from voicepipe.bench.counterfactual.simulation import Simulated, simulate
 from voicepipe.turn import events as e
 from voicepipe.turn.record import attribution
 from voicepipe.turn.record.values import TurnRecord
@@ -44,23 +44,23 @@ class Answer:
     caveats: tuple[str, ...]
 
 
-def what_if(learned: Learned, changes: Changes) -> Answer:
+def what_if(recorded: RecordedSession, changes: Changes) -> Answer:
     """Simulate the session with other settings, and return the latencies."""
-    control, simulated = simulate(learned), simulate(learned, changes)
-    offs = [abs(row.difference_ms) for row in _rows(learned, control) if row.difference_ms is not None]
-    rows = tuple(_rows(learned, simulated))
-    return Answer(rows, max(offs, default=0), tuple(_caveats(learned, changes, rows)))
+    control, simulated = simulate(recorded), simulate(recorded, changes)
+    offs = [abs(row.difference_ms) for row in _rows(recorded, control) if row.difference_ms is not None]
+    rows = tuple(_rows(recorded, simulated))
+    return Answer(rows, max(offs, default=0), tuple(_caveats(recorded, changes, rows)))
 
 
-def _rows(learned: Learned, simulated: Simulated) -> Iterator[Row]:
+def _rows(recorded: RecordedSession, simulated: Simulated) -> Iterator[Row]:
     """Yield matched turns: those that answer the same last word of the user, or the same request."""
-    was = {_t0_ms(record): record for record in learned.records.values()}
+    was = {_t0_ms(record): record for record in recorded.records.values()}
     would_be = {_t0_ms(record): record for record in simulated.records.values()}
     shifted = _matched_in_order(was, would_be)
     for t0_ms in sorted({*was, *(t for t in would_be if t not in shifted.values())}):
         old, new = was.get(t0_ms), would_be.get(shifted.get(t0_ms, t0_ms))
-        borrowed = new is not None and (new.turn, new.revision) in simulated.borrowed
-        yield Row(old, new, _why(learned, old, new, borrowed=borrowed))
+        estimated = new is not None and (new.turn, new.revision) in simulated.estimated
+        yield Row(old, new, _why(recorded, old, new, estimated=estimated))
 
 
 def _matched_in_order(was: Mapping[int, TurnRecord], would_be: Mapping[int, TurnRecord]) -> dict[int, int]:
@@ -82,11 +82,11 @@ def _latency_ms(record: TurnRecord | None) -> int | None:
     return None if record is None else record.total_ms
 
 
-def _why(learned: Learned, was: TurnRecord | None, would_be: TurnRecord | None, *, borrowed: bool) -> str:
+def _why(recorded: RecordedSession, was: TurnRecord | None, would_be: TurnRecord | None, *, estimated: bool) -> str:
     reasons: list[str] = []
     if would_be is None:
         return "no turn of its own: the user goes on before this one is over"
-    went_on_ms = _went_on_after_ms(learned, would_be)
+    went_on_ms = _went_on_after_ms(recorded, would_be)
     if was is None:
         reasons.append(
             "the recording has no end of turn here"
@@ -97,7 +97,7 @@ def _why(learned: Learned, was: TurnRecord | None, would_be: TurnRecord | None, 
         reasons += _moved(was, would_be)
         if was.outcome != would_be.outcome:
             reasons.append(f"{would_be.outcome} instead of {was.outcome}")
-    if borrowed:
+    if estimated:
         reasons.append(BORROWED)
     return "; ".join(reasons) or "-"
 
@@ -115,31 +115,31 @@ def _parts(record: TurnRecord) -> dict[str, int]:
     return {part.stage: part.duration_ms for part in record.contributions}
 
 
-def _went_on_after_ms(learned: Learned, record: TurnRecord) -> int | None:
+def _went_on_after_ms(recorded: RecordedSession, record: TurnRecord) -> int | None:
     """Return how long after that last word the user spoke again in the same recorded turn."""
     t0_ms = _t0_ms(record)
     inner = [
         entry.event.onset_ms - t0_ms
-        for entry in learned.entries
+        for entry in recorded.entries
         if isinstance(entry.event, e.SpeechStarted) and entry.event.onset_ms > t0_ms
     ]
     return min(inner, default=None)
 
 
-def _caveats(learned: Learned, changes: Changes, rows: Sequence[Row]) -> Iterator[str]:
-    if learned.lacks:
-        yield f"The journal is incomplete ({learned.lacks}): its last turn may be cut off."
+def _caveats(recorded: RecordedSession, changes: Changes, rows: Sequence[Row]) -> Iterator[str]:
+    if recorded.lacks:
+        yield f"The journal is incomplete ({recorded.lacks}): its last turn may be cut off."
     yield "What the user says and when is as recorded: a user who is answered sooner may speak otherwise."
     if any(_is_cut(row) for row in rows):
         yield "Where an answer is cut off, the user spoke or hung up at the time of the recording."
-    if learned.played_after_ms is None:
+    if recorded.played_after_ms is None:
         yield "The client did not report playback; both columns have the earliest time at which it could play."
     if any(BORROWED in row.why for row in rows):
         yield "Where an answer was not recorded to its end, its rest takes as long as the session's median answer."
     if any(row.was is None for row in rows):
         yield "A pause taken for the end of turn would have been answered, or cut off, before the user went on."
     if "silence_ms" in changes.values and any(
-        line.settings.silence_set_by != "agent_silence" for line in _settings(learned)
+        line.settings.silence_set_by != "agent_silence" for line in _settings(recorded)
     ):
         yield "The client set the silence itself; the setting of the agent would not have changed that."
     if "filler" in changes.values:
@@ -156,8 +156,8 @@ def _is_cut(row: Row) -> bool:
     )
 
 
-def _settings(learned: Learned) -> Iterator[e.SettingsChanged]:
-    yield from (entry.event for entry in learned.entries if isinstance(entry.event, e.SettingsChanged))
+def _settings(recorded: RecordedSession) -> Iterator[e.SettingsChanged]:
+    yield from (entry.event for entry in recorded.entries if isinstance(entry.event, e.SettingsChanged))
 
 
 def table(answer: Answer) -> Iterator[str]:

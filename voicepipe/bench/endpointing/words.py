@@ -14,7 +14,7 @@ from voicepipe.errors import ConfigError
 from voicepipe.extras import install_command
 
 _RATE_HZ: Final = 16_000
-_MOST_SAMPLES: Final = 28 * _RATE_HZ
+_MAX_SAMPLES: Final = 28 * _RATE_HZ
 """The model repeats itself past 30 s; then only the newest part is transcribed."""
 
 
@@ -38,7 +38,7 @@ class LocalWords:
 
     def __call__(self, samples: Samples) -> str:
         """Return the text of `samples`, int16, (n_samples,). About 40 ms of CPU for each second."""
-        recent = Resampler(self._rate_hz, _RATE_HZ).push(samples)[-_MOST_SAMPLES:]
+        recent = Resampler(self._rate_hz, _RATE_HZ).push(samples)[-_MAX_SAMPLES:]
         audio = (recent.astype(np.float32) / np.float32(FULL_SCALE)).tolist()
         lines = self._model.transcribe_without_streaming(audio, _RATE_HZ).lines
         return " ".join(line.text.strip() for line in lines)

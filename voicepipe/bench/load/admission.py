@@ -1,7 +1,7 @@
 """Measure admission: how many of too many users get in, how long they wait, and how fast the others are refused.
 
 A second part measures the users inside while other clients flood the server with connections, half-open connections
-and requests for client secrets, in turn with the same users left in peace.
+and requests for client secrets, in turn with the same users alone.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ import numpy as np
 
 from voicepipe import clock
 from voicepipe.audio.samples import Samples, silence
-from voicepipe.bench.load.crowd import Crowd, Load, Target, unlimited_session, until_updated
+from voicepipe.bench.load.concurrent_users import ConcurrentUsers, LoadRun, Target, unlimited_session, until_updated
 from voicepipe.bench.load.flood import Counts
 from voicepipe.bench.load.measure import warm
 from voicepipe.bench.load.report import latencies_ms
 from voicepipe.bench.load.servers import fake_providers, own_server
 from voicepipe.bench.load.user import FRAME_SAMPLES, Turn, User
-from voicepipe.bench.load.wires import REALTIME
+from voicepipe.bench.load.wire_protocols import REALTIME
 
 FLOOD: Final = "voicepipe.bench.load.flood"
 
-QUIET_USERS: Final = 10
-"""The users of the quiet figure, which are always admitted."""
+BASELINE_USERS: Final = 10
+"""The users of the baseline, which are always admitted."""
 
-MOST_MORE_MS: Final = 50
+MAX_GROWTH_MS: Final = 50
 """How much p95 may grow for those inside."""
 
-MOST_REFUSAL_MS: Final = 100
+MAX_REFUSAL_MS: Final = 100
 """How long a refusal may take."""
 
 
-ROOM_S: Final = 60
+ADMIT_TIMEOUT_S: Final = 60
 """How long the server may take to admit users again after the crowd has left."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPlan:
-    """The users that come, their turns, and the users under the flood."""
+    """The users that connect, their turns, and the users under the flood."""
 
     n_users: int
     turns: int
@@ -80,10 +80,10 @@ class Arrivals:
 class Admission:
     """The figures of a run."""
 
-    quiet: Load
+    baseline: LoadRun
     arrivals: Arrivals
-    in_peace: tuple[Load, ...]
-    flooded: tuple[Load, ...]
+    unflooded: tuple[LoadRun, ...]
+    flooded: tuple[LoadRun, ...]
     floods: tuple[Counts, ...]
 
 
@@ -91,7 +91,7 @@ async def measure_admission(plan: AdmissionPlan, frames: list[Samples], say: Cal
     """Run a server with its own admission, and measure both parts.
 
     Raises:
-        ConnectionError: the server refused the users of the quiet figure, or of the second part.
+        ConnectionError: the server refused the users of the baseline, or of the second part.
         RuntimeError: the server did not start.
     """
     async with contextlib.AsyncExitStack() as stack:
@@ -108,29 +108,29 @@ async def measure_admission(plan: AdmissionPlan, frames: list[Samples], say: Cal
         )
         target = await stack.enter_async_context(server)
         turn_ms = await warm(target, frames)
-        n_quiet = min(QUIET_USERS, plan.n_users)
-        say(f"{n_quiet} users: the quiet figure")
-        quiet = await Crowd(target, frames, n_quiet, plan.turns).run(turn_ms)
+        n_baseline = min(BASELINE_USERS, plan.n_users)
+        say(f"{n_baseline} users: the baseline")
+        baseline = await ConcurrentUsers(target, frames, n_baseline, plan.turns).run(turn_ms)
         say(f"{plan.n_users} users, one every {plan.interval_ms} ms")
         arrivals = await _arrivals(plan, target, frames)
-        in_peace, flooded, floods = [], [], []
-        await until_room(target)
+        unflooded, flooded, floods = [], [], []
+        await until_admitted(target)
         for _ in range(plan.rounds):
-            say(f"{plan.n_flooded} users in peace, then under a flood")
-            in_peace.append(await Crowd(target, frames, plan.n_flooded, plan.turns).run(turn_ms))
+            say(f"{plan.n_flooded} users without a flood, then under one")
+            unflooded.append(await ConcurrentUsers(target, frames, plan.n_flooded, plan.turns).run(turn_ms))
             load, counts = await _flooded(plan, target, frames, turn_ms)
             flooded.append(load)
             floods.append(counts)
-    return Admission(quiet, arrivals, tuple(in_peace), tuple(flooded), tuple(floods))
+    return Admission(baseline, arrivals, tuple(unflooded), tuple(flooded), tuple(floods))
 
 
-async def until_room(target: Target) -> None:
+async def until_admitted(target: Target) -> None:
     """Wait until the server admits a user again: the sessions of those before are ending.
 
     Raises:
-        ConnectionError: it does not within `ROOM_S`.
+        ConnectionError: it does not within `ADMIT_TIMEOUT_S`.
     """
-    deadline_ms = clock.monotonic_ms() + 1_000 * ROOM_S
+    deadline_ms = clock.monotonic_ms() + 1_000 * ADMIT_TIMEOUT_S
     async with unlimited_session() as web:
         while True:
             try:
@@ -148,7 +148,7 @@ async def until_room(target: Target) -> None:
 
 async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples]) -> Arrivals:
     arrivals, done = Arrivals(), asyncio.Event()
-    messages, (quiet,) = REALTIME.messages(frames), REALTIME.messages([silence(FRAME_SAMPLES)])
+    messages, (silent_frame,) = REALTIME.messages(frames), REALTIME.messages([silence(FRAME_SAMPLES)])
     users: list[User] = []
     n_left = plan.n_users
 
@@ -165,7 +165,7 @@ async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples]) 
         began_ms = clock.monotonic_ms()
         async with contextlib.AsyncExitStack() as call:
             try:
-                line = await call.enter_async_context(web.ws_connect(target.url, max_msg_size=0, compress=0))
+                websocket = await call.enter_async_context(web.ws_connect(target.url, max_msg_size=0, compress=0))
             except aiohttp.WSServerHandshakeError as refusal:
                 arrivals.refused_ms.append(clock.monotonic_ms() - began_ms)
                 arrivals.reasons[f"HTTP {refusal.status}"] += 1
@@ -173,12 +173,12 @@ async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples]) 
                 note(None)
                 return
             arrivals.n_admitted += 1
-            await line.send_str(json.dumps({"type": "session.update", "session": target.session}))
-            await until_updated(line)
-            user = User(messages, quiet, plan.turns, note, REALTIME)
+            await websocket.send_str(json.dumps({"type": "session.update", "session": target.session}))
+            await until_updated(websocket)
+            user = User(messages, silent_frame, plan.turns, note, REALTIME)
             users.append(user)
             n_left -= 1
-            await user.run(line, clock.monotonic_ms(), done)
+            await user.run(websocket, clock.monotonic_ms(), done)
 
     async with unlimited_session() as web, asyncio.TaskGroup() as group:
         for number in range(plan.n_users):
@@ -186,13 +186,13 @@ async def _arrivals(plan: AdmissionPlan, target: Target, frames: list[Samples]) 
     return arrivals
 
 
-async def _flooded(plan: AdmissionPlan, target: Target, frames: list[Samples], turn_ms: int) -> tuple[Load, Counts]:
+async def _flooded(plan: AdmissionPlan, target: Target, frames: list[Samples], turn_ms: int) -> tuple[LoadRun, Counts]:
     """Return the users' turns while a process of its own floods the server, and what it sent."""
     flood = await asyncio.create_subprocess_exec(
         sys.executable, "-m", FLOOD, target.url, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     try:
-        load = await Crowd(target, frames, plan.n_flooded, plan.turns).run(turn_ms)
+        load = await ConcurrentUsers(target, frames, plan.n_flooded, plan.turns).run(turn_ms)
         counts, _ = await flood.communicate(b"")  # closes its input, which ends it
     finally:
         if flood.returncode is None:
@@ -203,24 +203,23 @@ async def _flooded(plan: AdmissionPlan, target: Target, frames: list[Samples], t
 
 def admission_lines(admission: Admission) -> Iterator[str]:
     """Yield the report."""
-    arrivals, quiet = admission.arrivals, latencies_ms([admission.quiet])
+    arrivals, baseline = admission.arrivals, latencies_ms([admission.baseline])
     n_users = arrivals.n_admitted + len(arrivals.refused_ms)
     waited = [ms for turn in arrivals.turns if (ms := turn.latency_ms) is not None]
     n_failed = sum(bool(turn.error) for turn in arrivals.turns)
     yield f"{arrivals.n_admitted} of {n_users} users were admitted; {n_failed} of {len(arrivals.turns)} turns failed"
-    yield from _growth(f"{admission.quiet.n_users} users alone", quiet, "all admitted", waited)
+    yield from _growth(f"{admission.baseline.n_users} users alone", baseline, "all admitted", waited)
     if arrivals.refused_ms:
         reasons = ", ".join(f"{number} x {reason}" for reason, number in arrivals.reasons.most_common())
         p50, p95, most = np.percentile(arrivals.refused_ms, (50, 95, 100))
         yield (
-            f"refused within p50/p95/max {p50:.0f}/{p95:.0f}/{most:.0f} ms, "
-            f"at most {MOST_REFUSAL_MS} allowed: {reasons}"
+            f"refused within p50/p95/max {p50:.0f}/{p95:.0f}/{most:.0f} ms, at most {MAX_REFUSAL_MS} allowed: {reasons}"
         )
     for counts in admission.floods:
         yield f"flood: {counts.line()}"
     n_flooded = sum(bool(turn.error) for load in admission.flooded for turn in load.turns)
     yield from _growth(
-        "without the flood", latencies_ms(admission.in_peace), "with it", latencies_ms(admission.flooded)
+        "without the flood", latencies_ms(admission.unflooded), "with it", latencies_ms(admission.flooded)
     )
     yield f"{n_flooded} of {sum(len(load.turns) for load in admission.flooded)} turns failed under the flood"
 
@@ -232,5 +231,5 @@ def _growth(before: str, before_ms: list[int], after: str, after_ms: list[int]) 
     (a50, a95), (b50, b95) = (np.percentile(ms, (50, 95)) for ms in (before_ms, after_ms))
     yield (
         f"turn latency p50/p95: {before} {a50:.0f}/{a95:.0f} ms, {after} {b50:.0f}/{b95:.0f} ms: "
-        f"p95 grows by {b95 - a95:.0f} ms, at most {MOST_MORE_MS} allowed"
+        f"p95 grows by {b95 - a95:.0f} ms, at most {MAX_GROWTH_MS} allowed"
     )

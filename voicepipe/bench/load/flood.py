@@ -18,13 +18,13 @@ import aiohttp
 import msgspec
 
 from voicepipe import clock
-from voicepipe.bench.load.crowd import unlimited_session
+from voicepipe.bench.load.concurrent_users import unlimited_session
 from voicepipe.bench.load.fast_loop import run_fast
 
 PER_S: Final = 100
 """Of each kind."""
 
-MOST_HALF_OPEN: Final = 400
+MAX_HALF_OPEN: Final = 400
 """Half-open connections held at once; the oldest is closed for the next one."""
 
 HALF_REQUEST: Final = b"GET /v1/realtime HTTP/1.1\r\nHost: flood\r\n"
@@ -51,7 +51,7 @@ class Flood:
         self._host, self._port = host, port
         self.counts = Counts()
         self._answers: Counter[str] = Counter()
-        self._held: deque[asyncio.StreamWriter] = deque()  # bounded: the oldest is closed above MOST_HALF_OPEN
+        self._held: deque[asyncio.StreamWriter] = deque()  # bounded: the oldest is closed above MAX_HALF_OPEN
 
     @property
     def n_answers(self) -> int:
@@ -80,7 +80,7 @@ class Flood:
         writer.write(HALF_REQUEST)
         self._held.append(writer)
         self.counts.half_open += 1
-        if len(self._held) > MOST_HALF_OPEN:
+        if len(self._held) > MAX_HALF_OPEN:
             self._held.popleft().close()
 
     async def _mint(self, web: aiohttp.ClientSession) -> None:

@@ -14,14 +14,14 @@ from typing import Final
 import msgspec
 
 from voicepipe.audio.samples import Samples
-from voicepipe.bench.load.crowd import Crowd, Load, Target, turn_ms_of
-from voicepipe.bench.load.profiled import Profile
+from voicepipe.bench.load.concurrent_users import ConcurrentUsers, LoadRun, Target, turn_ms_of
+from voicepipe.bench.load.profiled_server import Profile
 from voicepipe.bench.load.providers import Delays
 from voicepipe.bench.load.rows import RowFile, row_of
 from voicepipe.bench.load.servers import VARIANTS, fake_providers, own_server, session, switch_profile, variant
 from voicepipe.client.address import Address
 
-REST_S: Final = 1.0
+BETWEEN_RUNS_S: Final = 1.0
 """Between two runs of one server: its sessions end."""
 
 
@@ -56,7 +56,7 @@ class RunningServer:
 class Measured:
     """The runs, and the profile of the last one."""
 
-    loads: list[Load] = field(default_factory=list)
+    loads: list[LoadRun] = field(default_factory=list)
     profiles: dict[str, Profile] = field(default_factory=dict)
 
 
@@ -98,15 +98,15 @@ def _profile(file: Path) -> Profile:
 
 async def _rounds(
     plan: Plan, servers: list[Target], frames: list[Samples], n_users: int, say: Callable[[str], None]
-) -> list[Load]:
+) -> list[LoadRun]:
     turn_ms = [await warm(server, frames) for server in servers]
     loads = []
     for number in range(plan.rounds):
         for server, each_ms in zip(servers, turn_ms, strict=True):
-            await asyncio.sleep(REST_S)
+            await asyncio.sleep(BETWEEN_RUNS_S)
             profiles = plan.profile and number == plan.rounds - 1
             on_steady = partial(switch_profile, server) if profiles else None
-            load = await Crowd(server, frames, n_users, plan.turns, on_steady).run(each_ms)
+            load = await ConcurrentUsers(server, frames, n_users, plan.turns, on_steady).run(each_ms)
             say(f"  {load.target}: {len(load.turns)} turns")
             loads.append(load)
     return loads
@@ -114,7 +114,7 @@ async def _rounds(
 
 async def warm(server: Target, frames: list[Samples]) -> int:
     """Run a turn that loads everything; return its duration in ms."""
-    return turn_ms_of(await Crowd(replace(server, pid=None), frames, 1, 1).run(0), frames)
+    return turn_ms_of(await ConcurrentUsers(replace(server, pid=None), frames, 1, 1).run(0), frames)
 
 
 @contextlib.asynccontextmanager

@@ -102,21 +102,21 @@ def providers(delays: Delays) -> web.Application:
 
 
 async def _listen(request: web.Request) -> web.WebSocketResponse:
-    line = web.WebSocketResponse(max_msg_size=0, compress=False)
-    await line.prepare(request)
+    websocket = web.WebSocketResponse(max_msg_size=0, compress=False)
+    await websocket.prepare(request)
     hold_ms = max(request.app[SHARED].delays.stt_ms, _endpointing_ms(request.query.get("endpointing", "10")))
     encoding = AudioEncoding(int(request.query["sample_rate"]), ENCODINGS[request.query["encoding"]])
-    stream = DeepgramStream(line.send_str, encoding, request.app[SHARED].numbers, hold_ms=hold_ms)
+    stream = DeepgramStream(websocket.send_str, encoding, request.app[SHARED].numbers, hold_ms=hold_ms)
     stream.finalize_ms = request.app[SHARED].delays.stt_ms
     async with asyncio.TaskGroup() as group:
-        speaking = group.create_task(stream.say_finals(), name="finals")
-        async for message in line:
+        speaking = group.create_task(stream.send_finals(), name="finals")
+        async for message in websocket:
             if message.type is WSMsgType.BINARY:
                 await stream.receive(message.data)
             elif message.type is WSMsgType.TEXT:
-                stream.order(json.loads(message.data)["type"])
+                stream.control(json.loads(message.data)["type"])
         speaking.cancel()
-    return line
+    return websocket
 
 
 def _endpointing_ms(value: str) -> int:
@@ -132,40 +132,40 @@ async def _transcribe(request: web.Request) -> web.Response:
 
 async def _chat(request: web.Request) -> web.StreamResponse:
     requested_at_ms, delays = clock.monotonic_ms(), request.app[SHARED].delays
-    question: dict[str, Any] = await request.json()
-    deltas = [_call(question)] if _calls(question) else list(_said(question))
+    request_body: dict[str, Any] = await request.json()
+    deltas = [_call(request_body)] if _calls(request_body) else list(_said(request_body))
     answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await answer.prepare(request)
     for n, delta in enumerate(deltas):
         await until(requested_at_ms + delays.llm_ms + n * delays.token_ms)
         await answer.write(_chunk({"role": "assistant", **delta}))
     usage = {"prompt_tokens": 20, "completion_tokens": len(deltas), "total_tokens": 20 + len(deltas)}
-    await answer.write(_chunk({}, finish="tool_calls" if _calls(question) else "stop"))
+    await answer.write(_chunk({}, finish="tool_calls" if _calls(request_body) else "stop"))
     await answer.write(_event({"choices": [], "usage": usage}) + b"data: [DONE]\n\n")
     return answer
 
 
-def _calls(question: dict[str, Any]) -> bool:
+def _calls(request_body: dict[str, Any]) -> bool:
     """Return whether a tool may be called, and the last item is no tool result."""
-    may = bool(question.get("tools")) and question.get("tool_choice") != "none"
-    return may and question["messages"][-1]["role"] != "tool"
+    may = bool(request_body.get("tools")) and request_body.get("tool_choice") != "none"
+    return may and request_body["messages"][-1]["role"] != "tool"
 
 
-def _call(question: dict[str, Any]) -> dict[str, Any]:
+def _call(request_body: dict[str, Any]) -> dict[str, Any]:
     """Return a call of the first tool."""
-    function = {"name": question["tools"][0]["function"]["name"], "arguments": "{}"}
+    function = {"name": request_body["tools"][0]["function"]["name"], "arguments": "{}"}
     return {"tool_calls": [{"index": 0, "id": f"call_{uuid4().hex}", "type": "function", "function": function}]}
 
 
-def _said(question: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _said(request_body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the answer, a word at a time."""
-    for n, word in enumerate(ANSWER.format(n=_number(question)).split(" ")):
+    for n, word in enumerate(ANSWER.format(n=_number(request_body)).split(" ")):
         yield {"content": word if n == 0 else f" {word}"}
 
 
-def _number(question: dict[str, Any]) -> str:
+def _number(request_body: dict[str, Any]) -> str:
     """Return the latest number in the user's messages."""
-    found = re.findall(r"number (\d+)", json.dumps(question["messages"]))
+    found = re.findall(r"number (\d+)", json.dumps(request_body["messages"]))
     return found[-1] if found else "0"
 
 

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from voicepipe.bench.load.crowd import Load
-from voicepipe.bench.load.profiled import Profile
+from voicepipe.bench.load.concurrent_users import LoadRun
+from voicepipe.bench.load.profiled_server import Profile
 from voicepipe.bench.load.rows import Row
 
 HEAD: Final = (
@@ -27,7 +27,7 @@ GAP_SHARE: Final = 0.05
 
 TOP: Final = 10
 
-MOST_SHARE: Final = 0.95
+MAX_SHARE: Final = 0.95
 """A function in nearly all samples is the event loop's, and says nothing."""
 
 
@@ -80,7 +80,7 @@ def _is_carried(row: Row, alone_ms: float) -> bool:
     return p95 is not None and p95 - alone_ms < LOAD_ADDS_MS and row.gap_share < GAP_SHARE and row.n_errors == 0
 
 
-def problems(loads: Iterable[Load]) -> Iterator[str]:
+def problems(loads: Iterable[LoadRun]) -> Iterator[str]:
     """Yield each kind of failure once with its number."""
     for load in loads:
         kinds = Counter([*load.errors, *(turn.error for turn in load.turns if turn.error)])
@@ -88,12 +88,12 @@ def problems(loads: Iterable[Load]) -> Iterator[str]:
             yield f"{load.target}, {load.n_users} users: {number} x {kind}"
 
 
-def latencies_ms(loads: Iterable[Load]) -> list[int]:
+def latencies_ms(loads: Iterable[LoadRun]) -> list[int]:
     """Return the latencies of all turns with played audio."""
     return [ms for load in loads for turn in load.turns if (ms := turn.latency_ms) is not None]
 
 
-def compared(loads: Sequence[Load], first: str, second: str) -> Iterator[str]:
+def compared(loads: Sequence[LoadRun], first: str, second: str) -> Iterator[str]:
     """Yield how much lower the first server's latency is, by the medians of alternating rounds."""
     for n_users in dict.fromkeys(load.n_users for load in loads):
         medians = {
@@ -106,7 +106,7 @@ def compared(loads: Sequence[Load], first: str, second: str) -> Iterator[str]:
         yield f"{first} answers {earlier_ms}, {n_users} users (rounds: {gains_text})"
 
 
-def _is(load: Load, name: str, n_users: int) -> bool:
+def _is(load: LoadRun, name: str, n_users: int) -> bool:
     return (load.target, load.n_users) == (name, n_users)
 
 
@@ -119,7 +119,7 @@ def profile_lines(profile: Profile, title: str) -> Iterator[str]:
     packages: Counter[str] = Counter()
     for name, number in profile.own.items():
         packages[".".join(name.partition(":")[0].split(".")[:2])] += number
-    parts = {name: number for name, number in profile.whole.items() if number < MOST_SHARE * profile.n_samples}
+    parts = {name: number for name, number in profile.whole.items() if number < MAX_SHARE * profile.n_samples}
     for head, counts in (("package", packages), ("function", profile.own), ("with its calls", parts)):
         yield ""
         yield f"| {head} | share |"
@@ -128,7 +128,7 @@ def profile_lines(profile: Profile, title: str) -> Iterator[str]:
             yield f"| {name} | {100 * number / profile.n_samples:.1f} % |"
 
 
-def write_csv(path: Path, loads: Iterable[Load]) -> None:
+def write_csv(path: Path, loads: Iterable[LoadRun]) -> None:
     """Write one line for each turn."""
     with path.open("w", newline="") as file:
         lines = csv.writer(file)

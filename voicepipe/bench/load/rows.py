@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from voicepipe.bench.load.crowd import Load
+from voicepipe.bench.load.concurrent_users import LoadRun
 from voicepipe.errors import ConfigError
 
 FILE: Final = "load.jsonl"
@@ -45,7 +45,7 @@ class Row(msgspec.Struct, kw_only=True, frozen=True):
     """Delay of the bench's own frames: the machine's share of every figure."""
 
 
-def row_of(loads: Sequence[Load], minimum_ms: int | None) -> Row:
+def row_of(loads: Sequence[LoadRun], minimum_ms: int | None) -> Row:
     """Return the row of one or more runs of the same server and number of users."""
     first, turns = loads[0], [turn for load in loads for turn in load.turns]
     waited = [ms for turn in turns if (ms := turn.latency_ms) is not None]

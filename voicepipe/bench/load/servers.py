@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from voicepipe.bench.load.crowd import Target
+from voicepipe.bench.load.concurrent_users import Target
 from voicepipe.bench.load.processes import started, write_settings
-from voicepipe.bench.load.wires import RATE_HZ
+from voicepipe.bench.load.wire_protocols import RATE_HZ
 from voicepipe.client.address import Address
 from voicepipe.errors import ConfigError
 
 PROVIDERS: Final = "voicepipe.bench.load.providers"
-PROFILED: Final = "voicepipe.bench.load.profiled"
+PROFILED: Final = "voicepipe.bench.load.profiled_server"
 
 SERVER_CORE: Final = 0
 OTHERS_CORE: Final = 1

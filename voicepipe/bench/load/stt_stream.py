@@ -18,9 +18,9 @@ class DeepgramStream:
     """One stream: a final text comes a known time after the last loud frame, or after `Finalize`."""
 
     def __init__(
-        self, say: Callable[[str], Awaitable[None]], encoding: AudioEncoding, count: Iterator[int], *, hold_ms: int
+        self, send: Callable[[str], Awaitable[None]], encoding: AudioEncoding, count: Iterator[int], *, hold_ms: int
     ) -> None:
-        self._say, self._encoding, self._count, self._hold_ms = say, encoding, count, hold_ms
+        self._send, self._encoding, self._count, self._hold_ms = send, encoding, count, hold_ms
         self._rate_hz = encoding.rate_hz
         self.finalize_ms = hold_ms
         """Delay of the final text after a request."""
@@ -41,14 +41,14 @@ class DeepgramStream:
         elif self._text and self._due_ms is None:
             self._expect(self._loud_ms + self._hold_ms)
 
-    def order(self, kind: str) -> None:
-        """Process a message of the client."""
+    def control(self, kind: str) -> None:
+        """Process a control message of the client."""
         if kind == "Finalize":
             finalize_at_ms = clock.monotonic_ms() + (self.finalize_ms if self._text else 0)
             self._finalize_requested = True
             self._expect(finalize_at_ms if self._due_ms is None else min(finalize_at_ms, self._due_ms))
 
-    async def say_finals(self) -> None:
+    async def send_finals(self) -> None:
         """Send each final text at its time, until cancelled."""
         while True:
             self._changed.clear()
@@ -69,7 +69,7 @@ class DeepgramStream:
         if not self._text:
             self._n_begun = self._n_received
             self._text = f"where is number {next(self._count)}"
-            await self._say(self._results(final=False))
+            await self._send(self._results(final=False))
 
     def _expect(self, due_ms: int) -> None:
         self._due_ms = due_ms
@@ -78,7 +78,7 @@ class DeepgramStream:
     async def _final(self) -> None:
         message = self._results(final=True)
         self._n_final, self._text, self._due_ms, self._finalize_requested = self._n_received, "", None, False
-        await self._say(message)
+        await self._send(message)
 
     def _results(self, *, final: bool) -> str:
         """Return a `Results` message. Source: Deepgram API reference, "Live Audio", Results."""

@@ -14,7 +14,7 @@ import pybase64
 
 from voicepipe import clock
 from voicepipe.audio.samples import Samples, silence
-from voicepipe.bench.load.wires import RATE_HZ, Wire
+from voicepipe.bench.load.wire_protocols import RATE_HZ, WireProtocol
 
 FRAME_MS: Final = 20
 FRAME_SAMPLES: Final = RATE_HZ * FRAME_MS // 1_000
@@ -113,15 +113,15 @@ class User:
     def __init__(
         self,
         frames: list[str | bytes],
-        quiet: str | bytes,
+        silent_frame: str | bytes,
         n_turns: int,
         on_turn: Callable[[Turn], None],
-        wire: Wire,
+        wire: WireProtocol,
     ) -> None:
-        """`frames` and `quiet` are complete messages, made once for all users. `on_turn` gets each turn when
+        """`frames` and `silent_frame` are complete messages, made once for all users. `on_turn` gets each turn when
         it is over."""
         self._wire = wire
-        self._frames, self._quiet, self._left, self._on_turn = frames, quiet, n_turns, on_turn
+        self._frames, self._silent_frame, self._left, self._on_turn = frames, silent_frame, n_turns, on_turn
         self._turn: Turn | None = None
         self._next_at_ms = self._unsaid = 0
         self.late_ms: list[int] = []
@@ -133,15 +133,15 @@ class User:
         self.errors: list[str] = []
         """The server's errors."""
 
-    async def run(self, line: aiohttp.ClientWebSocketResponse, begin_ms: int, done: asyncio.Event) -> None:
+    async def run(self, websocket: aiohttp.ClientWebSocketResponse, begin_ms: int, done: asyncio.Event) -> None:
         """Talk from `begin_ms` on until all turns are over, then stream silence until `done`."""
         self._next_at_ms = begin_ms
         async with asyncio.TaskGroup() as group:
-            listening = group.create_task(self._listen(line), name="listen")
+            listening = group.create_task(self._listen(websocket), name="listen")
             try:
-                await self._stream(line, done)
+                await self._stream(websocket, done)
             except ConnectionError:
-                self._end("the line broke")
+                self._end("the connection broke")
             listening.cancel()
 
     @property
@@ -151,31 +151,31 @@ class User:
 
     # --- speaking -----------------------------------------------------------------------------
 
-    async def _stream(self, line: aiohttp.ClientWebSocketResponse, done: asyncio.Event) -> None:
+    async def _stream(self, websocket: aiohttp.ClientWebSocketResponse, done: asyncio.Event) -> None:
         due_ms = clock.monotonic_ms()
-        while not done.is_set() and not line.closed:
+        while not done.is_set() and not websocket.closed:
             now_ms = clock.monotonic_ms()
             self.late_ms.append(now_ms - due_ms)
-            await _send(line, self._frame(now_ms, due_ms))
+            await _send(websocket, self._frame(now_ms, due_ms))
             due_ms += FRAME_MS
             await asyncio.sleep(max(0, due_ms - clock.monotonic_ms()) / 1_000)
-        if line.closed and not done.is_set():
-            self._end(f"closed by the server: {line.close_code}")
+        if websocket.closed and not done.is_set():
+            self._end(f"closed by the server: {websocket.close_code}")
 
     def _frame(self, now_ms: int, due_ms: int) -> str | bytes:
         """Return the microphone's frame, whose last sample was captured at `due_ms`."""
         if self._turn is not None:
-            self._judge(self._turn, now_ms)
-            return self._quiet
+            self._close_if_over(self._turn, now_ms)
+            return self._silent_frame
         if self._left <= 0 or now_ms < self._next_at_ms:
-            return self._quiet
+            return self._silent_frame
         frame = self._frames[self._unsaid]
         self._unsaid += 1
         if self._unsaid == len(self._frames):
             self._unsaid, self._turn = 0, Turn(due_ms)
         return frame
 
-    def _judge(self, turn: Turn, now_ms: int) -> None:
+    def _close_if_over(self, turn: Turn, now_ms: int) -> None:
         """Close the turn if it is over."""
         if not turn.first_audible_at_ms:
             if now_ms - turn.spoken_at_ms > ANSWER_TIMEOUT_MS:
@@ -197,8 +197,8 @@ class User:
 
     # --- listening ----------------------------------------------------------------------------
 
-    async def _listen(self, line: aiohttp.ClientWebSocketResponse) -> None:
-        async for message in line:
+    async def _listen(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
+        async for message in websocket:
             if message.type is aiohttp.WSMsgType.TEXT:
                 self._take(message.data, clock.monotonic_ms())
             elif message.type is aiohttp.WSMsgType.BINARY and (sound := self._wire.sound(message.data)) is not None:
@@ -228,11 +228,11 @@ class User:
                 self._turn.error = f"the answer was {status}"
 
 
-async def _send(line: aiohttp.ClientWebSocketResponse, message: str | bytes) -> None:
+async def _send(websocket: aiohttp.ClientWebSocketResponse, message: str | bytes) -> None:
     if isinstance(message, str):
-        await line.send_str(message)
+        await websocket.send_str(message)
     else:
-        await line.send_bytes(message)
+        await websocket.send_bytes(message)
 
 
 def sound_of(text: str) -> bytes:

@@ -17,11 +17,11 @@ FIGURES: Final[dict[Figure, float]] = {"p50": 0.50, "p95": 0.95}
 Z: Final = 2.58
 """The z value of a 99 % interval."""
 
-FEWEST_BEFORE: Final = 40
+MIN_BEFORE: Final = 40
 """Answers of earlier runs, for a median. A p95 that is slower needs about 130, and one that is faster as many in the
 latest run."""
 
-FEWEST_AFTER: Final = 10
+MIN_AFTER: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def changes(runs: Sequence[BenchRun], rule: DriftRule) -> tuple[Change, ...]:
     *earlier, latest = measured
     before = [value for run in earlier[-rule.baseline_runs :] for value in run.latencies_ms]
     after = latest.latencies_ms
-    if len(before) < FEWEST_BEFORE or len(after) < FEWEST_AFTER:
+    if len(before) < MIN_BEFORE or len(after) < MIN_AFTER:
         return ()
     return tuple(_change(figure, share, before, after, rule) for figure, share in FIGURES.items())
 

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from voicepipe.bench.scheduled.timetable import DAY_MS
+from voicepipe.bench.scheduled.schedule import DAY_MS
 from voicepipe.errors import VoicepipeError
 
 FILE_NAME: Final = "benches.jsonl"

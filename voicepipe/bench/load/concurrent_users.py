@@ -16,7 +16,7 @@ from voicepipe import clock
 from voicepipe.audio.samples import Samples, silence
 from voicepipe.bench.load.process_cost import Usage, is_readable, read_usage
 from voicepipe.bench.load.user import ANSWER_TIMEOUT_MS, FRAME_MS, FRAME_SAMPLES, PAUSE_MS, Turn, User
-from voicepipe.bench.load.wires import REALTIME, Wire
+from voicepipe.bench.load.wire_protocols import REALTIME, WireProtocol
 
 WATCH_MS: Final = 250
 """Interval of the readings of the server's CPU and memory."""
@@ -38,7 +38,7 @@ class Target:
     session: dict[str, Any]
     """Each user's first settings, in a `session.update`."""
 
-    wire: Wire = REALTIME
+    wire: WireProtocol = REALTIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class LoadRun:
     """One run."""
 
     target: str
@@ -118,7 +118,7 @@ class Watch:
         return read_usage(self._pid) if self._pid is not None else Usage(0.0, 0)
 
 
-class Crowd:
+class ConcurrentUsers:
     """The users of one run, whose starts are spread over the length of a turn."""
 
     def __init__(
@@ -134,31 +134,31 @@ class Crowd:
         self._target, self._n_users = target, n_users
         self._sentence_ms = len(frames) * FRAME_MS
         wire = target.wire
-        messages, (*_, quiet) = wire.messages(frames), wire.messages([silence(FRAME_SAMPLES)] * 2)
+        messages, (*_, silent_frame) = wire.messages(frames), wire.messages([silence(FRAME_SAMPLES)] * 2)
         self._turns: list[Turn] = []
         self._watch = Watch(target.pid)
         self._steady = False
         self._done = asyncio.Event()
-        self._users = [User(messages, quiet, n_turns, self._note, wire) for _ in range(n_users)]
+        self._users = [User(messages, silent_frame, n_turns, self._note, wire) for _ in range(n_users)]
 
-    async def run(self, turn_ms: int) -> Load:
+    async def run(self, turn_ms: int) -> LoadRun:
         """Connect, talk, disconnect. `turn_ms` is the approximate length of a turn, with its pause.
 
         Raises:
             ConnectionError: a connection was refused.
         """
-        async with unlimited_session() as web, contextlib.AsyncExitStack() as calls:
-            lines = [await calls.enter_async_context(_called(web, self._target)) for _ in self._users]
-            calls.enter_context(_uncollected())
+        async with unlimited_session() as web, contextlib.AsyncExitStack() as connections:
+            websockets = [await connections.enter_async_context(_connected(web, self._target)) for _ in self._users]
+            connections.enter_context(_without_gc())
             await asyncio.sleep(MARGIN_MS / 1_000)
             self._watch.opened()
             begin_ms = clock.monotonic_ms() + MARGIN_MS
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(self._watch.run(), name="watch")
                 timing = group.create_task(self._begin_watch(begin_ms + turn_ms), name="timing")
-                for n, (user, line) in enumerate(zip(self._users, lines, strict=True)):
+                for n, (user, websocket) in enumerate(zip(self._users, websockets, strict=True)):
                     at_ms = begin_ms + turn_ms * n // self._n_users
-                    group.create_task(user.run(line, at_ms, self._done), name=f"user-{n}")
+                    group.create_task(user.run(websocket, at_ms, self._done), name=f"user-{n}")
                 await self._done.wait()
                 watching.cancel()
                 timing.cancel()
@@ -182,9 +182,9 @@ class Crowd:
         if all(user.finished for user in self._users):
             self._done.set()
 
-    def _load(self) -> Load:
+    def _load(self) -> LoadRun:
         late_ms = sorted(late for user in self._users for late in user.late_ms)
-        return Load(
+        return LoadRun(
             target=self._target.name,
             n_users=self._n_users,
             turns=tuple(self._turns),
@@ -205,7 +205,7 @@ def _ignore() -> None:
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_gc() -> Iterator[None]:
     """Exclude existing objects from garbage collection, whose pauses would be measured as delays."""
     gc.collect()
     gc.freeze()
@@ -216,35 +216,35 @@ def _uncollected() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _called(web: aiohttp.ClientSession, target: Target) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+async def _connected(web: aiohttp.ClientSession, target: Target) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
     """Yield a connection that is ready for audio."""
     headers = {"Authorization": f"Bearer {target.key}"}
     try:
-        async with web.ws_connect(target.url, headers=headers, max_msg_size=0, compress=0) as line:
+        async with web.ws_connect(target.url, headers=headers, max_msg_size=0, compress=0) as websocket:
             if target.wire.has_events:
-                await line.send_str(json.dumps({"type": "session.update", "session": target.session}))
+                await websocket.send_str(json.dumps({"type": "session.update", "session": target.session}))
                 async with asyncio.timeout(ANSWER_TIMEOUT_MS / 1_000):
-                    await until_updated(line)
-            yield line
+                    await until_updated(websocket)
+            yield websocket
     except (aiohttp.ClientError, TimeoutError) as why:
         raise ConnectionError(f"{target.name} at {target.url}: {why or 'did not answer'}") from why
 
 
-async def until_updated(line: aiohttp.ClientWebSocketResponse) -> None:
+async def until_updated(websocket: aiohttp.ClientWebSocketResponse) -> None:
     """Wait until the session has its settings.
 
     Raises:
         ConnectionError: it was refused.
     """
     while True:
-        event = await line.receive_json()
+        event = await websocket.receive_json()
         if event["type"] == "session.updated":
             return
         if event["type"] == "error":
             raise ConnectionError(f"the session was refused: {event['error']['message']}")
 
 
-def turn_ms_of(load: Load, frames: list[Samples]) -> int:
+def turn_ms_of(load: LoadRun, frames: list[Samples]) -> int:
     """Return the length of a turn, from a run of one user: sentence, wait, answer, pause."""
     turn = load.turns[0]
     return len(frames) * FRAME_MS + (turn.latency_ms or 0) + round(turn.sound_ms) + PAUSE_MS

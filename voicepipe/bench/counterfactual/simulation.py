@@ -9,7 +9,15 @@ from itertools import count
 from typing import Any, Final
 
 from voicepipe.bench.counterfactual.changes import NO_CHANGES, Changes
-from voicepipe.bench.counterfactual.learned import ANSWERS, Key, Learned, LearnedReply, of_reply, question_of, with_key
+from voicepipe.bench.counterfactual.recorded_session import (
+    ANSWERS,
+    Key,
+    RecordedReply,
+    RecordedSession,
+    of_reply,
+    question_of,
+    with_key,
+)
 from voicepipe.telemetry.journal.replay import records_of
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -34,16 +42,16 @@ class Simulated:
     """The result of a simulation."""
 
     records: dict[str, TurnRecord] = field(default_factory=dict)
-    borrowed: set[Key] = field(default_factory=set)
+    estimated: set[Key] = field(default_factory=set)
     """Replies that use the times of another one, at least in part."""
 
     moves: list[Move] = field(default_factory=list)
     """The moves of both state machines, in order."""
 
 
-def simulate(learned: Learned, changes: Changes = NO_CHANGES) -> Simulated:
+def simulate(recorded: RecordedSession, changes: Changes = NO_CHANGES) -> Simulated:
     """Simulate the session again with other settings."""
-    return _World(learned, changes).run()
+    return _Simulation(recorded, changes).run()
 
 
 @dataclass(slots=True)
@@ -51,7 +59,7 @@ class _Running:
     """One reply in progress in the simulation."""
 
     command: c.StartReply
-    source: LearnedReply
+    source: RecordedReply
     open_ms: int | None = None
     unsent_ms: int = 0
     audible_at_ms: int | None = None
@@ -61,12 +69,12 @@ class _Running:
     """How often it was suspended: audio that was queued before that is never sent."""
 
 
-class _World:
+class _Simulation:
     """A discrete-event simulation. Events with a cause wait for their cause."""
 
-    def __init__(self, learned: Learned, changes: Changes) -> None:
-        self._learned, self._changes = learned, changes
-        self._core = changes.of_opening(learned.opening).rebuilt()
+    def __init__(self, recorded: RecordedSession, changes: Changes) -> None:
+        self._recorded, self._changes = recorded, changes
+        self._core = changes.of_opening(recorded.opening).rebuilt()
         self._done = Simulated()
         self._queue: list[tuple[int, int, Callable[[int], None]]] = []
         self._number = count()
@@ -78,7 +86,7 @@ class _World:
         self._sources: dict[str, _Running] = {}
         """By response ID."""
 
-        self._utterance = self._their_utterance = 0
+        self._utterance = self._recorded_utterance = 0
         self._utterances: dict[int, int] = {}
         """Recorded ID -> simulated ID."""
 
@@ -101,21 +109,21 @@ class _World:
         if filler := self._core.context.core.budget_actions.filler:
             self._at(0, lambda now_ms: self._post(e.PhrasesReady(frozenset((filler,))), now_ms))
         waits, waits_from_ms = "", 0
-        for number, entry in enumerate(self._learned.entries):
+        for number, entry in enumerate(self._recorded.entries):
             event = entry.event
             if isinstance(event, ANSWERS) or of_reply(event) is not None or _answers_flush(event):
                 continue
             call_id = _call_of(event)
-            if call_id in self._learned.tool_delays_ms:
+            if call_id in self._recorded.tool_delays_ms:
                 waits, waits_from_ms = call_id, entry.now_ms
             elif not isinstance(event, e.ReplyRequested):
                 waits = ""
             if waits:
-                delay_ms = self._learned.tool_delays_ms[waits] + entry.now_ms - waits_from_ms
+                delay_ms = self._recorded.tool_delays_ms[waits] + entry.now_ms - waits_from_ms
                 self._waiting.setdefault(waits, []).append((delay_ms, event))
                 waits = "" if isinstance(event, e.ReplyRequested) else waits
             else:
-                self._at(entry.now_ms, lambda now_ms, n=number: self._happen(n, now_ms))  # type: ignore[misc]
+                self._at(entry.now_ms, lambda now_ms, n=number: self._post_recorded(n, now_ms))  # type: ignore[misc]
         while self._queue:
             at_ms, _, do = heappop(self._queue)
             self._now_ms = max(self._now_ms, at_ms)
@@ -134,13 +142,13 @@ class _World:
 
     # --- events without a cause ---------------------------------------------------------------
 
-    def _happen(self, number: int, now_ms: int) -> None:
+    def _post_recorded(self, number: int, now_ms: int) -> None:
         """Post the event of that number at its recorded time."""
-        entry = self._learned.entries[number]
+        entry = self._recorded.entries[number]
         event, self._place = entry.event, number
         for command in entry.commands:
             if isinstance(command, c.BeginUtterance):
-                self._their_utterance = command.utterance
+                self._recorded_utterance = command.utterance
         match event:
             case e.SpeechStarted():
                 self._silent = False
@@ -155,7 +163,7 @@ class _World:
             case _:
                 pass
         self._post(self._translated(event), now_ms)
-        self._utterances[self._their_utterance] = self._utterance
+        self._utterances[self._recorded_utterance] = self._utterance
 
     def _translated(self, event: e.Event) -> e.Event:
         """Return the event with simulated IDs."""
@@ -190,8 +198,8 @@ class _World:
 
     def _last_reported_ms(self, number: int) -> int:
         """Return the time of the last recorded report of that pause."""
-        last_ms = self._learned.entries[number].now_ms
-        for entry in self._learned.entries[number + 1 :]:
+        last_ms = self._recorded.entries[number].now_ms
+        for entry in self._recorded.entries[number + 1 :]:
             if isinstance(entry.event, e.SpeechStarted | e.SpeechPaused):
                 break
             if isinstance(entry.event, e.SilenceGrew):
@@ -236,7 +244,7 @@ class _World:
     def _follow_voice(self, now_ms: int) -> None:
         """Report the length of speech that the recorded VAD was not watching."""
         pause_ms = None
-        for entry in self._learned.entries[self._place + 1 :]:
+        for entry in self._recorded.entries[self._place + 1 :]:
             if isinstance(entry.event, e.SpeechWentOn):
                 return
             if isinstance(entry.event, e.SpeechPaused):
@@ -248,16 +256,16 @@ class _World:
 
     def _transcribe(self, utterance: int, flush: int, now_ms: int) -> None:
         began, pause = self._began[utterance], self._pause
-        known = [text for text in self._learned.texts if text.pause <= pause]
+        known = [text for text in self._recorded.texts if text.pause <= pause]
         pieces: list[str] = []
-        for theirs in dict.fromkeys(text.utterance for text in known):
-            texts = [text for text in known if text.utterance == theirs]
+        for recorded_id in dict.fromkeys(text.utterance for text in known):
+            texts = [text for text in known if text.utterance == recorded_id]
             if texts[-1].pause >= began:
                 pieces.append(_rest(texts[-1].text, [text.text for text in texts if text.pause < began]))
-        at_pause = [text for text in self._learned.texts if text.pause == pause]
+        at_pause = [text for text in self._recorded.texts if text.pause == pause]
         if not at_pause and not pieces:
             return  # no recorded text, so none here
-        after_ms = at_pause[0].after_ms if at_pause else self._learned.text_after_ms
+        after_ms = at_pause[0].after_ms if at_pause else self._recorded.text_after_ms
         source = (at_pause or known)[-1]
         text = " ".join(piece for piece in pieces if piece)
         event = e.TranscriptFinished(utterance, flush, text, source.language, source.provider)
@@ -275,25 +283,25 @@ class _World:
         for after_ms, event in self._timeline(running):
             self._at(now_ms + after_ms, lambda at_ms, event=event: self._go_on(key, event, at_ms))  # type: ignore[misc]
 
-    def _source(self, command: c.StartReply, now_ms: int) -> LearnedReply | None:
+    def _source(self, command: c.StartReply, now_ms: int) -> RecordedReply | None:
         """Return the recorded reply to the same request: the most complete one, then the nearest."""
         question, audible = question_of(command), command.reply.audible
         same = [
             each
-            for each in self._learned.replies
+            for each in self._recorded.replies
             if (each.question, each.audible, each.words) == (question, audible, command.words)
         ]
         if same:
             return min(same, key=lambda each: (not each.whole, abs(each.started_ms - now_ms)))
-        self._done.borrowed.add((command.turn, command.revision))
-        return self._learned.usual_reply
+        self._done.estimated.add((command.turn, command.revision))
+        return self._recorded.usual_reply
 
     def _timeline(self, running: _Running) -> list[tuple[int, e.Event]]:
         """Return the reply's events; one that was cut off in the recording continues as the session's usual one."""
-        source, usual = running.source, self._learned.usual_reply
+        source, usual = running.source, self._recorded.usual_reply
         if source.whole or usual is None or not source.audible:
             return source.events
-        self._done.borrowed.add((running.command.turn, running.command.revision))
+        self._done.estimated.add((running.command.turn, running.command.revision))
         stages = [kind for kind in _STAGES if source.reached_ms(kind) is not None]
         reached_ms = source.reached_ms(stages[-1]) if stages else 0
         theirs_ms = usual.reached_ms(stages[-1]) if stages else -1
@@ -341,7 +349,7 @@ class _World:
             return
         running.open_ms = now_ms
         self._sources[response_id] = running
-        for entry in self._learned.entries:
+        for entry in self._recorded.entries:
             for command in entry.commands:
                 if isinstance(command, c.OpenGate) and (command.turn, command.revision) == running.source.key:
                     self._responses[command.response_id] = response_id
@@ -357,7 +365,7 @@ class _World:
         first = running.first_sent_ms is None
         if running.first_sent_ms is None:
             usual_ms = running.source.sent_after_ms
-            running.first_sent_ms = now_ms + (self._learned.sent_after_ms if usual_ms is None else usual_ms)
+            running.first_sent_ms = now_ms + (self._recorded.sent_after_ms if usual_ms is None else usual_ms)
         at_ms = max(now_ms, running.first_sent_ms)  # the outbox keeps the order
         n_suspended = running.n_suspended
         self._at(
@@ -372,7 +380,7 @@ class _World:
             return
         self._post(e.OutputSent(*key, own_ms), now_ms)
         own = running.source.played_after_ms
-        played_ms = self._learned.played_after_ms if own is None else own
+        played_ms = self._recorded.played_after_ms if own is None else own
         if first and played_ms is not None and running.audible_at_ms is not None:
             lasts_ms = min(REPORT_MS, max(0, own_ms - running.audible_at_ms))
             played = running.audible_at_ms + lasts_ms

@@ -16,13 +16,13 @@ WEEK_MS: Final = 7 * DAY_MS
 WEEKDAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 FIRST_MONDAY_MS: Final = 4 * DAY_MS
-"""1970-01-01 was a Thursday; the weeks of this page begin on Monday."""
+"""1970-01-01 was a Thursday; the weeks of a schedule begin on Monday."""
 
 _TIME: Final = re.compile(r"(?:(mon|tue|wed|thu|fri|sat|sun) )?([01]\d|2[0-3]):([0-5]\d)")
 
 
 @dataclass(frozen=True, slots=True)
-class Timetable:
+class Schedule:
     """The times of a bench: each `every_minutes`, or at `week_ms`, in ms since Monday 00:00 UTC, in order."""
 
     every_minutes: int | None = None
@@ -33,7 +33,7 @@ class Timetable:
 
         Args:
             last_ms: when it was measured last; None: never.
-            since_ms: when the timetable began. An interval begins with a run.
+            since_ms: when the schedule began. An interval begins with a run.
         """
         if self.every_minutes is not None:
             return since_ms if last_ms is None else last_ms + self.every_minutes * MINUTE_MS
@@ -43,8 +43,8 @@ class Timetable:
         return next(at_ms for at_ms in candidates if at_ms > after_ms)
 
 
-def timetable(every_minutes: int | None, at: Sequence[str], *, key: str) -> Timetable:
-    """Return the timetable of an interval or of times such as `03:00` and `sun 12:30`.
+def parse_schedule(every_minutes: int | None, at: Sequence[str], *, key: str) -> Schedule:
+    """Return the schedule of an interval or of times such as `03:00` and `sun 12:30`.
 
     Raises:
         ConfigError: both or none are given, or a text is no time; `key` is the bench's section.
@@ -53,8 +53,8 @@ def timetable(every_minutes: int | None, at: Sequence[str], *, key: str) -> Time
         came = "neither" if every_minutes is None else "both"
         raise ConfigError(f"{key}.every_minutes: expected it or {key}.at, got {came}")
     if every_minutes is not None:
-        return Timetable(every_minutes)
-    return Timetable(week_ms=tuple(sorted({ms for text in at for ms in _times_of_week(text, key)})))
+        return Schedule(every_minutes)
+    return Schedule(week_ms=tuple(sorted({ms for text in at for ms in _times_of_week(text, key)})))
 
 
 def _times_of_week(text: str, key: str) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""`python -m voicepipe.bench.load.profiled FILE serve ...`: run the server, and profile it between two signals.
+"""`python -m voicepipe.bench.load.profiled_server FILE serve ...`: run the server, and profile it between two signals.
 
 The first SIGUSR2 begins, the second writes FILE. A timer of CPU time interrupts the event loop's thread (SIGPROF), so
 a sample is taken for equal amounts of work: waiting has none, and no other thread competes for the interpreter.

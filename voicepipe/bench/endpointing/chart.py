@@ -19,7 +19,7 @@ _COLOURS: Final = ("#1f6feb", "#d1571b", "#1a7f37", "#8250df", "#bf3989", "#0a7e
 
 
 def svg(results: Sequence[Line]) -> str:
-    """Return the picture. A dot is the p50, the line to its right ends at the p90; fixed waits are joined."""
+    """Return the chart. A dot is the p50, the line to its right ends at the p90; fixed waits are joined."""
     drawn = [each for each in results if each.condition == CONDITIONS[0] and each.summaries[0].latency_ms is not None]
     names = dict.fromkeys(each.rule for each in drawn if not _is_fixed(each.rule))
     colours = {name: _COLOURS[n % len(_COLOURS)] for n, name in enumerate(names)}

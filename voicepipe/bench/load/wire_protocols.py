@@ -24,7 +24,7 @@ times 8, and its type. Source: pipecat-ai 1.14.0, `frames/frames.proto`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wire:
+class WireProtocol:
     """A server's protocol."""
 
     messages: Callable[[Sequence[Samples]], list[str | bytes]]
@@ -85,8 +85,8 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
             return at, number
 
 
-REALTIME: Final = Wire(messages=lambda frames: [append_event(frame) for frame in frames], has_events=True)
-RAW: Final = Wire(messages=lambda frames: [to_pcm(frame) for frame in frames])
+REALTIME: Final = WireProtocol(messages=lambda frames: [append_event(frame) for frame in frames], has_events=True)
+RAW: Final = WireProtocol(messages=lambda frames: [to_pcm(frame) for frame in frames])
 """PCM in binary messages, both ways."""
 
-PIPECAT: Final = Wire(messages=_pipecat_messages, sound=_pipecat_sound)
+PIPECAT: Final = WireProtocol(messages=_pipecat_messages, sound=_pipecat_sound)

@@ -1,4 +1,4 @@
-"""Read from a journal how users and providers behaved: their own events, and their answers to commands."""
+"""Read how the user and the providers of a recorded session behaved: their events, and their answers to commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NotReplayable(VoicepipeError):
 
 
 @dataclass(slots=True)
-class LearnedReply:
+class RecordedReply:
     """One reply as it was recorded."""
 
     key: Key
@@ -71,7 +71,7 @@ class LearnedReply:
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedText:
+class RecordedText:
     """The transcriber's text of an utterance up to one of its pauses."""
 
     utterance: int
@@ -89,16 +89,16 @@ class LearnedText:
 
 
 @dataclass(slots=True)
-class Learned:
-    """All that is learned from one journal."""
+class RecordedSession:
+    """What one journal says of its user and its providers."""
 
     opening: Opening
     entries: list[Entry]
     lacks: str = ""
     """Why the journal ends before its session did; empty if it does not."""
 
-    texts: list[LearnedText] = field(default_factory=list)
-    replies: list[LearnedReply] = field(default_factory=list)
+    texts: list[RecordedText] = field(default_factory=list)
+    replies: list[RecordedReply] = field(default_factory=list)
     records: dict[str, TurnRecord] = field(default_factory=dict)
     tool_delays_ms: dict[str, int] = field(default_factory=dict)
     """Call ID -> time from the end of its reply to the client's output."""
@@ -117,15 +117,15 @@ class Learned:
         return median_low([r.sent_after_ms for r in self.replies if r.sent_after_ms is not None] or [_USUAL_SENT_MS])
 
     @property
-    def usual_reply(self) -> LearnedReply | None:
+    def usual_reply(self) -> RecordedReply | None:
         """Return the reply with the median time to its first audio, of the complete ones."""
         first_ms = [(r.reached_ms(e.SoundArrived), i) for i, r in enumerate(self.replies) if r.whole]
         audible = sorted((ms, i) for ms, i in first_ms if ms is not None)
         return self.replies[audible[(len(audible) - 1) // 2][1]] if audible else None
 
 
-def learn(journal: JournalFile) -> Learned:
-    """Learn from a journal.
+def read_session(journal: JournalFile) -> RecordedSession:
+    """Read how a session went from its journal.
 
     Raises:
         NotReplayable: the current core decides otherwise, so causes and effects cannot be matched.
@@ -138,14 +138,14 @@ def learn(journal: JournalFile) -> Learned:
         )
     core = journal.opening.rebuilt()
     entries = [Entry(line.now_ms, line.event, core.handle(line.event, line.now_ms)) for line in journal.lines]
-    learned = Learned(journal.opening, entries, journal.lacks)
+    recorded = RecordedSession(journal.opening, entries, journal.lacks)
     for entry in entries:
-        learned.records |= records_of(entry.commands)
-    _learn_texts(learned)
-    _learn_replies(learned)
-    _learn_tools(learned)
-    _learn_playback(learned)
-    return learned
+        recorded.records |= records_of(entry.commands)
+    _read_texts(recorded)
+    _read_replies(recorded)
+    _read_tools(recorded)
+    _read_playback(recorded)
+    return recorded
 
 
 def of_reply(event: e.Event) -> Key | None:
@@ -185,18 +185,18 @@ def _begun_as(entries: Sequence[Entry]) -> dict[Key, Key]:
     return found
 
 
-def _learn_texts(learned: Learned) -> None:
+def _read_texts(recorded: RecordedSession) -> None:
     began: dict[int, int] = {}
     flushed: dict[tuple[int, int], tuple[int, int]] = {}
     pause = 0
-    for number, entry in enumerate(learned.entries):
+    for number, entry in enumerate(recorded.entries):
         event = entry.event
         if isinstance(event, e.SpeechPaused | e.CommitRequested):
             pause = number
         if isinstance(event, e.TranscriptFinished) and (event.utterance, event.flush) in flushed:
             started_ms, at_pause = flushed.pop((event.utterance, event.flush))
             known = (event.text, event.language, event.provider, entry.now_ms - started_ms)
-            learned.texts.append(LearnedText(event.utterance, began.get(event.utterance, 0), at_pause, *known))
+            recorded.texts.append(RecordedText(event.utterance, began.get(event.utterance, 0), at_pause, *known))
         for command in entry.commands:
             if isinstance(command, c.BeginUtterance):
                 began[command.utterance] = number
@@ -204,11 +204,11 @@ def _learn_texts(learned: Learned) -> None:
                 flushed[command.utterance, command.flush] = entry.now_ms, pause
 
 
-def _learn_replies(learned: Learned) -> None:
-    running: dict[Key, LearnedReply] = {}
+def _read_replies(recorded: RecordedSession) -> None:
+    running: dict[Key, RecordedReply] = {}
     opened: dict[Key, int] = {}
-    begun_as = _begun_as(learned.entries)
-    for entry in learned.entries:
+    begun_as = _begun_as(recorded.entries)
+    for entry in recorded.entries:
         key = of_reply(entry.event)
         key = key and begun_as.get(key, key)
         if key in running:
@@ -221,37 +221,37 @@ def _learn_replies(learned: Learned) -> None:
         for command in entry.commands:
             if isinstance(command, c.StartReply):
                 its = (command.item_id, entry.now_ms, question_of(command), command.reply.audible, command.words)
-                new = LearnedReply((command.turn, command.revision), *its)
+                new = RecordedReply((command.turn, command.revision), *its)
                 running[new.key] = new
-                learned.replies.append(new)
+                recorded.replies.append(new)
             elif isinstance(command, c.OpenGate):
                 opened[command.turn, command.revision] = entry.now_ms
 
 
-def _learn_tools(learned: Learned) -> None:
+def _read_tools(recorded: RecordedSession) -> None:
     opened = {
         command.response_id: (command.turn, command.revision)
         for kind in (c.OpenGate, c.ContinueReply)
-        for _, _, command in _commands(learned.entries, kind)
+        for _, _, command in _commands(recorded.entries, kind)
     }
-    begun_as = _begun_as(learned.entries)
+    begun_as = _begun_as(recorded.entries)
     opened = {response_id: begun_as.get(key, key) for response_id, key in opened.items()}
-    calls = {reply.key: reply.calls for reply in learned.replies}
+    calls = {reply.key: reply.calls for reply in recorded.replies}
     ended_ms: dict[str, int] = {}
-    for entry in learned.entries:
+    for entry in recorded.entries:
         created = entry.event.item if isinstance(entry.event, e.ItemCreateRequested) else None
         if isinstance(created, FunctionOutput) and created.call_id in ended_ms:
-            learned.tool_delays_ms[created.call_id] = entry.now_ms - ended_ms[created.call_id]
+            recorded.tool_delays_ms[created.call_id] = entry.now_ms - ended_ms[created.call_id]
         for command in entry.commands:
             if isinstance(command, c.Notify) and isinstance(command.what, a.ResponseEnded):
                 for call_id in calls.get(opened.get(command.what.response_id, (0, 0)), ()):
                     ended_ms[call_id] = entry.now_ms
 
 
-def _learn_playback(learned: Learned) -> None:
-    replies, delays_ms = {reply.key: reply for reply in learned.replies}, []
-    begun_as = _begun_as(learned.entries)
-    for record in learned.records.values():
+def _read_playback(recorded: RecordedSession) -> None:
+    replies, delays_ms = {reply.key: reply for reply in recorded.replies}, []
+    begun_as = _begun_as(recorded.entries)
+    for record in recorded.records.values():
         key = (record.turn, record.revision)
         marks, reply = dict(record.marks), replies.get(begun_as.get(key, key))
         if (
@@ -262,4 +262,4 @@ def _learn_playback(learned: Learned) -> None:
             sent_ms = marks.get(attribution.EARLIER_AUDIO_ENDED, marks[attribution.FIRST_SENT])
             reply.played_after_ms = marks[attribution.FIRST_AUDIBLE] - sent_ms
             delays_ms.append(reply.played_after_ms)
-    learned.played_after_ms = median_low(delays_ms) if delays_ms else None
+    recorded.played_after_ms = median_low(delays_ms) if delays_ms else None

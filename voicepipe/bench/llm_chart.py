@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from voicepipe.bench import curves
-from voicepipe.bench.curves import Curve, Panel
+from voicepipe.bench import cdf_chart
+from voicepipe.bench.cdf_chart import Curve, Panel
 from voicepipe.bench.llm import Answer
 from voicepipe.bench.llm_report import Run
 
@@ -17,7 +17,7 @@ def svg(measured: Sequence[Run]) -> str:
         return Panel(title, [_curve(run, figure) for run in measured])
 
     panels = (panel("first token", lambda its: its.ttft_ms), panel("whole answer", lambda its: its.total_ms))
-    return curves.svg(panels, [f"{run.spec}, {run.cache} cache" for run in measured])
+    return cdf_chart.svg(panels, [f"{run.spec}, {run.cache} cache" for run in measured])
 
 
 def _curve(run: Run, figure: Callable[[Answer], float | None]) -> Curve:
