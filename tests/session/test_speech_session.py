@@ -17,7 +17,7 @@ from voicepipe.ports.speech_price import SpeechPrice, SpeechUsage
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.speech_to_speech import ObservedSpeechModel
 from voicepipe.session.speech_model import SpeechSession, SpeechStage
-from voicepipe.session.speech_reply import separated
+from voicepipe.session.speech_reply import passages_as_system_message
 from voicepipe.testing.waiting import WAIT_S
 
 REQUEST = ModelRequest(model="m", messages=(Said("user", (Text("Hello"),)),))
@@ -285,8 +285,8 @@ def test_passages_are_separated_from_what_the_user_said() -> None:
     words, passages, more = Text("Hello"), Text("Passages"), Said("system", (Text("From a hook"),))
     before = ModelRequest(model="m", messages=(Said("user", (words,)), Said("assistant", (Text("Hi"),))))
     after = ModelRequest(model="m", messages=(Said("user", (words, passages)), Said("assistant", (Text("Hi"),)), more))
-    sent = separated(before, after).messages
+    sent = passages_as_system_message(before, after).messages
     assert sent == (*before.messages, more, Said("system", (passages,)))
-    assert separated(before, before) == before
+    assert passages_as_system_message(before, before) == before
     greeting = ModelRequest(model="m", messages=())
-    assert separated(greeting, greeting) == greeting
+    assert passages_as_system_message(greeting, greeting) == greeting

@@ -1,8 +1,7 @@
 """The port of speech-to-speech models: the user's audio and the conversation in, the agent's audio and its words out.
 
-A conversation is a connection that remembers what was said over it. Its turn detection is off: the session decides when
-the user has finished, and requests each answer.
-"""
+A conversation is a connection whose provider stores what was said over it. Its turn detection is off: the session
+decides when the user has finished, and requests each answer."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ class SpeechConversation(Protocol):
         ...
 
     def drop(self) -> None:
-        """Forget what was pushed since the latest `answer`: it was no question."""
+        """Discard what was pushed since the latest `answer`: it was no question."""
         ...
 
     def answer(
@@ -58,9 +57,9 @@ class SpeechConversation(Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[SpeechModelEvent]]:
         """Request an answer to the conversation of `request`. The iterator ends after `Finished`.
 
-        The model's memory is first made equal to that conversation: what it lacks is added as text, and what the
+        The model's history is first made equal to that conversation: what it lacks is added as text, and what the
         conversation no longer has, or has cut, is deleted there. With `spoken`, the last message is what the user said
-        and what was pushed: the model hears it. Otherwise what was pushed is forgotten.
+        and what was pushed: the model gets it as audio. Otherwise what was pushed is discarded.
 
         Leaving the context cancels an answer that is not complete. Only one answer may be open.
 

@@ -129,7 +129,7 @@ class Reply:
         """
         try:
             if self._audible:
-                await self._think_and_speak()
+                await self._generate_and_synthesize()
             else:
                 await self._think(None)
                 self._post(e.SynthesisFinished(self._turn, self._revision))
@@ -139,7 +139,7 @@ class Reply:
         finally:
             self._speech = self._broke = None  # they hold this reply
 
-    async def _think_and_speak(self) -> None:
+    async def _generate_and_synthesize(self) -> None:
         async with (
             _stage_errors("tts", self._synthesizer.name),
             open_normalized(self._synthesizer, self._voice) as speech,

@@ -64,7 +64,7 @@ def voice_of(context: TurnContext) -> Callable[[], tuple[str | None, float]]:
 
 
 class SpeechSession:
-    """The conversation of one session, or none. Hears what the user says, from `begin` on."""
+    """The conversation of one session, or none. Gets the user's audio, from `begin` on."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class SpeechSession:
         while True:
             options = stage.options(*self._voice())
             try:
-                async with stage.model.open(options, self._pay) as conversation:
+                async with stage.model.open(options, self._charge_unused) as conversation:
                     self._attach(conversation, options)
                     await conversation.broken()
             except (StageError, Overload):
@@ -146,21 +146,21 @@ class SpeechSession:
         self._detach()
         self._changed.set()
 
-    def _pay(self, usage: SpeechUsage) -> None:
+    def _charge_unused(self, usage: SpeechUsage) -> None:
         if self.stage is not None and self.stage.price is not None:
             self._charge(self.stage.price.cost_usd(usage))
 
     # --- the user -----------------------------------------------------------------------------
 
     def begin(self, padding: Samples, rate_hz: int) -> None:
-        """Hear the user from here on, with the audio before the voice; int16, (n_samples,)."""
+        """Begin an utterance with the audio before the voice; int16, (n_samples,)."""
         self._resampler = None
         if self._conversation is not None and not self._one_at_a_time.locked() and self._has_changed:
             self._renew()
         self.push(padding, rate_hz)
 
     def push(self, samples: Samples, rate_hz: int) -> None:
-        """Hear more of what the user says."""
+        """Send more of the user's audio, and hold it for another conversation."""
         if self.stage is None or not len(samples):
             return
         if self._resampler is None:
@@ -174,7 +174,7 @@ class SpeechSession:
             self._conversation.push(resampled)
 
     def drop(self) -> None:
-        """Forget what the user has said since the latest answer: it was no question."""
+        """Discard what the user has said since the latest answer: it was no question."""
         self._clear()
         if self._conversation is not None:
             self._conversation.drop()
@@ -218,7 +218,7 @@ class SpeechSession:
                 if self._conversation is conversation:
                     self._renew()
                 raise
-        self._rejuvenate(conversation)
+        self._replace_old(conversation)
 
     def _drop_failed(self, request: ModelRequest) -> None:
         """Drop what was said: LLM and TTS answer it, and the next conversation gets it as text."""
@@ -253,7 +253,7 @@ class SpeechSession:
             self._pause_s = FIRST_PAUSE_S
         return event
 
-    def _rejuvenate(self, conversation: SpeechConversation) -> None:
+    def _replace_old(self, conversation: SpeechConversation) -> None:
         """Replace a conversation that its provider would soon end for its age."""
         lifetime_ms = None if self.stage is None else self.stage.model.lifetime_ms
         age_ms = 1_000 * (clock.loop_s() - self._opened_s)

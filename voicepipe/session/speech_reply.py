@@ -20,7 +20,7 @@ from voicepipe.turn import events as e
 
 MS_PER_CHAR: Final = 65
 """How long a character of text takes to say, in ms: English at 15 characters a second. The model's words come ahead of
-its audio, without times: this says which of them an interrupting user has heard."""
+its audio, without times: this estimates which of them were played before an interruption."""
 
 
 class SpeechReply(Reply):
@@ -53,7 +53,7 @@ class SpeechReply(Reply):
         self._joiner: TextJoiner | None = None
         self._text = ""
 
-    async def _think_and_speak(self) -> None:
+    async def _generate_and_synthesize(self) -> None:
         await self._complete_request()
         self._post(e.SpeechRequested(self._turn, self._revision, self._provider))
         try:
@@ -158,13 +158,13 @@ class SpeechReply(Reply):
             self._joiner = TextJoiner(self._text)
         else:
             self._all_words = False
-        await super()._think_and_speak()
+        await super()._generate_and_synthesize()
 
     async def _complete_request(self) -> None:
         if not self._is_complete:
             self._is_complete, before = True, self._request
             await super()._complete_request()
-            self._upstream_request = separated(before, self._request)
+            self._upstream_request = passages_as_system_message(before, self._request)
 
     async def _pass_on(self, speech: NormalizedSpeech | None) -> None:
         """Say what was written and not said, and then what the LLM adds, unless all was written."""
@@ -198,9 +198,9 @@ class SpeechReply(Reply):
             super()._hand_over(clauses, speech)
 
 
-def separated(before: ModelRequest, after: ModelRequest) -> ModelRequest:
-    """Return the request with what was added to the user's own message said by the system: the model hears the message,
-    and remembers it without the passages that were found for it.
+def passages_as_system_message(before: ModelRequest, after: ModelRequest) -> ModelRequest:
+    """Return the request with what was added to the user's own message in a system message: the model has the user's
+    message as audio, without the passages that were found for it.
 
     Args:
         before: the request as it was made from the conversation.

@@ -1,11 +1,11 @@
 """Speech to speech by Gemini's Live API, over the WebSocket `BidiGenerateContent`.
 
 The vendor's turn detection is off: a question is sent between `activityStart` and `activityEnd`. A connection can
-neither forget nor change its instructions, so that another one takes its place after an interruption and is told what
-was heard; what the user says goes up with the question. `generationComplete` ends an answer: `turnComplete` waits until
-it would have been played. Sources: ai.google.dev, "Live API - WebSockets API reference" and "Live API capabilities
-guide". Unverified: `x-goog-api-key` in place of the address's `key`; calls and results of functions in the history;
-that the words of an answer come within `GRACE_S` of its end; text behind the first answer of the 3.x models.
+neither delete what it got nor change its instructions. So another one replaces it after an interruption, and gets what
+was played as text; what the user says goes up with the question. `generationComplete` ends an answer: `turnComplete`
+waits until it would have been played. Sources: ai.google.dev, "Live API - WebSockets API reference" and "Live API
+capabilities guide". Unverified: `x-goog-api-key` in place of the address's `key`; calls and results of functions in the
+history; that the words of an answer come within `GRACE_S` of its end; text behind the first answer of the 3.x models.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from voicepipe.providers.google import live_wire as wire
 from voicepipe.providers.net import failures
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import SocketRules, VendorSocket, dial
-from voicepipe.providers.speech_model.memory import Changes, Memory, Remembered
+from voicepipe.providers.speech_model.vendor_history import HistoryChanges, HistoryEntry, VendorHistory
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.tasks import BackgroundTasks, background_tasks
 
@@ -40,10 +40,10 @@ GRACE_S: Final = 0.3
 LIFETIME_MS: Final = 9 * 60_000
 """A connection lasts around 10 minutes (guide "Session management"); it is replaced between two answers after 9."""
 
-MOST_MESSAGES: Final = 1_000
+MAX_MESSAGES: Final = 1_000
 """Messages of an answer that wait to be read; beyond it the WebSocket is not read, and the vendor has to wait."""
 
-MOST_BYTES: Final = 120 * wire.RATE_HZ * 2
+MAX_PUSHED_BYTES: Final = 120 * wire.RATE_HZ * 2
 """How much of what the user says is held until the question is sent."""
 
 
@@ -84,7 +84,7 @@ class _Connection:
 
     def __init__(self, address: ProviderAddress, setup: str, unused: Callable[[SpeechUsage], None]) -> None:
         self.setup, self._address, self._unused = setup, address, unused
-        self.messages: asyncio.Queue[wire.Message | StageError] = asyncio.Queue(MOST_MESSAGES)
+        self.messages: asyncio.Queue[wire.Message | StageError] = asyncio.Queue(MAX_MESSAGES)
         self.is_ready = asyncio.Event()
         """Set when the setup is complete, or the connection has failed."""
 
@@ -94,17 +94,17 @@ class _Connection:
         self.is_answering = False
         """Whether it makes an answer now."""
 
-        self.owes_end = False
+        self.awaits_end = False
         """Whether the end of the answer before is still to come."""
 
         self.failure: StageError | None = None
         self._socket: VendorSocket | None = None
 
-    async def carry(self) -> None:
+    async def run(self) -> None:
         """Dial, and read all that comes."""
-        line = SocketRules(greeting=self.setup, message_bytes=8 << 20)
+        rules = SocketRules(greeting=self.setup, message_bytes=8 << 20)
         try:
-            async with dial(self._address, PATH, line) as self._socket:
+            async with dial(self._address, PATH, rules) as self._socket:
                 while True:
                     await self._take(wire.message_of(self._address, await self._socket.receive()))
         except StageError as failure:
@@ -127,10 +127,10 @@ class _Connection:
     def _is_of_earlier(self, message: wire.Message) -> bool:
         """Return whether a message belongs to the answer before, whose generation was complete."""
         content = message.server_content
-        if not self.owes_end or message.tool_call is not None or (content is not None and content.model_turn):
-            self.owes_end = False
+        if not self.awaits_end or message.tool_call is not None or (content is not None and content.model_turn):
+            self.awaits_end = False
             return False
-        self.owes_end = content is None or not content.turn_complete
+        self.awaits_end = content is None or not content.turn_complete
         return True
 
     def send(self, text: str) -> None:
@@ -150,21 +150,21 @@ class _Conversation:
         unused: Callable[[SpeechUsage], None],
     ) -> None:
         self._address, self._options, self._owned, self._unused = address, options, owned, unused
-        self._memory = Memory()
-        self._pushed = bytearray()  # bounded by `MOST_BYTES`
+        self._history = VendorHistory()
+        self._pushed = bytearray()  # bounded by `MAX_PUSHED_BYTES`
         self._question = b""
-        """What the user said of the latest question, which another connection must hear from the beginning."""
+        """What the user said of the latest question, which another connection must get from the beginning."""
 
         self._connection: _Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_current = False
-        """Whether the connection has the conversation of the memory."""
+        """Whether the connection has the conversation of the history."""
 
         self._failure: asyncio.Future[StageError] = asyncio.get_running_loop().create_future()
 
     def push(self, samples: Samples) -> None:
         self._pushed += samples.astype("<i2").tobytes()
-        del self._pushed[: max(0, len(self._pushed) - MOST_BYTES)]
+        del self._pushed[: max(0, len(self._pushed) - MAX_PUSHED_BYTES)]
 
     def drop(self) -> None:
         self._pushed.clear()
@@ -175,10 +175,10 @@ class _Conversation:
     @asynccontextmanager
     async def answer(self, request: ModelRequest, *, spoken: bool) -> AsyncIterator[AsyncIterator[SpeechModelEvent]]:
         setup = wire.setup(self._address, self._options, request)
-        changes = self._memory.change(request, spoken=spoken and bool(self._pushed))
+        changes = self._history.sync(request, spoken=spoken and bool(self._pushed))
         repeated = changes.voiced is not None and bool(changes.voiced.items)
         known = self._connection
-        if known is None or known.setup != setup or known.is_spent or changes.deleted or changes.cut or repeated:
+        if known is None or known.setup != setup or known.is_spent or changes.deleted or changes.truncated or repeated:
             self._connect(setup)
         connection = self._connection
         assert connection is not None
@@ -187,9 +187,9 @@ class _Conversation:
             self._fail(connection.failure)
             raise connection.failure
         pcm, self._pushed = bytes(self._pushed), bytearray()
-        self._question = (self._question + pcm)[-MOST_BYTES:] if repeated else pcm
+        self._question = (self._question + pcm)[-MAX_PUSHED_BYTES:] if repeated else pcm
         self._send_question(connection, request, changes)
-        answer = _Answer(self._address, connection, self._memory)
+        answer = _Answer(self._address, connection, self._history)
         try:
             yield answer
         except StageError as failure:
@@ -207,19 +207,19 @@ class _Conversation:
         if self._task is not None:
             self._task.cancel()
         self._connection, self._is_current = _Connection(self._address, setup, self._unused), False
-        self._task = self._owned.start(self._connection.carry(), name=f"speech-{self._address.name}")
+        self._task = self._owned.start(self._connection.run(), name=f"speech-{self._address.name}")
 
-    def _send_question(self, connection: _Connection, request: ModelRequest, changes: Changes) -> None:
-        """Send what the connection has not been told, and the question."""
+    def _send_question(self, connection: _Connection, request: ModelRequest, changes: HistoryChanges) -> None:
+        """Send what the connection has not got yet, and the question."""
         voiced, added = changes.voiced, changes.added
         if not self._is_current:
-            added = tuple(each for each in self._memory.entries if each is not voiced)
+            added = tuple(each for each in self._history.entries if each is not voiced)
         self._is_current = connection.is_answering = True
         while not connection.messages.empty():
             connection.messages.get_nowait()
         if voiced is not None:
             pcm = self._question
-            voiced.items.append("heard")
+            voiced.items.append("sent")
             if added:
                 connection.send(wire.content_of(request, added, complete=False))
             connection.send(wire.BEGINS)
@@ -229,7 +229,7 @@ class _Conversation:
             return
         returned = [each.message for each in added if isinstance(each.message, Returned)]
         if returned and len(returned) == len(added):
-            calls = (each.message for each in self._memory.entries)
+            calls = (each.message for each in self._history.entries)
             names = {each.call_id: each.name for each in calls if isinstance(each, Called)}
             connection.send(wire.results(returned, names))
         else:
@@ -243,12 +243,12 @@ class _Conversation:
 class _Answer:
     """The events of one answer."""
 
-    def __init__(self, address: ProviderAddress, connection: _Connection, memory: Memory) -> None:
+    def __init__(self, address: ProviderAddress, connection: _Connection, history: VendorHistory) -> None:
         self.is_over = False
         self._address, self._connection = address, connection
-        self._entry = Remembered(Said("assistant", ()))
-        memory.remember(self._entry)
-        self._memory = memory
+        self._entry = HistoryEntry(Said("assistant", ()))
+        history.append(self._entry)
+        self._history = history
         self._events: deque[SpeechModelEvent] = deque()
         self._usage: SpeechUsage | None = None
         self._is_generated = False
@@ -279,7 +279,7 @@ class _Answer:
                 async with asyncio.timeout(GRACE_S if self._is_generated else None):
                     message = await self._connection.messages.get()
             except TimeoutError:
-                self._connection.owes_end = True
+                self._connection.awaits_end = True
                 self._finish("stop")
                 continue
             if isinstance(message, StageError):
@@ -295,7 +295,7 @@ class _Answer:
             for call in message.tool_call.function_calls:
                 arguments = msgspec.json.encode(call.args or {}).decode()
                 self._events.append(CallDelta(self._n_calls, call.id, call.name, arguments))
-                self._memory.remember(Remembered(Called(call.id, call.name, arguments)))
+                self._history.append(HistoryEntry(Called(call.id, call.name, arguments)))
                 self._n_calls += 1
             self._finish("tool_calls")
 
@@ -324,8 +324,8 @@ class _Answer:
 
     def _finish(self, reason: str) -> None:
         self.is_over, self._connection.is_answering = True, False
-        if not self._text and self._entry in self._memory.entries:
-            self._memory.entries.remove(self._entry)
+        if not self._text and self._entry in self._history.entries:
+            self._history.entries.remove(self._entry)
         if self._usage is not None:
             self._events.append(self._usage)
         self._events.append(Finished("tool_calls" if reason == "tool_calls" else "stop"))

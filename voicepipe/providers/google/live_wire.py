@@ -17,7 +17,7 @@ from voicepipe.providers.google.request import contents, declared, result_of
 from voicepipe.providers.google.thought_signatures import ThoughtSignatures
 from voicepipe.providers.net import failures
 from voicepipe.providers.net.address import ProviderAddress
-from voicepipe.providers.speech_model.memory import Remembered, instructions_of
+from voicepipe.providers.speech_model.vendor_history import HistoryEntry, instructions_of
 
 RATE_HZ: Final = 16_000
 """The sample rate of the user's audio; the model's has 24 kHz."""
@@ -149,7 +149,7 @@ def setup(address: ProviderAddress, options: SpeechOptions, request: ModelReques
     return _encoded("setup", fields)
 
 
-def content_of(request: ModelRequest, entries: tuple[Remembered, ...], *, complete: bool) -> str:
+def content_of(request: ModelRequest, entries: tuple[HistoryEntry, ...], *, complete: bool) -> str:
     """Return the message that adds to the conversation; with `complete` the model answers it."""
     added = ModelRequest(model=request.model, messages=tuple(each.message for each in entries))
     turns = contents(added, ThoughtSignatures())

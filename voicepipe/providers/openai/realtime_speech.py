@@ -2,7 +2,7 @@
 
 The vendor's turn detection is off. The user's audio is appended as it comes; the session decides when it is committed
 and answered. Sources: as in `realtime_speech_wire`; OpenAI's guide "Realtime conversations" for interruptions: what was
-not heard is cut with `conversation.item.truncate`. Unverified: that a new answer may be requested as soon as the
+not played is cut with `conversation.item.truncate`. Unverified: that a new answer may be requested as soon as the
 cancelled one is reported as done.
 """
 
@@ -29,7 +29,7 @@ from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.net.ws import SocketRules, VendorSocket, dial
 from voicepipe.providers.openai import realtime_speech_wire as wire
 from voicepipe.providers.openai.realtime_stt_wire import CLEAR, COMMIT, append
-from voicepipe.providers.speech_model.memory import Memory, Remembered
+from voicepipe.providers.speech_model.vendor_history import HistoryEntry, VendorHistory
 from voicepipe.providers.tts.websocket_tts import pcm_of
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.tasks import background_tasks
@@ -41,10 +41,10 @@ LIFETIME_MS: Final = 50 * 60_000
 """A session ends after 60 minutes (guide "Realtime conversations"); it is replaced between two answers after 50."""
 
 SPEEDS: Final = (0.25, 1.5)
-LEAST_BYTES: Final = 120 * RATE_HZ * 2 // 1_000
+MIN_COMMIT_BYTES: Final = 120 * RATE_HZ * 2 // 1_000
 """A commit of less than 100 ms is refused (`input_audio_buffer_commit_empty`)."""
 
-MOST_EVENTS: Final = 1_000
+MAX_EVENTS: Final = 1_000
 """Events of an answer that wait to be read; beyond it the WebSocket is not read, and the vendor has to wait."""
 
 REASONS: Final[dict[str, Literal["length", "content_filter"]]] = {
@@ -117,14 +117,14 @@ class RealtimeSpeechModel:
     async def _open(
         self, options: SpeechOptions, unused: Callable[[SpeechUsage], None]
     ) -> AsyncIterator[SpeechConversation]:
-        line = SocketRules(
+        rules = SocketRules(
             encoding=AudioEncoding(RATE_HZ),
             wrap=append,
             greeting=wire.encoded("session.update", session=self._dialect.session(options)),
             message_bytes=8 << 20,
         )
         async with (
-            dial(self._address, self._dialect.path(options.model), line) as socket,
+            dial(self._address, self._dialect.path(options.model), rules) as socket,
             background_tasks() as owned,
         ):
             conversation = _Conversation(self._address, socket, unused)
@@ -137,22 +137,22 @@ class _Answer:
 
     def __init__(self, address: ProviderAddress) -> None:
         self.id = ""
-        self.entry = Remembered(Said("assistant", ()))
+        self.entry = HistoryEntry(Said("assistant", ()))
         """The message that it becomes."""
 
-        self.calls: list[Remembered] = []
+        self.calls: list[HistoryEntry] = []
         self.is_left = False
         """The session wants no more of it."""
 
         self._address = address
-        self._events: asyncio.Queue[wire.Event | StageError] = asyncio.Queue(MOST_EVENTS)
+        self._events: asyncio.Queue[wire.Event | StageError] = asyncio.Queue(MAX_EVENTS)
         self._text = ""
         self._joiner = PcmJoiner()
         self._last: Finished | None = None
         self._is_over = False
 
     async def put(self, event: wire.Event) -> None:
-        """Take an event; waits while many are unread."""
+        """Take an event; wait while `MAX_EVENTS` are unread."""
         if not self.is_left:
             await self._events.put(event)
 
@@ -230,14 +230,14 @@ class _Conversation:
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket, unused: Callable[[SpeechUsage], None]) -> None:
         self._address, self._socket, self._unused = address, socket, unused
-        self._memory = Memory()
+        self._history = VendorHistory()
         self._pushed_bytes = self._n_items = 0
         self._answer: _Answer | None = None
         """The answer that the vendor has not reported as done."""
 
         self._done = asyncio.Event()
         self._done.set()
-        self._commits: deque[Remembered] = deque()  # bounded: each is answered, or the conversation breaks
+        self._commits: deque[HistoryEntry] = deque()  # bounded: each is answered, or the conversation breaks
         self._failure: asyncio.Future[StageError] = asyncio.get_running_loop().create_future()
 
     # --- the user -----------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class _Conversation:
         await self._done.wait()
         if self._failure.done():
             raise self._failure.result()
-        self._adapt(request, spoken=spoken)
+        self._sync_history(request, spoken=spoken)
         answer = self._answer = _Answer(self._address)
         self._done.clear()
         self._socket.send(wire.answer_request(request))
@@ -274,14 +274,16 @@ class _Conversation:
             if self._answer is answer and not self._failure.done():
                 self._socket.send(wire.CANCEL)
 
-    def _adapt(self, request: ModelRequest, *, spoken: bool) -> None:
-        """Make the vendor's conversation that of the request."""
-        changes = self._memory.change(request, spoken=spoken and self._pushed_bytes > 0)
+    def _sync_history(self, request: ModelRequest, *, spoken: bool) -> None:
+        """Make the vendor's history the conversation of the request."""
+        changes = self._history.sync(request, spoken=spoken and self._pushed_bytes > 0)
         for entry in changes.deleted:
             self._delete(entry)
-        for cut in changes.cut:
-            for item in cut.entry.items:
-                self._send("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=cut.end_ms)
+        for truncation in changes.truncated:
+            for item in truncation.entry.items:
+                self._send(
+                    "conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=truncation.audio_end_ms
+                )
         if changes.voiced is None:
             self.drop()
         for entry in changes.added:
@@ -291,14 +293,14 @@ class _Conversation:
         if changes.voiced is not None:
             self._commit(changes.voiced)
 
-    def _commit(self, entry: Remembered) -> None:
-        if self._pushed_bytes < LEAST_BYTES:
-            self._socket.send_audio(bytes(LEAST_BYTES - self._pushed_bytes))
+    def _commit(self, entry: HistoryEntry) -> None:
+        if self._pushed_bytes < MIN_COMMIT_BYTES:
+            self._socket.send_audio(bytes(MIN_COMMIT_BYTES - self._pushed_bytes))
         self._pushed_bytes = 0
         self._commits.append(entry)
         self._socket.send(COMMIT)
 
-    def _delete(self, entry: Remembered) -> None:
+    def _delete(self, entry: HistoryEntry) -> None:
         for item in entry.items:
             self._send("conversation.item.delete", item_id=item)
         entry.items.clear()
@@ -346,7 +348,7 @@ class _Conversation:
     def _note_item(self, answer: _Answer, item: wire.Item) -> None:
         if item.type == "message":
             answer.entry.items.append(item.id)
-            self._memory.remember(answer.entry)
+            self._history.append(answer.entry)
         elif item.type == "function_call":
-            answer.calls.append(Remembered(Called("", "", ""), [item.id]))
-            self._memory.remember(answer.calls[-1])
+            answer.calls.append(HistoryEntry(Called("", "", ""), [item.id]))
+            self._history.append(answer.calls[-1])

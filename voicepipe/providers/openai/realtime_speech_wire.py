@@ -16,7 +16,7 @@ from voicepipe.ports.speech_price import SpeechUsage
 from voicepipe.providers.net import failures
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.providers.openai.realtime_stt_wire import failure
-from voicepipe.providers.speech_model.memory import instructions_of
+from voicepipe.providers.speech_model.vendor_history import instructions_of
 
 AUDIO: Final = ("response.output_audio.delta", "response.audio.delta")
 WORDS: Final = ("response.output_audio_transcript.delta", "response.audio_transcript.delta")

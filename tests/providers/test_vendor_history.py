@@ -1,9 +1,9 @@
-"""What a speech-to-speech model remembers: its memory becomes the session's conversation, with the least change."""
+"""The history of a speech-to-speech model at its vendor: it becomes the conversation, with the least change."""
 
 from __future__ import annotations
 
 from voicepipe.ports.model import Called, Image, Message, ModelRequest, Returned, Said, Text
-from voicepipe.providers.speech_model.memory import Memory, Remembered, instructions_of
+from voicepipe.providers.speech_model.vendor_history import HistoryEntry, VendorHistory, instructions_of
 
 
 def user(text: str) -> Said:
@@ -18,57 +18,60 @@ def requested(*messages: Message) -> ModelRequest:
     return ModelRequest(model="m", messages=(Said("system", (Text("Be kind."),)), *messages))
 
 
-def after_a_turn(text: str = "It is noon.", audio_ms: int = 1_000) -> Memory:
-    """A memory of one question that was heard, and its answer."""
-    memory = Memory()
-    voiced = memory.change(requested(user("What time is it?")), spoken=True).voiced
+def after_a_turn(text: str = "It is noon.", audio_ms: int = 1_000) -> VendorHistory:
+    """The history of one question as audio, and its answer."""
+    history = VendorHistory()
+    voiced = history.sync(requested(user("What time is it?")), spoken=True).voiced
     assert voiced is not None
     voiced.items.append("u1")
-    memory.remember(Remembered(agent(text), ["a1"], audio_ms=audio_ms))
-    return memory
+    history.append(HistoryEntry(agent(text), ["a1"], audio_ms=audio_ms))
+    return history
 
 
 def test_a_first_question_is_audio_and_nothing_is_added() -> None:
-    changes = Memory().change(requested(user("What time is it?")), spoken=True)
-    assert (changes.deleted, changes.cut, changes.added) == ((), (), ())
+    changes = VendorHistory().sync(requested(user("What time is it?")), spoken=True)
+    assert (changes.deleted, changes.truncated, changes.added) == ((), (), ())
     assert changes.voiced is not None
     assert changes.voiced.message == user("What time is it?")
 
 
 def test_what_the_model_lacks_is_added_before_the_question() -> None:
     """A conversation that another process or the pipeline has begun."""
-    changes = Memory().change(requested(user("Hello"), agent("Hi."), user("What time?")), spoken=True)
+    changes = VendorHistory().sync(requested(user("Hello"), agent("Hi."), user("What time?")), spoken=True)
     assert [each.message for each in changes.added] == [user("Hello"), agent("Hi.")]
     assert changes.voiced is not None
 
 
 def test_a_typed_question_is_added_as_text() -> None:
-    changes = Memory().change(requested(user("What time?")), spoken=False)
+    changes = VendorHistory().sync(requested(user("What time?")), spoken=False)
     assert [each.message for each in changes.added] == [user("What time?")]
     assert changes.voiced is None
 
 
 def test_the_next_question_changes_nothing_of_what_was_said() -> None:
     """The STT writes the same words with other marks: still the same."""
-    changes = after_a_turn().change(
+    changes = after_a_turn().sync(
         requested(user("what time is it"), agent("It is noon."), user("Thanks.")), spoken=True
     )
-    assert (changes.deleted, changes.cut, changes.added) == ((), (), ())
+    assert (changes.deleted, changes.truncated, changes.added) == ((), (), ())
 
 
 def test_an_answer_that_was_interrupted_is_cut_where_it_was_played() -> None:
-    memory = after_a_turn("It is noon and the sun shines.", audio_ms=2_000)
-    changes = memory.change(requested(user("What time is it?"), agent("It is noon"), user("Thanks")), spoken=True)
-    (cut,) = changes.cut
-    assert (cut.entry.items, cut.end_ms) == (["a1"], 2_000 * len("It is noon") // len("It is noon and the sun shines."))
-    again = memory.change(
+    history = after_a_turn("It is noon and the sun shines.", audio_ms=2_000)
+    changes = history.sync(requested(user("What time is it?"), agent("It is noon"), user("Thanks")), spoken=True)
+    (truncation,) = changes.truncated
+    assert (truncation.entry.items, truncation.audio_end_ms) == (
+        ["a1"],
+        2_000 * len("It is noon") // len("It is noon and the sun shines."),
+    )
+    again = history.sync(
         requested(user("What time is it?"), agent("It is noon"), user("Thanks"), user("and?")), spoken=False
     )
     assert again.cut == (), "once"
 
 
 def test_an_answer_that_was_not_played_is_deleted() -> None:
-    changes = after_a_turn().change(requested(user("What time is it? And the date?")), spoken=True)
+    changes = after_a_turn().sync(requested(user("What time is it? And the date?")), spoken=True)
     assert [each.items for each in changes.deleted] == [["a1"]]
     assert changes.voiced is not None
     assert changes.voiced.items == ["u1"], "the user goes on with the same message"
@@ -76,44 +79,44 @@ def test_an_answer_that_was_not_played_is_deleted() -> None:
 
 def test_a_correction_of_the_first_words_makes_the_text_count() -> None:
     """The first part of the user's audio would be deleted with its item."""
-    changes = after_a_turn().change(requested(user("Look what the date is")), spoken=True)
+    changes = after_a_turn().sync(requested(user("Look what the date is")), spoken=True)
     assert [each.items for each in changes.deleted] == [["u1"], ["a1"]]
     assert changes.voiced is None
     assert [each.message for each in changes.added] == [user("Look what the date is")]
 
 
 def test_a_deleted_question_is_deleted_although_another_has_its_place() -> None:
-    memory = after_a_turn()
-    changes = memory.change(requested(user("Book a table")), spoken=True)
+    history = after_a_turn()
+    changes = history.sync(requested(user("Book a table")), spoken=True)
     assert [each.items for each in changes.deleted] == [["u1"], ["a1"]]
     assert all(each.deleted for each in changes.deleted)
 
 
 def test_calls_match_by_their_id_and_results_by_their_text() -> None:
-    memory = after_a_turn()
-    memory.remember(Remembered(Called("call_1", "look_up", '{"a":1}'), ["c1"]))
+    history = after_a_turn()
+    history.append(HistoryEntry(Called("call_1", "look_up", '{"a":1}'), ["c1"]))
     known = (user("What time is it?"), agent("It is noon."), Called("call_1", "look_up", '{"a": 1}'))
-    changes = memory.change(requested(*known, Returned("call_1", "sunny")), spoken=False)
+    changes = history.sync(requested(*known, Returned("call_1", "sunny")), spoken=False)
     assert changes.deleted == ()
     assert [each.message for each in changes.added] == [Returned("call_1", "sunny")]
-    late = memory.change(requested(*known, Returned("call_1", "rainy")), spoken=False)
+    late = history.sync(requested(*known, Returned("call_1", "rainy")), spoken=False)
     assert [each.message for each in late.deleted] == [Returned("call_1", "sunny")]
     assert [each.message for each in late.added] == [Returned("call_1", "rainy")]
 
 
 def test_messages_of_different_kinds_never_match() -> None:
-    memory = after_a_turn()
-    changes = memory.change(requested(agent("What time is it?")), spoken=False)
+    history = after_a_turn()
+    changes = history.sync(requested(agent("What time is it?")), spoken=False)
     assert len(changes.deleted) == 2
     picture = Said("user", (Text("see"), Image("data:,")))
-    assert memory.change(requested(picture), spoken=False).added[0].message == picture
+    assert history.sync(requested(picture), spoken=False).added[0].message == picture
 
 
 def test_a_cut_to_nothing_of_an_answer_without_audio_is_another_message() -> None:
-    memory = after_a_turn(audio_ms=0)
-    changes = memory.change(requested(user("What time is it?"), agent("It")), spoken=False)
+    history = after_a_turn(audio_ms=0)
+    changes = history.sync(requested(user("What time is it?"), agent("It")), spoken=False)
     assert [each.items for each in changes.deleted] == [["a1"]]
-    assert changes.cut == ()
+    assert changes.truncated == ()
 
 
 def test_all_that_the_system_says_is_read_as_instructions() -> None:

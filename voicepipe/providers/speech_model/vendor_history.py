@@ -1,7 +1,7 @@
-"""The memory of a speech-to-speech model: the messages it has, and what must change before its next answer. Pure.
+"""The history that a speech-to-speech model has at its vendor, and what must change in it before an answer. Pure.
 
-The session's own conversation is the truth. Its beginning that the model remembers stays as it is, with the sound of
-the voices; what follows is deleted there, and the rest is added as text.
+The session's own conversation decides. What the vendor has of its beginning stays as it is, as audio; what follows
+there is deleted, and the rest is added as text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from voicepipe.turn.endpointing.completeness import same_words
 
 
 @dataclass(slots=True, eq=False)
-class Remembered:
+class HistoryEntry:
     """A message that the model has."""
 
     message: Message
@@ -22,7 +22,7 @@ class Remembered:
     """The ids of its items at the vendor; some may still be on their way."""
 
     spoken: bool = False
-    """The model has heard it from the user."""
+    """The user said it, and the model has the audio."""
 
     audio_ms: int = 0
     """How much audio the model has sent for it."""
@@ -32,25 +32,25 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """An answer of which the user has heard only the beginning."""
+class Truncation:
+    """An answer of which only the beginning was played."""
 
-    entry: Remembered
-    end_ms: int
-    """How much of its audio was heard."""
+    entry: HistoryEntry
+    audio_end_ms: int
+    """How much of its audio was played, in ms."""
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class HistoryChanges:
     """The changes that the vendor needs before an answer."""
 
-    deleted: tuple[Remembered, ...]
-    cut: tuple[Cut, ...]
-    added: tuple[Remembered, ...]
-    """Behind all others, in order; without the message that the model hears."""
+    deleted: tuple[HistoryEntry, ...]
+    truncated: tuple[Truncation, ...]
+    added: tuple[HistoryEntry, ...]
+    """Behind all others, in order; without the message that the model gets as audio."""
 
-    voiced: Remembered | None
-    """The message of which the model hears (more) audio; None: the audio does not count."""
+    voiced: HistoryEntry | None
+    """The message of which the model gets (more) audio; None: the audio does not count."""
 
 
 def instructions_of(request: ModelRequest) -> str:
@@ -64,49 +64,49 @@ def text_of(message: Said) -> str:
     return " ".join(part.text for part in message.parts if isinstance(part, Text))
 
 
-class Memory:
-    """The messages that a model remembers, in order."""
+class VendorHistory:
+    """The messages that a model has, in order."""
 
     def __init__(self) -> None:
-        self.entries: list[Remembered] = []
+        self.entries: list[HistoryEntry] = []
 
-    def change(self, request: ModelRequest, *, spoken: bool) -> Changes:
-        """Remember exactly the conversation of `request`, and return what that changes. With `spoken`, its last message
-        is heard."""
+    def sync(self, request: ModelRequest, *, spoken: bool) -> HistoryChanges:
+        """Make this history the conversation of `request`, and return what that changes. With `spoken`, its last
+        message is audio."""
         messages = tuple(m for m in request.messages if not (isinstance(m, Said) and m.role == "system"))
         last = messages[-1] if spoken and messages else None
-        known, cut = self._known(messages, continues=last is not None)
+        known, truncated = self._known(messages, continues=last is not None)
         retained, gone = self.entries[:known], self.entries[known:]
         voiced = retained[-1] if last is not None and known == len(messages) else None
         if voiced is not None:
             voiced.message = messages[-1]
         if last is not None and voiced is None and any(each.spoken for each in gone):
             last = None  # the first part of what the user said is lost there, so that only the text is whole
-        added = tuple(map(Remembered, messages[known : len(messages) - (last is not None)]))
-        new = () if last is None or voiced is not None else (Remembered(last, spoken=True),)
+        added = tuple(map(HistoryEntry, messages[known : len(messages) - (last is not None)]))
+        new = () if last is None or voiced is not None else (HistoryEntry(last, spoken=True),)
         for each in gone:
             each.deleted = True
         self.entries = [*retained, *added, *new]
-        return Changes(tuple(gone), cut, added, new[0] if new else voiced)
+        return HistoryChanges(tuple(gone), truncated, added, new[0] if new else voiced)
 
-    def remember(self, entry: Remembered) -> None:
+    def append(self, entry: HistoryEntry) -> None:
         """Add what the model has just said, or called."""
         self.entries.append(entry)
 
-    def _known(self, messages: Sequence[Message], *, continues: bool) -> tuple[int, tuple[Cut, ...]]:
-        """Return how many messages the model remembers, from the first, and the answers that the user has not heard to
+    def _known(self, messages: Sequence[Message], *, continues: bool) -> tuple[int, tuple[Truncation, ...]]:
+        """Return how many messages the model has, from the first, and the answers that were not played to
         their end. `continues`: the user may go on with the last message."""
-        cuts: list[Cut] = []
+        truncations: list[Truncation] = []
         for n, (entry, message) in enumerate(zip(self.entries, messages, strict=False)):
             if (played_ms := _played_ms(entry, message)) is not None:
                 entry.message, entry.audio_ms = message, played_ms
-                cuts.append(Cut(entry, played_ms))
+                truncations.append(Truncation(entry, played_ms))
             elif not _same(entry, message, continues=continues and n == len(messages) - 1):
-                return n, tuple(cuts)
-        return min(len(self.entries), len(messages)), tuple(cuts)
+                return n, tuple(truncations)
+        return min(len(self.entries), len(messages)), tuple(truncations)
 
 
-def _same(entry: Remembered, message: Message, *, continues: bool) -> bool:
+def _same(entry: HistoryEntry, message: Message, *, continues: bool) -> bool:
     known = entry.message
     match known, message:
         case Said(role="assistant"), Said(role="assistant"):
@@ -121,8 +121,8 @@ def _same(entry: Remembered, message: Message, *, continues: bool) -> bool:
     return False
 
 
-def _played_ms(entry: Remembered, message: Message) -> int | None:
-    """Return how much of an answer's audio was heard, by its words; None: all of it, or it is another message."""
+def _played_ms(entry: HistoryEntry, message: Message) -> int | None:
+    """Return how much of an answer's audio was played, by its words; None: all of it, or it is another message."""
     known = entry.message
     if not (isinstance(known, Said) and isinstance(message, Said) and known.role == message.role == "assistant"):
         return None
