@@ -34,8 +34,8 @@ from voicepipe.server.chat_ports import ChatRoute
 from voicepipe.server.context import AgentChoice, ServerContext
 from voicepipe.server.embedding_ports import EmbeddingRoute
 from voicepipe.server.gateway.capacity import Places
-from voicepipe.server.gateway.reply_cache import ReplyCache
-from voicepipe.server.gateway.reply_cache_settings import ReplyCacheSettings
+from voicepipe.server.gateway.response_cache import ResponseCache
+from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
 from voicepipe.server.head_room import HeadRoom
 from voicepipe.server.listening import listening
 from voicepipe.server.options import ServerSettings
@@ -374,7 +374,7 @@ def serve(tmp_path: Path) -> Serve:
             agent_choices=lambda: (AgentChoice("default", ("heart",)), AgentChoice("support", None)),
             open_session=open_session,
             chat_models=NoModels(),
-            replies=ReplyCache(ReplyCacheSettings(), NoModels()),
+            response_cache=ResponseCache(ResponseCacheSettings(), NoModels()),
             chat_places=Places("chats", settings.max_chats, settings.max_project_chats),
             embedding_models=NoEmbeddings(),
             responses=(responses := ResponseStore(tmp_path / FILE_NAME, max_bytes=0, keep_s=0, health=new_health())),

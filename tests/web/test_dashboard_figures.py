@@ -148,7 +148,7 @@ async def planted_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
         "server.drain_ms": 0,
         "server.data_dir": str(folder / "data"),
         "providers.near.base_url": "http://127.0.0.1:9/v1",
-        "reply_cache.mb": 1,
+        "response_cache.mb": 1,
         **{f"agents.default.{stage}": f"near/{name}" for stage, name in (("stt", "ear"), ("llm", "a"), ("tts", "b"))},
     }
     settings = load(overrides=overrides, environ={"HOME": str(folder)}, folder=folder)
@@ -282,7 +282,7 @@ async def test_providers_over_their_limit_are_marked(planted_server: Planted) ->
     async with planted_server.browser.page(f"{planted_server.url}/dashboard?view=providers") as page:
         await page.until("document.querySelector('#providers-tts tbody tr') !== null")
         llm, tts = await rows_of(page, "providers-llm"), await rows_of(page, "providers-tts")
-        ((_, shared, requests, *_),) = await rows_of(page, "reply-cache-table")
+        ((_, shared, requests, *_),) = await rows_of(page, "response-cache-table")
     (large,) = (row for row in llm if row[0] == "far/large")
     assert large[5].startswith("▲ ")
     (voice,) = (row for row in tts if row[0] == "near/voice")

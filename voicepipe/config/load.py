@@ -41,7 +41,7 @@ from voicepipe.providers.built_in import VENDORS
 from voicepipe.providers.catalog import Catalog, ProviderFacts
 from voicepipe.registry import Spec
 from voicepipe.router.options import RouterOptions
-from voicepipe.server.gateway.reply_cache_settings import ReplyCacheSettings
+from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
 from voicepipe.server.webrtc.settings import WebRtcSettings
@@ -80,7 +80,7 @@ SINGLE = {
     "router": RouterOptions,
     "provider_limits": ProviderLimits,
     "quotas": Quotas,
-    "reply_cache": ReplyCacheSettings,
+    "response_cache": ResponseCacheSettings,
 }
 """The sections that exist once."""
 

@@ -30,7 +30,7 @@ from voicepipe.ports.limits import ProviderLimits
 from voicepipe.providers.catalog import Catalog, ModelFacts, ProviderFacts
 from voicepipe.registry import ProviderSettings, Spec, Stage
 from voicepipe.router.options import RouterOptions
-from voicepipe.server.gateway.reply_cache_settings import ReplyCacheSettings
+from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
 from voicepipe.server.webrtc.settings import WebRtcSettings
@@ -250,7 +250,7 @@ class Settings:
     router: RouterOptions = field(default_factory=RouterOptions)
     provider_limits: ProviderLimits = field(default_factory=ProviderLimits)
     quotas: Quotas = field(default_factory=Quotas)
-    reply_cache: ReplyCacheSettings = field(default_factory=ReplyCacheSettings)
+    response_cache: ResponseCacheSettings = field(default_factory=ResponseCacheSettings)
     routing: Routing = field(default_factory=Routing)
     """Pools, rules and experiments."""
 

@@ -32,7 +32,7 @@ SECTIONS = (
     "router",
     "provider_limits",
     "quotas",
-    "reply_cache",
+    "response_cache",
     "providers",
     "agents",
     "tools",

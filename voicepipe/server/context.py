@@ -22,7 +22,7 @@ from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.chat_ports import ChatModels
 from voicepipe.server.embedding_ports import EmbeddingModels
 from voicepipe.server.gateway.capacity import Places
-from voicepipe.server.gateway.reply_cache import ReplyCache
+from voicepipe.server.gateway.response_cache import ResponseCache
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
 from voicepipe.server.reference_figures import ReferenceFigures
@@ -141,7 +141,7 @@ class ServerContext:
 
     chat_places: Places
 
-    replies: ReplyCache
+    response_cache: ResponseCache
     """The answers of chat completions and responses that are given again."""
 
     embedding_models: EmbeddingModels

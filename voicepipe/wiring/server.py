@@ -30,8 +30,8 @@ from voicepipe.router.tts.audio_cache import AudioCache, open_audio_cache
 from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.context import ServerContext
 from voicepipe.server.gateway.capacity import Places
-from voicepipe.server.gateway.reply_cache import ReplyCache
-from voicepipe.server.gateway.reply_cache_settings import ReplyCacheSettings
+from voicepipe.server.gateway.response_cache import ResponseCache
+from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
 from voicepipe.server.head_room import HeadRoom
 from voicepipe.server.listening import listening
 from voicepipe.server.reference_figures import ReferenceFigures
@@ -405,7 +405,9 @@ def _context(
         open_session=sessions.open,
         chat_models=chat,
         # An operator who has texts redacted wants none of them stored as they are.
-        replies=ReplyCache(ReplyCacheSettings() if settings.records.redact else settings.reply_cache, chat),
+        response_cache=ResponseCache(
+            ResponseCacheSettings() if settings.records.redact else settings.response_cache, chat
+        ),
         chat_places=Places(CHAT_PLACES, options.max_chats, options.max_project_chats, link),
         embedding_models=Embeddings(settings),
         responses=responses,

@@ -25,25 +25,25 @@ const STATES = { closed: "● in use", open: "▲ circuit breaker open", half_op
  * @param {View} view
  * @param {any} stats
  * @param {any[]} healths of `GET /v1/providers`
- * @param {any} replies counts of the reply cache; null while it is off
+ * @param {any} replies counts of the response cache; null while it is off
  * @param {{published: Record<string, any>, limits: Record<string, number>}} about published figures by model, and the
  *   limits of the stages in ms
  */
 export function providers(view, stats, healths, replies, { published, limits }) {
-  return [...used(view, stats, healths, { published, limits }), ...replyCache(replies)];
+  return [...used(view, stats, healths, { published, limits }), ...responseCache(replies)];
 }
 
 /**
  * @param {any} replies
  * @returns {Node[]} nothing while the cache is off
  */
-function replyCache(replies) {
+function responseCache(replies) {
   if (!replies) return [];
   const { hit, miss, excluded, entries, saved_usd } = replies;
   const figures = [share(hit, hit + miss), `${hit} of ${hit + miss}`, String(excluded), usd(saved_usd), String(entries)];
   const heads = ["Answers over REST", "From the cache", "Requests", "Not for the cache", "Saved", "Stored now"];
   const rows = [row("since the server started", figures)];
-  return [section("reply-cache", "Reply cache", table("reply-cache-table", "The reply cache", heads, rows))];
+  return [section("response-cache", "Response cache", table("response-cache-table", "The response cache", heads, rows))];
 }
 
 /**

@@ -223,7 +223,7 @@ export class Views {
   async providers(view, about, signal) {
     const range = view.since_ms === null ? view.window : spanOf(view, 0);
     const got = await this.request(signal, figures(view, range), "/v1/providers", "/v1/benches");
-    return got && [...providers(view, got[0], got[1].data, got[1].reply_cache, about), ...benches(got[2])];
+    return got && [...providers(view, got[0], got[1].data, got[1].response_cache, about), ...benches(got[2])];
   }
 
   /**

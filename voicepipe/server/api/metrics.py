@@ -13,7 +13,7 @@ from voicepipe.auth.scopes import OPERATE_ALL
 from voicepipe.router.health import Health
 from voicepipe.server.connections import CLOSE_REASONS, CONNECTIONS, Connections
 from voicepipe.server.context import CONTEXT, ServerContext
-from voicepipe.server.gateway.reply_cache import ReplyCache
+from voicepipe.server.gateway.response_cache import ResponseCache
 from voicepipe.telemetry.event_loop import EventLoopFigures
 from voicepipe.telemetry.metrics.catalog import Sample
 from voicepipe.telemetry.metrics.prometheus import CONTENT_TYPE
@@ -62,15 +62,15 @@ def _of_server(context: ServerContext) -> Iterator[Sample]:
     for kind, places in (("chat", context.chat_places), ("audio", context.audio_places)):
         yield Sample("http_requests_running", len(places), (kind,))
         yield Sample("http_requests_limit", places.most, (kind,))
-    yield from _of_replies(context.replies)
+    yield from _of_response_cache(context.response_cache)
 
 
-def _of_replies(replies: ReplyCache) -> Iterator[Sample]:
-    if replies.is_on:
-        for result, count in replies.counts():
-            yield Sample("reply_cache_requests_total", count, (result,))
-        yield Sample("reply_cache_saved_usd_total", replies.saved_usd)
-        yield Sample("reply_cache_bytes", replies.n_bytes)
+def _of_response_cache(cache: ResponseCache) -> Iterator[Sample]:
+    if cache.is_on:
+        for result, count in cache.counts():
+            yield Sample("response_cache_requests_total", count, (result,))
+        yield Sample("response_cache_saved_usd_total", cache.saved_usd)
+        yield Sample("response_cache_bytes", cache.n_bytes)
 
 
 def _of_connections(connections: Connections) -> Iterator[Sample]:

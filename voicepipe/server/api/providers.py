@@ -12,7 +12,7 @@ from aiohttp import web
 from voicepipe.auth.scopes import OPERATE
 from voicepipe.router.health import Health
 from voicepipe.server.context import CONTEXT, ServerContext
-from voicepipe.server.gateway.reply_cache import ReplyCache
+from voicepipe.server.gateway.response_cache import ResponseCache
 
 STATES: Final = ("closed", "half_open", "open")
 """From the best to the worst."""
@@ -21,29 +21,32 @@ MEASURED: Final = ("ttft_p50_ms", "ttft_p95_ms", "itl_ms", "tokens_per_s")
 
 
 async def list_providers(request: web.Request) -> web.Response:
-    """Return `{"object": "list", "data": [...], "reply_cache": {...}}`, with providers that need an operator's action
-    first. `reply_cache` is null while it is off."""
+    """Return `{"object": "list", "data": [...], "response_cache": {...}}`, with providers that need an operator's
+    action first. `response_cache` is null while it is off."""
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
     principal.check_scope(OPERATE)
     each_worker = [own_providers(context)] if context.workers is None else await context.workers.providers()
     data = sorted(_together([each["data"] for each in each_worker]), key=lambda each: each["alert"] is None)
-    replies = [each["reply_cache"] for each in each_worker if each["reply_cache"] is not None]
+    replies = [each["response_cache"] for each in each_worker if each["response_cache"] is not None]
     added = {name: sum(each[name] for each in replies) for name in replies[0]} if replies else None
-    body = {"object": "list", "data": data, "reply_cache": added}
+    body = {"object": "list", "data": data, "response_cache": added}
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
 
 def own_providers(context: ServerContext) -> dict[str, Any]:
-    """Return the status of each provider and the counts of the reply cache, as this process knows them."""
-    return {"data": [_wire(each) for each in context.healths()], "reply_cache": _reply_cache(context.replies)}
+    """Return the status of each provider and the counts of the response cache, as this process knows them."""
+    return {
+        "data": [_wire(each) for each in context.healths()],
+        "response_cache": _response_cache(context.response_cache),
+    }
 
 
-def _reply_cache(replies: ReplyCache) -> dict[str, float] | None:
-    if not replies.is_on:
+def _response_cache(cache: ResponseCache) -> dict[str, float] | None:
+    if not cache.is_on:
         return None
-    sizes = {"entries": len(replies), "bytes": replies.n_bytes}
-    return dict(replies.counts()) | {"saved_usd": replies.saved_usd} | sizes
+    sizes = {"entries": len(cache), "bytes": cache.n_bytes}
+    return dict(cache.counts()) | {"saved_usd": cache.saved_usd} | sizes
 
 
 def _together(each_worker: Sequence[Sequence[dict[str, Any]]]) -> Iterator[dict[str, Any]]:

@@ -61,7 +61,7 @@ class _ChatWork:
         context: ServerContext,
     ) -> None:
         self._requested, self._question, self._models = requested, question, context.chat_models
-        self._principal, self._replies = principal, context.replies
+        self._principal, self._response_cache = principal, context.response_cache
         self._usage = ChatUsage(question.request, question.route.specs[0], requested.ignored, to_page=question.to_page)
         about = Completion(id_, unix_s(), requested.model)
         self._answer = ChatAnswer(request, about, self._usage, self._models, requested.stops)
@@ -77,7 +77,7 @@ class _ChatWork:
     async def answer(self) -> web.StreamResponse:
         options = self._requested.stream_options
         question = self._question
-        async with self._replies.open(self._principal, question.route, question.request, self._usage) as events:
+        async with self._response_cache.open(self._principal, question.route, question.request, self._usage) as events:
             if not self._requested.stream:
                 return await self._answer.whole(events)
             return await self._answer.stream(events, with_usage=options is not None and options.include_usage)

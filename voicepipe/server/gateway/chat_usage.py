@@ -40,7 +40,7 @@ class ChatUsage:
         """The provider's spec that answers."""
 
         self.cache: Literal["hit", "miss"] | None = None
-        """Whether the answer came from the reply cache; None: the request may not use it."""
+        """Whether the answer came from the response cache; None: the request may not use it."""
 
         self.ttft_ms: int | None = None
         """Time to the first text or function call."""

@@ -66,7 +66,7 @@ class _ResponseWork:
         self.id = f"resp_{secrets.token_hex(16)}"
         self._requested, self._conversation, self._question = requested, conversation, question
         self._principal, self._store, self._models = principal, context.responses, context.chat_models
-        self._replies = context.replies
+        self._response_cache = context.response_cache
         self._usage = ChatUsage(question.request, question.route.specs[0], requested.ignored, to_page=question.to_page)
         stores = requested.store is not False and context.responses.is_on
         echo = requested.echo() | {"store": stores}
@@ -85,7 +85,7 @@ class _ResponseWork:
 
     async def answer(self) -> web.StreamResponse:
         question = self._question
-        async with self._replies.open(self._principal, question.route, question.request, self._usage) as events:
+        async with self._response_cache.open(self._principal, question.route, question.request, self._usage) as events:
             async for event in events:
                 self._usage.see(event, monotonic_ms() - self._began_ms)
                 if isinstance(event, TextDelta | CallDelta | Finished):

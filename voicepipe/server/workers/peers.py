@@ -157,7 +157,7 @@ class Workers:
         return await asyncio.to_thread(merged, (await self.link.query("metrics")).replies)
 
     async def providers(self) -> list[dict[str, Any]]:
-        """Return the status of the providers and the counts of the reply cache, for each worker."""
+        """Return the status of the providers and the counts of the response cache, for each worker."""
         return [msgspec.json.decode(each) for each in (await self.link.query("providers")).replies]
 
     async def delete_session(self, project: str, session: str) -> None:

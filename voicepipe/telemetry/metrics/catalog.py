@@ -138,10 +138,10 @@ NOW: Final = (
     ),
     Family("phone_messages_invalid_total", "counter", (), "Messages of phone carriers that could not be read"),
     Family(
-        "reply_cache_requests_total",
+        "response_cache_requests_total",
         "counter",
         ("result",),
-        "Answers over REST while the reply cache is on: hit, miss; excluded: the request may not use it",
+        "Answers over REST while the response cache is on: hit, miss; excluded: the request may not use it",
     ),
     Family(
         "quality_judged_total",
@@ -170,8 +170,8 @@ NOW: Final = (
         ("bench", "stage", "provider", "quantile"),
         "1: the latest run of a scheduled bench is slower than those before it; -1: faster; 0: neither",
     ),
-    Family("reply_cache_saved_usd_total", "counter", (), "Cost that answers from the reply cache have saved"),
-    Family("reply_cache_bytes", "gauge", (), "Memory of the answers in the reply cache, about"),
+    Family("response_cache_saved_usd_total", "counter", (), "Cost that answers from the response cache have saved"),
+    Family("response_cache_bytes", "gauge", (), "Memory of the answers in the response cache, about"),
     Family("audio_cache_hits_total", "counter", (), "Clauses played from the audio cache"),
     Family("audio_cache_misses_total", "counter", (), "Clauses that the audio cache did not have"),
     Family(

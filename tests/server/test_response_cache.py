@@ -18,12 +18,16 @@ from voicepipe.errors import ConfigError
 from voicepipe.ports.model import Finished, ModelEvent, ModelRequest, Said, Text, TextDelta, Usage
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.chat_ports import ChatRoute
-from voicepipe.server.gateway.reply_cache import ReplyCache
-from voicepipe.server.gateway.reply_cache_settings import ReplyCacheSettings
+from voicepipe.server.gateway.response_cache import ResponseCache
+from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
 from voicepipe.testing.fakes.cues import Cut, LlmCue
 
 QUESTION: Any = [{"role": "user", "content": "Which mountain is the tallest?"}]
-ON = {"reply_cache.mb": 1, "providers.fake.input_usd_per_million": 1000, "providers.fake.output_usd_per_million": 2000}
+ON = {
+    "response_cache.mb": 1,
+    "providers.fake.input_usd_per_million": 1000,
+    "providers.fake.output_usd_per_million": 2000,
+}
 TOOL: Any = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 PICTURE: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 
@@ -91,17 +95,17 @@ async def test_the_same_request_is_answered_from_the_cache(fake_server: Any) -> 
         again, header, ours = await client.request()
         assert (again, header, ours["cache"], ours["cost_usd"]) == ("Mount Everest.", "hit", "hit", 0.0)
         assert ours["route"] == "fake/llm"
-        assert ours["why"] == "from the reply cache"
+        assert ours["why"] == "from the response cache"
         texts, header, last = await client.stream()
         assert (texts, header) == (["Mount", " Everest", "."], "hit")
         assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (12, 3)
         assert len(server.vendor.llm.received) == 1
-        results = await samples(server, "reply_cache_requests_total")
+        results = await samples(server, "response_cache_requests_total")
         assert {key.split('"')[1]: value for key, value in results.items()} == {"hit": 2, "miss": 1, "excluded": 0}
-        (saved,) = (await samples(server, "reply_cache_saved_usd_total")).values()
+        (saved,) = (await samples(server, "response_cache_saved_usd_total")).values()
         assert saved == pytest.approx(2 * 0.018)
         async with aiohttp.ClientSession() as http, http.get(f"{server.url}/v1/providers") as answer:
-            counts = (await answer.json())["reply_cache"]
+            counts = (await answer.json())["response_cache"]
     n_bytes = counts.pop("bytes")
     assert counts == {"hit": 2, "miss": 1, "excluded": 0, "saved_usd": saved, "entries": 1}
     assert 512 + len("Mount Everest.") < n_bytes < 1_000
@@ -171,11 +175,11 @@ async def test_a_request_of_one_user_or_with_tools_is_never_stored(fake_server: 
             assert header is None
             assert "cache" not in ours
         assert len(server.vendor.llm.received) == 2
-        assert sum((await samples(server, "reply_cache_requests_total")).values()) == 2
+        assert sum((await samples(server, "response_cache_requests_total")).values()) == 2
 
 
 async def test_any_temperature_by_setting(fake_server: Any) -> None:
-    async with caching(fake_server, {"reply_cache.any_temperature": True}) as server, Client(server) as client:
+    async with caching(fake_server, {"response_cache.any_temperature": True}) as server, Client(server) as client:
         assert [(await client.request(temperature=1))[1] for _ in range(2)] == ["miss", "hit"]
 
 
@@ -192,9 +196,9 @@ async def test_off_by_default(fake_server: Any) -> None:
     async with fake_server() as server, Client(server) as client:
         for _ in range(2):
             assert (await client.request())[1] is None
-        assert await samples(server, "reply_cache") == {}
+        assert await samples(server, "response_cache") == {}
         async with aiohttp.ClientSession() as http, http.get(f"{server.url}/v1/providers") as answer:
-            assert (await answer.json())["reply_cache"] is None
+            assert (await answer.json())["response_cache"] is None
 
 
 async def test_an_incomplete_answer_is_not_stored(fake_server: Any) -> None:
@@ -212,7 +216,7 @@ async def test_an_incomplete_answer_is_not_stored(fake_server: Any) -> None:
 
 async def test_it_is_bounded_in_entries_bytes_and_age(fake_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
-        caching(fake_server, {"reply_cache.entries": 2, "reply_cache.keep_s": 60}) as server,
+        caching(fake_server, {"response_cache.entries": 2, "response_cache.keep_s": 60}) as server,
         Client(server) as client,
     ):
 
@@ -271,7 +275,7 @@ REQUEST = ModelRequest(model="m", messages=(Said("user", (Text("Which?"),)),), m
 async def test_a_name_with_other_models_after_a_reload_has_other_answers() -> None:
     """The first agent's answer would be given for as long as `keep_s` otherwise."""
     anyone, no_models = Principal(project="p", holder=None), cast(Any, None)
-    cache, n_given = ReplyCache(ReplyCacheSettings(mb=1), no_models), list[int]()
+    cache, n_given = ResponseCache(ResponseCacheSettings(mb=1), no_models), list[int]()
     for specs in (("a/one",), ("a/one",), ("a/two",), ("a/one", "a/two")):
         model = LongAnswer(1)
         async with cache.open(anyone, route_to(model, *specs), REQUEST, Answered()) as events:
@@ -282,7 +286,7 @@ async def test_a_name_with_other_models_after_a_reload_has_other_answers() -> No
 
 async def test_an_answer_too_long_to_be_stored_takes_no_memory_meanwhile() -> None:
     """Its pieces pass, and are held no longer than they could be stored."""
-    cache, model = ReplyCache(ReplyCacheSettings(mb=1), cast(Any, None)), LongAnswer(1_500)
+    cache, model = ResponseCache(ResponseCacheSettings(mb=1), cast(Any, None)), LongAnswer(1_500)
     async with cache.open(
         Principal(project="p", holder=None), route_to(model, "a/one"), REQUEST, Answered()
     ) as passing:
@@ -308,7 +312,7 @@ def held_bytes(value: Any) -> int:
 def test_the_limit_is_that_of_the_memory_it_takes(piece: str, n_pieces: int) -> None:
     """A model's pieces have a few characters each: a string has some 50 bytes beside them."""
     no_models: Any = None
-    cache = ReplyCache(ReplyCacheSettings(mb=1), no_models)
+    cache = ResponseCache(ResponseCacheSettings(mb=1), no_models)
     keys = [n.to_bytes(32, "big") for n in range(3_000 if n_pieces == 1 else 60)]
     for key in keys:
         cache.keep(key, [piece] + [f"{piece}{n}" for n in range(1, n_pieces)], Answered())
@@ -322,8 +326,8 @@ def test_the_limit_is_that_of_the_memory_it_takes(piece: str, n_pieces: int) -> 
 
 @pytest.mark.parametrize(("name", "value"), [("mb", -1), ("entries", 0), ("keep_s", 0)])
 def test_wrong_settings(name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=rf"reply_cache\.{name}: expected a whole number from"):
-        ReplyCacheSettings(**{name: value})
+    with pytest.raises(ConfigError, match=rf"response_cache\.{name}: expected a whole number from"):
+        ResponseCacheSettings(**{name: value})
 
 
 async def test_a_secret_with_a_subject_has_answers_of_its_own(fake_server: Any) -> None:

@@ -32,7 +32,7 @@ from voicepipe.ports.model import (
 )
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.chat_ports import ChatModels, ChatRoute
-from voicepipe.server.gateway.reply_cache_settings import ReplyCacheSettings
+from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
 
 ENTRY_BYTES: Final = 512
 """Memory of an entry beside its text and the ends of the pieces, about: digest, objects, place in the dictionary."""
@@ -58,7 +58,7 @@ class AnswerUsage(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CachedReply:
+class CachedResponse:
     """An answer as a provider gave it."""
 
     spec: str
@@ -79,7 +79,7 @@ class CachedReply:
 
     def events(self) -> Iterator[ModelEvent]:
         """Yield the answer as a model's events."""
-        yield Routed(self.spec, "from the reply cache")
+        yield Routed(self.spec, "from the response cache")
         start = 0
         for end in self.ends:
             yield TextDelta(self.text[start:end])
@@ -89,14 +89,14 @@ class CachedReply:
         yield Finished("stop")
 
 
-class ReplyCache:
+class ResponseCache:
     """The answers of one process. Belongs to one event loop."""
 
-    def __init__(self, settings: ReplyCacheSettings, models: ChatModels) -> None:
+    def __init__(self, settings: ResponseCacheSettings, models: ChatModels) -> None:
         """`models` have the prices."""
         self._settings, self._models = settings, models
-        self._most_bytes = settings.mb * 1_000_000
-        self._replies: OrderedDict[bytes, CachedReply] = OrderedDict()  # the least recently used first
+        self._max_bytes = settings.mb * 1_000_000
+        self._responses: OrderedDict[bytes, CachedResponse] = OrderedDict()  # the least recently used first
         self.n_bytes = 0
         self.hits = self.misses = self.excluded = 0
         """Requests that were answered from the cache, that were not, and that may not be."""
@@ -105,17 +105,17 @@ class ReplyCache:
         """What the providers had charged for the answers that came from the cache."""
 
     def __len__(self) -> int:
-        return len(self._replies)
+        return len(self._responses)
 
     @property
     def is_on(self) -> bool:
         """Return whether answers are stored."""
-        return self._most_bytes > 0
+        return self._max_bytes > 0
 
     @property
-    def most_chars(self) -> int:
+    def max_chars(self) -> int:
         """Return the length of the longest answer that could be stored."""
-        return self._most_bytes
+        return self._max_bytes
 
     @asynccontextmanager
     async def open(
@@ -127,11 +127,11 @@ class ReplyCache:
             StageError: as `Model.open`.
         """
         key = self._key(principal, route, request) if self.is_on else None
-        reply = None if key is None else self.find(key)
-        if reply is not None:
+        response = None if key is None else self.find(key)
+        if response is not None:
             usage.cache = "hit"
-            self.saved_usd += reply.usd
-            yield _Replayed(reply.events())
+            self.saved_usd += response.usd
+            yield _Replayed(response.events())
             return
         async with route.model.open(request) as events:
             if key is None:
@@ -144,32 +144,32 @@ class ReplyCache:
         """Return the number of requests by result."""
         return (("hit", self.hits), ("miss", self.misses), ("excluded", self.excluded))
 
-    def find(self, key: bytes) -> CachedReply | None:
+    def find(self, key: bytes) -> CachedResponse | None:
         """Return the answer to a request, and count whether there is one."""
-        reply = self._replies.get(key)
-        if reply is not None and clock.monotonic_ms() - reply.stored_ms >= self._settings.keep_s * 1_000:
+        response = self._responses.get(key)
+        if response is not None and clock.monotonic_ms() - response.stored_ms >= self._settings.keep_s * 1_000:
             self._remove(key)
-            reply = None
-        if reply is None:
+            response = None
+        if response is None:
             self.misses += 1
             return None
         self.hits += 1
-        self._replies.move_to_end(key)
-        return reply
+        self._responses.move_to_end(key)
+        return response
 
     def keep(self, key: bytes, texts: Sequence[str], usage: AnswerUsage) -> None:
         """Store a complete answer, and drop the least recently used ones that have no room beside it."""
         text, ends = "".join(texts), array("I", list(accumulate(map(len, texts))))
         n_bytes = ENTRY_BYTES + sys.getsizeof(text) + sys.getsizeof(ends)
-        if n_bytes > self._most_bytes:
+        if n_bytes > self._max_bytes:
             return
         self._remove(key)
         usd = usage.answer_usd(self._models) or 0.0
         now_ms = clock.monotonic_ms()
-        self._replies[key] = CachedReply(usage.spec, text, ends, usage.reported, usd, n_bytes, now_ms)
+        self._responses[key] = CachedResponse(usage.spec, text, ends, usage.reported, usd, n_bytes, now_ms)
         self.n_bytes += n_bytes
-        while len(self._replies) > self._settings.entries or self.n_bytes > self._most_bytes:
-            self._remove(next(iter(self._replies)))
+        while len(self._responses) > self._settings.entries or self.n_bytes > self._max_bytes:
+            self._remove(next(iter(self._responses)))
 
     def _key(self, principal: Principal, route: ChatRoute, request: ModelRequest) -> bytes | None:
         """Return the digest of all that the answer depends on; None: the request may not use the cache."""
@@ -198,8 +198,8 @@ class ReplyCache:
         )
 
     def _remove(self, key: bytes) -> None:
-        if (reply := self._replies.pop(key, None)) is not None:
-            self.n_bytes -= reply.n_bytes
+        if (response := self._responses.pop(key, None)) is not None:
+            self.n_bytes -= response.n_bytes
 
 
 class _Replayed:
@@ -220,10 +220,10 @@ class _Replayed:
 class _Recorded:
     """The events of a model, stored when they are complete. No generator: one that is left early is closed late."""
 
-    def __init__(self, events: AsyncIterator[ModelEvent], key: bytes, usage: AnswerUsage, cache: ReplyCache) -> None:
+    def __init__(self, events: AsyncIterator[ModelEvent], key: bytes, usage: AnswerUsage, cache: ResponseCache) -> None:
         self._events, self._key, self._usage, self._cache = events, key, usage, cache
         self._texts: list[str] = []  # at most as long as what the cache may store
-        self._n_left = cache.most_chars
+        self._n_left = cache.max_chars
         self._is_whole = False
 
     def __aiter__(self) -> _Recorded:

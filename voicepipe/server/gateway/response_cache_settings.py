@@ -1,4 +1,4 @@
-"""Settings of the reply cache."""
+"""Settings of the response cache."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ BOUNDS: Final = {"mb": (0, 100_000), "entries": (1, 10_000_000), "keep_s": (1, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyCacheSettings:
+class ResponseCacheSettings:
     """The answers over REST that are given again to the same request."""
 
     mb: int = 0
     """Memory of each worker for answers of chat completions and responses, in MB, which are given again to exactly the
-    same request of the same project. Only for requests [without tools, users and metadata](gateway.md#reply-cache).
+    same request of the same project. Only for requests [without tools, users and metadata](gateway.md#response-cache).
     0: none."""
 
     entries: int = 10_000
@@ -33,4 +33,4 @@ class ReplyCacheSettings:
         for name, (low, high) in BOUNDS.items():
             value = getattr(self, name)
             if not low <= value <= high:
-                raise ConfigError(f"reply_cache.{name}: expected a whole number from {low} to {high}, got {value}")
+                raise ConfigError(f"response_cache.{name}: expected a whole number from {low} to {high}, got {value}")
