@@ -104,7 +104,7 @@ class LiveSession:
 
 
 class ProcessLoad(msgspec.Struct, frozen=True):
-    """What a process serves, and whether it can serve more."""
+    """The sessions of a process, and whether it can take more."""
 
     sessions: int
     """Number of sessions that run."""
