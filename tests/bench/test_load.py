@@ -123,9 +123,9 @@ async def test_transcriber_counts_utterances(encoding: AudioEncoding) -> None:
             await stream.receive(encoding.encode(frame))
         interim, final = await said.get(), await said.get()
         await stream.receive(encoding.encode(voice(20)))
-        stream.order("Finalize")
+        stream.control("Finalize")
         _, finalized = await said.get(), await said.get()
-        stream.order("Finalize")
+        stream.control("Finalize")
         nothing = await said.get()
         speaking.cancel()
     texts = [each["channel"]["alternatives"][0]["transcript"] for each in (interim, final, finalized, nothing)]

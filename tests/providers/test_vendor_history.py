@@ -67,7 +67,7 @@ def test_an_answer_that_was_interrupted_is_cut_where_it_was_played() -> None:
     again = history.sync(
         requested(user("What time is it?"), agent("It is noon"), user("Thanks"), user("and?")), spoken=False
     )
-    assert again.cut == (), "once"
+    assert again.truncated == (), "once"
 
 
 def test_an_answer_that_was_not_played_is_deleted() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
@@ -17,6 +16,7 @@ from voicepipe.protocol.ga import GA
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_update import is_published
+from voicepipe.session.active_agent import ActiveAgent, StageUsers
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.connection import Connection
 from voicepipe.session.context import Greeting as Greeting
@@ -24,6 +24,7 @@ from voicepipe.session.context import NextAgent
 from voicepipe.session.context import SessionHooks as SessionHooks
 from voicepipe.session.context import SessionStages as SessionStages
 from voicepipe.session.endpoint_scoring import EndpointScoring
+from voicepipe.session.event_loop_stalls import EventLoopStalls
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.greeting import GREETING_WAIT_S, Greeter
 from voicepipe.session.item_audio import RetrievedAudio, both
@@ -39,7 +40,6 @@ from voicepipe.session.recorded_items import RecordedItems
 from voicepipe.session.replies import Replies, SentAudio
 from voicepipe.session.resumption import Resumption
 from voicepipe.session.server_tools import SessionTools, session_of
-from voicepipe.session.session_stalls import SessionStalls
 from voicepipe.session.session_text import SessionText
 from voicepipe.session.session_voice import Voices
 from voicepipe.session.shutdown import INTERNAL_ERROR, NORMAL, Ending, EndingOrders, expired, say_goodbye
@@ -51,7 +51,7 @@ from voicepipe.session.text_state import AgentChanged, VariablesSet
 from voicepipe.session.transcription import SessionTranscription
 from voicepipe.session.unserved import UnservedFields
 from voicepipe.session.wake_timer import WakeTimer
-from voicepipe.telemetry.isolation import IsolatedJournal
+from voicepipe.telemetry.isolation import IsolatedJournal, isolated
 from voicepipe.telemetry.journal.port import NO_JOURNAL
 from voicepipe.telemetry.log import log_crash
 from voicepipe.telemetry.record_json import record_plain
@@ -65,8 +65,6 @@ from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.redaction import redacted_notification, redacted_record
 from voicepipe.turn.settings import CoreSettings
 from voicepipe.turn.states import User
-
-_Report = TypeVar("_Report")
 
 
 class _ConnectionClosed(Exception):
@@ -157,8 +155,9 @@ class Session:
             hooks.start_outlasting,
             self._text.hold,
         )
-        self._own_tools, self._agent = stages.tools, grant.agent
         self._mcp = SessionMcp(hooks.open_mcp, self._wire, held_weakly(self._put), post, held_weakly(self._renew_tools))
+        users = StageUsers(self._prompt_builder, self._voices, self._replies, self._audio_input, self._speech)
+        self._agent = ActiveAgent(grant.agent, stages, users, self._tools, self._mcp)
         self.resumption = Resumption(self._wire, self._audio_input, post)
         self._orders_to_end = EndingOrders()
         self.takeover = Takeover(
@@ -180,7 +179,7 @@ class Session:
         self._turn_observer = TurnObserver(self._core, hooks.live, hooks.publish_live)
         self._group: asyncio.TaskGroup | None = None
         self._wake = WakeTimer(self._clock, post)
-        self._stalls = SessionStalls(hooks.stalls, self._clock)
+        self._stalls = EventLoopStalls(hooks.stalls, self._clock)
         self._broken: asyncio.Event = asyncio.Event()
         self._unserved = UnservedFields(hooks.is_another_agent, hooks.note_unserved)
 
@@ -214,7 +213,8 @@ class Session:
         except* _ConnectionClosed:
             pass
         finally:
-            self._report("hooks", lambda _: self._hooks.session_ended(), None)
+            with isolated("hooks"):
+                self._hooks.session_ended()
             self.resumption.end()
             self._audio_input.detach()
             if self._recorded is not None:
@@ -307,7 +307,7 @@ class Session:
         self._note_end_of_turn()
 
     def _end_call(self) -> None:
-        """End the session when the agent's last word has been heard."""
+        """End the session when the agent's last word was played."""
         self.end_after_turn(Ending("call_ended", "The agent has ended the call.", NORMAL))
 
     def _hand_over(self, agent: str) -> None:
@@ -321,22 +321,13 @@ class Session:
         self._put(self._wire.handed_over(to.name))
 
     def _use(self, to: NextAgent) -> None:
-        stages = to.stages
-        self._prompt_builder.use(stages.model, stages.llm_model, Redactor(stages.redact_for_llm))
-        self._voices.use(stages.synthesizer, stages.tts_model, stages.pronunciations)
-        self._replies.use(stages.model, stages.knowledge, to.before_reply)
-        self._audio_input.speech = self._speech.use(stages.speech)
-        self._own_tools, self._agent = stages.tools, to.name
+        self._agent.replace(to)
         self._renew_tools()
         self._renew_phrases()
 
     def _renew_tools(self) -> None:
         """Offer the tools that the agent and the session's MCP servers have now, from the next reply on."""
-        mine = {tool.name for tool in self._config.tools}
-        tools = (*self._own_tools, *self._mcp.tools(mine | {tool.facts.tool.name for tool in self._own_tools}))
-        facts = tuple(tool.facts for tool in tools if tool.facts.tool.name not in mine)
-        self._tools.use(tools, self._agent)
-        self._config = replace(self._config, server_tools=facts)
+        self._config = replace(self._config, server_tools=self._agent.renew_tools(self._config.tools))
         self._wire.config = self._hooks.show(self._config)
         self._change_settings()
 
@@ -539,11 +530,14 @@ class Session:
             case c.KeepRecord(record) if not self._text.has_moved:
                 self._keep(record)
             case c.NoteStuck():
-                self._report("telemetry", self._hooks.note_stuck, command)
+                with isolated("telemetry"):
+                    self._hooks.note_stuck(command)
             case c.NoteStrategyFailure():
-                self._report("telemetry", self._hooks.note_strategy_failure, command)
+                with isolated("telemetry"):
+                    self._hooks.note_strategy_failure(command)
             case c.NoteOverrun():
-                self._report("telemetry", self._hooks.note_overrun, command)
+                with isolated("telemetry"):
+                    self._hooks.note_overrun(command)
 
     def _announce(self, what: a.Notification) -> None:
         if self.items is not None:
@@ -558,24 +552,19 @@ class Session:
     def _keep(self, record: TurnRecord) -> None:
         if self._preparation.n_made:
             self._preparation.note(record)
-        self._report("records", self._hooks.keep_record, record)
+        with isolated("records"):
+            self._hooks.keep_record(record)
         if self._recorded is not None and self._recorded.note_turn(record):
             self._greeter.announced(record.turn)
             self._greet()
         extensions = self._config.extensions
         if extensions is not None and extensions.turn_events and record.outcome is not None:
-            self._report("records", self._send_record, record)
+            with isolated("records"):
+                self._send_record(record)
 
     def _send_record(self, record: TurnRecord) -> None:
         visible = redacted_record(record) if self.grant.veiled else record
         self._put(self._wire.turn_over(record_plain(visible, self.grant.agent)))
-
-    def _report(self, what: str, take: Callable[[_Report], None], report: _Report) -> None:
-        """Give a report to an observer. One that fails is logged, and the session continues."""
-        try:
-            take(report)
-        except Exception as bug:
-            log_crash(what, bug)
 
     def _put(self, frames: Frames) -> None:
         self._outbox.put_events(frames)

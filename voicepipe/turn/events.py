@@ -1,6 +1,6 @@
 """The events: what has happened. Past tense, frozen, small; instants are session milliseconds.
 
-An event that a reply caused has its `turn` and `revision`; an event of an earlier revision changes nothing.
+Those of a reply are in `reply_events`, those of a restored session in `restored_events`. All are named here.
 """
 
 from __future__ import annotations
@@ -9,13 +9,34 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicepipe.turn.conversation import Item
-from voicepipe.turn.record.values import KnowledgeUse, ModelAttempt, ToolResult
+from voicepipe.turn.record.values import ToolResult
+from voicepipe.turn.reply_events import CachedSpeechUsed as CachedSpeechUsed
+from voicepipe.turn.reply_events import CallGrew as CallGrew
+from voicepipe.turn.reply_events import ClauseHandedOver as ClauseHandedOver
+from voicepipe.turn.reply_events import FillerSent as FillerSent
+from voicepipe.turn.reply_events import FinishReason as FinishReason
+from voicepipe.turn.reply_events import KnowledgeSearched as KnowledgeSearched
+from voicepipe.turn.reply_events import ModelAttempted as ModelAttempted
+from voicepipe.turn.reply_events import ModelChosen as ModelChosen
+from voicepipe.turn.reply_events import ModelConnected as ModelConnected
+from voicepipe.turn.reply_events import ModelFinished as ModelFinished
+from voicepipe.turn.reply_events import ModelJoined as ModelJoined
+from voicepipe.turn.reply_events import ModelRequested as ModelRequested
+from voicepipe.turn.reply_events import ModelTextReceived as ModelTextReceived
+from voicepipe.turn.reply_events import OutputSent as OutputSent
+from voicepipe.turn.reply_events import ReplyEvent as ReplyEvent
+from voicepipe.turn.reply_events import SoundArrived as SoundArrived
+from voicepipe.turn.reply_events import SpeechRequested as SpeechRequested
+from voicepipe.turn.reply_events import StageFailed as StageFailed
+from voicepipe.turn.reply_events import StageName as StageName
+from voicepipe.turn.reply_events import SynthesisFinished as SynthesisFinished
+from voicepipe.turn.reply_events import SynthesisUnused as SynthesisUnused
+from voicepipe.turn.reply_events import SynthesizerChanged as SynthesizerChanged
+from voicepipe.turn.reply_events import SynthesizerConnected as SynthesizerConnected
+from voicepipe.turn.reply_events import TokensCounted as TokensCounted
 from voicepipe.turn.restored_events import ConversationRestored as ConversationRestored
 from voicepipe.turn.restored_events import ReplyOwed as ReplyOwed
 from voicepipe.turn.settings import ReplySettings, TurnSettings
-
-StageName = Literal["stt", "llm", "tts"]
-FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 # --- VAD --------------------------------------------------------------------------------------
 
@@ -42,8 +63,8 @@ class SpeechWentOn:
     """Its latest second resembles what the agent is saying."""
 
     nonlexical: bool = True
-    """It may be only a hum: no sound that makes it words was found. That is decided at a pause, and this event comes
-    before one.
+    """It may be nonlexical, such as "mhm": no sound that makes it words was found. That is decided at a pause, and this
+    event comes before one.
     """
 
 
@@ -182,37 +203,6 @@ class ReplyRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class GreetingDue:
-    """The client is there, and the agent speaks first."""
-
-    text: str
-    """What it says; empty: the LLM decides."""
-
-    interruptible: bool = True
-    """Whether the user's speech may stop it."""
-
-    at_any_time: bool = False
-    """Whether it may come after other turns: it is left out only while somebody speaks or is about to."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolFinished:
-    """A function that `RunTool` started is over."""
-
-    turn: int
-    call_id: str
-    output: str
-    """The result, or for the LLM why there is none."""
-
-    outcome: ToolResult = "returned"
-    final: bool = False
-    """The call of the user ends with this reply: another follows only if it has said nothing."""
-
-    revision: int | None = None
-    """As in its `RunTool`."""
-
-
-@dataclass(frozen=True, slots=True)
 class CancelRequested:
     """The client cancels the running reply (or the reply of that id)."""
 
@@ -278,182 +268,21 @@ class PlaybackReported:
     no phone carrier plays it, or this report allows no estimate."""
 
 
-# --- LLM --------------------------------------------------------------------------------------
+# --- agent ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyEvent:
-    """An event of one revision of a turn's reply. A core that has dropped the revision ignores it."""
-
-    turn: int
-    revision: int
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRequested(ReplyEvent):
-    """The request was sent to the LLM."""
-
-    provider: str
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechRequested(ReplyEvent):
-    """The reply was requested of a speech-to-speech model, which has the user's audio."""
-
-    provider: str
-
-
-@dataclass(frozen=True, slots=True)
-class ModelConnected(ReplyEvent):
-    """The request has a connection to its provider, reused or new."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelJoined(ReplyEvent):
-    """The request was sent to another LLM too."""
-
-    provider: str
-    role: Literal["hedge", "replacement", "continuation"]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelChosen(ReplyEvent):
-    """One of several LLMs answers, or continues the answer."""
-
-    provider: str
-    why: str
-
-    pool: str = ""
-    """The pool whose models might answer; empty: none has a name."""
-
-    arm: str = ""
-    """The arm of an A/B experiment, `experiment/pool`; empty: the request is in none."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelAttempted(ReplyEvent):
-    """One of the requests made for the answer is over, used or not."""
-
-    attempt: ModelAttempt
-
-
-# --- TTS --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SynthesizerChanged(ReplyEvent):
-    """Another TTS speaks from here on than the one that is first in the settings."""
-
-    provider: str
-    role: Literal["primary", "hedge", "replacement", "continuation"]
-    why: str
-    n_chars: int = 0
-    """How many characters of the text that had been given away it says, in place of the TTS before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class SynthesisUnused(ReplyEvent):
-    """A TTS was given this text in vain: another TTS was sooner."""
-
-    provider: str
-    n_chars: int
-
-
-@dataclass(frozen=True, slots=True)
-class CachedSpeechUsed(ReplyEvent):
-    """The text was played from disk, without the TTS."""
-
-    provider: str
-    n_chars: int
-
-
-@dataclass(frozen=True, slots=True)
-class SynthesizerConnected(ReplyEvent):
-    """The reply has a connection to its TTS provider, reused or new."""
-
-    hidden_ms: int
-    """How much of connecting was over when the reply began, in ms: the part that did not wait for the reply."""
-
-
-# --- reply ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ModelTextReceived(ReplyEvent):
-    """The LLM sent text; never empty."""
+class GreetingDue:
+    """The client is there, and the agent speaks first."""
 
     text: str
+    """What it says; empty: the LLM decides."""
 
+    interruptible: bool = True
+    """Whether the user's speech may stop it."""
 
-@dataclass(frozen=True, slots=True)
-class CallGrew(ReplyEvent):
-    """The LLM calls a function; `arguments` is the piece that came now, perhaps empty."""
-
-    index: int
-    call_id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class TokensCounted(ReplyEvent):
-    """The tokens of the answer, as the provider counts them."""
-
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    cache_write_tokens: int = 0
-    usd: float | None = None
-    """What they cost, where a speech-to-speech model has counted them, whose tokens have several prices; None: unknown.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFinished(ReplyEvent):
-    """The LLM's answer is complete."""
-
-    reason: FinishReason
-
-
-@dataclass(frozen=True, slots=True)
-class ClauseHandedOver(ReplyEvent):
-    """A clause was given to the TTS."""
-
-    clause: int
-    text: str
-    provider: str
-    shortened: bool = False
-    """It was cut at a word, as `ShortenClause` requested."""
-
-    n_chars: int | None = None
-    """Number of characters as spoken; None: as many as are written."""
-
-
-@dataclass(frozen=True, slots=True)
-class SoundArrived(ReplyEvent):
-    """The TTS sent audio."""
-
-    clause: int
-    duration_ms: int
-    audible_after_ms: int | None
-    """How far into this audio its first audible sample lies, in ms; None when it is all silence."""
-
-    word_starts_ms: tuple[int, ...] = ()
-    """Where words of this audio begin, in all of the clause's audio."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutputSent(ReplyEvent):
-    """Output of the reply was written to the client's socket: audio, or text when `duration_ms` is 0."""
-
-    duration_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class FillerSent(ReplyEvent):
-    """Audio of the filler that `SayFiller` requested was written to the client's socket."""
-
-    duration_ms: int
+    at_any_time: bool = False
+    """Whether it may come after other turns: it is left out only while the user or the agent speaks or is about to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,27 +293,20 @@ class PhrasesReady:
 
 
 @dataclass(frozen=True, slots=True)
-class SynthesisFinished(ReplyEvent):
-    """All audio of the reply has come (a text-only reply has none, and posts this with its end)."""
+class ToolFinished:
+    """A function that `RunTool` started is over."""
 
+    turn: int
+    call_id: str
+    output: str
+    """The result, or for the LLM why there is none."""
 
-@dataclass(frozen=True, slots=True)
-class StageFailed(ReplyEvent):
-    """A provider of the reply refused, stalled or failed."""
+    outcome: ToolResult = "returned"
+    final: bool = False
+    """The call of the user ends with this reply: another follows only if it has said nothing."""
 
-    stage: StageName
-    provider: str
-    why: str
-
-
-# --- time and connection ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class KnowledgeSearched(ReplyEvent):
-    """The agent's documents were searched for this reply; the request to the LLM follows."""
-
-    found: KnowledgeUse
+    revision: int | None = None
+    """As in its `RunTool`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,6 +316,9 @@ class HistorySummarized:
     number: int
     text: str
     usd: float = 0.0
+
+
+# --- time and connection ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The stalls of the event loop that one session's core has yet to know."""
+"""The stalls of the event loop, as one session's core gets them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from voicepipe.telemetry.stall_log import StallLog
 from voicepipe.turn.events import EventLoopStalled
 
 
-class SessionStalls:
-    """Follows the process's stalls for one session."""
+class EventLoopStalls:
+    """The stalls of the process since the session began, each posted once."""
 
     def __init__(self, log: StallLog, clock: SessionClock) -> None:
         self._log, self._clock = log, clock
         self.n_known = 0
-        """How many of the process's stalls the core knows, or were before the session."""
+        """Number of stalls of the process that the core has got, or that were before the session."""
 
     def begin(self) -> None:
         """Leave out the stalls so far: the session begins now."""

@@ -1,0 +1,216 @@
+"""The events of a reply: from the search in the agent's documents to the audio that was sent to the client.
+
+Each has the `turn` and the `revision` of its reply; an event of an earlier revision changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from voicepipe.turn.record.values import KnowledgeUse, ModelAttempt
+
+StageName = Literal["stt", "llm", "tts"]
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyEvent:
+    """An event of one revision of a turn's reply. A core that has dropped the revision ignores it."""
+
+    turn: int
+    revision: int
+
+
+# --- before the request -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeSearched(ReplyEvent):
+    """The agent's documents were searched for this reply; the request to the LLM follows."""
+
+    found: KnowledgeUse
+
+
+# --- LLM --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequested(ReplyEvent):
+    """The request was sent to the LLM."""
+
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechRequested(ReplyEvent):
+    """The reply was requested of a speech-to-speech model, which has the user's audio."""
+
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConnected(ReplyEvent):
+    """The request has a connection to its provider, reused or new."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelJoined(ReplyEvent):
+    """The request was sent to another LLM too."""
+
+    provider: str
+    role: Literal["hedge", "replacement", "continuation"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChosen(ReplyEvent):
+    """One of several LLMs answers, or continues the answer."""
+
+    provider: str
+    why: str
+
+    pool: str = ""
+    """The pool whose models might answer; empty: none has a name."""
+
+    arm: str = ""
+    """The arm of an A/B experiment, `experiment/pool`; empty: the request is in none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAttempted(ReplyEvent):
+    """One of the requests made for the answer is over, used or not."""
+
+    attempt: ModelAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTextReceived(ReplyEvent):
+    """The LLM sent text; never empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallGrew(ReplyEvent):
+    """The LLM calls a function; `arguments` is the piece that came now, perhaps empty."""
+
+    index: int
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokensCounted(ReplyEvent):
+    """The tokens of the answer, as the provider counts them."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int = 0
+    usd: float | None = None
+    """What they cost, where a speech-to-speech model has counted them, whose tokens have several prices; None: unknown.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFinished(ReplyEvent):
+    """The LLM's answer is complete."""
+
+    reason: FinishReason
+
+
+# --- TTS --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesizerChanged(ReplyEvent):
+    """Another TTS speaks from here on than the one that is first in the settings."""
+
+    provider: str
+    role: Literal["primary", "hedge", "replacement", "continuation"]
+    why: str
+    n_chars: int = 0
+    """How many characters of the text that had been given away it says, in place of the TTS before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesizerConnected(ReplyEvent):
+    """The reply has a connection to its TTS provider, reused or new."""
+
+    hidden_ms: int
+    """How much of connecting was over when the reply began, in ms: the part that did not wait for the reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClauseHandedOver(ReplyEvent):
+    """A clause was given to the TTS."""
+
+    clause: int
+    text: str
+    provider: str
+    shortened: bool = False
+    """It was cut at a word, as `ShortenClause` requested."""
+
+    n_chars: int | None = None
+    """Number of characters as spoken; None: as many as are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisUnused(ReplyEvent):
+    """A TTS was given this text in vain: another TTS was sooner."""
+
+    provider: str
+    n_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class CachedSpeechUsed(ReplyEvent):
+    """The text was played from disk, without the TTS."""
+
+    provider: str
+    n_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class SoundArrived(ReplyEvent):
+    """The TTS sent audio."""
+
+    clause: int
+    duration_ms: int
+    audible_after_ms: int | None
+    """How far into this audio its first audible sample lies, in ms; None when it is all silence."""
+
+    word_starts_ms: tuple[int, ...] = ()
+    """Where words of this audio begin, in all of the clause's audio."""
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisFinished(ReplyEvent):
+    """All audio of the reply has come (a text-only reply has none, and posts this with its end)."""
+
+
+# --- output and failures ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSent(ReplyEvent):
+    """Output of the reply was written to the client's socket: audio, or text when `duration_ms` is 0."""
+
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FillerSent(ReplyEvent):
+    """Audio of the filler that `SayFiller` requested was written to the client's socket."""
+
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageFailed(ReplyEvent):
+    """A provider of the reply refused, stalled or failed."""
+
+    stage: StageName
+    provider: str
+    why: str
