@@ -1,21 +1,20 @@
 """A speech-to-speech vendor on a local socket: the parts that all of their protocols have.
 
-A vendor's own fake says what a message means. Everything that was received is kept, so that a test can look at it.
+A vendor's own fake says what a message means. Everything that was received is stored, so that a test can look at it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
@@ -23,6 +22,7 @@ from websockets.http11 import Request, Response
 from voicepipe.audio.samples import to_pcm
 from voicepipe.testing.fakes.cues import CallCue, Cut, Fault, Garbage, HangUp, Hold, InBandError, Malformed, Status
 from voicepipe.testing.fakes.tone import tone
+from voicepipe.testing.fakes.ws_vendor import FakeWsVendor
 from voicepipe.testing.waiting import WAIT_S
 
 RATE_HZ = 24_000
@@ -62,7 +62,7 @@ class Ended(Exception):
 
 @dataclass(eq=False)
 class SpeechCall:
-    """One connection: what it received, and the vendor's memory of it."""
+    """One connection: what it received, and its history at the vendor."""
 
     socket: ServerConnection
     query: dict[str, str]
@@ -108,19 +108,14 @@ class SpeechCall:
         self.socket.transport.abort()
 
 
-class FakeSpeechVendor(ABC):
+class FakeSpeechVendor(FakeWsVendor[SpeechCall]):
     """A server; `cues` are used in order, the last one again and again."""
 
-    base_path = ""
-
     def __init__(self, *cues: SpeechCue) -> None:
+        super().__init__()
         self.cues = deque(cues or (SpeechCue(),))
         self.refusals: deque[Status] = deque()
         """Handshakes that are refused, in order."""
-
-        self.calls: list[SpeechCall] = []
-        self._server: Server | None = None
-        self._arrived = asyncio.Event()
 
     @abstractmethod
     def refusal_of(self, path: str, query: Mapping[str, str], headers: Headers) -> Status | None:
@@ -137,38 +132,6 @@ class FakeSpeechVendor(ABC):
     @abstractmethod
     def error_of(self, status: Status | InBandError) -> str:
         """Return the message of an error."""
-
-    @property
-    def base_url(self) -> str:
-        """Return the `base_url` of a provider for this fake."""
-        assert self._server is not None
-        return f"ws://127.0.0.1:{next(iter(self._server.sockets)).getsockname()[1]}{self.base_path}"
-
-    async def __aenter__(self) -> Self:
-        self._server = await serve(
-            self._serve, "127.0.0.1", 0, process_request=self._admit, compression=None, ping_interval=None
-        )
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._server is not None
-        for call in self.calls:
-            call.cut()
-        self._server.close()
-        await self._server.wait_closed()
-
-    async def nth(self, n: int) -> SpeechCall:
-        """Return the `n`th connection, from 0, when it has come.
-
-        Raises:
-            TimeoutError: it did not come within `WAIT_S`.
-        """
-        async with asyncio.timeout(WAIT_S):
-            while len(self.calls) <= n:
-                await self._arrived.wait()
-        return self.calls[n]
 
     def next_cue(self) -> SpeechCue:
         """Return the cue of the next answer."""
@@ -195,6 +158,9 @@ class FakeSpeechVendor(ABC):
                 await asyncio.Event().wait()
         raise Ended
 
+    def _abort(self, call: SpeechCall) -> None:
+        call.cut()
+
     def _admit(self, socket: ServerConnection, request: Request) -> Response | None:
         url = urlsplit(request.path)
         refusal = self.refusals.popleft() if self.refusals else None
@@ -210,9 +176,7 @@ class FakeSpeechVendor(ABC):
         query = dict(parse_qsl(urlsplit(socket.request.path).query))
         async with asyncio.TaskGroup() as group:
             call = SpeechCall(socket, query, socket.request.headers, group)
-            self.calls.append(call)
-            self._arrived.set()
-            self._arrived = asyncio.Event()
+            self._note(call)
             try:
                 await self.greet(call)
                 async for message in socket:

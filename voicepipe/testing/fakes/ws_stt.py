@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from types import TracebackType
-from typing import Self
 from urllib.parse import parse_qsl, urlsplit
 
-from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
@@ -26,7 +24,7 @@ from voicepipe.audio.g711 import G711_HZ
 from voicepipe.testing.fakes.cues import Course, Cut, Garbage, HangUp, InBandError, Malformed, NoEnd, Status, SttCue
 from voicepipe.testing.fakes.script import ReceivedRequest, Script
 from voicepipe.testing.fakes.ws_connection import SttConnection
-from voicepipe.testing.waiting import WAIT_S
+from voicepipe.testing.fakes.ws_vendor import FakeWsVendor
 
 
 class Refusals(Script[SttCue | None, ReceivedRequest]):
@@ -43,14 +41,11 @@ class Refusals(Script[SttCue | None, ReceivedRequest]):
         return cue.fault
 
 
-class FakeWsTranscriber(ABC):
+class FakeWsTranscriber(FakeWsVendor[SttConnection]):
     """A vendor that answers each request for the final text on cue, in order of arrival.
 
     The kernel chooses its port. With `script.usual = None` such a request stays unanswered, unless the test answers.
     """
-
-    base_path = ""
-    """The end of a provider's `base_url`."""
 
     finalize = "Finalize"
     """The kind of text message that requests the final text."""
@@ -65,10 +60,8 @@ class FakeWsTranscriber(ABC):
     """The vendor's names of the encodings that it takes, as `encoding` in the query."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.script = Refusals(SttCue())
-        self.calls: list[SttConnection] = []
-        self._server: Server | None = None
-        self._arrived = asyncio.Event()
 
     # --- a vendor's own -----------------------------------------------------------------------
 
@@ -126,41 +119,12 @@ class FakeWsTranscriber(ABC):
     # --- a server -----------------------------------------------------------------------------
 
     @property
-    def base_url(self) -> str:
-        """Return the `base_url` of a provider for this fake."""
-        assert self._server is not None
-        return f"ws://127.0.0.1:{next(iter(self._server.sockets)).getsockname()[1]}{self.base_path}"
-
-    @property
     def open_calls(self) -> list[SttConnection]:
         """Return the open connections."""
         return [call for call in self.calls if not call.closed.is_set()]
 
-    async def __aenter__(self) -> Self:
-        self._server = await serve(
-            self._serve, "127.0.0.1", 0, process_request=self._admit, compression=None, ping_interval=None
-        )
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._server is not None
-        for call in self.calls:
-            call.cut()
-        self._server.close()
-        await self._server.wait_closed()
-
-    async def nth(self, n: int) -> SttConnection:
-        """Return the `n`th connection, from 0, when it has come.
-
-        Raises:
-            TimeoutError: it did not come within `WAIT_S`.
-        """
-        async with asyncio.timeout(WAIT_S):
-            while len(self.calls) <= n:
-                await self._arrived.wait()
-        return self.calls[n]
+    def _abort(self, call: SttConnection) -> None:
+        call.cut()
 
     def _admit(self, socket: ServerConnection, request: Request) -> Response | None:
         url = urlsplit(request.path)
@@ -175,9 +139,7 @@ class FakeWsTranscriber(ABC):
         encoding = self.encoding_of(dict(query))
         assert encoding is not None, "the vendor refuses another encoding"
         call = SttConnection(socket, query, socket.request.headers, encoding)
-        self.calls.append(call)
-        self._arrived.set()
-        self._arrived = asyncio.Event()
+        self._note(call)
         # Never full: a test sends a few requests, and ends.
         received: asyncio.Queue[tuple[ReceivedRequest, SttCue, int]] = asyncio.Queue()
         try:

@@ -1,21 +1,20 @@
 """A vendor's TTS on a real socket of this machine: text in, audio out, many contexts over one connection.
 
 This is the common part of all such vendors. A vendor is a subclass with its handshake, its messages and its rules. Each
-clause is synthesized as the desk's next cue requires; a test sends other messages over a `TtsConnection`.
+clause is synthesized as the script's next cue requires; a test sends other messages over a `TtsConnection`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.asyncio.server import ServerConnection
 from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
@@ -32,10 +31,11 @@ from voicepipe.testing.fakes.cues import (
     Status,
     TtsCue,
 )
-from voicepipe.testing.fakes.script import ReceivedRequest, Script, soon
+from voicepipe.testing.fakes.script import ReceivedRequest, Script
 from voicepipe.testing.fakes.tone import tone
 from voicepipe.testing.fakes.vendor_tts import places
 from voicepipe.testing.fakes.ws_stt import refused
+from voicepipe.testing.fakes.ws_vendor import FakeWsVendor
 from voicepipe.testing.waiting import WAIT_S
 
 
@@ -161,17 +161,12 @@ class Refusals(Script[TtsCue, ReceivedRequest]):
         return fault if isinstance(fault, Status) else None
 
 
-class FakeWsSynthesizer(ABC):
+class FakeWsSynthesizer(FakeWsVendor[TtsConnection]):
     """A vendor that synthesizes each clause on cue. The kernel chooses its port."""
 
-    base_path = ""
-    """The end of a provider's `base_url`."""
-
     def __init__(self) -> None:
+        super().__init__()
         self.script = Refusals(TtsCue())
-        self.calls: list[TtsConnection] = []
-        self._server: Server | None = None
-        self._arrived = asyncio.Event()
 
     # --- a vendor's own -----------------------------------------------------------------------
 
@@ -202,12 +197,6 @@ class FakeWsSynthesizer(ABC):
     # --- a server -----------------------------------------------------------------------------
 
     @property
-    def base_url(self) -> str:
-        """Return the `base_url` of a provider for this fake."""
-        assert self._server is not None
-        return f"ws://127.0.0.1:{next(iter(self._server.sockets)).getsockname()[1]}{self.base_path}"
-
-    @property
     def open_calls(self) -> list[TtsConnection]:
         """Return the open connections."""
         return [call for call in self.calls if not call.closed.is_set()]
@@ -217,30 +206,8 @@ class FakeWsSynthesizer(ABC):
         """Return the number of contexts that are open on them."""
         return sum(len(call.talks) for call in self.open_calls)
 
-    async def __aenter__(self) -> Self:
-        self._server = await serve(
-            self._serve, "127.0.0.1", 0, process_request=self._admit, compression=None, ping_interval=None
-        )
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._server is not None
-        for call in self.calls:
-            call.abort()
-        self._server.close()
-        await self._server.wait_closed()
-
-    async def nth(self, n: int) -> TtsConnection:
-        """Return the `n`th connection, from 0, when it has come.
-
-        Raises:
-            TimeoutError: it did not come within `WAIT_S`.
-        """
-        while len(self.calls) <= n:
-            await soon(self._arrived)
-        return self.calls[n]
+    def _abort(self, call: TtsConnection) -> None:
+        call.abort()
 
     def _admit(self, socket: ServerConnection, request: Request) -> Response | None:
         url = urlsplit(request.path)
@@ -251,9 +218,7 @@ class FakeWsSynthesizer(ABC):
         assert socket.request is not None
         url = urlsplit(socket.request.path)
         call = TtsConnection(socket, url.path, dict(parse_qsl(url.query)), socket.request.headers)
-        self.calls.append(call)
-        self._arrived.set()
-        self._arrived = asyncio.Event()
+        self._note(call)
         try:
             async with asyncio.TaskGroup() as call.group:
                 async for message in socket:
