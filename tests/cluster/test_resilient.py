@@ -94,8 +94,8 @@ class FaultyCluster:
     async def renew_slots(self, owner: str, *, until_s: int, now_s: int) -> None:
         await self._do(self._memory.renew_slots(owner, until_s=until_s, now_s=now_s))
 
-    async def give_back_slots(self, holder: str, *, owner: str) -> None:
-        await self._do(self._memory.give_back_slots(holder, owner=owner))
+    async def release_slots(self, holder: str, *, owner: str) -> None:
+        await self._do(self._memory.release_slots(holder, owner=owner))
 
     async def slots_taken(self, pool: str, *, now_s: int) -> int:
         return int(await self._do(self._memory.slots_taken(pool, now_s=now_s)))

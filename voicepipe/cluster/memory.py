@@ -81,7 +81,7 @@ class MemoryCluster:
         mine = {key: slot for key, slot in self._slots.items() if slot.owner == owner}
         self._slots |= {key: replace(slot, until_s=until_s) for key, slot in mine.items()}
 
-    async def give_back_slots(self, holder: str, *, owner: str) -> None:
+    async def release_slots(self, holder: str, *, owner: str) -> None:
         self._slots = {key: slot for key, slot in self._slots.items() if key[1] != holder or slot.owner != owner}
 
     async def slots_taken(self, pool: str, *, now_s: int) -> int:

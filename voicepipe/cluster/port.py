@@ -108,7 +108,7 @@ class Cluster(Protocol):
         """Extend all slots of a process. Slots that have expired meanwhile stay free."""
         ...
 
-    async def give_back_slots(self, holder: str, *, owner: str) -> None:
+    async def release_slots(self, holder: str, *, owner: str) -> None:
         """Free the slots of one session, unless another owner has taken them since. Repeating it has no effect."""
         ...
 

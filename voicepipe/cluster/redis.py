@@ -142,7 +142,7 @@ class RedisCluster:
     async def renew_slots(self, owner: str, *, until_s: int, now_s: int) -> None:
         await self._calls.repeat(RENEW_SLOTS, owner, until_s, now_s)
 
-    async def give_back_slots(self, holder: str, *, owner: str) -> None:
+    async def release_slots(self, holder: str, *, owner: str) -> None:
         await self._calls.repeat(GIVE_BACK_SLOTS, holder, owner)
 
     async def slots_taken(self, pool: str, *, now_s: int) -> int:

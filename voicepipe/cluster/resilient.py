@@ -221,10 +221,10 @@ class Resilient:
         except StoreUnavailable:
             self._owe()
 
-    async def give_back_slots(self, holder: str, *, owner: str) -> None:
+    async def release_slots(self, holder: str, *, owner: str) -> None:
         """As in the port."""
         self._slots.give_back(holder, owner)
-        request = self._store.give_back_slots(holder, owner=owner)
+        request = self._store.release_slots(holder, owner=owner)
         try:
             await self._calls.request(self._calls.writes, request, partial(self._drop_slots, holder))
         except StoreUnavailable:
@@ -323,7 +323,7 @@ class Resilient:
         for holder, held in self._slots.held():
             await self._write_slots(holder, held)
         for holder, owner in self._slots.given_back():
-            request = store.give_back_slots(holder, owner=owner)
+            request = store.release_slots(holder, owner=owner)
             await self._calls.finish(request, partial(self._drop_slots, holder))
         # Counts come last, and without a pause after the last one: from then on the store is used again.
         while self._counts.n_owed or self._configs.n_owed or self._unwritten:

@@ -127,8 +127,8 @@ class SqliteCluster:
     async def renew_slots(self, owner: str, *, until_s: int, now_s: int) -> None:
         await self._writes.run(self._writes.tables.renew_slots, owner, until_s, now_s)
 
-    async def give_back_slots(self, holder: str, *, owner: str) -> None:
-        await self._writes.run(self._writes.tables.give_back_slots, holder, owner)
+    async def release_slots(self, holder: str, *, owner: str) -> None:
+        await self._writes.run(self._writes.tables.release_slots, holder, owner)
 
     async def slots_taken(self, pool: str, *, now_s: int) -> int:
         return await self._reads.run(self._reads.tables.slots_taken, pool, now_s)

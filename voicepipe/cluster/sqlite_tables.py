@@ -161,7 +161,7 @@ class Tables:
             connection.execute("DELETE FROM slots WHERE until_s <= ?", (now_s,))
             connection.execute("UPDATE slots SET until_s = ? WHERE owner = ?", (until_s, owner))
 
-    def give_back_slots(self, holder: str, owner: str) -> None:
+    def release_slots(self, holder: str, owner: str) -> None:
         with self._transaction() as connection:
             connection.execute("DELETE FROM slots WHERE holder = ? AND owner = ?", (holder, owner))
 

@@ -120,7 +120,7 @@ class Slots:
     async def _release(self, holder: str) -> None:
         self._unreleased.add(holder)
         try:
-            await self._cluster.give_back_slots(holder, owner=self.owner)
+            await self._cluster.release_slots(holder, owner=self.owner)
         except Overload as busy:
             log_event("slot_release_failed", level=logging.WARNING, session=holder, why=busy.why)
         else:

@@ -197,7 +197,7 @@ class RtcSocket:
         self._session, self._interrupts = session, events.interrupts(session)
 
     def _cut(self, response_id: str | None = None) -> None:
-        """Stop playing, and truncate the item that played: over WebRTC the server knows what was heard."""
+        """Stop playing, and truncate the item that played: over WebRTC the server knows what was played."""
         part = self.playout.clear(response_id)
         if part is not None:
             place = {"item_id": part.item_id, "content_index": part.content_index, "audio_end_ms": part.played_ms}

@@ -228,7 +228,7 @@ async def slots_given_back_are_free(open_cluster: OpenCluster) -> None:
         for holder in ("s1", "s2"):
             await cluster.take_slots(holder, pools, owner="p", until_s=LATER_S, now_s=NOW_S)
         for _ in range(2):
-            await cluster.give_back_slots("s1", owner="p")
+            await cluster.release_slots("s1", owner="p")
         assert [await cluster.slots_taken(pool, now_s=NOW_S) for pool in pools] == [1, 1]
 
 
@@ -240,11 +240,11 @@ async def slots_that_another_process_took_are_its_own(open_cluster: OpenCluster)
             pools = {f"machine/{node}": 1, "project": 1}
             assert await cluster.take_slots("s1", pools, owner=node, until_s=LATER_S, now_s=NOW_S) is None
         pools_of_both = ("machine/a", "machine/b", "project")
-        await cluster.give_back_slots("s1", owner="a")
+        await cluster.release_slots("s1", owner="a")
         assert [await cluster.slots_taken(pool, now_s=NOW_S) for pool in pools_of_both] == [0, 1, 1]
         await cluster.renew_slots("a", until_s=NOW_S, now_s=NOW_S)
         assert [await cluster.slots_taken(pool, now_s=NOW_S) for pool in pools_of_both] == [0, 1, 1]
-        await cluster.give_back_slots("s1", owner="b")
+        await cluster.release_slots("s1", owner="b")
         assert [await cluster.slots_taken(pool, now_s=NOW_S) for pool in pools_of_both] == [0, 0, 0]
 
 

@@ -98,7 +98,7 @@ async def a_call_by_an_unknown_client_secret_goes_through(open_rig: OpenRig) -> 
             assert await _slot(its.cluster, "s1", 5) is None
             assert await _use(its.cluster, counter(claims, "sessions"), 1)
             await its.cluster.renew_slots("p", until_s=now_s + 30, now_s=now_s)
-            await its.cluster.give_back_slots("s1", owner="p")
+            await its.cluster.release_slots("s1", owner="p")
             assert its.health.failing_stores()
         await its.back()
         assert await its.total(counter(claims, "sessions")) == 1
@@ -195,7 +195,7 @@ async def slots_are_counted_locally_and_reported_later(open_rig: OpenRig) -> Non
         with its.rig.trouble():
             assert await _slot(its.cluster, "during", 2) is None
             assert await _slot(its.cluster, "late", 2) == "m"
-            await its.cluster.give_back_slots("before", owner="p")
+            await its.cluster.release_slots("before", owner="p")
             assert await _slot(its.cluster, "late", 2) is None
         await its.back()
         async with its.rig.open_store() as elsewhere:
