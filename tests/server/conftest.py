@@ -171,7 +171,7 @@ class FakeSession:
     async def resume(self, request: Resume, socket: ClientSocket) -> bool:
         return False
 
-    def leave(self, within_ms: int, *, at_once: bool) -> bool:
+    def drain(self, within_ms: int, *, at_once: bool) -> bool:
         return False
 
     def forbid(self) -> None:

@@ -14,7 +14,7 @@ from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.connection import Connection
 from voicepipe.session.context import NextAgent
-from voicepipe.session.departure import Departure
+from voicepipe.session.drain import SessionDrain
 from voicepipe.session.resumption import Resumption
 from voicepipe.session.session_text import Keep, SessionText, Snapshot, Take
 from voicepipe.session.shutdown import EndingOrders
@@ -51,7 +51,7 @@ class Takeover:
         self._audio_input, self._core, self._config, self._clock = audio_input, core, config, clock
         self._post, self._put, self._configure = post, put, configure
         self._keep, self._restore_record, self._hand_over = keep, restore_record, hand_over
-        self._departure = Departure(text, resumption, wire, put, core, orders)
+        self._drain = SessionDrain(text, resumption, wire, put, core, orders)
 
     # --- by another process -------------------------------------------------------------------
 
@@ -62,11 +62,11 @@ class Takeover:
 
     async def run(self) -> None:
         """Write the text until cancelled, or until another process has the session: then it ends here."""
-        await self._text.run(self._snapshot, self._departure.moved)
+        await self._text.run(self._snapshot, self._drain.moved)
 
-    def leave(self, within_ms: int, *, at_once: bool) -> bool:
-        """Ask the client to resume at another node; see `Departure.begin`."""
-        return self._departure.begin(within_ms, at_once=at_once)
+    def drain(self, within_ms: int, *, at_once: bool) -> bool:
+        """Have the client resume at another node; see `SessionDrain.begin`."""
+        return self._drain.begin(within_ms, at_once=at_once)
 
     def _snapshot(self) -> Snapshot | None:
         digests, received_ms, now_ms = self._resumption.digests, self._audio_input.received_ms, self._clock.now_ms()

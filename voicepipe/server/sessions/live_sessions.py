@@ -249,16 +249,15 @@ class LiveSessions:
     async def drain(self, within_ms: int) -> None:
         """Refuse new sessions, and have the running ones end or move to another node within `within_ms`.
 
-        In the first half turns end: clients that can resume at another node are asked to, when no turn runs. In the
-        second half they are asked at once, and other sessions end with their turn. Then the sessions are closed, and
-        then their connections dropped.
-        """
+        In the first half turns end: clients that can resume at another node get `voicepipe.going_away`, when no turn
+        runs. In the second half they get it at once, and other sessions end with their turn. Then the sessions are
+        closed, and then their connections dropped. """
         self.closing = True
-        self._leave(within_ms, at_once=False)
+        self._drain_sessions(within_ms, at_once=False)
         if await self.left(within_ms // 2):
             return
         within_ms -= within_ms // 2
-        self._leave(within_ms, at_once=True)
+        self._drain_sessions(within_ms, at_once=True)
         if await self.left(within_ms):
             return
         self._end()
@@ -273,11 +272,11 @@ class LiveSessions:
                 if live.socket is not None:
                     live.socket.abort()
 
-    def _leave(self, within_ms: int, *, at_once: bool) -> None:
+    def _drain_sessions(self, within_ms: int, *, at_once: bool) -> None:
         for live in self._sessions.values():
             if live.session is None:
                 continue
-            if not live.session.takeover.leave(within_ms, at_once=at_once):
+            if not live.session.takeover.drain(within_ms, at_once=at_once):
                 live.session.resumption.forbid()
                 if at_once:
                     live.session.end_after_turn(STOPPING)
@@ -285,7 +284,7 @@ class LiveSessions:
     def _end(self) -> None:
         for live in self._sessions.values():
             if live.session is not None:
-                can_move = live.session.takeover.leave(0, at_once=True)
+                can_move = live.session.takeover.drain(0, at_once=True)
                 live.session.end_now(MOVE if can_move else STOPPING)
 
     async def left(self, within_ms: int) -> bool:

@@ -39,8 +39,8 @@ class MovableSession(Protocol):
         """
         ...
 
-    def leave(self, within_ms: int, *, at_once: bool) -> bool:
-        """Ask the client to resume at another node: when no turn runs, or `at_once`. False: no node could go on."""
+    def drain(self, within_ms: int, *, at_once: bool) -> bool:
+        """Have the client resume at another node: when no turn runs, or `at_once`. False: no node could go on."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Ask a session's client to resume at another node, before this one stops."""
+"""Have a session's client resume at another node, before this one stops."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CHECK_S: Final = 0.25
 """Longest time between two writes of the text meanwhile: a write finds that another node has the session."""
 
 
-class Departure:
-    """The departure of one session. Nothing is asked before the store has the session's latest text."""
+class SessionDrain:
+    """The drain of one session. The client gets `voicepipe.going_away` once the store has the session's latest text."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Departure:
         self._at_once = self._is_notified = False
 
     def begin(self, within_ms: int, *, at_once: bool) -> bool:
-        """Ask the client when no turn runs, or `at_once`. Call again to ask sooner.
+        """Send `voicepipe.going_away` when no turn runs, or `at_once`. Call again to send it sooner.
 
         Returns:
             False: no other node could go on with the session.

@@ -11,7 +11,7 @@ import pytest
 
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.session.departure import CHECK_S, Departure
+from voicepipe.session.drain import CHECK_S, SessionDrain
 from voicepipe.session.session_text import SessionText
 from voicepipe.session.shutdown import MOVED, EndingOrders
 from voicepipe.session.text_state import TextState
@@ -20,7 +20,7 @@ from voicepipe.testing.waiting import WAIT_S
 
 @dataclass
 class Client:
-    """What the departure asks of the session, and what its client gets."""
+    """What the drain asks of the session, and what its client gets."""
 
     text: SessionText = field(default_factory=SessionText)
     digests: tuple[str, str] | None = ("digest", "")
@@ -37,11 +37,11 @@ class Client:
         """Take what is sent."""
         self.got += map(json.loads, frames)
 
-    def departure(self) -> Departure:
-        """Return the departure of this session."""
+    def drain(self) -> SessionDrain:
+        """Return the drain of this session."""
         config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
         its: Any = self
-        return Departure(self.text, its, EventRenderer(config), self.put, its, self.orders)
+        return SessionDrain(self.text, its, EventRenderer(config), self.put, its, self.orders)
 
 
 async def stored(state: TextState, digest: str, former: str) -> bool:
@@ -60,7 +60,7 @@ def client(**its: Any) -> Client:
 def test_a_session_that_no_other_node_could_resume_gets_no_notice(is_shared: bool) -> None:
     """There is no store, or the client did not enable resumption."""
     its = client(digests=None) if is_shared else Client()
-    assert its.departure().begin(5_000, at_once=True) is False
+    assert its.drain().begin(5_000, at_once=True) is False
     assert its.text.on_written is None
 
 
@@ -72,7 +72,7 @@ def written(its: Client) -> None:
 
 def test_the_client_gets_one_notice_when_the_store_has_its_text() -> None:
     its = client()
-    assert its.departure().begin(5_000, at_once=False) is True
+    assert its.drain().begin(5_000, at_once=False) is True
     assert its.got == [], "it is sent before the text is written"
     written(its)
     written(its)
@@ -84,19 +84,19 @@ def test_the_client_gets_one_notice_when_the_store_has_its_text() -> None:
 
 def test_a_turn_ends_first_unless_time_is_short() -> None:
     its = client(is_silent=False)
-    departure = its.departure()
-    departure.begin(5_000, at_once=False)
+    drain = its.drain()
+    drain.begin(5_000, at_once=False)
     written(its)
     assert its.got == []
-    departure.begin(0, at_once=True)
-    departure.begin(0, at_once=False)
+    drain.begin(0, at_once=True)
+    drain.begin(0, at_once=False)
     written(its)
     assert [event["within_ms"] for event in its.got] == [0]
 
 
 async def test_the_session_ends_here_once_another_node_has_it() -> None:
     its = client()
-    its.departure().moved()
+    its.drain().moved()
     async with asyncio.timeout(WAIT_S):
         assert await its.orders.due() is MOVED
     assert its.is_forbidden
