@@ -2,8 +2,8 @@
 
 Sources, read on 2026-11-23: plivo.com/docs/voice/audio-streaming/audio-streaming (messages), docs.plivo.com/docs/voice/
 xml/audiostream (`<Stream>`), docs.plivo.com/docs/voice/api/call/machine-detection, and Plivo's own Python library (V3
-signature). Not confirmed: that `Machine` comes with the answer URL when `machine_detection_url` is not set, that the
-numbers of the answer URL have no `+`, and that a `checkpoint` of cleared audio is never reported.
+signature). Not confirmed: that `Machine` comes with the answer URL when `machine_detection_url` is not set; that the
+numbers of the answer URL have no `+`; that a `checkpoint` of cleared audio is never reported.
 
 Audio is mu-law at 8 kHz both ways. `<Stream keepCallAlive="true">` holds the call; a stream that the server closes lets
 Plivo go on with the next element.

@@ -5,7 +5,7 @@ Sources, read on 2026-11-23: developer.vonage.com/en/voice/voice-api/concepts/we
 `disconnected`), Vonage's own Python library (fields of webhooks, REST paths, claims of the API's JWT), and
 api.support.vonage.com articles 115016024247 (repeated requests) and 19033783342876 (`payload_hash`). Not confirmed:
 that `payload_hash` is of the body byte by byte (the article has it of the fields as JSON without blanks, which is how
-Vonage sends them), that an NCCO without actions ends a call, and that a dropped mark is never reported.
+Vonage sends them); that an NCCO without actions ends a call; that a dropped mark is never reported.
 
 Audio is L16 at 8 kHz, which has all that a telephone has: it becomes mu-law here, and the STT gets that as it came.
 `notify` is Vonage's mark.

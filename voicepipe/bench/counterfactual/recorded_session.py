@@ -90,7 +90,7 @@ class RecordedText:
 
 @dataclass(slots=True)
 class RecordedSession:
-    """What one journal says of its user and its providers."""
+    """The user and the providers of one journal."""
 
     opening: Opening
     entries: list[Entry]

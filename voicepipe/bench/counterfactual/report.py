@@ -34,8 +34,8 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to a what-if question."""
+class Comparison:
+    """The turns of a session as recorded, and with other settings."""
 
     rows: tuple[Row, ...]
     off_by_ms: int
@@ -44,12 +44,12 @@ class Answer:
     caveats: tuple[str, ...]
 
 
-def what_if(recorded: RecordedSession, changes: Changes) -> Answer:
+def what_if(recorded: RecordedSession, changes: Changes) -> Comparison:
     """Simulate the session with other settings, and return the latencies."""
     control, simulated = simulate(recorded), simulate(recorded, changes)
     offs = [abs(row.difference_ms) for row in _rows(recorded, control) if row.difference_ms is not None]
     rows = tuple(_rows(recorded, simulated))
-    return Answer(rows, max(offs, default=0), tuple(_caveats(recorded, changes, rows)))
+    return Comparison(rows, max(offs, default=0), tuple(_caveats(recorded, changes, rows)))
 
 
 def _rows(recorded: RecordedSession, simulated: Simulated) -> Iterator[Row]:
@@ -160,16 +160,17 @@ def _settings(recorded: RecordedSession) -> Iterator[e.SettingsChanged]:
     yield from (entry.event for entry in recorded.entries if isinstance(entry.event, e.SettingsChanged))
 
 
-def table(answer: Answer) -> Iterator[str]:
-    """Yield the answer as lines of text."""
+def table(comparison: Comparison) -> Iterator[str]:
+    """Yield the comparison as lines of text."""
     yield f"{'turn':<6}{'was':>11}{'what if':>12}{'change':>8}  why"
-    for row in answer.rows:
+    for row in comparison.rows:
         number = str(row.was.turn) if row.was is not None else "+"
         change = "" if row.difference_ms is None else f"{row.difference_ms:+d}"
         yield f"{number:<6}{_cell(row.was):>11}{_cell(row.would_be):>12}{change:>8}  {row.why}"
     yield ""
-    yield f"Turn latency in ms. Without a change, each turn comes out within {answer.off_by_ms} ms of the recording."
-    yield from answer.caveats
+    off_by_ms = comparison.off_by_ms
+    yield f"Turn latency in ms. Without a change, each turn comes out within {off_by_ms} ms of the recording."
+    yield from comparison.caveats
 
 
 def _cell(record: TurnRecord | None) -> str:
@@ -178,8 +179,8 @@ def _cell(record: TurnRecord | None) -> str:
     return str(record.total_ms) if record.total_ms is not None else record.outcome or "open"
 
 
-def plain(answer: Answer) -> dict[str, Any]:
-    """Return the answer as plain data."""
+def plain(comparison: Comparison) -> dict[str, Any]:
+    """Return the comparison as plain data."""
     rows = [
         {
             "turn": row.was.turn if row.was is not None else None,
@@ -188,6 +189,6 @@ def plain(answer: Answer) -> dict[str, Any]:
             "change_ms": row.difference_ms,
             "why": row.why,
         }
-        for row in answer.rows
+        for row in comparison.rows
     ]
-    return {"turns": rows, "off_by_ms": answer.off_by_ms, "caveats": list(answer.caveats)}
+    return {"turns": rows, "off_by_ms": comparison.off_by_ms, "caveats": list(comparison.caveats)}

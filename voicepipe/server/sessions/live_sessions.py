@@ -251,7 +251,7 @@ class LiveSessions:
 
         In the first half turns end: clients that can resume at another node get `voicepipe.going_away`, when no turn
         runs. In the second half they get it at once, and other sessions end with their turn. Then the sessions are
-        closed, and then their connections dropped. """
+        closed, and then their connections dropped."""
         self.closing = True
         self._drain_sessions(within_ms, at_once=False)
         if await self.left(within_ms // 2):

@@ -176,7 +176,7 @@ class FakeSpeechVendor(FakeWsVendor[SpeechCall]):
         query = dict(parse_qsl(urlsplit(socket.request.path).query))
         async with asyncio.TaskGroup() as group:
             call = SpeechCall(socket, query, socket.request.headers, group)
-            self._note(call)
+            self._add(call)
             try:
                 await self.greet(call)
                 async for message in socket:

@@ -139,7 +139,7 @@ class FakeWsTranscriber(FakeWsVendor[SttConnection]):
         encoding = self.encoding_of(dict(query))
         assert encoding is not None, "the vendor refuses another encoding"
         call = SttConnection(socket, query, socket.request.headers, encoding)
-        self._note(call)
+        self._add(call)
         # Never full: a test sends a few requests, and ends.
         received: asyncio.Queue[tuple[ReceivedRequest, SttCue, int]] = asyncio.Queue()
         try:

@@ -218,7 +218,7 @@ class FakeWsSynthesizer(FakeWsVendor[TtsConnection]):
         assert socket.request is not None
         url = urlsplit(socket.request.path)
         call = TtsConnection(socket, url.path, dict(parse_qsl(url.query)), socket.request.headers)
-        self._note(call)
+        self._add(call)
         try:
             async with asyncio.TaskGroup() as call.group:
                 async for message in socket:

@@ -69,7 +69,7 @@ class FakeWsVendor(ABC, Generic[Connection]):
             await soon(self._arrived)
         return self.calls[n]
 
-    def _note(self, call: Connection) -> None:
+    def _add(self, call: Connection) -> None:
         """Add a connection that has come."""
         self.calls.append(call)
         self._arrived.set()
