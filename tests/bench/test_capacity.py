@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.measure import capacity as compared
-from voicepipe.bench.capacity_core import CoreLoad, Costs, Talk, fitted, simulate_core
-from voicepipe.bench.capacity_fleet import Calls, CoreCurve, Fleet, FleetLoad, loops_needed, simulate_fleet
+from voicepipe.bench.capacity_fleet import Calls, Fleet, FleetLoad, LoopCurve, loops_needed, simulate_fleet
+from voicepipe.bench.capacity_loop import Costs, LoopLoad, Talk, fitted, simulate_loop
 from voicepipe.bench.load.concurrent_users import Cost, LoadRun
 from voicepipe.bench.load.user import Turn
 from voicepipe.cli import main
@@ -20,7 +20,7 @@ from voicepipe.errors import ConfigError, Overload
 from voicepipe.server.head_room import MAX_CPU_SHARE, HeadRoom
 
 TALK = Talk()
-FREE = Costs(wake_us=0, voiced_us=0, calm_us=0, chunk_us=0, token_us=0, turn_us=0, wait_share=0)
+FREE = Costs(wake_us=0, voiced_us=0, silent_us=0, chunk_us=0, token_us=0, turn_us=0, wait_share=0)
 SOUND = Path(__file__).parents[1] / "data" / "clean" / "vctk_p287_002.flac"
 
 
@@ -43,71 +43,71 @@ def limit(most: int) -> Callable[[Callable[[], float | None]], Limit]:
 
 
 @pytest.fixture(scope="module")
-def curve() -> CoreCurve:
-    return CoreCurve(TALK, Costs(), (1, 10, 40, 80, 120, 160))
+def curve() -> LoopCurve:
+    return LoopCurve(TALK, Costs(), (1, 10, 40, 80, 120, 160))
 
 
 # --- one loop -------------------------------------------------------------------------------------
 
 
 def test_a_loop_without_costs_answers_as_soon_as_the_providers_allow() -> None:
-    load = simulate_core(20, TALK, FREE, duration_s=10)
+    load = simulate_loop(20, TALK, FREE, duration_s=10)
     assert load.cpu_share == 0
     assert len(load.latencies_ms) > 15
     assert {round(ms) for ms in load.latencies_ms} == {TALK.minimum_ms} == {390}
 
 
 def test_a_long_silence_is_waited_for() -> None:
-    load = simulate_core(5, replace(TALK, silence_ms=600), FREE, duration_s=10)
+    load = simulate_loop(5, replace(TALK, silence_ms=600), FREE, duration_s=10)
     assert {round(ms) for ms in load.latencies_ms} == {600}
 
 
 def test_cpu_is_the_sum_of_the_work() -> None:
     """50 frames a second and session at 100 us, and nothing else."""
-    load = simulate_core(40, TALK, replace(FREE, voiced_us=100, calm_us=100), duration_s=10)
+    load = simulate_loop(40, TALK, replace(FREE, voiced_us=100, silent_us=100), duration_s=10)
     assert load.cpu_share == pytest.approx(40 * 50 * 100e-6, rel=0.01)
 
 
 def test_wake_ups_are_shared_by_more_messages_under_load() -> None:
-    few, many = (simulate_core(n, TALK, Costs(), duration_s=10) for n in (10, 80))
+    few, many = (simulate_loop(n, TALK, Costs(), duration_s=10) for n in (10, 80))
     assert many.wakes_per_s < 8 * few.wakes_per_s
     assert many.cpu_share / 80 < few.cpu_share / 10
 
 
 def test_users_wait_beyond_the_core() -> None:
-    quiet, full, beyond = (simulate_core(n, TALK, Costs(), duration_s=20) for n in (1, 80, 240))
+    quiet, full, beyond = (simulate_loop(n, TALK, Costs(), duration_s=20) for n in (1, 80, 240))
     assert quiet.latency_ms(0.5) <= full.latency_ms(0.5) < quiet.latency_ms(0.5) + 50
     assert beyond.latency_ms(0.5) > 2 * full.latency_ms(0.5)
 
 
 def test_failures_and_spread_delay_answers() -> None:
-    failing = simulate_core(10, replace(TALK, failures=0.5), FREE, duration_s=20)
+    failing = simulate_loop(10, replace(TALK, failures=0.5), FREE, duration_s=20)
     assert failing.latency_ms(0.95) >= TALK.minimum_ms + TALK.llm_ms
-    spread = simulate_core(10, replace(TALK, spread=0.5), FREE, duration_s=20)
+    spread = simulate_loop(10, replace(TALK, spread=0.5), FREE, duration_s=20)
     assert spread.latency_ms(0.95) > TALK.minimum_ms + 50
 
 
 def test_the_same_seed_gives_the_same_load() -> None:
     talk = replace(TALK, spread=0.3)
-    first, second, other = (simulate_core(5, talk, Costs(), duration_s=5, seed=seed) for seed in (1, 1, 2))
+    first, second, other = (simulate_loop(5, talk, Costs(), duration_s=5, seed=seed) for seed in (1, 1, 2))
     assert first == second != other
 
 
 def test_costs_are_fitted_to_what_was_measured() -> None:
-    mine = Costs(wake_us=50, voiced_us=200, calm_us=80, chunk_us=900, token_us=80, turn_us=10_000)
-    measured = [(n, simulate_core(n, TALK, mine, duration_s=15).cpu_share) for n in (10, 50)]
+    mine = Costs(wake_us=50, voiced_us=200, silent_us=80, chunk_us=900, token_us=80, turn_us=10_000)
+    measured = [(n, simulate_loop(n, TALK, mine, duration_s=15).cpu_share) for n in (10, 50)]
     found = fitted(measured, TALK)
     for n in (20, 70):
-        expected = simulate_core(n, TALK, mine, duration_s=15).cpu_share
-        assert simulate_core(n, TALK, found, duration_s=15).cpu_share == pytest.approx(expected, rel=0.05)
+        expected = simulate_loop(n, TALK, mine, duration_s=15).cpu_share
+        assert simulate_loop(n, TALK, found, duration_s=15).cpu_share == pytest.approx(expected, rel=0.05)
 
 
 def test_no_fitted_cost_is_negative() -> None:
     """Small numbers of users may cost more than the model has it: then a third run decides, not a negative cost."""
     found = fitted([(10, 0.12), (40, 0.34), (100, 0.80)], TALK)
-    costs = (found.wake_us, found.voiced_us, found.calm_us, found.chunk_us, found.token_us, found.turn_us)
+    costs = (found.wake_us, found.voiced_us, found.silent_us, found.chunk_us, found.token_us, found.turn_us)
     assert min(costs) >= 0
-    assert simulate_core(100, TALK, found, duration_s=15).cpu_share == pytest.approx(0.80, rel=0.1)
+    assert simulate_loop(100, TALK, found, duration_s=15).cpu_share == pytest.approx(0.80, rel=0.1)
     with pytest.raises(ValueError, match="got those of wake-ups alone"):
         fitted([(10, 0.30), (40, 0.31)], TALK)
 
@@ -121,7 +121,7 @@ def test_shares_that_no_loop_has_are_refused(shares: tuple[float, float]) -> Non
 # --- a fleet --------------------------------------------------------------------------------------
 
 
-def test_calls_are_carried_or_refused(curve: CoreCurve) -> None:
+def test_calls_are_carried_or_refused(curve: LoopCurve) -> None:
     """As Erlang's formula B has it for each loop: here no user calls again."""
     erlang_b = 1.0
     for n in range(1, 41):
@@ -133,13 +133,13 @@ def test_calls_are_carried_or_refused(curve: CoreCurve) -> None:
     assert load.sessions_at(1.0) == 40
 
 
-def test_users_who_call_again_get_in_later(curve: CoreCurve) -> None:
+def test_users_who_call_again_get_in_later(curve: LoopCurve) -> None:
     calls = Calls(users=45 * 32)
     once, again = (simulate_fleet(Fleet(loops=32), replace(calls, retries=n), curve, limit(50)) for n in (0, 2))
     assert again.gave_up < once.gave_up / 2
 
 
-def test_the_emptiest_loop_refuses_fewer(curve: CoreCurve) -> None:
+def test_the_emptiest_loop_refuses_fewer(curve: LoopCurve) -> None:
     calls = Calls(users=38 * 32)
     random, least = (
         simulate_fleet(Fleet(loops=32, balance=how), calls, curve, limit(45)) for how in ("random", "least")
@@ -148,7 +148,7 @@ def test_the_emptiest_loop_refuses_fewer(curve: CoreCurve) -> None:
     assert least.sessions_at(0.99) < random.sessions_at(0.99)
 
 
-def test_a_large_fleet_is_simulated_by_a_sample(curve: CoreCurve) -> None:
+def test_a_large_fleet_is_simulated_by_a_sample(curve: LoopCurve) -> None:
     """The sample's loops have the load of all: only chance differs."""
     small, large = (
         simulate_fleet(Fleet(loops=loops), Calls(users=30 * loops), curve, limit(60)) for loops in (32, 3_200)
@@ -156,7 +156,7 @@ def test_a_large_fleet_is_simulated_by_a_sample(curve: CoreCurve) -> None:
     assert abs(small.sessions_at(0.5) - large.sessions_at(0.5)) <= 1
 
 
-def test_lost_nodes_bring_their_users_to_the_others(curve: CoreCurve) -> None:
+def test_lost_nodes_bring_their_users_to_the_others(curve: LoopCurve) -> None:
     calls = Calls(users=30 * 32, retries=0)
     whole = simulate_fleet(Fleet(loops=32, balance="least"), calls, curve, limit(40))
     broken = simulate_fleet(Fleet(loops=32, balance="least"), replace(calls, lost_nodes=2), curve, limit(40))
@@ -164,7 +164,7 @@ def test_lost_nodes_bring_their_users_to_the_others(curve: CoreCurve) -> None:
     assert broken.refused > 0.05
 
 
-def test_as_many_nodes_as_are_needed(curve: CoreCurve) -> None:
+def test_as_many_nodes_as_are_needed(curve: LoopCurve) -> None:
     def needed(most_refused: float, lost_nodes: int = 0) -> FleetLoad:
         calls = Calls(users=3_000, lost_nodes=lost_nodes)
         return loops_needed(calls, curve, limit(50), loops_per_node=8, balance="random", most_refused=most_refused)
@@ -178,7 +178,7 @@ def test_as_many_nodes_as_are_needed(curve: CoreCurve) -> None:
     assert simulate_fleet(fewer, Calls(users=3_000), curve, limit(50)).refused > 0.001
 
 
-def test_the_servers_own_rule_leaves_the_loops_below_their_limit(curve: CoreCurve) -> None:
+def test_the_servers_own_rule_leaves_the_loops_below_their_limit(curve: LoopCurve) -> None:
     """Twice as many users as fit: those inside do not wait."""
     load = simulate_fleet(Fleet(loops=8), Calls(users=1_600), curve, HeadRoom)
     assert load.refused > 0.3
@@ -233,7 +233,7 @@ def test_costs_are_read_from_a_file(tmp_path: Path) -> None:
 # --- the comparison with a real run ---------------------------------------------------------------
 
 
-def real_load(simulated: CoreLoad, *, slower_ms: int = 0) -> LoadRun:
+def real_load(simulated: LoopLoad, *, slower_ms: int = 0) -> LoadRun:
     """A run of the load bench that came out as simulated."""
     turns = tuple(Turn(1_000, 1_000 + round(ms) + slower_ms, 4_900.0) for ms in simulated.latencies_ms)
     cost = Cost(cpu_pct=100 * simulated.cpu_share, rss_mib=1.0, rss_before_mib=1.0)
@@ -244,16 +244,16 @@ def real_load(simulated: CoreLoad, *, slower_ms: int = 0) -> LoadRun:
 def test_a_real_run_is_compared_with_the_simulation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--sound", str(SOUND), "--fit", "10", "40"]
     arguments = [*options, "--users", "20", "60", "--out", str(tmp_path / "c.toml")]
-    silent = [real_load(simulate_core(1, TALK, Costs(), duration_s=10))]
+    silent = [real_load(simulate_loop(1, TALK, Costs(), duration_s=10))]
     talk = compared.talk_of(SOUND, 200, silent)
     assert talk.minimum_ms == 390
-    loads = [real_load(simulate_core(n, talk, Costs())) for n in (10, 20, 40, 60)]
+    loads = [real_load(simulate_loop(n, talk, Costs())) for n in (10, 20, 40, 60)]
     assert compared.main(arguments, loads=loads) == 0
     out = capsys.readouterr().out
     assert out.startswith("| users | CPU a user, % |")
     assert all(f"| {n} | " in out for n in (20, 60))
     assert tomllib.loads((tmp_path / "c.toml").read_text()).keys() == set(Costs.__slots__)
-    slow = [*loads[:3], real_load(simulate_core(60, talk, Costs()), slower_ms=100)]
+    slow = [*loads[:3], real_load(simulate_loop(60, talk, Costs()), slower_ms=100)]
     assert compared.main(arguments, loads=slow) == 1
     assert compared.main(options, loads=loads) == 2
     assert "expected the CPU of a run with 120 users" in capsys.readouterr().err

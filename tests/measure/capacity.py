@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from voicepipe.audio.files import read_sound
-from voicepipe.bench.capacity_core import Costs, Talk, fitted, simulate_core
+from voicepipe.bench.capacity_loop import Costs, Talk, fitted, simulate_loop
 from voicepipe.bench.load.concurrent_users import LoadRun
 from voicepipe.bench.load.fast_loop import run_fast
 from voicepipe.bench.load.measure import Plan, measure
@@ -78,7 +78,7 @@ def comparison(loads: Sequence[LoadRun], users: Sequence[int], talk: Talk, costs
         same = [load for load in loads if load.n_users == n_users]
         waited = latencies_ms(same)
         failed = sum(bool(turn.error) for load in same for turn in load.turns)
-        simulated = simulate_core(n_users, talk, costs)
+        simulated = simulate_loop(n_users, talk, costs)
         pairs = [
             (100 * cpu_share(loads, n_users) / n_users, 100 * simulated.cpu_share / n_users, ".2f"),
             *(

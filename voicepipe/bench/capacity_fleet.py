@@ -16,13 +16,13 @@ from typing import Final, Literal, Protocol
 
 import numpy as np
 
-from voicepipe.bench.capacity_core import FRAME_US, CoreLoad, Costs, Talk, simulate_core
+from voicepipe.bench.capacity_loop import FRAME_US, Costs, LoopLoad, Talk, simulate_loop
 from voicepipe.errors import Overload
 
 SAMPLED_LOOPS: Final = 32
 
 SIMULATED_SESSIONS: Final = (1, 5, *range(10, 170, 10))
-CORE_S: Final = 15.0
+LOOP_S: Final = 15.0
 """Numbers of sessions for which one loop is simulated, and for how long."""
 
 FIRST_GUESS: Final = 90
@@ -57,19 +57,19 @@ NewAdmission = Callable[[Callable[[], float | None]], Admission]
 Balance = Literal["random", "least"]
 
 
-class CoreCurve:
+class LoopCurve:
     """One loop's figures by its number of sessions, simulated for some numbers."""
 
     def __init__(self, talk: Talk, costs: Costs, numbers: Sequence[int] = SIMULATED_SESSIONS) -> None:
         self.talk, self.costs = talk, costs
-        self._loads = [simulate_core(n, talk, costs, duration_s=CORE_S) for n in sorted(numbers)]
+        self._loads = [simulate_loop(n, talk, costs, duration_s=LOOP_S) for n in sorted(numbers)]
 
     def cpu_share(self, n_sessions: int) -> float:
         """Return the mean share of a core that this number of sessions uses."""
         numbers = [0, *(load.n_sessions for load in self._loads)]
         return float(np.interp(n_sessions, numbers, [0.0, *(load.cpu_share for load in self._loads)]))
 
-    def nearest(self, n_sessions: int) -> CoreLoad:
+    def nearest(self, n_sessions: int) -> LoopLoad:
         """Return the simulated load with about this number of sessions."""
         return min(self._loads, key=lambda load: abs(load.n_sessions - n_sessions))
 
@@ -133,7 +133,7 @@ class FleetLoad:
 
 
 def simulate_fleet(
-    fleet: Fleet, calls: Calls, curve: CoreCurve, new_admission: NewAdmission, *, seed: int = 7
+    fleet: Fleet, calls: Calls, curve: LoopCurve, new_admission: NewAdmission, *, seed: int = 7
 ) -> FleetLoad:
     """Simulate a fleet until its load is steady, and then for `MEASURED_CALLS` mean call lengths."""
     return _Fleet(fleet, calls, curve, new_admission, Random(seed)).run()
@@ -141,7 +141,7 @@ def simulate_fleet(
 
 def loops_needed(
     calls: Calls,
-    curve: CoreCurve,
+    curve: LoopCurve,
     new_admission: NewAdmission,
     *,
     loops_per_node: int,
@@ -172,7 +172,7 @@ def loops_needed(
 class _Loop:
     """One event loop: its sessions, and its CPU share at a moment."""
 
-    def __init__(self, new_admission: NewAdmission, curve: CoreCurve, draws: np.random.Generator) -> None:
+    def __init__(self, new_admission: NewAdmission, curve: LoopCurve, draws: np.random.Generator) -> None:
         self.n_sessions = 0
         self.alive = True
         self._curve, self._draws = curve, draws
@@ -183,12 +183,12 @@ class _Loop:
         talk, costs = self._curve.talk, self._curve.costs
         speaks = talk.speech_ms / talk.turn_ms
         more = self._draws.binomial(self.n_sessions, speaks) - speaks * self.n_sessions
-        return min(1.0, self._curve.cpu_share(self.n_sessions) + more * (costs.voiced_us - costs.calm_us) / FRAME_US)
+        return min(1.0, self._curve.cpu_share(self.n_sessions) + more * (costs.voiced_us - costs.silent_us) / FRAME_US)
 
 
 class _Fleet:
     def __init__(
-        self, fleet: Fleet, calls: Calls, curve: CoreCurve, new_admission: NewAdmission, random: Random
+        self, fleet: Fleet, calls: Calls, curve: LoopCurve, new_admission: NewAdmission, random: Random
     ) -> None:
         self._fleet, self._calls, self._random = fleet, calls, random
         n_loops = min(fleet.loops, SAMPLED_LOOPS)
@@ -287,7 +287,7 @@ class _Fleet:
         heapq.heappush(self._due, (at_s, self._n_due, kind, number, loop))
 
 
-def latency_ms(load: FleetLoad, curve: CoreCurve, share: float) -> float:
+def latency_ms(load: FleetLoad, curve: LoopCurve, share: float) -> float:
     """Return a quantile of the turn latency over a fleet.
 
     A loop counts as often as it has sessions, with the nearest number of sessions that was simulated.

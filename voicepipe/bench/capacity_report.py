@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from voicepipe.bench.capacity_fleet import CoreCurve, FleetLoad, latency_ms
+from voicepipe.bench.capacity_fleet import FleetLoad, LoopCurve, latency_ms
 
 COLUMNS: Final = ("users", "cores", "nodes", "sessions_p50", "sessions_p99", "cpu", "refused", "added_p50", "added_p95")
 
@@ -36,7 +36,7 @@ class CapacityLine:
         )
 
 
-def capacity_line(users: int, load: FleetLoad, curve: CoreCurve) -> CapacityLine:
+def capacity_line(users: int, load: FleetLoad, curve: LoopCurve) -> CapacityLine:
     """Return the line of a simulated fleet."""
     least_ms = curve.talk.minimum_ms
     return CapacityLine(

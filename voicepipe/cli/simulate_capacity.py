@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from voicepipe.bench.capacity_core import Costs, Talk
-from voicepipe.bench.capacity_fleet import Balance, Calls, CoreCurve, loops_needed
+from voicepipe.bench.capacity_fleet import Balance, Calls, LoopCurve, loops_needed
+from voicepipe.bench.capacity_loop import Costs, Talk
 from voicepipe.bench.capacity_report import capacity_line, capacity_table, write_capacity_csv
 from voicepipe.cli.options import CapacityOptions
 from voicepipe.errors import ConfigError
@@ -60,7 +60,7 @@ def run(options: CapacityOptions) -> int:
         spread=options.spread,
         failures=options.failures,
     )
-    curve = CoreCurve(talk, Costs() if options.costs is None else read_costs(options.costs))
+    curve = LoopCurve(talk, Costs() if options.costs is None else read_costs(options.costs))
     lines = []
     for users in options.users:
         load = loops_needed(

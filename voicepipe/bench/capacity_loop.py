@@ -1,8 +1,8 @@
 """Simulate one event loop with many sessions in virtual time: what they cost together, and how long users wait.
 
-The loop is the product's bottleneck: one thread that takes all that is ready, one after the other, and then waits. So a
-message waits for those before it, and the cost of waking up is shared by more messages the more sessions there are.
-"""
+The event loop is the bottleneck of a server: one thread that handles all that is ready, one after the other, and waits.
+So a message waits for those before it, and the cost of waking up is shared by more messages the more sessions there
+are. """
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Costs:
     voiced_us: float = 93.4
     """A frame while the user speaks: read, resampled, judged, sent to the STT."""
 
-    calm_us: float = 43.0
+    silent_us: float = 43.0
     """A frame while the user is silent."""
 
     chunk_us: float = 502.0
@@ -93,7 +93,7 @@ class Talk:
 
 
 @dataclass(frozen=True, slots=True)
-class CoreLoad:
+class LoopLoad:
     """The result for one number of sessions."""
 
     n_sessions: int
@@ -112,9 +112,9 @@ class CoreLoad:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def simulate_core(n_sessions: int, talk: Talk, costs: Costs, *, duration_s: float = 40.0, seed: int = 7) -> CoreLoad:
+def simulate_loop(n_sessions: int, talk: Talk, costs: Costs, *, duration_s: float = 40.0, seed: int = 7) -> LoopLoad:
     """Simulate `n_sessions` that all talk for `duration_s`; the first turn's length is not counted."""
-    return _Core(n_sessions, talk, costs, Random(seed)).run(duration_s)
+    return _EventLoop(n_sessions, talk, costs, Random(seed)).run(duration_s)
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class _Session:
     """When the first audio had come; 0 before."""
 
 
-class _Core:
+class _EventLoop:
     def __init__(self, n_sessions: int, talk: Talk, costs: Costs, random: Random) -> None:
         self._talk, self._costs, self._random = talk, costs, random
         self._n_sessions = n_sessions
@@ -146,7 +146,7 @@ class _Core:
             self._at(first_us, "frame", session)
             session.speaks_until_us = first_us + talk.turn_ms * 1_000 * number / n_sessions + talk.speech_ms * 1_000
 
-    def run(self, duration_s: float) -> CoreLoad:
+    def run(self, duration_s: float) -> LoopLoad:
         end_us = self._counted_from_us + duration_s * 1e6
         began_us = busy_before_us = n_wakes = 0.0
         while self._due and self._now_us < end_us:
@@ -157,7 +157,7 @@ class _Core:
             n_wakes += 1
         measured_us = max(1.0, self._now_us - began_us)
         share = min(1.0, (self._busy_us - busy_before_us) / measured_us)
-        return CoreLoad(self._n_sessions, share, 1e6 * n_wakes / measured_us, tuple(self._latencies_ms))
+        return LoopLoad(self._n_sessions, share, 1e6 * n_wakes / measured_us, tuple(self._latencies_ms))
 
     def _iterate(self) -> None:
         """Take all that is ready now; each message waits for those before it."""
@@ -176,7 +176,7 @@ class _Core:
         costs = self._costs
         match kind:
             case "frame":
-                return costs.voiced_us if self._speaks(session, due_us) else costs.calm_us
+                return costs.voiced_us if self._speaks(session, due_us) else costs.silent_us
             case "transcript":
                 return costs.turn_us
             case "token" | "clause":
@@ -268,7 +268,7 @@ def fitted(measured: Sequence[tuple[int, float]], talk: Talk) -> Costs:
         )
     costs = Costs()
     for _ in range(FIT_ROUNDS):
-        loads = [simulate_core(n, talk, costs, duration_s=FIT_S) for n, _ in runs]
+        loads = [simulate_loop(n, talk, costs, duration_s=FIT_S) for n, _ in runs]
         wakes = np.array([load.wakes_per_s / 1e6 for load in loads])
         work = np.array([load.cpu_share for load in loads]) - costs.wake_us * wakes
         wake_us, factor = _at_least_zero(wakes / shares, work / shares)
@@ -302,7 +302,7 @@ def scaled(costs: Costs, factor: float) -> Costs:
     return replace(
         costs,
         voiced_us=costs.voiced_us * factor,
-        calm_us=costs.calm_us * factor,
+        silent_us=costs.silent_us * factor,
         chunk_us=costs.chunk_us * factor,
         token_us=costs.token_us * factor,
         turn_us=costs.turn_us * factor,
