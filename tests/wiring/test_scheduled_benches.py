@@ -96,7 +96,7 @@ async def test_a_run_is_stored_with_its_latencies_and_its_cost(tmp_path: Path) -
         await benches.run_due(log)  # not due again yet
         assert len(log.runs) == 1
     assert values(benches.samples(), "bench_runs_total") == {("measured",): 1, ("failed",): 0, ("over_cap",): 0}
-    assert not benches.has_trouble()
+    assert not benches.has_problem()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ async def test_no_run_begins_that_could_cost_more_than_is_left(
         await benches.run_due(log)
         run = log.runs[-1]
     assert run.result == result
-    assert benches.has_trouble() == (result == "over_cap")
+    assert benches.has_problem() == (result == "over_cap")
     if result == "over_cap":
         assert run.usd == 0
         assert run.why == "it may cost 0.500000 USD, and 0.490000 USD are left"
@@ -167,7 +167,7 @@ async def test_a_run_with_few_answers_has_failed(tmp_path: Path, n_answered: int
     assert (run.result, len(run.latencies_ms), run.failed) == (result, n_answered, 20 - n_answered)
     few = f"{n_answered} of 20 requests were answered; HTTP 500"
     assert run.why == (few if n_answered in (1, 9) else "HTTP 500")
-    assert benches.has_trouble() is (result == "failed")
+    assert benches.has_problem() is (result == "failed")
 
 
 @pytest.mark.parametrize("error", [StageBroken("llm", provider="a/m", why="cut", retryable=True), KeyError("choices")])
@@ -189,7 +189,7 @@ async def test_a_run_that_breaks_is_counted_and_the_next_one_goes_on(tmp_path: P
         await benches.run_due(log)
         assert (log.runs[-1].result, bool(log.runs[-1].why)) == ("failed", True)
     assert values(benches.samples(), "bench_runs_total") == {("measured",): 0, ("failed",): 1, ("over_cap",): 0}
-    assert benches.has_trouble()
+    assert benches.has_problem()
 
 
 def fill(log: BenchLog, n: int, ms: float) -> None:
@@ -225,7 +225,7 @@ async def test_drift_is_reported_once_when_it_begins(tmp_path: Path, clock: Cloc
             ("b", "llm", "a/m", "p95"): 1,
         }
         assert values(benches.samples(), "bench_latency_seconds")["b", "llm", "a/m", "p50"] == 0.409
-        assert benches.has_trouble()
+        assert benches.has_problem()
         clock.now_ms += 60_000
         await benches.run_due(log)  # the same again
         assert log.runs[-1].at_ms == clock.now_ms
@@ -269,7 +269,7 @@ async def test_another_process_that_measures_is_waited_for(
         measure=measure,
     )
     benches, _ = benches_of(tmp_path, its)
-    monkeypatch.setattr(scheduled_benches, "MOST_WAIT_S", 0.01)
+    monkeypatch.setattr(scheduled_benches, "MAX_WAIT_S", 0.01)
     async with asyncio.TaskGroup() as group:
         with open_log(tmp_path):
             running_task = group.create_task(benches.run())

@@ -2,7 +2,7 @@
 
 The event loop is the bottleneck of a server: one thread that handles all that is ready, one after the other, and waits.
 So a message waits for those before it, and the cost of waking up is shared by more messages the more sessions there
-are. """
+are."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ async def _measure(settings: Settings, *, once: bool) -> int:
             while not once:
                 await benches.run_next(log)
             await sent.tried()
-    return CHANGED if benches.has_trouble() else DONE
+    return CHANGED if benches.has_problem() else DONE
 
 
 class _Sent:

@@ -71,7 +71,7 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Announcer:
-    """Tells the other nodes of this process, and lists them."""
+    """Announces this process to the other nodes, and lists them."""
 
     def __init__(self, context: ServerContext, presence: NodePresence | None, node: str) -> None:
         """`presence` None: no store is shared, and only this process is listed."""
@@ -80,7 +80,7 @@ class Announcer:
         self._epoch = ""
         self._others: tuple[ProcessFacts, ...] = ()
         self._others_ms: int | None = None
-        self._has_unread = False
+        self._has_unreadable = False
         """Whether a process has announced what this version can't read."""
 
         self._away_ms: int | None = None
@@ -89,7 +89,7 @@ class Announcer:
         self._reading = asyncio.Lock()
 
     def facts(self) -> ProcessFacts:
-        """Return what this process says of itself now."""
+        """Return the announcement of this process."""
         sessions, loop = self._context.live_sessions, self._context.loop
         return ProcessFacts(
             node=self._node,
@@ -105,7 +105,7 @@ class Announcer:
         )
 
     async def keep(self) -> None:
-        """Announce this process until cancelled. While the store is away nothing is announced: the store's trouble is
+        """Announce this process until cancelled. While the store is away nothing is announced: the failing store is
         reported once, for all of its uses."""
         while self._presence is not None:
             try:
@@ -140,7 +140,7 @@ class Announcer:
                     found = [_read(each) for each in await self._presence.announced()]
                 except Overload:
                     found, self._away_ms = [], monotonic_ms()
-                self._has_unread = None in found
+                self._has_unreadable = None in found
                 self._others = tuple(each for each in found if each is not None and each.node != self._node)
                 self._others_ms = monotonic_ms()
         return self._others
@@ -162,7 +162,7 @@ class Announcer:
         # The announcements of an outage have expired: each process announces itself again when it finds the store.
         if self._away_ms is not None and monotonic_ms() - self._away_ms < 1_000 * LIFE_S:
             return "the store that the nodes share is away, or has only just come back"
-        return "a node of another version announces its sessions in another form" if self._has_unread else ""
+        return "a node of another version announces its sessions in another form" if self._has_unreadable else ""
 
 
 def _read(facts: bytes) -> ProcessFacts | None:

@@ -31,10 +31,10 @@ from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.metrics.catalog import Sample
 from voicepipe.wiring.bench_jobs import BenchJob, Measured
 
-MOST_WAIT_S: Final = 60.0
+MAX_WAIT_S: Final = 60.0
 """The clock of the day may be set: what is due is computed again after this time."""
 
-LEAST_ANSWERED: Final = 0.5
+MIN_ANSWERED: Final = 0.5
 """Share of a run's requests that must be answered: what few answers show is not what users get."""
 
 RESULTS: Final[tuple[Result, ...]] = ("measured", "failed", "over_cap")
@@ -74,7 +74,7 @@ class ScheduledBenches:
                         await self.run_next(log)
             except (OSError, BenchLogInUse) as why:
                 log_event("benches_not_measured", level=logging.WARNING, why=str(why))
-                await asyncio.sleep(MOST_WAIT_S)
+                await asyncio.sleep(MAX_WAIT_S)
 
     async def run_next(self, log: BenchLog) -> None:
         """Wait until a job is due, at most a minute, and measure it.
@@ -111,7 +111,7 @@ class ScheduledBenches:
                 yield Sample("bench_latency_seconds", change.after.value / 1_000, labels)
                 yield Sample("bench_drift", _direction(change), labels)
 
-    def has_trouble(self) -> bool:
+    def has_problem(self) -> bool:
         """Return whether the latest run of any job has failed or was left out, or has drifted."""
         latest = [runs[-1] for runs in self._runs.values() if runs]
         drifted = (change.has_drifted for runs in self._runs.values() for change in changes(runs, self._rule))
@@ -130,7 +130,7 @@ class ScheduledBenches:
 
     def _wait_s(self) -> float:
         next_ms = min(map(self._due_ms, self._jobs))
-        return min(MOST_WAIT_S, max(0.0, (next_ms - unix_ms()) / 1_000))
+        return min(MAX_WAIT_S, max(0.0, (next_ms - unix_ms()) / 1_000))
 
     async def _run(self, job: BenchJob, log: BenchLog) -> None:
         its, now_ms = self._settings.bench_schedule, unix_ms()
@@ -170,7 +170,7 @@ class ScheduledBenches:
         latencies_ms = tuple(round(each.latency_ms, 2) for each in results if each.latency_ms is not None)
         n_unmeasured = job.requests - len(results)
         known_usd = sum(job.request_usd if each.usd is None else each.usd for each in results)
-        is_measured = bool(latencies_ms) and len(latencies_ms) >= LEAST_ANSWERED * len(results)
+        is_measured = bool(latencies_ms) and len(latencies_ms) >= MIN_ANSWERED * len(results)
         why = errors[0] if errors else ""
         if latencies_ms and not is_measured:
             why = f"{len(latencies_ms)} of {len(results)} requests were answered; {why or 'the others had no latency'}"
