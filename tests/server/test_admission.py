@@ -283,7 +283,7 @@ def test_as_many_sessions_get_in_as_there_is_cpu_time_for(measurements: list[tup
 async def test_the_cost_of_sessions_is_measured_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_room_module, "MEASURE_S", 0)
     head_room = HeadRoom(lambda: 0.4)
-    keeping = asyncio.create_task(head_room.keep(lambda: 20))
+    keeping = asyncio.create_task(head_room.run(lambda: 20))
 
     async def has_measured() -> bool | None:
         return head_room.capacity == 42 or None

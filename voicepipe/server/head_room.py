@@ -86,7 +86,7 @@ class HeadRoom:
             self._shares.append(share / n_sessions)
             self._n_measured = n_sessions
 
-    async def keep(self, n_sessions: Callable[[], int]) -> None:
+    async def run(self, n_sessions: Callable[[], int]) -> None:
         """Measure every `MEASURE_S` until cancelled."""
         while True:
             await asyncio.sleep(MEASURE_S)

@@ -57,7 +57,7 @@ async def listening(context: ServerContext) -> AsyncIterator[str]:
         with nullcontext() if workers is None else workers.link.handling():
             await runner.setup()
             exchanging = [
-                detached.start(keep_running("presence", announcer.keep), name="presence"),
+                detached.start(keep_running("presence", announcer.run), name="presence"),
                 *_shared_feed(context, detached),
             ]
             try:

@@ -104,7 +104,7 @@ class Announcer:
             newest=[each.plain() for each in sessions.of(None)[:MOST_LISTED]],
         )
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Announce this process until cancelled. While the store is away nothing is announced: the failing store is
         reported once, for all of its uses."""
         while self._presence is not None:

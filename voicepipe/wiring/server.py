@@ -299,7 +299,7 @@ def _upkeep(
     live, router = context.live_sessions, stages.router
     upkeep: dict[str, Callable[[], Awaitable[None]]] = {
         "revocations": partial(watch_revocations, cluster, context.registries),
-        "slots": live.slots.keep,
+        "slots": live.slots.run,
         "head-room": live.measure,
         "probes": router.run_probes,
         "distances": partial(keep_distances, lambda: sessions.router),

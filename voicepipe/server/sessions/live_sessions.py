@@ -337,7 +337,7 @@ class LiveSessions:
     async def measure(self) -> None:
         """Measure what sessions use until cancelled."""
         if self._head_room is not None:
-            await self._head_room.keep(self.__len__)
+            await self._head_room.run(self.__len__)
 
     def _check_head_room(self, n_sessions: int) -> None:
         oldest_ms = monotonic_ms() - 1_000 * RESERVED_S

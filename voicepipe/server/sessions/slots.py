@@ -39,7 +39,7 @@ class Full(Overload):
 
 
 class Slots:
-    """The shared places, as one process takes them. `keep` must run while the process holds any place."""
+    """The shared places, as one process takes them. `run` must run while the process holds any place."""
 
     def __init__(self, cluster: Cluster, *, max_sessions: int, node: str = "") -> None:
         """`node`: the machine's name, of several that share the store: each has `max_sessions` places."""
@@ -88,7 +88,7 @@ class Slots:
         used = await self._cluster.count(name, 1, limit=1, until_s=until_s, now_s=now_s)
         return reservation(claims.project, claims.token_id) if used.counted else None
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Renew this process's places until cancelled."""
         while True:
             await asyncio.sleep(RENEW_S)
