@@ -65,7 +65,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> dict[str, weakref.ref[Any]]:
         ):
             found[name] = weakref.ref(parts[name])
         found["session"], found["socket"] = weakref.ref(self), weakref.ref(socket)
-        found["response"] = weakref.ref(socket._line)  # type: ignore[attr-defined]
+        found["response"] = weakref.ref(socket._websocket)  # type: ignore[attr-defined]
         await run(self, socket)
 
     monkeypatch.setattr(Session, "run", watched)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
@@ -42,7 +43,7 @@ from voicepipe.session.resumption import Resumption
 from voicepipe.session.server_tools import SessionTools, session_of
 from voicepipe.session.session_text import SessionText
 from voicepipe.session.session_voice import Voices
-from voicepipe.session.shutdown import INTERNAL_ERROR, NORMAL, Ending, EndingOrders, expired, say_goodbye
+from voicepipe.session.shutdown import INTERNAL_ERROR, NORMAL, Ending, EndingOrders, end_as_ordered, expired
 from voicepipe.session.socket import ClientSocket
 from voicepipe.session.speech_model import SpeechSession, voice_of
 from voicepipe.session.summaries import Summaries
@@ -51,7 +52,7 @@ from voicepipe.session.text_state import AgentChanged, VariablesSet
 from voicepipe.session.transcription import SessionTranscription
 from voicepipe.session.unserved import UnservedFields
 from voicepipe.session.wake_timer import WakeTimer
-from voicepipe.telemetry.isolation import IsolatedJournal, isolated
+from voicepipe.telemetry.isolation import IsolatedJournal
 from voicepipe.telemetry.journal.port import NO_JOURNAL
 from voicepipe.telemetry.log import log_crash
 from voicepipe.telemetry.record_json import record_plain
@@ -65,6 +66,8 @@ from voicepipe.turn.record.values import TurnRecord
 from voicepipe.turn.redaction import redacted_notification, redacted_record
 from voicepipe.turn.settings import CoreSettings
 from voicepipe.turn.states import User
+
+_Report = TypeVar("_Report")
 
 
 class _ConnectionClosed(Exception):
@@ -213,8 +216,7 @@ class Session:
         except* _ConnectionClosed:
             pass
         finally:
-            with isolated("hooks"):
-                self._hooks.session_ended()
+            self._report("hooks", lambda _: self._hooks.session_ended(), None)
             self.resumption.end()
             self._audio_input.detach()
             if self._recorded is not None:
@@ -244,7 +246,7 @@ class Session:
         group.create_task(self._voices.stay_warm(), name="voice")
         group.create_task(self._preparation.run(), name="phrases")
         group.create_task(self._guard(connection), name="guard")
-        group.create_task(self._obey(connection), name="obey")
+        group.create_task(end_as_ordered(self._orders_to_end, connection, self._outbox, self._wire), name="end")
         group.create_task(self._expire(), name="expiry")
         if self._hooks.session_started is None or self._text.has_variables:
             self._greeter.release()
@@ -345,12 +347,6 @@ class Session:
         """Return whether the user's audio is processed: not if the session is about to end, except in
         mid-utterance."""
         return self._orders_to_end.ending is None or self._core.user.state in (User.SPEAKING, User.HOLDING)
-
-    async def _obey(self, connection: Connection) -> None:
-        ending = await self._orders_to_end.due()
-        if ending.close_code != NORMAL:
-            self._put(self._wire.error(a.Refused(None, ending.code, ending.why)))
-        await say_goodbye(connection, self._outbox, ending)
 
     def _leave(self) -> None:
         """Close every turn while the tasks still run: some tasks take long to end, and no new one may begin
@@ -530,14 +526,11 @@ class Session:
             case c.KeepRecord(record) if not self._text.has_moved:
                 self._keep(record)
             case c.NoteStuck():
-                with isolated("telemetry"):
-                    self._hooks.note_stuck(command)
+                self._report("telemetry", self._hooks.note_stuck, command)
             case c.NoteStrategyFailure():
-                with isolated("telemetry"):
-                    self._hooks.note_strategy_failure(command)
+                self._report("telemetry", self._hooks.note_strategy_failure, command)
             case c.NoteOverrun():
-                with isolated("telemetry"):
-                    self._hooks.note_overrun(command)
+                self._report("telemetry", self._hooks.note_overrun, command)
 
     def _announce(self, what: a.Notification) -> None:
         if self.items is not None:
@@ -552,19 +545,24 @@ class Session:
     def _keep(self, record: TurnRecord) -> None:
         if self._preparation.n_made:
             self._preparation.note(record)
-        with isolated("records"):
-            self._hooks.keep_record(record)
+        self._report("records", self._hooks.keep_record, record)
         if self._recorded is not None and self._recorded.note_turn(record):
             self._greeter.announced(record.turn)
             self._greet()
         extensions = self._config.extensions
         if extensions is not None and extensions.turn_events and record.outcome is not None:
-            with isolated("records"):
-                self._send_record(record)
+            self._report("records", self._send_record, record)
 
     def _send_record(self, record: TurnRecord) -> None:
         visible = redacted_record(record) if self.grant.veiled else record
         self._put(self._wire.turn_over(record_plain(visible, self.grant.agent)))
+
+    def _report(self, what: str, take: Callable[[_Report], None], report: _Report) -> None:
+        """Give a report to an observer. One that fails is logged, and the session continues."""
+        try:
+            take(report)
+        except Exception as bug:
+            log_crash(what, bug)
 
     def _put(self, frames: Frames) -> None:
         self._outbox.put_events(frames)

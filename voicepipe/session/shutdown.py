@@ -7,8 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.session.connection import Connection
 from voicepipe.session.outbox import Outbox
+from voicepipe.turn.notifications import Refused
 
 NORMAL: Final = 1000
 GOING_AWAY: Final = 1001
@@ -102,8 +104,12 @@ def expired(length_s: int) -> Ending:
     return Ending("session_expired", f"Your session hit the maximum duration of {length}.", GOING_AWAY)
 
 
-async def say_goodbye(connection: Connection, outbox: Outbox, ending: Ending) -> None:
-    """Send what is queued, within `LAST_WORD_S`, and close the connection."""
+async def end_as_ordered(orders: EndingOrders, connection: Connection, outbox: Outbox, wire: EventRenderer) -> None:
+    """Wait until the session is to end. Then send an `error` event with the reason, unless it ends as usual, and what
+    is queued, within `LAST_WORD_S`; and close the connection."""
+    ending = await orders.due()
+    if ending.close_code != NORMAL:
+        outbox.put_events(wire.error(Refused(None, ending.code, ending.why)))
     with suppress(TimeoutError):  # a client that does not read will see the close
         async with asyncio.timeout(LAST_WORD_S if connection.is_whole else 0):
             await outbox.drained()

@@ -15,7 +15,7 @@ from voicepipe.turn.record.values import TurnRecord
 
 MIN_REPORTED_MS: Final = 10
 
-BORROWED: Final = "the recording lacks the end of its answer: estimated from the median"
+ESTIMATED: Final = "the recording lacks the end of its answer: estimated from the median"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _why(recorded: RecordedSession, was: TurnRecord | None, would_be: TurnRecord
         if was.outcome != would_be.outcome:
             reasons.append(f"{would_be.outcome} instead of {was.outcome}")
     if estimated:
-        reasons.append(BORROWED)
+        reasons.append(ESTIMATED)
     return "; ".join(reasons) or "-"
 
 
@@ -134,7 +134,7 @@ def _caveats(recorded: RecordedSession, changes: Changes, rows: Sequence[Row]) -
         yield "Where an answer is cut off, the user spoke or hung up at the time of the recording."
     if recorded.played_after_ms is None:
         yield "The client did not report playback; both columns have the earliest time at which it could play."
-    if any(BORROWED in row.why for row in rows):
+    if any(ESTIMATED in row.why for row in rows):
         yield "Where an answer was not recorded to its end, its rest takes as long as the session's median answer."
     if any(row.was is None for row in rows):
         yield "A pause taken for the end of turn would have been answered, or cut off, before the user went on."
