@@ -45,7 +45,7 @@ from voicepipe.server.sessions.live_sessions import LiveSessions
 from voicepipe.server.sessions.resume import OtherSessions
 from voicepipe.server.tls import tls_context
 from voicepipe.server.token_issuer import TokenIssuer
-from voicepipe.server.webrtc.calls import OtherCalls
+from voicepipe.server.webrtc.calls import OtherRtcCalls
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session_text import Keep
 from voicepipe.session.shutdown import Ending
@@ -302,7 +302,7 @@ def serve(tmp_path: Path) -> Serve:
         quotas: Quotas = NO_QUOTAS,
         head_room: HeadRoom | None = None,
         other_sessions: OtherSessions | None = None,
-        other_calls: OtherCalls | None = None,
+        other_rtc_calls: OtherRtcCalls | None = None,
         session_texts: SessionTexts | None = None,
         presence: NodePresence | None = None,
         records_written: Callable[[str], Awaitable[None]] = at_once,
@@ -385,7 +385,7 @@ def serve(tmp_path: Path) -> Serve:
             webhooks=(sender := Webhooks(webhooks, queue)),
             session_events=SessionEvents(sender),
             other_sessions=other_sessions,
-            other_calls=other_calls,
+            other_rtc_calls=other_rtc_calls,
             session_texts=session_texts,
             records_written=records_written,
             presence=presence,

@@ -215,7 +215,7 @@ async def test_a_broken_offer_is_refused_and_leaves_nothing(serve: Serve) -> Non
 
 async def test_a_client_that_never_connects_loses_its_place(serve: Serve) -> None:
     async with serve() as server:
-        object.__setattr__(server.context.calls.settings, "connect_ms", 100)
+        object.__setattr__(server.context.rtc_calls.settings, "connect_ms", 100)
         connection = aiortc.RTCPeerConnection(aiortc.RTCConfiguration([]))
         connection.createDataChannel("oai-events")
         connection.addTrack(Tone())

@@ -36,7 +36,7 @@ async def talk(socket: ClientSocket) -> None:
 
 async def test_the_answer_has_the_address_that_a_stun_server_sees(serve: Serve) -> None:
     async with turn_server(mapped=OUTSIDE) as (_, port), serve() as server:
-        server.context.calls.settings = WebRtcSettings(ice_servers=(f"stun:127.0.0.1:{port}",))
+        server.context.rtc_calls.settings = WebRtcSettings(ice_servers=(f"stun:127.0.0.1:{port}",))
         async with rtc_call(server.http, server.base) as user:
             answer = user.connection.remoteDescription.sdp
         assert f"{OUTSIDE[0]} {OUTSIDE[1]} typ srflx" in answer
@@ -91,7 +91,7 @@ async def test_media_goes_through_a_turn_server(
     context = certificate if over == "tls" else None
     async with turn_server("anna", PASSWORD, over=over, certificate=context) as (relay, port), serve() as server:
         server.talks.append(talk)
-        server.context.calls.settings = WebRtcSettings(
+        server.context.rtc_calls.settings = WebRtcSettings(
             ice_servers=(address.format(port=port),), turn_username="anna", turn_credential=PASSWORD
         )
         only_of_the_client(monkeypatch)
@@ -115,7 +115,7 @@ async def test_a_turn_server_with_an_unknown_certificate_is_logged_and_gets_no_p
     """Nothing is sent to it, and the call goes on with the server's own addresses."""
     context = served_with(*dev_certificate(tmp_path / "turn-tls"))
     async with turn_server("anna", PASSWORD, over="tls", certificate=context) as (relay, port), serve() as server:
-        server.context.calls.settings = WebRtcSettings(
+        server.context.rtc_calls.settings = WebRtcSettings(
             ice_servers=(f"turns:127.0.0.1:{port}",), turn_username="anna", turn_credential=PASSWORD
         )
         server.talks.append(talk)
@@ -139,7 +139,7 @@ async def test_a_server_that_gives_no_address_is_logged_and_the_call_goes_on(
     monkeypatch.setattr(ice, "server_reflexive_candidate", not_found)
     async with turn_server("anna", PASSWORD) as (_, port), serve() as server:
         address = setting.format(port=port)
-        server.context.calls.settings = WebRtcSettings(
+        server.context.rtc_calls.settings = WebRtcSettings(
             ice_servers=(address,), turn_username="anna", turn_credential="another"
         )
         server.talks.append(talk)

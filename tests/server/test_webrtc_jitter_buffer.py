@@ -9,8 +9,8 @@ import pytest
 from aiortc import rtcrtpreceiver
 
 from voicepipe.server.webrtc.jitter_buffer import (
-    MAX_BEHIND,
-    MIN_BEHIND,
+    MAX_DEPTH,
+    MIN_DEPTH,
     STABLE_PACKETS,
     AudioJitterBuffer,
     DecoderQueue,
@@ -47,8 +47,8 @@ def test_a_late_packet_is_waited_for_and_those_behind_it_pass_with_it() -> None:
 
 def test_a_lost_packet_is_given_up_once_enough_have_come_behind_it_and_delays_no_others() -> None:
     came = passed([1, *range(3, 12)])
-    assert came[: 2 + MIN_BEHIND] == [[1], [], [], [], [3, 4, 5, 6]]
-    assert came[2 + MIN_BEHIND :] == [[number] for number in range(7, 12)]
+    assert came[: 2 + MIN_DEPTH] == [[1], [], [], [], [3, 4, 5, 6]]
+    assert came[2 + MIN_DEPTH :] == [[number] for number in range(7, 12)]
 
 
 @pytest.mark.parametrize("late", [1, 2])
@@ -68,7 +68,7 @@ def test_where_packets_overtake_each_other_the_second_one_is_not_lost() -> None:
     assert came == [number for number in range(50) if number != 1]
 
 
-@pytest.mark.parametrize(("by", "expected"), [(20, MAX_BEHIND), (200, MIN_BEHIND)])
+@pytest.mark.parametrize(("by", "expected"), [(20, MAX_DEPTH), (200, MIN_DEPTH)])
 def test_the_wait_is_bounded_and_follows_no_packet_from_long_ago(by: int, expected: int) -> None:
     order = AudioJitterBuffer()
     passed([0, *overtaken(1, by)], order)
@@ -79,11 +79,11 @@ def test_the_wait_is_bounded_and_follows_no_packet_from_long_ago(by: int, expect
 
 def test_the_wait_is_short_again_once_the_network_keeps_the_order() -> None:
     order = AudioJitterBuffer()
-    passed([0, *overtaken(1, MAX_BEHIND)], order)
-    lost = MAX_BEHIND + 2 + (MAX_BEHIND - MIN_BEHIND) * STABLE_PACKETS
-    passed(list(range(MAX_BEHIND + 2, lost)), order)
+    passed([0, *overtaken(1, MAX_DEPTH)], order)
+    lost = MAX_DEPTH + 2 + (MAX_DEPTH - MIN_DEPTH) * STABLE_PACKETS
+    passed(list(range(MAX_DEPTH + 2, lost)), order)
     came = passed(list(range(lost + 1, lost + 40)), order)
-    assert came.index(next(filter(None, came))) == MIN_BEHIND
+    assert came.index(next(filter(None, came))) == MIN_DEPTH
 
 
 def test_frames_that_are_due_together_are_decoded_one_by_one() -> None:

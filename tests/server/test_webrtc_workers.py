@@ -19,26 +19,26 @@ from voicepipe.server.sessions.resume import Resumptions
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.server.usage_limits import UsageLimits
-from voicepipe.server.webrtc.calls import Call, CallLookup, Calls
+from voicepipe.server.webrtc.calls import RtcCall, RtcCallLookup, RtcCalls
 from voicepipe.server.webrtc.rtc_socket import RtcSocket
 from voicepipe.server.workers.relay import ServeSideband, relay, serve_relay
 from voicepipe.session.grant import SessionGrant
 from voicepipe.testing.waiting import WAIT_S
 
-THEIRS = CallLookup("rtc_1", "acme", None)
+THEIRS = RtcCallLookup("rtc_1", "acme", None)
 
 
-def a_call() -> Call:
+def a_call() -> RtcCall:
     """A call that a client secret of acme's began."""
     cluster = MemoryCluster()
     usage = SessionUsage(UsageLimits(Principal("acme", None), Quotas(), cluster))
     grant = SessionGrant(
         session_id="sess_1", project="acme", agent="default", model="default", identity=None, config=None, expires_at=0
     )
-    return Call("rtc_1", "acme", "token_1", LiveSession(grant, usage), RtcSocket())
+    return RtcCall("rtc_1", "acme", "token_1", LiveSession(grant, usage), RtcSocket())
 
 
-async def relayed(request: CallLookup, calls: Calls, client: FakeSocket) -> bool:
+async def relayed(request: RtcCallLookup, calls: RtcCalls, client: FakeSocket) -> bool:
     """Follow a call at another worker to the end."""
     ours, its = socket.socketpair()
     sessions = LiveSessions(MemoryCluster(), max_sessions=1)
@@ -48,7 +48,7 @@ async def relayed(request: CallLookup, calls: Calls, client: FakeSocket) -> bool
 
 
 async def test_a_sideband_connection_at_another_worker_gets_all_events_and_sends_its_own() -> None:
-    call, calls, client = a_call(), Calls(), FakeSocket()
+    call, calls, client = a_call(), RtcCalls(), FakeSocket()
     await call.socket.send(frame("session.created", session={"id": "sess_1", "turn_detection": None}))
 
     async def talk() -> None:
@@ -66,7 +66,7 @@ async def test_a_sideband_connection_at_another_worker_gets_all_events_and_sends
 
 
 async def test_a_client_that_leaves_does_not_end_the_call() -> None:
-    call, calls, client = a_call(), Calls(), FakeSocket()
+    call, calls, client = a_call(), RtcCalls(), FakeSocket()
     client.incoming.put_nowait(None)
     with calls.open(call):
         assert await relayed(THEIRS, calls, client)
@@ -77,14 +77,14 @@ async def test_a_client_that_leaves_does_not_end_the_call() -> None:
     ("named", "is_found"),
     [
         (THEIRS, True),
-        (CallLookup("rtc_1", "acme", "token_1"), True),
-        (CallLookup("rtc_1", "acme", "token_2"), False),
-        (CallLookup("rtc_1", "other", None), False),
-        (CallLookup("rtc_2", "acme", None), False),
+        (RtcCallLookup("rtc_1", "acme", "token_1"), True),
+        (RtcCallLookup("rtc_1", "acme", "token_2"), False),
+        (RtcCallLookup("rtc_1", "other", None), False),
+        (RtcCallLookup("rtc_2", "acme", None), False),
     ],
 )
-async def test_a_call_is_for_its_project_and_for_the_secret_that_began_it(named: CallLookup, is_found: bool) -> None:
-    call, calls, client = a_call(), Calls(), FakeSocket()
+async def test_a_call_is_for_its_project_and_for_the_secret_that_began_it(named: RtcCallLookup, is_found: bool) -> None:
+    call, calls, client = a_call(), RtcCalls(), FakeSocket()
     client.incoming.put_nowait(None)
     with calls.open(call):
         assert (calls.find(named) is call) is is_found
@@ -92,30 +92,30 @@ async def test_a_call_is_for_its_project_and_for_the_secret_that_began_it(named:
 
 
 class Elsewhere:
-    """Another worker with one call. Implements `OtherCalls`."""
+    """Another worker with one call. Implements `OtherRtcCalls`."""
 
     def __init__(self) -> None:
         self.is_over = False
-        self.requests: list[CallLookup] = []
+        self.requests: list[RtcCallLookup] = []
 
-    async def session_of(self, request: CallLookup) -> str:
+    async def session_of(self, request: RtcCallLookup) -> str:
         self.requests.append(request)
         return "sess_1" if request.call_id == "rtc_1" else ""
 
-    async def serve_sideband(self, request: CallLookup, session: str, socket: AiohttpSocket) -> bool:
+    async def serve_sideband(self, request: RtcCallLookup, session: str, socket: AiohttpSocket) -> bool:
         if not self.is_over:
             await socket.send(frame("session.created", session={"id": session}))
             await socket.close(1000, "")
         return not self.is_over
 
-    async def hang_up(self, request: CallLookup) -> bool:
+    async def hang_up(self, request: RtcCallLookup) -> bool:
         self.requests.append(request)
         return request.call_id == "rtc_1"
 
 
 async def test_a_backend_reaches_the_call_of_another_worker(serve: Serve) -> None:
     elsewhere = Elsewhere()
-    async with serve(other_calls=elsewhere) as server:
+    async with serve(other_rtc_calls=elsewhere) as server:
         key: dict[str, Any] = {"headers": server.new_key()}
         async with server.connect("/v1/realtime?call_id=rtc_1", **key) as line:
             assert (await line.receive_json(timeout=WAIT_S))["session"]["id"] == "sess_1"
@@ -131,4 +131,4 @@ async def test_a_backend_reaches_the_call_of_another_worker(serve: Serve) -> Non
             assert answer.status == 200
         status, answered = await server.post("/v1/realtime/calls/rtc_2/hangup", **key)
         assert (status, answered["error"]["code"]) == (404, "call_not_found")
-        assert elsewhere.requests[-1] == CallLookup("rtc_2", "acme", None)
+        assert elsewhere.requests[-1] == RtcCallLookup("rtc_2", "acme", None)

@@ -19,7 +19,7 @@ from voicepipe.server.api.stream_state import _together as states_together
 from voicepipe.server.gateway.capacity import PlaceCounts
 from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.server.sessions.live_sessions import ProcessLoad
-from voicepipe.server.webrtc.calls import CallLookup
+from voicepipe.server.webrtc.calls import RtcCallLookup
 from voicepipe.server.workers import broker as broker_module
 from voicepipe.server.workers import link as link_module
 from voicepipe.server.workers.broker import Broker, ConnectedWorker
@@ -220,7 +220,7 @@ async def test_a_call_that_a_silent_worker_may_have_is_not_said_to_be_over(
 ) -> None:
     """Its backend would not try again, and the call would go on."""
     one, silent = server.join(), server.join()
-    named = CallLookup("rtc_1", "acme", None)
+    named = RtcCallLookup("rtc_1", "acme", None)
     for each in (one, silent):
         each.link.answers["call"] = nothing
         each.answers("hang_up", False)

@@ -31,7 +31,7 @@ from voicepipe.server.sessions.live_sessions import LiveSessions
 from voicepipe.server.sessions.resume import OtherSessions, Resumptions
 from voicepipe.server.sessions.running_session import RunningSession
 from voicepipe.server.token_issuer import TokenIssuer
-from voicepipe.server.webrtc.calls import Calls, OtherCalls
+from voicepipe.server.webrtc.calls import OtherRtcCalls, RtcCalls
 from voicepipe.server.workers.peers import Workers
 from voicepipe.session.grant import SessionGrant
 from voicepipe.storage import StorageHealth
@@ -203,10 +203,10 @@ class ServerContext:
     other_sessions: OtherSessions | None = None
     """The sessions of the other workers, to resume them."""
 
-    calls: Calls = field(default_factory=Calls)
+    rtc_calls: RtcCalls = field(default_factory=RtcCalls)
     """The calls over WebRTC."""
 
-    other_calls: OtherCalls | None = None
+    other_rtc_calls: OtherRtcCalls | None = None
     """Those of the other workers."""
 
     feed: Feed = field(default_factory=Feed)

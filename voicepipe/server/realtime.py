@@ -29,7 +29,7 @@ from voicepipe.server.sessions.websocket import AiohttpSocket, upgrade
 from voicepipe.server.takeover import StoredSessions, drop_text, share_text
 from voicepipe.server.token_issuer import metadata_of
 from voicepipe.server.usage_limits import UsageLimits
-from voicepipe.server.webrtc.calls import CallLookup
+from voicepipe.server.webrtc.calls import RtcCallLookup
 from voicepipe.server.webrtc.sideband import CALL_OVER, serve_sideband
 from voicepipe.session.grant import Dialect, SessionGrant
 from voicepipe.session.shutdown import NORMAL
@@ -54,7 +54,7 @@ async def realtime(request: web.Request) -> web.StreamResponse:
     principal.check_scope(REALTIME)
     handshake = context.authenticator.handshake(request)
     if "call_id" in request.query:
-        return await _sideband(request, CallLookup.of(request.query["call_id"], principal), handshake, context)
+        return await _sideband(request, RtcCallLookup.of(request.query["call_id"], principal), handshake, context)
     check_ready(context)
     grant = await grant_for(principal, handshake, request.query, context)
     live = LiveSession(grant, SessionUsage(UsageLimits(principal, context.quotas, context.cluster)))
@@ -72,12 +72,12 @@ async def realtime(request: web.Request) -> web.StreamResponse:
 
 
 async def _sideband(
-    request: web.Request, named: CallLookup, handshake: Handshake, context: ServerContext
+    request: web.Request, named: RtcCallLookup, handshake: Handshake, context: ServerContext
 ) -> web.StreamResponse:
     """Serve a WebSocket beside a call over WebRTC, which another worker may have."""
-    call, session = context.calls.find(named), ""
-    if call is None and context.other_calls is not None:
-        session = await context.other_calls.session_of(named)
+    call, session = context.rtc_calls.find(named), ""
+    if call is None and context.other_rtc_calls is not None:
+        session = await context.other_rtc_calls.session_of(named)
     if call is None and not session:
         raise named.not_found()
     line = upgrade(ping_ms=context.options.ping_ms, subprotocol=answer_subprotocol(handshake))
@@ -87,7 +87,9 @@ async def _sideband(
     socket = AiohttpSocket(line, request.transport)
     if call is not None:
         await serve_sideband(call, socket)
-    elif context.other_calls is not None and not await context.other_calls.serve_sideband(named, session, socket):
+    elif context.other_rtc_calls is not None and not await context.other_rtc_calls.serve_sideband(
+        named, session, socket
+    ):
         await socket.close(NORMAL, CALL_OVER)
     return line
 

@@ -38,10 +38,10 @@ from voicepipe.server.reference_figures import ReferenceFigures
 from voicepipe.server.revocations import watch_revocations
 from voicepipe.server.sessions.live_sessions import LiveSessions
 from voicepipe.server.tls import tls_context
-from voicepipe.server.webrtc.calls import Calls
+from voicepipe.server.webrtc.calls import RtcCalls
 from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.peers import Workers
-from voicepipe.server.workers.relay import RelayedCalls, RelayedSessions
+from voicepipe.server.workers.relay import RelayedRtcCalls, RelayedSessions
 from voicepipe.server.workers.shared import SharedAttempts, SharedFeed, deliver_to
 from voicepipe.storage import StorageHealth, advice, kind_of
 from voicepipe.telemetry.ended_turns import EndedTurns
@@ -391,7 +391,7 @@ def _context(
             others=others,
         ),
         quotas=settings.quotas,
-        calls=Calls(settings.webrtc),
+        rtc_calls=RtcCalls(settings.webrtc),
         token_issuer=token_issuer(in_force, cluster, files.key_store),
         key_store=files.key_store,
         cluster=cluster,
@@ -429,7 +429,9 @@ def _connected(context: ServerContext, workers: WorkerParts, feed: Feed) -> Serv
     deliver_to(feed, link)
     link.on_free_slots = slots.free_owner
     others = workers.others
-    return replace(context, workers=others, other_sessions=RelayedSessions(others), other_calls=RelayedCalls(others))
+    return replace(
+        context, workers=others, other_sessions=RelayedSessions(others), other_rtc_calls=RelayedRtcCalls(others)
+    )
 
 
 def _reference_figures(settings: Settings) -> ReferenceFigures:

@@ -20,7 +20,7 @@ from voicepipe.session.shutdown import NORMAL, Ending
 HUNG_UP = Ending("call_ended", "The call was hung up.", NORMAL)
 
 
-class CallLookup(msgspec.Struct, frozen=True):
+class RtcCallLookup(msgspec.Struct, frozen=True):
     """A look-up of a call by its ID, and what the sender may reach."""
 
     call_id: str
@@ -29,7 +29,7 @@ class CallLookup(msgspec.Struct, frozen=True):
     """Of its client secret; None: it has an API key, or needs none."""
 
     @classmethod
-    def of(cls, call_id: str, principal: Principal) -> CallLookup:
+    def of(cls, call_id: str, principal: Principal) -> RtcCallLookup:
         """Return the look-up of a principal: its project's calls; with a client secret, only the call that it began."""
         claims = principal.claims
         return cls(call_id, principal.project, claims.token_id if claims is not None else None)
@@ -40,7 +40,7 @@ class CallLookup(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RtcCall:
     """One call."""
 
     id: str
@@ -59,10 +59,10 @@ class Call:
             self.live.session.end_now(HUNG_UP)
 
 
-class OtherCalls(Protocol):
+class OtherRtcCalls(Protocol):
     """The calls of the other workers."""
 
-    async def session_of(self, request: CallLookup) -> str:
+    async def session_of(self, request: RtcCallLookup) -> str:
         """Return the ID of the call's session; empty: no worker has the call.
 
         Raises:
@@ -70,11 +70,11 @@ class OtherCalls(Protocol):
         """
         ...
 
-    async def serve_sideband(self, request: CallLookup, session: str, socket: AiohttpSocket) -> bool:
+    async def serve_sideband(self, request: RtcCallLookup, session: str, socket: AiohttpSocket) -> bool:
         """Send the call's events to a sideband connection, and take its events, to the end; False: the call is over."""
         ...
 
-    async def hang_up(self, request: CallLookup) -> bool:
+    async def hang_up(self, request: RtcCallLookup) -> bool:
         """End the call; False: no worker has it.
 
         Raises:
@@ -83,15 +83,15 @@ class OtherCalls(Protocol):
         ...
 
 
-class Calls:
+class RtcCalls:
     """The calls of this process, from the answer of their request to their end."""
 
     def __init__(self, settings: WebRtcSettings | None = None) -> None:
         self.settings = settings or WebRtcSettings()
-        self._calls: dict[str, Call] = {}  # bounded by `server.max_sessions`
+        self._calls: dict[str, RtcCall] = {}  # bounded by `server.max_sessions`
 
     @contextmanager
-    def open(self, call: Call) -> Iterator[None]:
+    def open(self, call: RtcCall) -> Iterator[None]:
         """List a call while the block runs."""
         self._calls[call.id] = call
         try:
@@ -99,7 +99,7 @@ class Calls:
         finally:
             del self._calls[call.id]
 
-    def find(self, request: CallLookup) -> Call | None:
+    def find(self, request: RtcCallLookup) -> RtcCall | None:
         """Return a call that the sender may reach; None: there is none in this process."""
         call = self._calls.get(request.call_id)
         if call is None or call.project != request.project:

@@ -22,7 +22,7 @@ from voicepipe.server.serving import admitted, run_session
 from voicepipe.server.sessions.live_sessions import LiveSession
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.usage_limits import UsageLimits
-from voicepipe.server.webrtc.calls import Call, CallLookup
+from voicepipe.server.webrtc.calls import RtcCall, RtcCallLookup
 from voicepipe.server.webrtc.events import without_formats
 from voicepipe.server.webrtc.offer import Offer, read_offer
 from voicepipe.server.webrtc.rtc_socket import RtcSocket
@@ -49,10 +49,10 @@ async def create_call(request: web.Request) -> web.Response:
     offer = await read_offer(request)
     grant = await _grant(request, principal, offer, context)
     socket = RtcSocket()
-    peer = peer_type(context.calls.settings, socket)
+    peer = peer_type(context.rtc_calls.settings, socket)
     live = LiveSession(grant, SessionUsage(UsageLimits(principal, context.quotas, context.cluster)))
     token_id = principal.claims.token_id if principal.claims is not None else ""
-    call = Call(f"rtc_{secrets.token_urlsafe(18)}", principal.project, token_id, live, socket)
+    call = RtcCall(f"rtc_{secrets.token_urlsafe(18)}", principal.project, token_id, live, socket)
     answer: Answer = asyncio.get_running_loop().create_future()
     request.app[DETACHED_TASKS].start(_serve(call, peer, offer.sdp, answer, context), name="call")
     location = f"/v1/realtime/calls/{call.id}"
@@ -87,15 +87,15 @@ async def _grant(request: web.Request, principal: Principal, offer: Offer, conte
     return replace(grant, config=without_formats(offer.session if offer.session is not None else grant.config))
 
 
-async def _serve(call: Call, peer: RtcPeer, sdp: str, answer: Answer, context: ServerContext) -> None:
+async def _serve(call: RtcCall, peer: RtcPeer, sdp: str, answer: Answer, context: ServerContext) -> None:
     """Run a call to its end. What is refused before the answer is the answer's exception."""
     try:
         async with admitted(call.live, context) as session:
             sdp_answer = await peer.answer(sdp)
-            with context.calls.open(call):
+            with context.rtc_calls.open(call):
                 if not answer.done():  # done: the client waits no longer
                     answer.set_result(sdp_answer)
-                if not await peer.connected(context.calls.settings.connect_ms):
+                if not await peer.connected(context.rtc_calls.settings.connect_ms):
                     log_event("call_not_connected", session=call.live.grant.session_id)
                     return
                 call.socket.use(peer)
@@ -120,10 +120,10 @@ async def hang_up(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     principal = await context.authenticator.admit(request)
     principal.check_scope(REALTIME)
-    named = CallLookup.of(request.match_info["id"], principal)
-    call = context.calls.find(named)
+    named = RtcCallLookup.of(request.match_info["id"], principal)
+    call = context.rtc_calls.find(named)
     if call is not None:
         call.hang_up()
-    elif context.other_calls is None or not await context.other_calls.hang_up(named):
+    elif context.other_rtc_calls is None or not await context.other_rtc_calls.hang_up(named):
         raise named.not_found()
     return web.Response(status=200)

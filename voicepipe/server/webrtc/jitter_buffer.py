@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-MIN_BEHIND: Final = 3
-"""Packets that wait for an earlier one on a network that keeps the order: 60 ms. Then the earlier one counts as
+MIN_DEPTH: Final = 3
+"""Depth on a network that keeps the order: packets that wait for an earlier one, 60 ms. Then the earlier one counts as
 lost."""
 
-MAX_BEHIND: Final = 10
-"""The same where packets overtake each other: 200 ms at most."""
+MAX_DEPTH: Final = 10
+"""Depth where packets overtake each other: 200 ms at most."""
 
 STABLE_PACKETS: Final = 250
 """Packets in a row of which none was overtaken by as many as are waited for, 5 s: then one packet less is waited
@@ -46,8 +46,8 @@ class AudioJitterBuffer:
     def __init__(self) -> None:
         self._next: int | None = None
         self._newest = 0
-        self._waiting: dict[int, Any] = {}  # at most MAX_BEHIND + 1
-        self._behind = MIN_BEHIND
+        self._waiting: dict[int, Any] = {}  # at most MAX_DEPTH + 1
+        self._depth = MIN_DEPTH
         self._n_stable = 0
 
     def add(self, packet: Any) -> tuple[bool, DueFrames | None]:
@@ -59,7 +59,7 @@ class AudioJitterBuffer:
         if self._ahead(number) >= _WRAP // 2:
             return False, None  # it comes after its time
         self._waiting[number] = packet
-        if self._next not in self._waiting and len(self._waiting) > self._behind:
+        if self._next not in self._waiting and len(self._waiting) > self._depth:
             self._next = min(self._waiting, key=self._ahead)
         due: list[Any] = []
         while (found := self._waiting.pop(self._next, None)) is not None:
@@ -72,12 +72,12 @@ class AudioJitterBuffer:
         overtaken = (self._newest - number) % _WRAP
         if overtaken >= _WRAP // 2:
             self._newest, overtaken = number, 0
-        if self._behind <= overtaken <= MAX_OVERTAKEN:
-            self._behind, self._n_stable = min(MAX_BEHIND, overtaken), 0
+        if self._depth <= overtaken <= MAX_OVERTAKEN:
+            self._depth, self._n_stable = min(MAX_DEPTH, overtaken), 0
         else:
             self._n_stable += 1
         if self._n_stable >= STABLE_PACKETS:
-            self._behind, self._n_stable = max(MIN_BEHIND, self._behind - 1), 0
+            self._depth, self._n_stable = max(MIN_DEPTH, self._depth - 1), 0
 
     def _ahead(self, number: int) -> int:
         return (number - (self._next or 0)) % _WRAP

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from voicepipe.server.webrtc.calls import Call
+from voicepipe.server.webrtc.calls import RtcCall
 from voicepipe.session.shutdown import NORMAL
 from voicepipe.session.socket import ClientSocket
 
@@ -49,7 +49,7 @@ class Sideband:
         await self._socket.close(NORMAL, CALL_OVER)
 
 
-async def serve_sideband(call: Call, socket: ClientSocket) -> None:
+async def serve_sideband(call: RtcCall, socket: ClientSocket) -> None:
     """Serve a sideband connection of a call of this process to its end."""
     sideband = Sideband(socket)
     with call.socket.listening(sideband):

@@ -18,7 +18,7 @@ from voicepipe.server.api.stream_state import own_state
 from voicepipe.server.connections import CONNECTIONS
 from voicepipe.server.context import ServerContext
 from voicepipe.server.detached import DETACHED_TASKS
-from voicepipe.server.webrtc.calls import CallLookup
+from voicepipe.server.webrtc.calls import RtcCallLookup
 from voicepipe.server.workers.messages import ConnectionClosed, Progress
 from voicepipe.server.workers.peers import Workers
 from voicepipe.server.workers.relay import serve_relay
@@ -53,11 +53,11 @@ def answer_queries(workers: Workers, context: ServerContext, app: web.Applicatio
         link.send(Progress(reload_line(await reloaded(context), link.n_workers)))
 
     async def call(data: bytes) -> bytes:
-        found = context.calls.find(msgspec.json.decode(data, type=CallLookup))
+        found = context.rtc_calls.find(msgspec.json.decode(data, type=RtcCallLookup))
         return b"" if found is None else found.live.grant.session_id.encode()
 
     async def hang_up(data: bytes) -> bytes:
-        found = context.calls.find(msgspec.json.decode(data, type=CallLookup))
+        found = context.rtc_calls.find(msgspec.json.decode(data, type=RtcCallLookup))
         if found is not None:
             found.hang_up()
         return _json.encode(found is not None)
@@ -78,7 +78,7 @@ def answer_queries(workers: Workers, context: ServerContext, app: web.Applicatio
     }
 
     def relay(end: socket.socket, _: str) -> None:
-        tasks.start(serve_relay(end, live, context.resumptions, context.calls), name="relay")
+        tasks.start(serve_relay(end, live, context.resumptions, context.rtc_calls), name="relay")
 
     link.on_relay = relay
     app[CONNECTIONS].on_closed = lambda: link.send(ConnectionClosed())

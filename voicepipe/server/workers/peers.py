@@ -16,7 +16,7 @@ from voicepipe.server.gateway.capacity import FULL_WAIT_MS
 from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.server.sessions.live_sessions import ProcessLoad
 from voicepipe.server.sessions.resume import Found
-from voicepipe.server.webrtc.calls import CallLookup
+from voicepipe.server.webrtc.calls import RtcCallLookup
 from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.messages import HUNG, LOST, RelaySession, SessionClosed, SessionOpened
 from voicepipe.telemetry.metrics.merge import merged
@@ -119,7 +119,7 @@ class Workers:
             return "held"
         return "lost" if LOST in replies else "hung" if HUNG in replies else "unknown"
 
-    async def session_of_call(self, request: CallLookup) -> str:
+    async def session_of_call(self, request: RtcCallLookup) -> str:
         """Return the ID of the session of a call over WebRTC; empty: no worker has the call.
 
         Raises:
@@ -131,7 +131,7 @@ class Workers:
             raise _silent()
         return found.decode()
 
-    async def hang_up(self, request: CallLookup) -> bool:
+    async def hang_up(self, request: RtcCallLookup) -> bool:
         """End a call over WebRTC; False: no worker has it.
 
         Raises:

@@ -21,7 +21,7 @@ from voicepipe.protocol.extensions import Resume
 from voicepipe.server.sessions.live_sessions import LiveSessions
 from voicepipe.server.sessions.resume import FIRST_EVENT_S, Found, Resumptions
 from voicepipe.server.sessions.websocket import CLOSE_WAIT_S, AiohttpSocket
-from voicepipe.server.webrtc.calls import CallLookup, Calls
+from voicepipe.server.webrtc.calls import RtcCallLookup, RtcCalls
 from voicepipe.server.webrtc.sideband import serve_sideband
 from voicepipe.server.workers.peers import Workers
 from voicepipe.tasks import BackgroundTasks, background_tasks
@@ -82,7 +82,7 @@ class ResumeSession(_Frame):
 class ServeSideband(_Frame):
     """The first message of a sideband connection of a call over WebRTC."""
 
-    call: CallLookup
+    call: RtcCallLookup
 
 
 class Received(_Frame):
@@ -207,13 +207,13 @@ class RelayedSessions:
         return end is not None and await relay(end, first, socket)
 
 
-class RelayedCalls:
-    """The calls over WebRTC of the other workers. Implements `OtherCalls`."""
+class RelayedRtcCalls:
+    """The calls over WebRTC of the other workers. Implements `OtherRtcCalls`."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
 
-    async def session_of(self, request: CallLookup) -> str:
+    async def session_of(self, request: RtcCallLookup) -> str:
         """Return the ID of the call's session; empty: no worker has the call.
 
         Raises:
@@ -221,12 +221,12 @@ class RelayedCalls:
         """
         return await self._workers.session_of_call(request)
 
-    async def serve_sideband(self, request: CallLookup, session: str, socket: AiohttpSocket) -> bool:
+    async def serve_sideband(self, request: RtcCallLookup, session: str, socket: AiohttpSocket) -> bool:
         """Have the worker of the call use this sideband connection to the end; False: the call is over."""
         end = self._workers.relay(session)
         return end is not None and await relay(end, ServeSideband(request), socket)
 
-    async def hang_up(self, request: CallLookup) -> bool:
+    async def hang_up(self, request: RtcCallLookup) -> bool:
         """End the call; False: no worker has it.
 
         Raises:
@@ -323,7 +323,7 @@ def _resolve(future: asyncio.Future[T] | None, value: T) -> None:
         future.set_result(value)
 
 
-async def serve_relay(end: socket.socket, sessions: LiveSessions, resumptions: Resumptions, calls: Calls) -> None:
+async def serve_relay(end: socket.socket, sessions: LiveSessions, resumptions: Resumptions, calls: RtcCalls) -> None:
     """Continue the session that the other worker's client names, if it may, or have it follow the call."""
     pipe = await _pipe(end)
     try:
@@ -349,7 +349,7 @@ async def _serve(
     client: RelayedSocket,
     sessions: LiveSessions,
     resumptions: Resumptions,
-    calls: Calls,
+    calls: RtcCalls,
 ) -> bool:
     """Serve a client to the end; False: what it names is not here, or not for it."""
     if isinstance(first, ServeSideband):
