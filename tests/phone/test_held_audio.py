@@ -21,7 +21,7 @@ PIECE_MS = 200
 PIECE = b"\x01" * PIECE_MS * 8
 
 
-class Line:
+class CarrierSocket:
     """The carrier's end of a media stream: what it got, and what it says next."""
 
     hung_up = gone = has_message = False
@@ -71,11 +71,11 @@ class Line:
         return [each.get("event") or each.get("action") or each.get("command") for each in self.commands]
 
 
-async def speaking(serializer: StreamSerializer) -> tuple[PhoneSocket, Line]:
-    line = Line()
-    phone = PhoneSocket(line, serializer, lambda: None)
+async def speaking(serializer: StreamSerializer) -> tuple[PhoneSocket, CarrierSocket]:
+    websocket = CarrierSocket()
+    phone = PhoneSocket(websocket, serializer, lambda: None)
     await phone.send(b'{"type":"voicepipe.output_audio.started","stream":1,"item_id":"a"}')
-    return phone, line
+    return phone, websocket
 
 
 async def say(phone: PhoneSocket, n_pieces: int) -> None:
@@ -83,9 +83,9 @@ async def say(phone: PhoneSocket, n_pieces: int) -> None:
         await phone.send(binary.agent_frame(1, number, PIECE))
 
 
-async def reported(phone: PhoneSocket, line: Line, message: object) -> list[dict[str, object]]:
+async def reported(phone: PhoneSocket, websocket: CarrierSocket, message: object) -> list[dict[str, object]]:
     """Have the carrier send a message; return the events that the session gets."""
-    line.next.append(json.dumps(message))
+    websocket.next.append(json.dumps(message))
     events: list[dict[str, object]] = []
     while (event := await phone.receive()) is not None:
         events.append(json.loads(event))
@@ -96,22 +96,22 @@ SPEECH = b'{"type":"input_audio_buffer.speech_started"}'
 
 
 async def test_an_answer_that_is_longer_than_the_queue_of_the_carrier_waits_and_is_played_whole() -> None:
-    phone, line = await speaking(VonageSerializer())
+    phone, websocket = await speaking(VonageSerializer())
     n_pieces = 70_000 // PIECE_MS
     await say(phone, n_pieces)
     await phone.send(b'{"type":"response.output_audio.done"}')
-    assert len(line.audio) == QUEUE_MS // 20, "what Vonage can't queue it drops"
-    marks = deque(each["payload"] for each in line.commands)
+    assert len(websocket.audio) == QUEUE_MS // 20, "what Vonage can't queue it drops"
+    marks = deque(each["payload"] for each in websocket.commands)
     n_played = 0
     while marks:
-        events = await reported(phone, line, {"event": "websocket:notify", "payload": marks.popleft()})
+        events = await reported(phone, websocket, {"event": "websocket:notify", "payload": marks.popleft()})
         n_played += 1
         assert events[0]["played_ms"] == n_played * PIECE_MS
         assert events[0]["buffered_ms"] == (n_pieces - n_played) * PIECE_MS, "what is held back is still to be played"
-        assert len(line.audio) * 20 - n_played * PIECE_MS <= QUEUE_MS
-        marks += [each["payload"] for each in line.commands[n_played + len(marks) :]]
+        assert len(websocket.audio) * 20 - n_played * PIECE_MS <= QUEUE_MS
+        marks += [each["payload"] for each in websocket.commands[n_played + len(marks) :]]
     assert n_played == n_pieces
-    assert len(line.audio) == n_pieces * PIECE_MS // 20
+    assert len(websocket.audio) == n_pieces * PIECE_MS // 20
 
 
 @pytest.mark.parametrize(
@@ -127,18 +127,18 @@ async def test_a_carrier_that_confirms_no_mark_gets_a_long_answer_whole_as_it_pl
 ) -> None:
     """Its queue empties in real time, and the clock is the user's own audio."""
     assert serializer.queue_ms is not None
-    phone, line = await speaking(serializer)
-    line.next.append(start)
+    phone, websocket = await speaking(serializer)
+    websocket.next.append(start)
     await phone.start()
     n_pieces = (serializer.queue_ms + 20_000) // PIECE_MS
     await say(phone, n_pieces)
 
     def sent_ms() -> int:
-        return sum(len(each) for each in line.audio) * 20 // len(frame)
+        return sum(len(each) for each in websocket.audio) * 20 // len(frame)
 
     total_ms, n_frames = n_pieces * PIECE_MS, 0
     while sent_ms() < total_ms and n_frames * 20 <= total_ms:
-        line.next.append(frame)
+        websocket.next.append(frame)
         await phone.receive()
         n_frames += 1
         assert sent_ms() - n_frames * 20 <= serializer.queue_ms, "what does not fit the carrier drops"
@@ -148,108 +148,108 @@ async def test_a_carrier_that_confirms_no_mark_gets_a_long_answer_whole_as_it_pl
 
 async def test_a_carrier_whose_playback_sticks_is_sent_no_more_than_its_queue_holds() -> None:
     """Each mark moves the clock: what the carrier has not confirmed plays from there on."""
-    phone, line = await speaking(AsteriskSerializer())
+    phone, websocket = await speaking(AsteriskSerializer())
     assert phone.serializer.queue_ms is not None
     n_pieces = 2 * phone.serializer.queue_ms // PIECE_MS
     await say(phone, n_pieces)
     for n_played in range(1, n_pieces + 1):
         stuck_ms = MARK_TIMEOUT_MS // 2
-        line.next.extend([b"\xff" * 160] * ((PIECE_MS + stuck_ms) // 20))
-        line.next.append(json.dumps({"event": "MEDIA_MARK_PROCESSED", "correlation_id": f"vp{n_played}"}))
+        websocket.next.extend([b"\xff" * 160] * ((PIECE_MS + stuck_ms) // 20))
+        websocket.next.append(json.dumps({"event": "MEDIA_MARK_PROCESSED", "correlation_id": f"vp{n_played}"}))
         while await phone.receive() is not None:
-            queued_ms = sum(len(each) for each in line.audio) // 8 - n_played * PIECE_MS
+            queued_ms = sum(len(each) for each in websocket.audio) // 8 - n_played * PIECE_MS
             assert queued_ms <= phone.serializer.queue_ms
-    assert sum(len(each) for each in line.audio) // 8 == n_pieces * PIECE_MS
+    assert sum(len(each) for each in websocket.audio) // 8 == n_pieces * PIECE_MS
 
 
 async def test_an_interruption_drops_what_is_held_back() -> None:
-    phone, line = await speaking(AsteriskSerializer())
+    phone, websocket = await speaking(AsteriskSerializer())
     await say(phone, 100)
-    n_sent = len(line.audio)
+    n_sent = len(websocket.audio)
     assert n_sent < 100
     await phone.send(SPEECH)
-    assert line.played[-1] == "FLUSH_MEDIA"
-    (cut,) = await reported(phone, line, {"event": "STATUS"})
+    assert websocket.played[-1] == "FLUSH_MEDIA"
+    (cut,) = await reported(phone, websocket, {"event": "STATUS"})
     assert (cut["item_id"], cut["played_ms"], cut["buffered_ms"]) == ("a", 0, 0)
-    await reported(phone, line, {"event": "MEDIA_MARK_PROCESSED", "correlation_id": "vp1"})
-    assert len(line.audio) == n_sent
+    await reported(phone, websocket, {"event": "MEDIA_MARK_PROCESSED", "correlation_id": "vp1"})
+    assert len(websocket.audio) == n_sent
     await say(phone, 1)
-    assert len(line.audio) == n_sent + 1
+    assert len(websocket.audio) == n_sent + 1
 
 
 async def test_a_voice_does_not_cut_the_tones_of_keys_nor_what_is_before_them() -> None:
-    phone, line = await speaking(TwilioSerializer())
+    phone, websocket = await speaking(TwilioSerializer())
     await say(phone, 1)
     await phone.send_dtmf(DtmfTones(tones("47")))
     await say(phone, 2)
-    assert line.played == ["media", "mark", "media", "mark"], "what is behind the tones is held back"
+    assert websocket.played == ["media", "mark", "media", "mark"], "what is behind the tones is held back"
     await phone.send(SPEECH)
-    assert "clear" not in line.played
-    (before,) = await reported(phone, line, {"event": "mark", "mark": {"name": "vp1"}})
+    assert "clear" not in websocket.played
+    (before,) = await reported(phone, websocket, {"event": "mark", "mark": {"name": "vp1"}})
     assert (before["played_ms"], before["buffered_ms"]) == (PIECE_MS, 0), "what is held back was cut"
-    assert await reported(phone, line, {"event": "mark", "mark": {"name": "vp2"}}) == []
-    assert line.played == ["media", "mark", "media", "mark"]
+    assert await reported(phone, websocket, {"event": "mark", "mark": {"name": "vp2"}}) == []
+    assert websocket.played == ["media", "mark", "media", "mark"]
     await say(phone, 1)
-    assert line.played == ["media", "mark"] * 3
+    assert websocket.played == ["media", "mark"] * 3
 
 
 async def test_what_is_behind_tones_follows_them() -> None:
-    phone, line = await speaking(AsteriskSerializer())
+    phone, websocket = await speaking(AsteriskSerializer())
     await phone.send_dtmf(DtmfTones(tones("4")))
     await phone.send_dtmf(DtmfTones(tones("7")))
     await say(phone, 1)
-    assert [len(each) for each in line.audio] == [1_600]
+    assert [len(each) for each in websocket.audio] == [1_600]
     await phone.send(SPEECH)
-    await reported(phone, line, {"event": "MEDIA_MARK_PROCESSED", "correlation_id": "vp1"})
-    assert [len(each) for each in line.audio] == [1_600, 1_600], "the second key is not cut either"
-    assert line.played == ["MARK_MEDIA", "MARK_MEDIA"]
+    await reported(phone, websocket, {"event": "MEDIA_MARK_PROCESSED", "correlation_id": "vp1"})
+    assert [len(each) for each in websocket.audio] == [1_600, 1_600], "the second key is not cut either"
+    assert websocket.played == ["MARK_MEDIA", "MARK_MEDIA"]
 
 
 async def test_a_key_of_the_user_cuts_tones_too() -> None:
-    phone, line = await speaking(TwilioSerializer())
+    phone, websocket = await speaking(TwilioSerializer())
     await phone.send_dtmf(DtmfTones(tones("4")))
     await say(phone, 1)
-    cut, *_ = await reported(phone, line, {"event": "dtmf", "dtmf": {"digit": "5"}})
+    cut, *_ = await reported(phone, websocket, {"event": "dtmf", "dtmf": {"digit": "5"}})
     assert (cut["type"], cut["item_id"], cut["audio_end_ms"]) == ("conversation.item.truncate", "a", 0)
-    assert line.played == ["media", "mark", "clear"]
+    assert websocket.played == ["media", "mark", "clear"]
     await say(phone, 1)
-    assert line.played[-2:] == ["media", "mark"]
+    assert websocket.played[-2:] == ["media", "mark"]
 
 
 async def test_what_is_behind_tones_follows_a_mark_that_is_lost() -> None:
-    phone, line = await speaking(TwilioSerializer())
+    phone, websocket = await speaking(TwilioSerializer())
     await say(phone, 1)
     await phone.send_dtmf(DtmfTones(tones("47")))
     await say(phone, 1)
     n_frames = (PIECE_MS + len(tones("47")) // 8 + MARK_TIMEOUT_MS) // 20
     frame = json.dumps({"event": "media", "media": {"payload": b64encode(b"\xff" * 160).decode()}})
-    line.next.extend([frame] * n_frames)
+    websocket.next.extend([frame] * n_frames)
     for _ in range(n_frames - 1):
         await phone.receive()
-    assert line.played == ["media", "mark"] * 2, "the mark may still come"
+    assert websocket.played == ["media", "mark"] * 2, "the mark may still come"
     await phone.receive()
-    assert line.played == ["media", "mark"] * 3
-    assert await reported(phone, line, {"event": "mark", "mark": {"name": "vp2"}}) == []
+    assert websocket.played == ["media", "mark"] * 3
+    assert await reported(phone, websocket, {"event": "mark", "mark": {"name": "vp2"}}) == []
 
 
 async def test_nothing_of_a_piece_that_is_cut_while_the_carrier_does_not_read_follows_the_clear() -> None:
     """Its sender wakes after the next answer has begun to be sent: it neither goes on nor ends that."""
-    phone, line = await speaking(VonageSerializer())
-    line.reads.clear()
+    phone, websocket = await speaking(VonageSerializer())
+    websocket.reads.clear()
     tasks = [asyncio.create_task(say(phone, 1))]
-    await line.until_sent(1)
+    await websocket.until_sent(1)
     tasks.append(asyncio.create_task(phone.send(SPEECH)))
-    await line.until_sent(2)
+    await websocket.until_sent(2)
     tasks.append(asyncio.create_task(say(phone, 2)))
-    await line.until_sent(3)
-    line.reads.set()
+    await websocket.until_sent(3)
+    websocket.reads.set()
     await asyncio.gather(*tasks)
-    assert len(line.audio) == 1 + 2 * PIECE_MS // 20
-    assert line.played == ["clear", "notify", "notify"]
+    assert len(websocket.audio) == 1 + 2 * PIECE_MS // 20
+    assert websocket.played == ["clear", "notify", "notify"]
 
 
 async def test_a_carrier_that_presses_keys_itself_gets_them_at_once() -> None:
-    phone, line = await speaking(VonageSerializer())
+    phone, websocket = await speaking(VonageSerializer())
     await say(phone, 400)
     await phone.send_dtmf((b'{"action":"keys"}',))
-    assert line.played[-1] == "keys"
+    assert websocket.played[-1] == "keys"

@@ -180,8 +180,8 @@ async def test_a_signed_request_sent_again_to_another_address_chooses_no_agent_a
         async with http.post(f"{webhook(server)}?agent=other", data=body, headers=headers) as answer:
             assert answer.status == 200
         stream = await carrier.api.command("v3:1", "answer")
-        async with http.ws_connect(reached(stream["stream_url"], webhook(server))) as line:
-            await telnyx.TelnyxCall(line, "v3:1", "PCMU").start()
+        async with http.ws_connect(reached(stream["stream_url"], webhook(server))) as websocket:
+            await telnyx.TelnyxCall(websocket, "v3:1", "PCMU").start()
             sessions = await eventually(lambda: _sessions(server))
             assert [each["agent"] for each in sessions] == ["default"]
 

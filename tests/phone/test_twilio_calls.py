@@ -90,10 +90,10 @@ async def test_a_stream_of_another_call_than_the_announced_one_is_closed(
     _, twiml = await post(http, webhook(server), {"CallSid": "CA1"}, SECRET)
     stream = twiml.find("Connect/Stream")
     assert stream is not None
-    async with http.ws_connect(stream.attrib["url"]) as line:
-        other = TwilioCall(line, "CA2", "")
+    async with http.ws_connect(stream.attrib["url"]) as websocket:
+        other = TwilioCall(websocket, "CA2", "")
         await other.start()
-        assert (await line.receive()).data == 1008
+        assert (await websocket.receive()).data == 1008
     assert await metric(server, "answered") == 0
 
 
@@ -246,10 +246,10 @@ async def test_a_server_that_has_filled_since_the_webhook_closes_the_stream(
         assert stream is not None
         async with calling(http, webhook(server), SECRET):
             await eventually(lambda: _answered(server))
-            async with http.ws_connect(stream.attrib["url"]) as line:
-                other = TwilioCall(line, "CA2", "")
+            async with http.ws_connect(stream.attrib["url"]) as websocket:
+                other = TwilioCall(websocket, "CA2", "")
                 await other.start()
-                assert (await line.receive()).data == 1013
+                assert (await websocket.receive()).data == 1013
         assert await metric(server, "refused") == 1
 
 

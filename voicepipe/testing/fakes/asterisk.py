@@ -88,7 +88,7 @@ class AsteriskCall(CarrierCall):
 
     async def hang_up(self) -> None:
         """End the connection: there is no message before it."""
-        await self._line.close()
+        await self._websocket.close()
 
     async def take(self, message: aiohttp.WSMessage) -> None:
         """Take mu-law, `MARK_MEDIA` and `FLUSH_MEDIA`."""
@@ -119,8 +119,8 @@ async def calling(
     assert status == 200, status
     assert token, "busy"
     assert set(token) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"), "see v() of `Dial`"
-    async with http.ws_connect(f"{url}/stream?token={token}", protocols=("media",), max_msg_size=0) as line:
-        call = AsteriskCall(line, call_id)
+    async with http.ws_connect(f"{url}/stream?token={token}", protocols=("media",), max_msg_size=0) as websocket:
+        call = AsteriskCall(websocket, call_id)
         async with running(call):
             yield call
 

@@ -47,8 +47,8 @@ def reached(url: str, server_url: str) -> str:
 class CarrierCall(ABC):
     """One call, from the point of view of the user on the phone and of the carrier. Audio is mu-law at 8 kHz here."""
 
-    def __init__(self, line: aiohttp.ClientWebSocketResponse, call_id: str) -> None:
-        self._line, self.call_id = line, call_id
+    def __init__(self, websocket: aiohttp.ClientWebSocketResponse, call_id: str) -> None:
+        self._websocket, self.call_id = websocket, call_id
         self.played = bytearray()
         """The agent's audio that the user has received, without the carrier's silence."""
 
@@ -103,11 +103,11 @@ class CarrierCall(ABC):
 
     async def send_raw(self, message: str | bytes) -> None:
         """Send anything."""
-        await (self._line.send_str(message) if isinstance(message, str) else self._line.send_bytes(message))
+        await (self._websocket.send_str(message) if isinstance(message, str) else self._websocket.send_bytes(message))
 
     def cut(self) -> None:
         """Break the connection without a close frame."""
-        connection = self._line._response.connection
+        connection = self._websocket._response.connection
         assert connection is not None
         assert connection.transport is not None
         connection.transport.abort()
@@ -152,19 +152,19 @@ class CarrierCall(ABC):
         """Send and play audio in real time, until the stream ends."""
         async with asyncio.TaskGroup() as group:
             clock = group.create_task(self._tick(), name="clock")
-            async for message in self._line:
+            async for message in self._websocket:
                 try:
                     await self.take(message)
                 except (ValueError, KeyError, TypeError, AssertionError):
                     self.garbage.append(str(message.data))
                 await self._notify()
-            self.close_code = self._line.close_code or 0
+            self.close_code = self._websocket.close_code or 0
             clock.cancel()
             await self._notify()
 
     async def _tick(self) -> None:
         began_s, n_frames = loop_s(), 0
-        while not self._line.closed:
+        while not self._websocket.closed:
             frame = self._speech.popleft() if self._speech else SILENCE
             try:
                 await self.send_audio(frame, n_frames + 1)

@@ -23,8 +23,8 @@ class JsonCall(CarrierCall):
     requires_stream_id: ClassVar[bool] = True
     """Whether messages to the carrier have the stream's ID."""
 
-    def __init__(self, line: aiohttp.ClientWebSocketResponse, call_id: str, stream_id: str) -> None:
-        super().__init__(line, call_id)
+    def __init__(self, websocket: aiohttp.ClientWebSocketResponse, call_id: str, stream_id: str) -> None:
+        super().__init__(websocket, call_id)
         self.stream_id, self._sequence = stream_id, 0
         self.stopped: dict[str, str] = {}
         """The part of `stop` that names the call."""
@@ -54,7 +54,7 @@ class JsonCall(CarrierCall):
     async def hang_up(self) -> None:
         """Send `stop`, and end the connection."""
         await self.send("stop", stop=self.stopped)
-        await self._line.close()
+        await self._websocket.close()
 
     async def take(self, message: aiohttp.WSMessage) -> None:
         """Take `media`, `mark` and `clear`."""

@@ -73,8 +73,8 @@ class PlivoCall(JsonCall):
     STREAM_FIELD = "streamId"
     SEQUENCE_FIELD = "sequenceNumber"
 
-    def __init__(self, line: aiohttp.ClientWebSocketResponse, call_id: str, next_url: str) -> None:
-        super().__init__(line, call_id, "87654321-4321-4321-4321-cba987654321")
+    def __init__(self, websocket: aiohttp.ClientWebSocketResponse, call_id: str, next_url: str) -> None:
+        super().__init__(websocket, call_id, "87654321-4321-4321-4321-cba987654321")
         self.pressed = ""
         """The keys that the agent has pressed."""
 
@@ -97,7 +97,7 @@ class PlivoCall(JsonCall):
 
     async def hang_up(self) -> None:
         """End the connection: there is no message before it."""
-        await self._line.close()
+        await self._websocket.close()
 
     async def take(self, message: aiohttp.WSMessage) -> None:
         """Take `playAudio`, `checkpoint`, `clearAudio` and `sendDTMF`."""
@@ -138,8 +138,8 @@ async def calling(
     assert (stream.tag, redirect.tag) == ("Stream", "Redirect")
     right = {"bidirectional": "true", "keepCallAlive": "true", "contentType": "audio/x-mulaw;rate=8000"}
     assert stream.attrib == right
-    async with http.ws_connect(stream.text or "", max_msg_size=0) as line:
-        call = PlivoCall(line, call_id, redirect.text or "")
+    async with http.ws_connect(stream.text or "", max_msg_size=0) as websocket:
+        call = PlivoCall(websocket, call_id, redirect.text or "")
         async with running(call):
             yield call
     ended = {**its, "CallStatus": "completed", "Event": "Hangup", "HangupCause": "NORMAL_CLEARING"}

@@ -96,8 +96,8 @@ class TelnyxCall(JsonCall):
     SEQUENCE_FIELD = "sequence_number"
     requires_stream_id = False
 
-    def __init__(self, line: aiohttp.ClientWebSocketResponse, call_id: str, encoding: str) -> None:
-        super().__init__(line, call_id, "32DE0DEA-53CB-4B21-89A4-9E1819C043BC")
+    def __init__(self, websocket: aiohttp.ClientWebSocketResponse, call_id: str, encoding: str) -> None:
+        super().__init__(websocket, call_id, "32DE0DEA-53CB-4B21-89A4-9E1819C043BC")
         self._encoding = encoding
         self.stopped = {"user_id": USER_ID, "call_control_id": call_id}
 
@@ -139,7 +139,7 @@ async def calling(
     stream = await api.command(call_id, "streaming_start" if dialed else "answer")
     assert stream["stream_bidirectional_mode"] == "rtp"
     assert stream["stream_bidirectional_codec"] == stream["stream_codec"] == "PCMU"
-    async with http.ws_connect(reached(stream["stream_url"], url), max_msg_size=0) as line:
-        call = TelnyxCall(line, call_id, encoding)
+    async with http.ws_connect(reached(stream["stream_url"], url), max_msg_size=0) as websocket:
+        call = TelnyxCall(websocket, call_id, encoding)
         async with running(call):
             yield call

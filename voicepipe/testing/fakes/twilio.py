@@ -48,8 +48,8 @@ class TwilioCall(JsonCall):
     STREAM_FIELD = "streamSid"
     SEQUENCE_FIELD = "sequenceNumber"
 
-    def __init__(self, line: aiohttp.ClientWebSocketResponse, call_sid: str, next_url: str) -> None:
-        super().__init__(line, call_sid, f"MZ{call_sid[2:]}")
+    def __init__(self, websocket: aiohttp.ClientWebSocketResponse, call_sid: str, next_url: str) -> None:
+        super().__init__(websocket, call_sid, f"MZ{call_sid[2:]}")
         self._next_url = next_url
         self.stopped = {"accountSid": ACCOUNT, "callSid": call_sid}
 
@@ -113,7 +113,7 @@ async def calling(
     assert redirect is not None
     stream_url = stream.attrib["url"]
     assert not urlsplit(stream_url).query, "Twilio refuses a stream's address with a query"
-    async with http.ws_connect(stream_url, max_msg_size=0) as line:
-        call = TwilioCall(line, call_sid, redirect.text or "")
+    async with http.ws_connect(stream_url, max_msg_size=0) as websocket:
+        call = TwilioCall(websocket, call_sid, redirect.text or "")
         async with running(call):
             yield call

@@ -92,9 +92,9 @@ class VonageApi(CarrierApi):
 class VonageCall(CarrierCall):
     """One call with a WebSocket."""
 
-    def __init__(self, line: aiohttp.ClientWebSocketResponse, connect: dict[str, Any], next_url: str) -> None:
+    def __init__(self, websocket: aiohttp.ClientWebSocketResponse, connect: dict[str, Any], next_url: str) -> None:
         endpoint = connect["endpoint"][0]
-        super().__init__(line, endpoint["headers"]["call"])
+        super().__init__(websocket, endpoint["headers"]["call"])
         self._content_type, self.headers = endpoint["content-type"], endpoint["headers"]
         self.next_url = next_url
 
@@ -120,7 +120,7 @@ class VonageCall(CarrierCall):
 
     async def hang_up(self) -> None:
         """End the connection: there is no message before it."""
-        await self._line.close()
+        await self._websocket.close()
 
     async def take(self, message: aiohttp.WSMessage) -> None:
         """Take audio, `notify` and `clear`."""
@@ -161,8 +161,8 @@ async def calling(
     next_url = reached(connect["eventUrl"][0], url)
     for state in ("started", "ringing", "answered"):
         assert await post(http, next_url, {"status": state, **leg}, secret) == (200, [])
-    async with http.ws_connect(reached(connect["endpoint"][0]["uri"], url), max_msg_size=0) as line:
-        call = VonageCall(line, connect, next_url)
+    async with http.ws_connect(reached(connect["endpoint"][0]["uri"], url), max_msg_size=0) as websocket:
+        call = VonageCall(websocket, connect, next_url)
         async with running(call):
             yield call
 
