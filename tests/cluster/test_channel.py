@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from voicepipe.cluster.channel import LONG_BYTES, MOST_LONG_UNSENT, MOST_UNSENT, Channel
+from voicepipe.cluster.channel import LONG_BYTES, MAX_LONG_UNSENT, MAX_UNSENT, Channel
 from voicepipe.testing.waiting import WAIT_S, eventually
 
 
@@ -91,12 +91,12 @@ async def test_more_than_the_bound_is_refused_and_what_was_not_sent_is_closed() 
     n_sent = 0
     while sender.send(bytes(1_000_000)):
         n_sent += 1
-    assert MOST_LONG_UNSENT // 1_000_000 <= n_sent <= MOST_LONG_UNSENT // 1_000_000 + 4
+    assert MAX_LONG_UNSENT // 1_000_000 <= n_sent <= MAX_LONG_UNSENT // 1_000_000 + 4
     n_short = 0
     while sender.send(bytes(LONG_BYTES)):
         n_short += 1
     unsent = n_sent * 1_000_000 + n_short * LONG_BYTES
-    assert MOST_UNSENT <= unsent <= MOST_UNSENT + 4_000_000
+    assert MAX_UNSENT <= unsent <= MAX_UNSENT + 4_000_000
     ours, passed = socket.socketpair()
     assert not sender.send(b"one more", passed)
     assert passed.fileno() == -1

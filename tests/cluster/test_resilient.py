@@ -226,7 +226,7 @@ async def test_cancelled_request_leaves_no_slot() -> None:
                 task = group.create_task(request)
                 await asyncio.sleep(0)
                 task.cancel()
-        await eventually(lambda: _given_back(store))
+        await eventually(lambda: _released(store))
 
 
 @pytest.mark.parametrize("fault", ["", "refuses", "hangs"])
@@ -252,7 +252,7 @@ async def _counted(store: FaultyCluster, cluster: Resilient) -> bool | None:
     return [tally.total for tally in totals] == [3, 3] or None
 
 
-async def _given_back(store: FaultyCluster) -> bool | None:
+async def _released(store: FaultyCluster) -> bool | None:
     return await store.slots_taken("m", now_s=unix_s()) == 0 or None
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from tests.server.test_presence import Announced, facts
 from voicepipe.errors import StoreUnavailable
-from voicepipe.server.node_events import AT_ONCE, MOST_UNSENT, NodeFeed
+from voicepipe.server.node_events import AT_ONCE, MAX_UNSENT, NodeFeed
 from voicepipe.server.presence import Announcer
 from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.telemetry.live_feed import Feed, FeedEvent, Kind
@@ -124,15 +124,15 @@ async def test_many_events_are_read_in_parts_and_foreign_ones_left_out() -> None
         other.watch_by_nodes(True)
         store.stored.append(b"of a newer version")
         store.stored.append(msgspec.msgpack.encode(["?node", "turn", "p", "s", b"", b""]).replace(b"?", b"\xff"))
-        for number in range(MOST_UNSENT + 1):
+        for number in range(MAX_UNSENT + 1):
             published(other, number)
         await sending.send()
-        assert len(store.stored) == 2 + MOST_UNSENT
+        assert len(store.stored) == 2 + MAX_UNSENT
         await reading.read()
         first = await reader.next(0)
         assert first is not None
         assert json.loads(first.data)["number"] == 1, "the oldest is dropped"
-    assert MOST_UNSENT > AT_ONCE
+    assert MAX_UNSENT > AT_ONCE
 
 
 async def test_other_nodes_sessions_are_listed(serve: Any) -> None:

@@ -19,11 +19,11 @@ _FD_BYTES: Final = array.array("i").itemsize
 _READ_BYTES: Final = 1 << 18
 _CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
-MOST_UNSENT: Final = 32 << 20
+MAX_UNSENT: Final = 32 << 20
 """Bytes that may wait for the other process: with more it does not read, and is taken for hung."""
 
 LONG_BYTES: Final = 1 << 18
-MOST_LONG_UNSENT: Final = 16 << 20
+MAX_LONG_UNSENT: Final = 16 << 20
 """The same for a message longer than `LONG_BYTES`: a few files that are sent at once must not have the short messages
 refused, of which many are sent only once."""
 
@@ -53,8 +53,8 @@ class Channel:
         Returns:
             False: the channel is closed, or too much waits; nothing is sent then, and `passed` is closed.
         """
-        most_bytes = MOST_UNSENT if len(message) <= LONG_BYTES else MOST_LONG_UNSENT
-        if self._is_closed or self._unsent_bytes > most_bytes:
+        max_bytes = MAX_UNSENT if len(message) <= LONG_BYTES else MAX_LONG_UNSENT
+        if self._is_closed or self._unsent_bytes > max_bytes:
             if passed is not None:
                 passed.close()
             return False

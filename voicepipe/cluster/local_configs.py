@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-MOST_BYTES: Final = 16_000_000
+MAX_BYTES: Final = 16_000_000
 """Limit for configs that the store has as well, and the same limit again for configs not yet written to the store."""
 
 
@@ -23,7 +23,7 @@ class LocalConfig:
 class LocalConfigs:
     """The copy; belongs to one event loop."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most_bytes: int = MAX_BYTES) -> None:
         self._most_bytes = most_bytes
         # Full: the least recently used is dropped; the store has it.
         self._stored: OrderedDict[str, LocalConfig] = OrderedDict()

@@ -8,7 +8,7 @@ from typing import Final
 
 from voicepipe.cluster.port import Tally
 
-MOST_COUNTERS: Final = 20_000
+MAX_COUNTERS: Final = 20_000
 """Limit of counters in memory, about 7 MB: 3 for each recently used client secret."""
 
 
@@ -28,7 +28,7 @@ class LocalCounts:
     it.
     """
 
-    def __init__(self, most: int = MOST_COUNTERS) -> None:
+    def __init__(self, most: int = MAX_COUNTERS) -> None:
         # The least recently used first. Full: the first counter without unwritten counts is dropped. If there is none,
         # the count is not stored, and `n_lost` is increased.
         self._counters: OrderedDict[str, _Counter] = OrderedDict()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-MOST_GIVEN_BACK: Final = 10_000
+MAX_RELEASED: Final = 10_000
 """Sessions that ended while the store was away and must still be reported to it; the lease of others expires by
 itself.
 """
@@ -28,7 +28,7 @@ class LocalSlots:
 
     def __init__(self) -> None:
         self._held: dict[str, HeldSlots] = {}  # bounded: as many as the process has sessions
-        self._given_back: dict[str, str] = {}  # session -> owner; bounded by MOST_GIVEN_BACK
+        self._released: dict[str, str] = {}  # session -> owner; bounded by MAX_RELEASED
 
     def full_pool(self, holder: str, pools: Mapping[str, int], now_s: int) -> str | None:
         """Return the first pool that this process's other sessions fill by themselves; None: all have free slots."""
@@ -40,7 +40,7 @@ class LocalSlots:
 
     def take(self, holder: str, slots: HeldSlots) -> None:
         """Give the session one slot in each pool."""
-        self._given_back.pop(holder, None)
+        self._released.pop(holder, None)
         self._held[holder] = slots
 
     def renew(self, owner: str, until_s: int, now_s: int) -> None:
@@ -50,16 +50,16 @@ class LocalSlots:
             if slots.owner == owner:
                 self._held[holder] = replace(slots, until_s=until_s, lease_s=until_s - now_s)
 
-    def give_back(self, holder: str, owner: str) -> None:
+    def release(self, holder: str, owner: str) -> None:
         """Free the slots of an ended session; the store must still be informed."""
         self._held.pop(holder, None)
-        if len(self._given_back) < MOST_GIVEN_BACK:
-            self._given_back[holder] = owner
+        if len(self._released) < MAX_RELEASED:
+            self._released[holder] = owner
 
     def drop(self, holder: str) -> None:
         """Drop the session's entry; the store is already informed."""
         self._held.pop(holder, None)
-        self._given_back.pop(holder, None)
+        self._released.pop(holder, None)
 
     def taken(self, pool: str, now_s: int) -> int:
         """Return how many slots of a pool this process holds."""
@@ -74,14 +74,14 @@ class LocalSlots:
         """Return all held slots, by session."""
         return tuple(self._held.items())
 
-    def given_back(self) -> tuple[tuple[str, str], ...]:
+    def released(self) -> tuple[tuple[str, str], ...]:
         """Return the ended sessions that must still be reported to the store, each with its owner."""
-        return tuple(self._given_back.items())
+        return tuple(self._released.items())
 
     @property
     def n_owed(self) -> int:
         """Return how many ended sessions must still be reported."""
-        return len(self._given_back)
+        return len(self._released)
 
     def _expire(self, now_s: int) -> None:
         for holder in [name for name, slots in self._held.items() if slots.until_s <= now_s]:

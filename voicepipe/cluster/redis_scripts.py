@@ -216,12 +216,12 @@ return found
 EVENTS_LIFE_S: Final = 60
 """How long the events of the live feed are stored after the last one."""
 
-MOST_EVENTS: Final = 2_000
+MAX_EVENTS: Final = 2_000
 """Events that are stored: those of some seconds, also with many nodes."""
 
 SEND_EVENTS: Final = f"""
 local key = KEYS[1] .. 'events'
-for _, event in ipairs(ARGV) do redis.call('XADD', key, 'MAXLEN', '~', {MOST_EVENTS}, '*', 'e', event) end
+for _, event in ipairs(ARGV) do redis.call('XADD', key, 'MAXLEN', '~', {MAX_EVENTS}, '*', 'e', event) end
 redis.call('EXPIRE', key, {EVENTS_LIFE_S})
 return 'sent'
 """

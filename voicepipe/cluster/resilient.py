@@ -200,7 +200,7 @@ class Resilient:
             full = self._slots.full_pool(holder, pools, now_s)
             self._owe()
         except asyncio.CancelledError:  # the store may still have taken them
-            self._slots.give_back(holder, owner)
+            self._slots.release(holder, owner)
             self._owe()
             raise
         if full is None:
@@ -210,7 +210,7 @@ class Resilient:
     def _taken_late(self, holder: str, owner: str) -> None:
         """Handle slots that the store took after all, for a session that may have been refused meanwhile."""
         if not self._slots.holds(holder):
-            self._slots.give_back(holder, owner)
+            self._slots.release(holder, owner)
             self._owe()
 
     async def renew_slots(self, owner: str, *, until_s: int, now_s: int) -> None:
@@ -223,7 +223,7 @@ class Resilient:
 
     async def release_slots(self, holder: str, *, owner: str) -> None:
         """As in the port."""
-        self._slots.give_back(holder, owner)
+        self._slots.release(holder, owner)
         request = self._store.release_slots(holder, owner=owner)
         try:
             await self._calls.request(self._calls.writes, request, partial(self._drop_slots, holder))
@@ -322,7 +322,7 @@ class Resilient:
         await self._calls.finish(store.count(PROBE, 1, limit=None, until_s=now_s + 60, now_s=now_s))
         for holder, held in self._slots.held():
             await self._write_slots(holder, held)
-        for holder, owner in self._slots.given_back():
+        for holder, owner in self._slots.released():
             request = store.release_slots(holder, owner=owner)
             await self._calls.finish(request, partial(self._drop_slots, holder))
         # Counts come last, and without a pause after the last one: from then on the store is used again.

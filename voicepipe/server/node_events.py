@@ -25,7 +25,7 @@ CHECK_S: Final = 2.0
 AT_ONCE: Final = 200
 """Events that are sent or read in one request."""
 
-MOST_UNSENT: Final = 1_000
+MAX_UNSENT: Final = 1_000
 """Events that wait to be sent; then the oldest is dropped: a live reader wants the newest."""
 
 
@@ -47,7 +47,7 @@ class NodeFeed:
         """`reads`: of several workers of a node one reads, for all of them."""
         self._feed, self._events, self._node, self._reads = feed, events, node, reads
         # Full: the oldest is dropped.
-        self._unsent: deque[bytes] = deque(maxlen=MOST_UNSENT)
+        self._unsent: deque[bytes] = deque(maxlen=MAX_UNSENT)
         self._place = ""
         feed.connect_nodes(node, self._forward)
 

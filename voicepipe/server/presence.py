@@ -26,7 +26,7 @@ LIFE_S: Final = 10
 """How long an announcement counts: a process that has died is listed for so long."""
 
 
-MOST_LISTED: Final = 200
+MAX_LISTED: Final = 200
 """Sessions that a process announces, each of about 250 bytes."""
 
 FRESH_MS: Final = 900
@@ -54,7 +54,7 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Project -> open sessions."""
 
     newest: list[dict[str, Any]] = []
-    """Its newest open sessions as `GET /v1/sessions` shows them, at most `MOST_LISTED`."""
+    """Its newest open sessions as `GET /v1/sessions` shows them, at most `MAX_LISTED`."""
 
     def rows(self, project: str | None) -> list[dict[str, Any]]:
         """Return those of a project, or all."""
@@ -101,7 +101,7 @@ class Announcer:
             cpu_share=None if loop is None else loop.cpu_share(),
             draining=sessions.closing,
             open=Counter(each.grant.project for each in sessions.of(None)),
-            newest=[each.plain() for each in sessions.of(None)[:MOST_LISTED]],
+            newest=[each.plain() for each in sessions.of(None)[:MAX_LISTED]],
         )
 
     async def run(self) -> None:

@@ -221,7 +221,7 @@ async def a_holder_that_has_its_slots_keeps_them(open_cluster: OpenCluster) -> N
         assert await cluster.slots_taken("m", now_s=NOW_S) == 1
 
 
-async def slots_given_back_are_free(open_cluster: OpenCluster) -> None:
+async def released_slots_are_free(open_cluster: OpenCluster) -> None:
     """A slot is freed in every pool; giving it back twice frees no other session's slot."""
     pools = {"a": 2, "b": 2}
     async with open_cluster() as cluster:
@@ -287,7 +287,7 @@ PROMISES: Final[tuple[Promise, ...]] = (
     a_full_pool_takes_no_slot_anywhere,
     of_many_at_once_as_many_get_slots_as_there_are,
     a_holder_that_has_its_slots_keeps_them,
-    slots_given_back_are_free,
+    released_slots_are_free,
     slots_that_another_process_took_are_its_own,
     slots_of_a_dead_process_are_free_after_their_time,
     a_slot_that_ran_out_is_not_renewed,
