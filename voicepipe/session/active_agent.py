@@ -46,10 +46,10 @@ class ActiveAgent:
         users.audio_input.speech = users.speech.use(stages.speech)
         self._own_tools, self._name = stages.tools, to.name
 
-    def renew_tools(self, of_client: Collection[Tool]) -> tuple[ServerTool, ...]:
+    def renew_tools(self, client_tools: Collection[Tool]) -> tuple[ServerTool, ...]:
         """Call the tools that the agent and the MCP servers have now; return those that the client has not replaced
         with a tool of the same name."""
-        taken = {tool.name for tool in of_client}
+        taken = {tool.name for tool in client_tools}
         tools = (*self._own_tools, *self._mcp.tools(taken | {tool.facts.tool.name for tool in self._own_tools}))
         self._tools.use(tools, self._name)
         return tuple(tool.facts for tool in tools if tool.facts.tool.name not in taken)
