@@ -226,8 +226,13 @@ async def test_the_agent_and_the_variables_of_its_hook_come_over(
         assert (await user.resume_at(its.other.url))["type"] == "voicepipe.resumed"
         assert await user.prompt("And now?") == "Yes."
         assert read_by_llm(its.vendor)[0] == ("system", instructions)
-        async with aiohttp.ClientSession() as http, http.get(f"{its.other.url}/v1/turns?limit=1") as answer:
-            newest = (await answer.json())["data"][0]
+
+        async def second_turn() -> dict[str, Any] | None:
+            """Return the newest record; None: that of the second turn is not stored yet."""
+            turns = await closed_turns(its.other.url, user.session_id)
+            return turns[0] if turns is not None and len(turns) == 2 else None
+
+        newest = await eventually(second_turn)
     assert newest["agent"] == agent
     assert (tmp_path / "started").read_text() == "x"
 
