@@ -110,12 +110,14 @@ async def read_by_llm(server: Any, number: int) -> list[Any]:
 
 
 async def tools_of(server: Any, done: Any) -> list[Any]:
+    """Return the functions in the record of a turn, once it has their results: late ones renew the record."""
     turn_id = done["response"]["metadata"]["voicepipe_turn"]
 
     async def closed() -> Any:
         async with aiohttp.ClientSession() as http, http.get(f"{server.url}/v1/turns/{turn_id}") as answer:
             record = await answer.json()
-            return record if record.get("outcome") else None
+            runs = any(each["outcome"] == "running" for each in record.get("tools", ()))
+            return record if record.get("outcome") and not runs else None
 
     record: Any = await eventually(closed)
     return [(each["name"], each["ran_by"], each["outcome"]) for each in record["tools"]]
