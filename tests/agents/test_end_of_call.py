@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from voicepipe.agents import Agent
 from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, tokens
 from voicepipe.testing.scenario import Scenario
@@ -32,6 +33,22 @@ async def test_the_call_ends_after_the_goodbye(fake_server: Any, speech: Samples
     assert "error" not in user.kinds()
     assert user.sound().size
     assert answer["tool_choice"] == "none"
+
+
+async def test_a_function_of_that_name_ends_nothing(fake_server: Any) -> None:
+    """Only the built-in one does, not one of the agent's author or of an MCP server."""
+    agent = Agent()
+
+    @agent.tool
+    async def end_call() -> str:
+        """End the phone call of somebody else."""
+        return "It is over."
+
+    async with fake_server(agents=[agent]) as server, calling(server.url, session={}) as user:
+        server.vendor.llm.cue(LlmCue(calls=(CallCue("end_call"),)), LlmCue(tokens=tokens("Done.")))
+        assert await user.prompt("End it.") == "Done."
+        server.vendor.llm.cue(LlmCue(tokens=tokens("Fine.")))
+        assert await user.prompt("And now?") == "Fine."
 
 
 @pytest.mark.parametrize("n_sentences", [1, 20])

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from voicepipe.agents import FunctionTool, ToolError, ToolSession, tool
+from voicepipe.agents import Agent, FunctionTool, ToolError, ToolSession, tool
 from voicepipe.errors import ConfigError
 
 SESSION = ToolSession(session_id="sess_1", project="p", agent="default", identity="Ada")
@@ -79,6 +79,23 @@ async def test_a_function_may_take_the_session_and_run_in_a_thread() -> None:
     assert schema(whoami)["properties"] == {}
     assert whoami.facts.side_effects
     assert await whoami.call("", SESSION) == "Ada"
+
+
+@pytest.mark.parametrize("name", ["prüfen", "find slots", "x" * 65])
+def test_a_name_that_llms_refuse_is_refused(name: str) -> None:
+    async def find() -> None: ...
+
+    with pytest.raises(ConfigError, match=f"tool {name}: expected a name of at most 64 letters"):
+        tool(name=name)(find)
+
+
+async def test_a_method_is_a_tool() -> None:
+    class Diary:
+        async def book(self, day: str) -> str:
+            return f"booked {day}"
+
+    book = Agent(tools=[Diary().book]).tools["book"]
+    assert await book.call('{"day": "Monday"}', SESSION) == "booked Monday"
 
 
 def test_a_parameter_needs_a_type() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,15 @@ async def answer(user: User) -> str:
     return str(done["response"]["output"][0]["content"][0]["text"])
 
 
-async def test_hooks_follow_a_session(fake_server: Any) -> None:
+async def test_hooks_follow_a_session(fake_server: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="voicepipe")
     agent = Agent("You know {{name}}.", variables={"name": "nobody"}, first_speaker="agent", greeting="Hello {{name}}.")
     records: list[TurnRecord] = []
     over: asyncio.Queue[ToolSession] = asyncio.Queue()  # bounded: one session ends
 
     @agent.on("session_started")
     async def start(session: ToolSession) -> dict[str, str]:
-        return {"name": "Ada", "unknown": "ignored"}
+        return {"name": "Ada", "nmae": "refused"}
 
     @agent.on("before_reply")
     async def add(session: ToolSession, request: ModelRequest) -> str:
@@ -62,15 +64,36 @@ async def test_hooks_follow_a_session(fake_server: Any) -> None:
     assert [each["content"] for each in messages] == ["You know Ada.", "Hello Ada.", "There are 2 messages."]
     assert session.session_id.startswith("sess_")
     assert {record.cause for record in records} == {"greeting", "create"}
+    refused = [record.fields["why"] for record in caplog.records if record.message == "hook_failed"]  # type: ignore[attr-defined]
+    assert refused == ["expected variables of this agent (name), got nmae"]
 
 
-@pytest.mark.parametrize("fails", ["raises", "exits", "overruns"])
+async def test_what_hooks_return_may_be_no_unicode_text(fake_server: Any) -> None:
+    agent = Agent("You know {{name}}.", variables={"name": ""})
+
+    @agent.on("session_started")
+    async def start(session: ToolSession) -> dict[str, str]:
+        return {"name": "Ada \ud83d"}
+
+    @agent.on("before_reply")
+    async def add(session: ToolSession, request: ModelRequest) -> str:
+        return "cut \ud83d"
+
+    async with fake_server(agents=[agent]) as server, calling(server.url, session=TEXT) as user:
+        server.vendor.llm.usual = LlmCue(tokens=tokens("Fine."))
+        assert await user.prompt("Hello.") == "Fine."
+        messages = (await server.vendor.llm.nth(0)).question["messages"]
+    assert [messages[0]["content"], messages[-1]["content"]] == ["You know Ada \ufffd.", "cut \ufffd"]
+
+
+@pytest.mark.parametrize("fails", ["raises", "exits", "interrupts", "cancels itself", "overruns", "clings"])
 async def test_a_hook_that_fails_costs_an_apology_at_most(
     fake_server: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str
 ) -> None:
     caplog.set_level(logging.INFO, logger="voicepipe")
     for limit in ("START_MS", "REPLY_MS", "BACKGROUND_MS"):
         monkeypatch.setattr(f"voicepipe.wiring.agent_hooks.{limit}", 1)
+    monkeypatch.setattr("voicepipe.cancellation.GRACE_S", 0.001)
     agent = Agent("Be brief.", first_speaker="agent", greeting="Hello.")
 
     async def fail(*_: Any) -> None:
@@ -78,6 +101,13 @@ async def test_a_hook_that_fails_costs_an_apology_at_most(
             raise RuntimeError("password=hunter2")
         if fails == "exits":
             sys.exit("no database")
+        if fails == "interrupts":
+            raise KeyboardInterrupt
+        if fails == "cancels itself":
+            raise asyncio.CancelledError
+        while fails == "clings":
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
         await asyncio.Event().wait()
 
     for hook in ("session_started", "before_reply", "turn_ended", "session_ended"):
@@ -126,6 +156,7 @@ def test_a_file_has_agents(tmp_path: Path) -> None:
         (f"{IMPORT}a = Agent()\n@a.tool\nasync def f(x): ...\n", "tool f: expected a type for each parameter"),
         (f"{IMPORT}a = Agent()\n@a.on('turn')\nasync def f(): ...\n", "expected one async"),
         (f"{IMPORT}a = Agent()\n@a.on('turn_ended')\ndef f(): ...\n", "expected one async"),
+        (f"{IMPORT}a = Agent()\n@a.on('turn_ended')\nasync def f(record): ...\n", r"turn_ended\(session, record\)"),
     ],
 )
 def test_a_broken_file_is_refused_with_its_line(tmp_path: Path, text: str, why: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -31,12 +32,17 @@ class Clinic:
         self.waiting = asyncio.Event()
         self.cancelled = asyncio.Event()
         self.completed = asyncio.Event()
+        self.closed = asyncio.Event()
         self.agent = Agent("You book.", end_of_turn="silence", silence_ms=200, speculate=False)
         self.agent.tool(self.book)
         self.agent.tool(side_effects=False)(self.free_times)
         self.agent.tool(timeout_ms=1)(self.hangs)
         self.agent.tool(self.raises)
         self.agent.tool(self.exits)
+        self.agent.tool(self.interrupts)
+        self.agent.tool(self.cancels_itself)
+        self.agent.tool(timeout_ms=1)(self.clings)
+        self.agent.tool(self.half_a_pair)
         self.agent.tool(cancellable=True)(self.waits)
         self.agent.tool(self.endures)
 
@@ -63,6 +69,29 @@ class Clinic:
     async def exits(self) -> None:
         """End the process, as a command-line library does for wrong options."""
         sys.exit("password=hunter2")
+
+    async def interrupts(self) -> None:
+        """Raise what ends an event loop."""
+        raise KeyboardInterrupt
+
+    async def cancels_itself(self) -> None:
+        """Wait for something that is cancelled, and not by the server."""
+        never = asyncio.get_running_loop().create_future()
+        never.cancel()
+        await never
+
+    async def clings(self) -> None:
+        """Go on although cancelled, as a loop with a bare `except` does."""
+        try:
+            while True:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.Event().wait()
+        finally:
+            self.closed.set()
+
+    async def half_a_pair(self) -> str:
+        """Return a text that UTF-8 does not have."""
+        return "cut \ud83d"
 
     async def waits(self) -> str:
         """Wait until released, or cancelled."""
@@ -190,6 +219,8 @@ async def test_two_calls_one_fails(fake_server: Any, clinic: Clinic) -> None:
         (call("hangs"), "timed_out", "No result within 1 ms."),
         (call("raises"), "failed", "The function failed."),
         (call("exits"), "failed", "The function failed."),
+        (call("interrupts"), "failed", "The function failed."),
+        (call("cancels_itself"), "failed", "The function failed."),
         (call("book"), "failed", "Wrong arguments: Object missing required field `time`"),
     ],
 )
@@ -204,6 +235,30 @@ async def test_a_call_without_a_result_costs_no_more_than_that(
         assert done["response"]["output"][0]["content"][0]["text"] == "I am sorry."
         assert await read_by_llm(server, 1) == [json.dumps({"error": why})]
         assert await tools_of(server, done) == [(its.name, "server", outcome)]
+
+
+async def test_a_function_that_swallows_its_cancellation_is_closed(
+    fake_server: Any, clinic: Clinic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a grace beyond its time limit. Neither the call nor the end of the session waits for more."""
+    monkeypatch.setattr("voicepipe.cancellation.GRACE_S", 0.001)
+    async with fake_server(agents=[clinic.agent]) as server, calling(server.url, session=TEXT) as user:
+        answers(server, call("clings"), then="I am sorry.")
+        async with asyncio.timeout(WAIT_S):
+            await prompt(user)
+            await user.until("response.done")
+            await user.until("response.done")
+        assert await read_by_llm(server, 1) == [json.dumps({"error": "No result within 1 ms."})]
+        assert clinic.closed.is_set()
+
+
+async def test_a_result_that_is_no_unicode_text_harms_no_later_turn(fake_server: Any, clinic: Clinic) -> None:
+    async with fake_server(agents=[clinic.agent]) as server, calling(server.url, session=TEXT) as user:
+        answers(server, call("half_a_pair"))
+        assert await user.prompt("hello") == "Done."
+        assert await read_by_llm(server, 1) == ["cut \ufffd"]
+        server.vendor.llm.cue(LlmCue(tokens=tokens("Fine.")))
+        assert await user.prompt("And now?") == "Fine."
 
 
 async def test_a_result_is_bounded(fake_server: Any, clinic: Clinic) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar, cast, get_args, overload
 
 from voicepipe.agents.functions import TIMEOUT_MS, FunctionTool, tool
@@ -14,7 +15,17 @@ DEFAULT_NAME: Final = "default"
 
 Hook = Literal["session_started", "before_reply", "turn_ended", "session_ended"]
 
-_Function = TypeVar("_Function", bound=Callable[..., Awaitable[Any]])
+_GIVEN: Final[Mapping[Hook, tuple[str, ...]]] = MappingProxyType(
+    {
+        "session_started": ("session",),
+        "before_reply": ("session", "request"),
+        "turn_ended": ("session", "record"),
+        "session_ended": ("session",),
+    }
+)
+"""What each hook is called with."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
 class Agent:
@@ -44,13 +55,13 @@ class Agent:
         self.tools: dict[str, ServerTool] = {}
         """The functions, by name."""
 
-        self.hooks: dict[Hook, Callable[..., Awaitable[Any]]] = {}
+        self.hooks: dict[Hook, Callable[..., Coroutine[Any, Any, Any]]] = {}
         """The hooks, by what they follow."""
 
         if named := [each for each in tools if isinstance(each, str)]:
             self.settings["tools"] = named
         for each in (each for each in tools if not isinstance(each, str)):
-            self._add(tool(each) if inspect.isfunction(each) else cast("ServerTool", each))
+            self._add(tool(each) if inspect.isroutine(each) else cast("ServerTool", each))
 
     @overload
     def tool(self, function: Callable[..., Any], /) -> FunctionTool: ...
@@ -87,7 +98,7 @@ class Agent:
         - `session_ended(session)`.
 
         Raises:
-            ConfigError: there is no such hook, it is taken, or the function is not async.
+            ConfigError: there is no such hook, it is taken, or the function is not async or takes something else.
         """
 
         def added(function: _Function) -> _Function:
@@ -95,6 +106,12 @@ class Agent:
             if when not in get_args(Hook) or when in self.hooks or not is_async:
                 expected = f"one async function for each of {', '.join(get_args(Hook))}"
                 raise ConfigError(f"agent {self.name}: expected {expected}, got {function!r} for {when!r}")
+            try:
+                inspect.signature(function).bind(*_GIVEN[when])
+            except TypeError:
+                expected = f"{when}({', '.join(_GIVEN[when])})"
+                got = f"{function.__name__}{inspect.signature(function)}"
+                raise ConfigError(f"agent {self.name}: expected a function that takes {expected}, got {got}") from None
             self.hooks[when] = function
             return function
 

@@ -13,7 +13,7 @@ import msgspec
 from voicepipe.agents.arguments import Parameters
 from voicepipe.agents.threads import run_in_thread
 from voicepipe.errors import ConfigError
-from voicepipe.ports.server_tool import ToolSession
+from voicepipe.ports.server_tool import TOOL_NAME, ToolSession
 from voicepipe.turn.settings import ServerTool as ToolFacts
 from voicepipe.turn.settings import Tool
 
@@ -35,7 +35,9 @@ class FunctionTool:
     def __init__(
         self, function: Callable[..., Any], *, name: str, timeout_ms: int, side_effects: bool, cancellable: bool
     ) -> None:
-        """Raises ConfigError: a parameter has no type, or one that JSON does not have."""
+        """Raises ConfigError: LLMs refuse the name, or a parameter has no type, or one that JSON does not have."""
+        if not TOOL_NAME.fullmatch(name):
+            raise ConfigError(f"tool {name}: expected a name of at most 64 letters (a-z), digits, _ and -")
         self.function, self.timeout_ms = function, timeout_ms
         self.__doc__ = function.__doc__
         description, arguments = _described(inspect.getdoc(function) or "")
@@ -97,7 +99,7 @@ def tool(
         cancellable: the user's next turn cancels it while it runs.
 
     Raises:
-        ConfigError: a parameter has no type, or one that JSON does not have.
+        ConfigError: LLMs refuse the name, or a parameter has no type, or one that JSON does not have.
     """
 
     def made(its: Callable[..., Any]) -> FunctionTool:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from voicepipe.agents.mcp_options import McpOptions
-from voicepipe.ports.server_tool import ToolError, ToolSession
+from voicepipe.ports.server_tool import TOOL_NAME, ToolError, ToolSession
 from voicepipe.turn.settings import ServerTool as ToolFacts
 from voicepipe.turn.settings import Tool
 
@@ -20,9 +20,6 @@ MAX_TOOL_CHARS: Final = 16_000
 
 MAX_LIST_CHARS: Final = 200_000
 """All descriptions and schemas of a server's tools; the tools beyond it are left out."""
-
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""The names of functions that every LLM vendor accepts."""
 
 Call = Callable[[str, dict[str, Any]], Awaitable[str]]
 """Calls a tool of that name with these arguments; raises ToolError."""
@@ -39,7 +36,7 @@ class McpTool:
         """
         schema = json.dumps(listed.input_schema, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         description = listed.description or ""
-        if not _NAME.fullmatch(listed.name):
+        if not TOOL_NAME.fullmatch(listed.name):
             raise ValueError("its name has other characters than letters, digits, _ and -, or more than 64")
         if listed.input_schema.get("type") != "object":
             raise ValueError("its arguments are no object")

@@ -11,13 +11,10 @@ from voicepipe.agents.http_tool_options import HttpToolOptions, ParameterType
 from voicepipe.config.convert import SECRET, SECRET_TABLE, between
 from voicepipe.config.sources import KeyPath, Leaves, key_in
 from voicepipe.errors import ConfigError
-from voicepipe.ports.server_tool import ENDING_TOOLS, SEND_DTMF
+from voicepipe.ports.server_tool import ENDING_TOOLS, SEND_DTMF, TOOL_NAME
 from voicepipe.protocol.prompt import check_placeholders, listed
 from voicepipe.session.hand_over import HAND_OVER
 from voicepipe.telemetry.webhooks.payload import read_secrets
-
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""The names of functions that every LLM vendor accepts."""
 
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
 
@@ -135,7 +132,7 @@ def _checked(entry: ToolEntry, name: str, parameters: Collection[str], env: Mapp
     at = f"tools.{name}"
     if name in (*BUILT_IN, HAND_OVER):
         raise ConfigError(f"{at}: expected another name than that of the built-in tool")
-    if not _NAME.fullmatch(name):
+    if not TOOL_NAME.fullmatch(name):
         raise ConfigError(f"{at}: expected a name of letters, digits, _ and -, at most 64, got {name!r}")
     if not entry.url.startswith(("http://", "https://")):
         raise ConfigError(f"{at}.url: expected an address that begins with http(s)://, got another one or none")

@@ -30,7 +30,9 @@ class TransferCall:
         parameters = {"type": "object", "properties": {"to": to}, "required": ["to"], "additionalProperties": False}
         about = "Transfer the phone call to a person. Say in the same answer that you connect the user now."
         self.facts = ToolFacts(
-            tool=Tool(TRANSFER_CALL, about, json.dumps(parameters, separators=(",", ":"))), label=LABEL
+            tool=Tool(TRANSFER_CALL, about, json.dumps(parameters, separators=(",", ":"))),
+            label=LABEL,
+            ends_session=True,
         )
 
     async def call(self, arguments: str, session: ToolSession) -> str:

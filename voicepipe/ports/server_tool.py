@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -22,6 +23,9 @@ SEND_DTMF: Final = "send_dtmf"
 
 ENDING_TOOLS: Final = (END_CALL, TRANSFER_CALL)
 """The functions after which the session ends."""
+
+TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""The names of functions that every LLM vendor accepts."""
 
 MAX_RESULT_CHARS: Final = 16_000
 """The longest result that the LLM reads, about 4,000 tokens: the rest is cut."""

@@ -195,7 +195,7 @@ class EventRenderer:
         message = self._message(response_id)
         if message is None:
             return []
-        text = _well_formed(text)
+        text = well_formed(text)
         message.said.append(text)
         kind = "response.output_audio_transcript.delta" if message.audible else "response.output_text.delta"
         return self._event(kind, **message.ids(), delta=text)
@@ -235,7 +235,7 @@ class EventRenderer:
         return message
 
     def _arguments_delta(self, call: OpenCall, arguments: str) -> Frames:
-        arguments = _well_formed(arguments)
+        arguments = well_formed(arguments)
         call.pieces.append(arguments)
         if call.approval:
             return []  # the item that asks has them, once it is whole
@@ -504,7 +504,7 @@ def _encoded(event: JsonObject | msgspec.Struct | None) -> bytes:
         return _ENCODER.encode(_all_well_formed(msgspec.to_builtins(event)))
 
 
-def _well_formed(text: str) -> str:
+def well_formed(text: str) -> str:
     """Return `text` as it can be encoded: surrogate pairs joined, lone halves replaced (U+FFFD)."""
     try:
         text.encode()
@@ -516,9 +516,9 @@ def _well_formed(text: str) -> str:
 def _all_well_formed(value: object) -> object:
     match value:
         case str():
-            return _well_formed(value)
+            return well_formed(value)
         case dict():
-            return {_well_formed(key): _all_well_formed(inner) for key, inner in value.items()}
+            return {well_formed(key): _all_well_formed(inner) for key, inner in value.items()}
         case list():
             return [_all_well_formed(inner) for inner in value]
         case _:

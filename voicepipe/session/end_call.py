@@ -24,6 +24,7 @@ class EndCall:
         ),
         label=LABEL,
         side_effects=False,
+        ends_session=True,
     )
 
     async def call(self, arguments: str, session: ToolSession) -> str:

@@ -9,7 +9,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from voicepipe.ports.server_tool import ENDING_TOOLS, MAX_RESULT_CHARS, ServerTool, ToolError, ToolSession
+from voicepipe.cancellation import cancelled_by_itself, closed_after
+from voicepipe.ports.server_tool import MAX_RESULT_CHARS, ServerTool, ToolError, ToolSession
+from voicepipe.protocol.outbound import well_formed
 from voicepipe.session.context import StartTask
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.hand_over import HandOver
@@ -78,8 +80,8 @@ class SessionTools:
         if tool.facts.side_effects and (held := self._hold()) is not None:
             await held
         try:
-            async with asyncio.timeout(tool.timeout_ms / 1_000) as limit:
-                output = await tool.call(command.arguments, self._session)
+            async with asyncio.timeout(limit_s := tool.timeout_ms / 1_000) as limit:
+                output = await closed_after(limit_s, tool.call(command.arguments, self._session))
             if isinstance(tool, HandOver):
                 self._hand_over(tool.agent_of(command.arguments))
             finished = e.ToolFinished(command.turn, command.call_id, _bounded(output), revision=command.revision)
@@ -90,11 +92,15 @@ class SessionTools:
                 finished = _failed(command, f"No result within {tool.timeout_ms} ms.", "timed_out")
             else:
                 finished = self._broke(command, why)
-        except (Exception, SystemExit) as bug:  # no function may end the server
+        except asyncio.CancelledError as why:
+            if not cancelled_by_itself():
+                raise
+            finished = self._broke(command, why)
+        except (Exception, SystemExit, KeyboardInterrupt) as bug:  # no function may end the server
             finished = self._broke(command, bug)
         if finished.outcome != "returned":
             log_event("tool_failed", tool=command.name, outcome=finished.outcome, session=self._session.session_id)
-        if command.name in ENDING_TOOLS and finished.outcome == "returned":
+        if tool.facts.ends_session and finished.outcome == "returned":
             self._post(replace(finished, final=True))
             self._end_call()
         else:
@@ -112,6 +118,7 @@ def _failed(command: c.RunTool, why: str, outcome: ToolResult = "failed") -> e.T
 
 
 def _bounded(output: str) -> str:
+    output = well_formed(output)
     return output if len(output) <= MAX_RESULT_CHARS else output[: MAX_RESULT_CHARS - len(_CUT)] + _CUT
 
 

@@ -47,6 +47,9 @@ class ServerTool:
     needs_approval: bool = False
     """Whether the client must approve each call before it runs."""
 
+    ends_session: bool = False
+    """Whether the session ends after the answer, once it has returned."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplySettings:

@@ -157,7 +157,10 @@ class Sessions:
     def _hooks_in_python(self, grant: SessionGrant, agent: str) -> AgentHooks | None:
         its = self._settings.python_agents.get(agent)
         session = replace(session_of(grant), agent=agent)
-        return None if its is None else AgentHooks(its, session, self._outlasting.start)
+        if its is None:
+            return None
+        variables = [name for name, _ in self._settings.agents[agent].variables]
+        return AgentHooks(its, session, self._outlasting.start, variables)
 
     def _keep_records_of(self, grant: SessionGrant, agent: str) -> Callable[[TurnRecord], None]:
         """Return what takes the records of an agent's turns."""
