@@ -103,6 +103,30 @@ def test_a_user_who_goes_on_before_that_calls_nothing() -> None:
     assert ran(scenario) == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "n_runs"),
+    [
+        ('{ "day" : "1 May", "who": {"b": [1, 2], "a": "x, y"}}', 1),
+        ('{"who":{"a":"x, y","b":[1,2]},"day":"1 May"}', 1),
+        ('{"day":"1 May","who":{"b":[2,1],"a":"x, y"}}', 2),
+        ('{"day":"1May","who":{"b":[1,2],"a":"x, y"}}', 2),
+        ('{"day":"1 May","who":{"b":[1,2],"a":"x,y"}}', 2),
+        ('{"day":"1 May","who":{"b":[1,2]}}', 2),
+        ('{"day":"1 May","who":{"b":[1,2],"a":"x, y"}', 2),
+    ],
+)
+def test_a_repeated_call_is_the_same_however_its_json_is_written(arguments: str, n_runs: int) -> None:
+    """White space between values and the order of members make no other call; the values themselves do."""
+    scenario = new_scenario()
+    scenario.says()
+    scenario.model_requested()
+    scenario.call('{"day":"1 May","who":{"b":[1,2],"a":"x, y"}}')
+    scenario.call(arguments, index=1)
+    scenario.model_done("tool_calls")
+    scenario.voice_done()
+    assert ran(scenario) == n_runs
+
+
 @pytest.mark.parametrize("cancellable", [False, True])
 def test_the_user_speaks_while_a_function_runs(cancellable: bool) -> None:
     """The function goes on, unless it may be cancelled. Its result is told when both are silent."""
