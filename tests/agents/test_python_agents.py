@@ -152,6 +152,7 @@ def test_a_file_has_agents(tmp_path: Path) -> None:
         ("agent = 1\n", "expected an agent"),
         ("x = 1\nimport nothing_of_this_name\n", r"support\.py, line 2: ModuleNotFoundError: No module"),
         ("def f(:\n", "SyntaxError"),
+        ("import sys\nsys.exit('no KEY')\n", r"support\.py, line 2: SystemExit: no KEY"),
         (f"{IMPORT}a = Agent()\nb = Agent()\n", "different names"),
         (f"{IMPORT}a = Agent()\n@a.tool\nasync def f(x): ...\n", "tool f: expected a type for each parameter"),
         (f"{IMPORT}a = Agent()\n@a.on('turn')\nasync def f(): ...\n", "expected one async"),
@@ -164,6 +165,16 @@ def test_a_broken_file_is_refused_with_its_line(tmp_path: Path, text: str, why: 
     path.write_text(text)
     with pytest.raises(ConfigError, match=why):
         load_file(path)
+
+
+def test_a_file_may_import_modules_of_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", list(sys.path))
+    (tmp_path / "opening_hours_of_a_test.py").write_text("TEXT = 'From nine to five.'\n")
+    path = tmp_path / "support.py"
+    path.write_text(f"from opening_hours_of_a_test import TEXT\n{IMPORT}agent = Agent(TEXT)\n")
+    (agent,) = load_file(path)
+    assert agent.settings["instructions"] == "From nine to five."
+    del sys.modules["opening_hours_of_a_test"]
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

@@ -124,6 +124,7 @@ async def test_an_agent_that_is_gone_finishes_its_calls(tmp_path: Path) -> None:
     ("before", "after", "why"),
     [
         ("[agents.default]", "[agents.default", "expected a TOML file"),
+        ("[agents.default]", f"deep = {'[' * 10_000}", "expected a TOML file"),
         ("Old.", "{{name}}", "agents.default.instructions: expected {{name}} of a variable"),
         ('llm = "fake/llm"', 'llm = "nowhere/llm"', "no provider is called 'nowhere'"),
         ("port = 0", "port = 1", "server: expected the values of the start, since a change needs a restart"),
@@ -141,11 +142,29 @@ async def test_wrong_settings_leave_the_old_ones_in_force(tmp_path: Path, before
             assert await user.prompt("Hello.") == "Fine."
 
 
-async def test_a_broken_python_file_leaves_the_old_one_in_force(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"), [("1 / 0\n", "ZeroDivisionError"), ("exit('no KEY')\n", "SystemExit: no KEY")]
+)
+async def test_a_broken_python_file_leaves_the_old_one_in_force(tmp_path: Path, text: str, why: str) -> None:
     async with served(tmp_path) as (server, folder):
-        (folder.path / "agents.py").write_text("1 / 0\n")
+        (folder.path / "agents.py").write_text(text)
         status, answer = await reload(server)
-        assert (status, "agents.py, line 1: ZeroDivisionError" in answer["error"]["message"]) == (409, True)
+        assert (status, f"agents.py, line 1: {why}" in answer["error"]["message"]) == (409, True)
+        async with calling(server.base_url) as user:
+            assert await user.prompt("Hello.") == "Fine."
+
+
+async def test_settings_that_cannot_be_read_for_any_reason_are_refused(tmp_path: Path) -> None:
+    """Also for one that nothing foresees: SIGHUP ends no server."""
+    async with FakeVendor() as vendor:
+        folder = Folder(tmp_path, vendor.base_url)
+
+        def read() -> Settings:
+            raise MemoryError
+
+        async with running(folder.read(), read=read) as server:
+            status, answer = await reload(server)
+    assert (status, answer["error"]["message"]) == (409, "the settings can't be put in force: MemoryError")
 
 
 async def test_only_an_operator_of_all_projects_may_reload(tmp_path: Path) -> None:

@@ -264,6 +264,12 @@ def test_text_is_stored_on_loopback_or_when_configured(written: Path, host: str,
             "records.keep_forever: unknown setting (FILE); did you mean records.keep_days?",
         ),
         (
+            "[budget]\nzzz = 1\n",
+            "budget.zzz: unknown setting (FILE); known here are budget.silence_ms, budget.endpoint_ms, "
+            "budget.llm_ttft_ms, budget.first_clause_ms, budget.tts_ttfb_ms, budget.speech_to_speech_ms, "
+            "budget.earlier_audio_ms, budget.playback_ms, budget.tool_ms, budget.overhead_ms, budget.total_ms",
+        ),
+        (
             "[records]\nurl = 'mysql://me:hunter2@db'\n",
             "records.url: expected an address that begins with postgresql://, got another one",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import sys
 import traceback
 from pathlib import Path
 
@@ -11,18 +12,20 @@ from voicepipe.errors import ConfigError
 
 
 def load_file(path: Path) -> tuple[Agent, ...]:
-    """Run a file, and return the agents among its names, in their order.
+    """Run a file, and return the agents among its names, in their order. It may import modules of its folder.
 
     Raises:
         ConfigError: the file cannot be read, fails, or has no agent; the text has the line that failed.
     """
     if not path.is_file():
         raise ConfigError(f"expected a Python file with an agent, got {str(path)!r}, which does not exist")
+    if (folder := str(path.parent.absolute())) not in sys.path:
+        sys.path.append(folder)  # last: a file called `mcp.py` must not take the place of an installed package
     try:
         names = runpy.run_path(str(path))
     except ConfigError:
         raise
-    except Exception as why:
+    except (Exception, SystemExit) as why:  # a reload must not end the server
         lines = [frame.lineno for frame in traceback.extract_tb(why.__traceback__) if frame.filename == str(path)]
         at = f", line {lines[-1]}" if lines else ""
         raise ConfigError(f"{path}{at}: {type(why).__name__}: {why}") from why

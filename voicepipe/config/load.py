@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Final, TypeVar, get_type_hints
 
 from voicepipe.agents import Agent
 from voicepipe.config.agents import AgentSettings
@@ -83,6 +83,9 @@ SINGLE = {
     "response_cache": ResponseCacheSettings,
 }
 """The sections that exist once."""
+
+MIN_LIKENESS: Final = 0.4
+"""The least likeness of two options' names, of 1, at which one is suggested in place of the other."""
 
 Options = TypeVar("Options")
 
@@ -346,7 +349,13 @@ def _unknown(key: str, found: Found, known: Iterable[str]) -> ConfigError:
 
 def _hint(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return f"; did you mean {near[0]}?" if near and _alike(name, near[0]) else ""
+
+
+def _alike(name: str, other: str) -> bool:
+    """Return whether two keys are alike in more than the sections that they share."""
+    ends = (name.rpartition(".")[2], other.rpartition(".")[2])
+    return difflib.SequenceMatcher(None, *ends).ratio() >= MIN_LIKENESS
 
 
 def _data_dir(written: str, env: Mapping[str, str]) -> Path:

@@ -108,7 +108,7 @@ def from_file(path: Path) -> Leaves:
     """
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+    except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as problem:
         raise ConfigError(f"{path}: expected a TOML file, got one that can't be read: {problem}") from problem
     return {key: Found(value, str(path)) for key, value in _flat(tree, ())}
 

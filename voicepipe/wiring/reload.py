@@ -13,7 +13,7 @@ from voicepipe.config.settings import Settings
 from voicepipe.errors import ConfigError
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.grant import SessionGrant
-from voicepipe.telemetry.log import log_event
+from voicepipe.telemetry.log import log_crash, log_event
 from voicepipe.wiring.mcp import McpServers
 from voicepipe.wiring.prices import Prices, check_quota_prices
 from voicepipe.wiring.sessions import Sessions, config_of
@@ -80,21 +80,28 @@ class Reload:
         """
         async with self._one_at_a_time:
             try:
-                if self._read is None:
-                    raise ConfigError("the settings of this server came from no file that could be read again")
-                settings = await asyncio.to_thread(self._read)
-                self._check(settings)
-                servers = await self._mcp.connected(settings)
-                try:
-                    self._put_in_force(settings, servers)
-                except BaseException:
-                    self._mcp.drop(servers)
-                    raise
+                settings = await self._renewed()
             except ConfigError as why:
                 log_event("settings_refused", level=logging.WARNING, why=str(why))
                 raise
+            except Exception as bug:  # SIGHUP ends no server, whatever has become of the files
+                log_crash("reload", bug)
+                raise ConfigError(f"the settings can't be put in force: {type(bug).__name__}") from bug
         log_event("settings_reloaded", agents=", ".join(settings.agents))
         return tuple(settings.agents)
+
+    async def _renewed(self) -> Settings:
+        if self._read is None:
+            raise ConfigError("the settings of this server came from no file that could be read again")
+        settings = await asyncio.to_thread(self._read)
+        self._check(settings)
+        servers = await self._mcp.connected(settings)
+        try:
+            self._put_in_force(settings, servers)
+        except BaseException:
+            self._mcp.drop(servers)
+            raise
+        return settings
 
     def _check(self, settings: Settings) -> None:
         """Raises ConfigError: the settings change what only a restart can change."""
