@@ -115,6 +115,34 @@ async def test_a_get_has_its_arguments_in_the_query(tmp_path: Path) -> None:
         assert await its.call('{"day": "a&b", "days": ["x", "y"]}', SESSION) == '["GET", ["x", "y"], "a&b"]'
 
 
+@pytest.mark.parametrize("arguments", ['{"id": ".."}', '{"id": "."}', '{"id": ""}', "{}", '{"id": ".", "more": "."}'])
+async def test_the_llm_chooses_no_other_path(tmp_path: Path, arguments: str) -> None:
+    """Of `/bookings/{{id}}`, an empty value or dots would be the address of all bookings."""
+    toml = """
+[agents.default]
+tools = ["cancel"]
+[tools.cancel]
+method = "DELETE"
+url = "URL/bookings/{{id}}{{more}}?by={{by}}"
+parameters.id.required = false
+parameters.more.required = false
+parameters.by.required = false
+"""
+    paths: list[str] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        paths.append(request.raw_path)
+        return web.Response(text="deleted")
+
+    async with backend(handler) as url, aiohttp.ClientSession() as http:
+        its = HttpTool(read(tmp_path, url, toml).tools["cancel"].options("cancel"), http)
+        with pytest.raises(ToolError, match=r"^Wrong arguments: expected a name or a number for id and more\.$"):
+            await its.call(arguments, SESSION)
+        assert paths == []
+        assert await its.call('{"id": "../7"}', SESSION) == "deleted"
+    assert paths == ["/bookings/..%2F7?by="]
+
+
 async def test_the_schema_is_that_of_the_settings(tmp_path: Path) -> None:
     async with aiohttp.ClientSession() as http:
         facts = HttpTool(read(tmp_path, "http://h").tools["book"].options("book"), http).facts

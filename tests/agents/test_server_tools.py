@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
+import threading
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -259,6 +261,30 @@ async def test_a_result_that_is_no_unicode_text_harms_no_later_turn(fake_server:
         assert await read_by_llm(server, 1) == ["cut \ufffd"]
         server.vendor.llm.cue(LlmCue(tokens=tokens("Fine.")))
         assert await user.prompt("And now?") == "Fine."
+
+
+async def test_a_function_that_holds_the_event_loop_is_named(
+    fake_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the log, while it holds it."""
+    agent, is_logged = Agent(), threading.Event()
+
+    class Noticed(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            if record.getMessage() == "event_loop_stalled" and "holds_the_loop" in str(record.fields):  # type: ignore[attr-defined]
+                is_logged.set()
+            return True
+
+    @agent.tool
+    async def holds_the_loop() -> str:
+        """Block, as a driver that is not async does."""
+        return str(is_logged.wait(WAIT_S))
+
+    caplog.handler.addFilter(Noticed())
+    async with fake_server(agents=[agent]) as server, calling(server.url, session=TEXT) as user:
+        answers(server, call("holds_the_loop"))
+        assert await user.prompt("hello") == "Done."
+        assert await read_by_llm(server, 1) == ["True"]
 
 
 async def test_a_result_is_bounded(fake_server: Any, clinic: Clinic) -> None:

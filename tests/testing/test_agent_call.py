@@ -7,6 +7,7 @@ from pathlib import Path
 
 from voicepipe.agents import Agent, ToolError
 from voicepipe.testing.agent_call import calling_agent, calls
+from voicepipe.testing.fakes.vendor import FakeVendor
 
 FILE = """
 from voicepipe.agents import Agent
@@ -44,6 +45,31 @@ async def test_an_agent_answers_after_its_functions() -> None:
         "We are closed.",
         "Wrong arguments: Object missing required field `day`",
     ]
+
+
+async def test_no_provider_of_an_agent_needs_a_key(tmp_path: Path) -> None:
+    (tmp_path / "opening.md").write_text("We open at nine.")
+    agent = Agent(
+        "Answer.",
+        model="openai/gpt-realtime",
+        summary_llm="openai/gpt-4.1-mini",
+        summarize_calls=True,
+        knowledge=str(tmp_path),
+        knowledge_embedding="openai/text-embedding-3-small",
+    )
+    async with calling_agent(agent, "At nine.") as call:
+        assert await call.says("When do you open?") == "At nine."
+        assert "We open at nine." in call.vendor.llm.received[-1].question["messages"][-1]["content"]
+
+
+async def test_an_agent_has_tools_of_the_settings() -> None:
+    """At an address of the test."""
+    async with FakeVendor() as backend:
+        settings = {"tools.look_up.url": f"{backend.base_url}/models", "tools.look_up.method": "GET"}
+        async with calling_agent(Agent(tools=["look_up"]), calls("look_up"), "Done.", settings=settings) as call:
+            assert await call.says("Look it up.") == "Done."
+            (models,) = call.results
+    assert json.loads(models)["object"] == "list"
 
 
 async def test_an_agent_of_a_file_greets(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class HttpTool:
         """
         its = self._options
         named = {name: value for name, value in self._parameters.read(arguments).items() if value is not None}
-        url = filled(its.url, {name: quote(_text(value), safe="") for name, value in named.items()})
+        url = _address(its.url, {name: quote(_text(named.get(name, "")), safe="") for name in self._in_url})
         rest = {name: value for name, value in named.items() if name not in self._in_url}
         body, query = b"", None
         if its.method in ("GET", "DELETE"):
@@ -73,6 +73,19 @@ class HttpTool:
         if not 200 <= answer.status < 300:
             raise ToolError(f"The request was answered with status {answer.status}: {text[:500]}")
         return text
+
+
+def _address(template: str, quoted: Mapping[str, str]) -> str:
+    """Return the address with these values.
+
+    Raises:
+        ToolError: a part of the path would be empty, `.` or `..`: the address of something else.
+    """
+    path, *_ = template.partition("?")
+    for part in path.split("/"):
+        if (names := placeholders(part)) and filled(part, quoted) in ("", ".", ".."):
+            raise ToolError(f"Wrong arguments: expected a name or a number for {' and '.join(names)}.")
+    return filled(template, quoted)
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:

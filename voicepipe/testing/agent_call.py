@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from voicepipe.agents import Agent, load_file
@@ -25,6 +26,7 @@ from voicepipe.testing.user import User, calling
 from voicepipe.wiring import running
 
 _STAGES: Final = ("stt", "llm", "tts")
+_NOT_FAKED: Final = ("model", "summary_llm", "knowledge_embedding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,19 @@ class AgentCall:
 
 
 @asynccontextmanager
-async def calling_agent(agent: Agent | str | Path, *script: Answer, name: str = "") -> AsyncIterator[AgentCall]:
+async def calling_agent(
+    agent: Agent | str | Path, *script: Answer, name: str = "", settings: Mapping[str, object] = MappingProxyType({})
+) -> AsyncIterator[AgentCall]:
     """Serve an agent, and call it.
+
+    No provider is called: an agent with a speech-to-speech model answers with the fake LLM and TTS, writes no
+    summaries, and searches its documents by their words.
 
     Args:
         agent: the agent, or a Python file with one or several.
         script: the LLM's answers, in order. A request after the last one is answered with "Hello there, user."
         name: which agent of the file to call; empty: the first.
+        settings: more settings, such as a tool that the agent names: {"tools.book.url": "http://127.0.0.1:9000"}.
 
     Raises:
         ConfigError: the agent cannot be served.
@@ -94,15 +102,18 @@ async def calling_agent(agent: Agent | str | Path, *script: Answer, name: str = 
                 for each in ("default", *(its.name for its in agents))
                 for stage in _STAGES
             }
+            fake |= {
+                f"agents.{its.name}.{option}": "" for its in agents for option in _NOT_FAKED if option in its.settings
+            }
             more = {"providers.fake.base_url": vendor.base_url, "server.port": 0, "server.drain_ms": 0}
-            settings = load(
-                overrides=fake | more | {"server.data_dir": folder},
+            loaded = load(
+                overrides={**settings, **fake, **more, "server.data_dir": folder},
                 environ={"HOME": folder},
                 folder=Path(folder),
                 agents=agents,
             )
             query = f"agent={name or agents[0].name}"
-            async with running(settings) as server, calling(server.base_url, query=query) as user:
+            async with running(loaded) as server, calling(server.base_url, query=query) as user:
                 yield AgentCall(user, vendor)
 
 
