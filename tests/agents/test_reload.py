@@ -176,6 +176,30 @@ async def test_only_an_operator_of_all_projects_may_reload(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+async def test_a_signal_that_comes_before_the_server_listens_reloads_too(tmp_path: Path) -> None:
+    """The settings may have changed since they were read; the signal's own effect would be to end the process."""
+    lines: list[str] = []
+    is_reloaded = asyncio.Event()
+
+    def note(line: str) -> None:
+        lines.append(line.split(",")[0])
+        if line.startswith("settings"):
+            is_reloaded.set()
+
+    async with FakeVendor() as vendor:
+        folder = Folder(tmp_path, vendor.base_url)
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(serve(folder.read(), note, folder.read))
+            await asyncio.sleep(0)
+            assert lines == []
+            os.kill(os.getpid(), signal.SIGHUP)
+            async with asyncio.timeout(WAIT_S):
+                await is_reloaded.wait()
+            assert lines[-1] == "settings reloaded"
+            serving.cancel()
+
+
+@pytest.mark.slow
 async def test_a_signal_reloads(tmp_path: Path) -> None:
     """SIGHUP, with what came of it for the operator."""
     lines: asyncio.Queue[str] = asyncio.Queue()  # bounded: a test prints tens

@@ -52,18 +52,23 @@ async def serve(settings: Settings, say: Callable[[str], None], read: Callable[[
     Raises:
         VoicepipeError: as `run` does.
     """
-    async with running(settings, say=say, read=read) as server:
-        say(f"voicepipe {__version__} listens on {server.base_url}")
-        for line in dangers(settings):
-            say(line)
-        await _until_stopped(settings, server, say)
+    reload_requested = asyncio.Event()
+    # From the beginning: a SIGHUP that came while the server starts or stops would end it.
+    with on_hang_up(reload_requested.set):
+        async with running(settings, say=say, read=read) as server:
+            say(f"voicepipe {__version__} listens on {server.base_url}")
+            for line in dangers(settings):
+                say(line)
+            await _until_stopped(settings, server, say, reload_requested)
 
 
-async def _until_stopped(settings: Settings, server: Running, say: Callable[[str], None]) -> None:
+async def _until_stopped(
+    settings: Settings, server: Running, say: Callable[[str], None], reload_requested: asyncio.Event
+) -> None:
     with stop_signals() as stopped:
         async with asyncio.TaskGroup() as group:
             greeter = group.create_task(_serve_ready(settings, server, say), name="greeter")
-            reloads = group.create_task(_reload_on_signal(server, say), name="reloads")
+            reloads = group.create_task(_reload_on_request(server, say, reload_requested), name="reloads")
             await stopped.wait()
             greeter.cancel()
             reloads.cancel()
@@ -83,17 +88,15 @@ def on_hang_up(call: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(signal.SIGHUP)
 
 
-async def _reload_on_signal(server: Running, say: Callable[[str], None]) -> None:
-    """Reload the settings at each SIGHUP, until cancelled."""
-    requested = asyncio.Event()
-    with on_hang_up(requested.set):
-        while True:
-            await requested.wait()
-            requested.clear()
-            try:
-                say(f"settings reloaded, agents: {', '.join(await server.reload())}")
-            except ConfigError as why:
-                say(f"settings not reloaded, the old ones stay in force: {why}")
+async def _reload_on_request(server: Running, say: Callable[[str], None], requested: asyncio.Event) -> None:
+    """Reload the settings at each request, until cancelled."""
+    while True:
+        await requested.wait()
+        requested.clear()
+        try:
+            say(f"settings reloaded, agents: {', '.join(await server.reload())}")
+        except ConfigError as why:
+            say(f"settings not reloaded, the old ones stay in force: {why}")
 
 
 async def _serve_ready(settings: Settings, server: Running, say: Callable[[str], None]) -> None:
