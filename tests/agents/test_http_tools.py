@@ -143,6 +143,32 @@ parameters.by.required = false
     assert paths == ["/bookings/..%2F7?by="]
 
 
+@pytest.mark.parametrize("status", [200, 401])
+async def test_the_llm_reads_no_secret_that_the_server_echoes(tmp_path: Path, status: int) -> None:
+    """Not those of headers, and of the address; the rest of the answer stays."""
+    toml = """
+[agents.default]
+tools = ["echo"]
+[tools.echo]
+url = "URL/echo?key=key-in-the-url&day={{day}}"
+headers = { Authorization = "Bearer ${BACKEND_KEY}", Accept = "application/json", X-Key = "another-key" }
+parameters.day.type = "string"
+"""
+
+    async def handler(request: web.Request) -> web.Response:
+        sent = [request.headers[name] for name in ("Authorization", "Accept", "X-Key")]
+        return web.json_response([*sent, *request.query.values()], status=status)
+
+    async with backend(handler) as url, aiohttp.ClientSession() as http:
+        options = read(tmp_path, url, toml, BACKEND_KEY="key-of-the-backend").tools["echo"].options("echo")
+        try:
+            read_by_llm = await HttpTool(options, http).call('{"day": "Whit Monday"}', SESSION)
+        except ToolError as why:
+            read_by_llm = str(why)
+    echoed = ["Bearer [secret]", "application/json", "[secret]", "[secret]", "Whit Monday"]
+    assert read_by_llm.endswith(json.dumps(echoed))
+
+
 async def test_the_schema_is_that_of_the_settings(tmp_path: Path) -> None:
     async with aiohttp.ClientSession() as http:
         facts = HttpTool(read(tmp_path, "http://h").tools["book"].options("book"), http).facts

@@ -185,6 +185,22 @@ async def test_secrets_are_in_no_log_and_no_text_for_the_llm(
     assert not [record for record in ours if "hunter" in f"{record.getMessage()} {record.__dict__}"]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_llm_reads_no_header_that_a_server_echoes(fake_server: Any, mcp: FakeMcpServer, fails: bool) -> None:
+    def echo(given: dict[str, Any]) -> str:
+        said = f"Refused: {mcp.requests[-1][2]['Authorization']}"
+        if fails:
+            raise ValueError(said)
+        return said
+
+    mcp.tools["echo"] = FakeMcpTool(echo)
+    more = settings(mcp, **{"mcp.clinic.headers.Authorization": "Bearer key-of-the-server"})
+    async with fake_server(more) as server, calling(server.url, session=TEXT) as user:
+        read = await result_of(server, user, call("echo"))
+    assert "Refused: Bearer [secret]" in read
+    assert "key-of" not in read
+
+
 async def test_the_server_starts_without_an_mcp_server_that_is_away(fake_server: Any, mcp: FakeMcpServer) -> None:
     await mcp.unplug()
     async with fake_server(settings(mcp)) as server, calling(server.url, session=TEXT) as user:

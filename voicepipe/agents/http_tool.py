@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 
 from voicepipe.agents.arguments import Parameters
+from voicepipe.agents.echoed_secrets import secrets_of, without
 from voicepipe.agents.http_tool_options import HttpToolOptions, ParameterType
 from voicepipe.clock import answer_from_outside, unix_s
 from voicepipe.ports.server_tool import MAX_RESULT_CHARS, ToolError, ToolSession
@@ -32,6 +33,7 @@ class HttpTool:
 
     def __init__(self, options: HttpToolOptions, http: aiohttp.ClientSession) -> None:
         self._options, self._http = options, http
+        self._hidden = secrets_of(options.url, options.headers)
         self._in_url = set(placeholders(options.url))
         self._parameters = Parameters(options.name, [_field(*parameter) for parameter in options.parameters])
         self.timeout_ms = options.timeout_ms
@@ -67,7 +69,7 @@ class HttpTool:
                 async with self._http.request(
                     its.method, url, params=query, data=body or None, headers=headers, allow_redirects=False
                 ) as answer:
-                    text = (await _read(answer)).decode("utf-8", "replace")
+                    text = without(self._hidden, (await _read(answer)).decode("utf-8", "replace"))
         except (aiohttp.ClientError, OSError) as why:
             raise ToolError(f"The request failed ({type(why).__name__}).") from None
         if not 200 <= answer.status < 300:

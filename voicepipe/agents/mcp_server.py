@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from voicepipe.agents.echoed_secrets import secrets_of, without
 from voicepipe.agents.mcp_options import McpOptions
 from voicepipe.agents.mcp_tool import MAX_LIST_CHARS, MOST_TOOLS, McpTool, is_read_only, text_of
 from voicepipe.ports.server_tool import MAX_RESULT_CHARS, ToolError
@@ -47,7 +48,7 @@ class McpServer:
     """One server. `run` keeps the connection; without one, a call fails at once."""
 
     def __init__(self, options: McpOptions) -> None:
-        self.options = options
+        self.options, self._hidden = options, secrets_of(options.url, options.headers)
         self.tools: tuple[McpTool, ...] = ()
         """The tools as they were listed last; they stay while the server is away."""
 
@@ -150,11 +151,11 @@ class McpServer:
             if why.code in _LOST:
                 self._broken.set()
                 raise ToolError(_AWAY) from None
-            raise ToolError(f"The call failed: {why.message[:500]}") from None
+            raise ToolError(f"The call failed: {without(self._hidden, why.message)[:500]}") from None
         except Exception as why:  # the connection was closed meanwhile, or the result does not fit its own schema
             log_event("mcp_failed", level=logging.WARNING, server=self.options.name, why=_reason(why, self.options))
             raise ToolError("The call failed.") from None
-        text = text_of(result)
+        text = without(self._hidden, text_of(result))
         if result.is_error:
             raise ToolError(text[:MAX_RESULT_CHARS])
         return text
