@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+import aiohttp
+import pytest
 from aiohttp import WSMessage, WSMsgType, web
 from aiohttp._websocket.reader import WebSocketDataQueue
 from aiohttp.base_protocol import BaseProtocol
 
 from voicepipe.server.sessions import websocket
 from voicepipe.server.sessions.websocket import AiohttpSocket, upgrade
+from voicepipe.testing.waiting import WAIT_S, eventually
+
+CLIENTS_CODE = 4_100
 
 PING = WSMessage(WSMsgType.PING, b"there?", None)
 
@@ -93,3 +99,74 @@ async def test_frames_postpone_the_ping_a_few_times_between_two_pings(monkeypatc
     line._flush_heartbeat_reset()
     assert pong.cancelled()
     line._cancel_heartbeat()
+
+
+Receiving = Callable[[AiohttpSocket], Awaitable[None]]
+
+
+async def receiving(socket: AiohttpSocket) -> None:
+    """Read to the end, as a session does."""
+    while await socket.receive() is not None:
+        pass
+
+
+async def not_receiving(socket: AiohttpSocket) -> None:
+    """Read nothing: a connection that is refused."""
+
+
+async def not_receiving_yet(socket: AiohttpSocket) -> None:
+    """Read once the close frame has left: the session was busy with a message."""
+
+    async def has_left() -> bool | None:
+        return socket._websocket.closed or None
+
+    await eventually(has_left)
+    await receiving(socket)
+
+
+@pytest.mark.parametrize("read", [receiving, not_receiving, not_receiving_yet])
+async def test_the_connection_stays_open_until_the_client_has_answered_the_close_frame(
+    read: Receiving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a client still sends meets an open connection: otherwise it may get a reset in place of the close frame, and
+    would take a call that has ended for a broken one. A session cancels its tasks as soon as nothing comes any more.
+    """
+    monkeypatch.setattr(websocket, "CLOSE_WAIT_S", WAIT_S)
+    codes: list[int | None] = []
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        line = upgrade(ping_ms=20_000, subprotocol=None)
+        await line.prepare(request)
+        socket = AiohttpSocket(line, request.transport)
+        await line.receive()
+        closing = asyncio.create_task(socket.close(1_000, "The call is over."))
+        await read(socket)
+        if read is not not_receiving:
+            closing.cancel()
+        await asyncio.wait([closing])
+        await socket.close(1_000, "")
+        codes.append(line.close_code)
+        return line
+
+    app = web.Application()
+    app.router.add_get("/", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    try:
+        async with (
+            asyncio.timeout(2 * WAIT_S),
+            aiohttp.ClientSession() as http,
+            http.ws_connect(f"http://127.0.0.1:{port}/", autoclose=False) as client,
+        ):
+            await client.send_str("begin")
+            goodbye = await client.receive()
+            assert (goodbye.type, goodbye.data) == (WSMsgType.CLOSE, 1_000)
+            for _ in range(5):
+                await client.send_bytes(bytes(1_000))
+            await client.close(code=CLIENTS_CODE)
+    finally:
+        await runner.cleanup()
+    assert codes == [CLIENTS_CODE]

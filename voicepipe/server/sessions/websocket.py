@@ -6,7 +6,7 @@ import asyncio
 import socket
 from typing import Any, Final
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 from aiohttp.http import WSMessageNoDecodeText
 
 from voicepipe.clock import loop_clock, monotonic_us
@@ -51,6 +51,9 @@ class _BackpressuredWebSocket(web.WebSocketResponse[bool]):
     """Reports a missing pong only while this side reads. While it does not, the pong may be in the unread input, and
     `UNREAD_LIMIT_S` detects a lost client.
 
+    `close` waits for the client's close frame also while a task receives: aiohttp would close the connection at once,
+    and the client's next message would be answered with a reset, which may overtake the close frame.
+
     What a client sends postpones the next ping. While no pong is due, only once in `POSTPONED_SHARE` of the time
     between pings: aiohttp schedules a call for each 20 ms of audio. The connection holds no reference to the socket:
     unread input is freed with the socket.
@@ -67,6 +70,11 @@ class _BackpressuredWebSocket(web.WebSocketResponse[bool]):
         if self._pong_response_cb is not None or now_s - self._postponed_s >= self._postpone_every_s:
             self._postponed_s = now_s
             super()._on_data_received()
+
+    def _set_closing(self, code: int) -> None:
+        if code is WSCloseCode.OK and self._close_wait is not None:
+            return  # this side's `close` has woken `receive`; the code of a client's frame is a plain number
+        super()._set_closing(code)  # type: ignore[arg-type]
 
     def _pong_not_received(self) -> None:
         if self._req is not None and self._req.protocol._reading_paused:  # aiohttp has no public attribute for it
@@ -96,6 +104,9 @@ class AiohttpSocket:
         self._websocket, self._transport = websocket, transport
         self._pings = TokenBucket(BURST_PINGS, PINGS_PER_S)
         self._over = False
+        self._closing: asyncio.Event | None = None
+        """Set when this side's `close` is over; None before it."""
+
         self.hung_up = False
         """Whether either side sent a close frame."""
 
@@ -118,7 +129,10 @@ class AiohttpSocket:
         return queue is not None and bool(queue._buffer) and queue._buffer[0][0].type in _DATA
 
     async def receive(self) -> bytes | None:
-        """Return the next message, text or binary; None when the connection is closed, and on every later call."""
+        """Return the next message, text or binary; None when the connection is closed, and on every later call.
+
+        Under this side's `close` that is when it is over: the session then cancels the task that closes.
+        """
         while not self._over:
             message = await self._websocket.receive()
             if message.type in _DATA:
@@ -129,6 +143,8 @@ class AiohttpSocket:
             else:
                 self._over = True
                 self.hung_up = self.hung_up or message.type is WSMsgType.CLOSE
+        if self._closing is not None:
+            await self._closing.wait()
         return None
 
     async def _take_ping(self, message: WSMessageNoDecodeText) -> None:
@@ -156,15 +172,22 @@ class AiohttpSocket:
     async def close(self, code: int, reason: str) -> None:
         """Send a close frame after all earlier frames, and wait `CLOSE_WAIT_S` for the client's.
 
-        A client that does not read gets no close frame: the connection is dropped after `CLOSE_WAIT_S`.
+        A client that does not read gets no close frame: the connection is dropped after `CLOSE_WAIT_S`. A second call
+        waits for the first.
         """
         self.hung_up = True
+        if self._closing is not None:
+            await self._closing.wait()
+            return
+        self._closing = asyncio.Event()
         message = reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore").encode()
         try:
             async with asyncio.timeout(2 * CLOSE_WAIT_S):
                 await self._websocket.close(code=code, message=message)
         except TimeoutError:
             self.abort()
+        finally:
+            self._closing.set()
         self._websocket._exception = None  # its traceback keeps the socket alive
 
     def abort(self) -> None:
