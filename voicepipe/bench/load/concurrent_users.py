@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,6 +40,10 @@ class Target:
     """Each user's first settings, in a `session.update`."""
 
     wire: WireProtocol = REALTIME
+
+
+Connect = Callable[[aiohttp.ClientSession, Target], AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]]
+"""Opens a user's connection, which is ready for audio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +133,11 @@ class ConcurrentUsers:
         n_users: int,
         n_turns: int,
         on_steady: Callable[[], None] | None = None,
+        connect: Connect | None = None,
     ) -> None:
-        """`on_steady` is called when all users are in their turns, and when the first of them has finished."""
-        self._on_steady = on_steady or _ignore
+        """`on_steady` is called when all users are in their turns, and when the first of them has finished. `connect`
+        opens the connections in another way than a plain WebSocket."""
+        self._on_steady, self._connect = on_steady or _ignore, connect or _connected
         self._target, self._n_users = target, n_users
         self._sentence_ms = len(frames) * FRAME_MS
         wire = target.wire
@@ -148,7 +155,7 @@ class ConcurrentUsers:
             ConnectionError: a connection was refused.
         """
         async with unlimited_session() as web, contextlib.AsyncExitStack() as connections:
-            websockets = [await connections.enter_async_context(_connected(web, self._target)) for _ in self._users]
+            websockets = [await connections.enter_async_context(self._connect(web, self._target)) for _ in self._users]
             connections.enter_context(_without_gc())
             await asyncio.sleep(MARGIN_MS / 1_000)
             self._watch.opened()
