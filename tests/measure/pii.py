@@ -3,13 +3,14 @@
 `tests/data/pii.txt` has a sentence in each line; personal data in it is written as `{kind|text}`. Its sentences were
 written together with the patterns. Those of `tests/data/pii_held_out.txt` were written afterwards, and no pattern was
 changed for them: if one is, its sentences belong to the first file. `-v` prints what was missed, and what was found
-where nothing is.
+where nothing is. Last comes the CPU time of a sentence of the first file.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,7 +92,24 @@ def report() -> str:
     return f"With the patterns: {table(score())}\nHeld out: {table(score(HELD_OUT))}"
 
 
+def cpu_line() -> str:
+    """Return the CPU time of a sentence, the least of five searches."""
+    texts = [read(line)[0] for line in SENTENCES.read_text(encoding="utf-8").splitlines()]
+    p50, p95 = (sorted(map(_cpu_ms, texts))[len(texts) * share // 100] for share in (50, 95))
+    return f"CPU of a sentence: p50 {p50:.2f} ms, p95 {p95:.2f} ms\n"
+
+
+def _cpu_ms(text: str) -> float:
+    found_ms = []
+    for _ in range(5):
+        begin_s = time.process_time()
+        find(text)
+        found_ms.append(1_000 * (time.process_time() - begin_s))
+    return min(found_ms)
+
+
 if __name__ == "__main__":
     sys.stdout.write(report())
     if "-v" in sys.argv:
         sys.stdout.write("\n".join((*score().problems, *score(HELD_OUT).problems)) + "\n")
+    sys.stdout.write(cpu_line())
