@@ -123,8 +123,12 @@ async def test_the_clinic_of_the_guide(tmp_path: Path, unused_tcp_port_factory: 
         _, why = await locked.communicate()
         assert b"Expected a credential" in why
         assert "agent  I am sorry, that is not possible.\n" in await clinic.run(cancel, key=mine)
-        async with clinic.running(backend, key=key), chromium(tmp_path, has_microphone=False) as browser:
-            await called(browser, f"http://127.0.0.1:{clinic.ports['3000']}")
+        origin = f"http://127.0.0.1:{clinic.ports['3000']}"
+        async with clinic.running(backend, key=key) as site, chromium(tmp_path, has_microphone=False) as browser:
+            assert site.stdout is not None
+            async with asyncio.timeout(WAIT_S):
+                assert f"Open {origin} in a browser" in (await site.stdout.readline()).decode()
+            await called(browser, origin)
 
 
 async def called(browser: Browser, origin: str) -> None:
