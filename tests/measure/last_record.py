@@ -1,25 +1,30 @@
 """Measure how soon the record of a session's last turn is stored, and kill nodes right behind the end of a session.
 
 `python -m tests.measure.last_record --sessions 100 --kills 20` runs a server process with a real Redis and a real
-Postgres. Each session ends in the middle of an answer; the time counts from when the client begins to close until
-Postgres has the closed record. Then as many nodes are killed (SIGKILL) as soon as a client's connection is closed,
-started again, and the records in Postgres counted. Times and losses, as lines.
+Postgres. Each session ends in the middle of an answer; the times count from when the client begins to close until
+Postgres has the closed record, and until the client has the answer to its close. Then nodes are killed (SIGKILL): as
+many as soon as a client's connection is closed, and as many at a random time in the `CLOSE_MS` after it began to
+close. They are started again, and the records in Postgres counted. Times and losses, as lines; it fails if a record is
+lost whose client had the answer.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import sys
 import tempfile
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.measure.node_set import NodeSet, node_set
 from tests.measure.percentiles import times
 from voicepipe import clock
-from voicepipe.client import connect
+from voicepipe.client import Call, CallEnded, connect
 from voicepipe.client import events as e
 from voicepipe.telemetry.store.port import TurnQuery
 from voicepipe.telemetry.store.postgres import PostgresTurnStore
@@ -33,15 +38,59 @@ LOST_S: Final = 5.0
 """A record that is not stored by then is lost."""
 
 
-async def _ended_session(url: str) -> tuple[str, int]:
-    """Have a session whose client leaves in the middle of an answer; return its id, and when it began to leave."""
-    async with connect(url) as call:
-        await call.write("What is there?")
-        await call.respond()
-        while not isinstance(await call.next_event(), e.ReplyAudio):
-            pass
-        session_id, since_ms = call.session_id, clock.monotonic_ms()
-    return session_id, since_ms
+CLOSE_MS: Final = 40
+"""A close lasts about as long."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was measured."""
+
+    stored_ms: list[int] = field(default_factory=list)
+    answered_ms: list[int] = field(default_factory=list)
+    n_lost: int = 0
+    """Of the sessions whose node was not killed."""
+
+    n_lost_by_kill: int = 0
+    """Of those whose node was killed behind the answer."""
+
+    n_unanswered: int = 0
+    """Of the clients whose node was killed while they closed: those without an answer."""
+
+    n_lost_answered: int = 0
+    n_lost_unanswered: int = 0
+    """Records lost of these clients, with and without an answer."""
+
+    @property
+    def is_good(self) -> bool:
+        """Return whether no record was lost whose client had the answer to its close."""
+        return not (self.n_lost + self.n_lost_by_kill + self.n_lost_answered)
+
+
+async def _ended_session(
+    url: str, kill: Callable[[], Coroutine[Any, Any, None]] | None = None
+) -> tuple[str, int, bool]:
+    """Have a session whose client leaves in the middle of an answer, and `kill` meanwhile; return its id, when it began
+    to leave, and whether its close was answered."""
+    async with AsyncExitStack() as stack:
+        killing: asyncio.Task[None] | None = None
+        with suppress(CallEnded):
+            async with connect(url) as call:
+                await _until_sound(call)
+                session_id, websocket, since_ms = call.session_id, call._connection._websocket, clock.monotonic_ms()
+                if kill is not None:
+                    group = await stack.enter_async_context(asyncio.TaskGroup())
+                    killing = group.create_task(kill(), name="kill")
+        if killing is not None:
+            await killing
+    return session_id, since_ms, websocket.protocol.close_rcvd is not None
+
+
+async def _until_sound(call: Call) -> None:
+    await call.write("What is there?")
+    await call.respond()
+    while not isinstance(await call.next_event(), e.ReplyAudio):
+        pass
 
 
 async def _stored(store: PostgresTurnStore, session_id: str) -> bool:
@@ -55,37 +104,59 @@ async def _stored(store: PostgresTurnStore, session_id: str) -> bool:
     return False
 
 
-async def _measured(its: NodeSet, store: PostgresTurnStore, n_sessions: int, n_kills: int) -> list[str]:
-    took_ms: list[int] = []
-    n_lost = 0
+async def _measured(its: NodeSet, store: PostgresTurnStore, n_sessions: int, n_kills: int, seed: int) -> Figures:
+    found, chance, node = Figures(), random.Random(seed), its.nodes[0]
     for _ in range(n_sessions):
-        session_id, since_ms = await _ended_session(its.url)
+        session_id, since_ms, _ = await _ended_session(its.url)
+        found.answered_ms.append(clock.monotonic_ms() - since_ms)
         if await _stored(store, session_id):
-            took_ms.append(clock.monotonic_ms() - since_ms)
+            found.stored_ms.append(clock.monotonic_ms() - since_ms)
         else:
-            n_lost += 1
-    n_lost_by_kill = 0
+            found.n_lost += 1
     for _ in range(n_kills):
-        session_id, _ = await _ended_session(its.url)
-        await its.nodes[0].kill()
-        n_lost_by_kill += not await _stored(store, session_id)
-        await its.nodes[0].start()
-    return [
-        f"record stored after ms: {times(took_ms)}",
-        f"lost without a kill: {n_lost} of {n_sessions}",
-        f"lost where the node was killed when the connection was closed: {n_lost_by_kill} of {n_kills}",
-    ]
+        session_id, _, _ = await _ended_session(its.url)
+        await node.kill()
+        found.n_lost_by_kill += not await _stored(store, session_id)
+        await node.start()
+
+    async def kill_soon() -> None:
+        await asyncio.sleep(chance.uniform(0, CLOSE_MS / 1_000))
+        await node.kill()
+
+    for _ in range(n_kills):
+        session_id, _, is_answered = await _ended_session(its.url, kill_soon)
+        is_lost = not await _stored(store, session_id)
+        found.n_unanswered += not is_answered
+        found.n_lost_answered += is_lost and is_answered
+        found.n_lost_unanswered += is_lost and not is_answered
+        await node.start()
+    return found
 
 
-async def measured(n_sessions: int, n_kills: int) -> list[str]:
+def report(found: Figures, n_sessions: int, n_kills: int) -> str:
     """Return the figures as lines."""
+    n_answered = n_kills - found.n_unanswered
+    return "\n".join(
+        (
+            f"record stored after ms: {times(found.stored_ms)}",
+            f"close answered after ms: {times(found.answered_ms)}",
+            f"lost without a kill: {found.n_lost} of {n_sessions}",
+            f"lost where the node was killed when the connection was closed: {found.n_lost_by_kill} of {n_kills}",
+            f"lost where the node was killed while the client closed: {found.n_lost_answered} of {n_answered} whose "
+            f"close was answered, {found.n_lost_unanswered} of {found.n_unanswered} others",
+        )
+    )
+
+
+async def measured(n_sessions: int, n_kills: int, *, seed: int = 1) -> Figures:
+    """Return what was measured."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="vp-record-"))
         server, url = stack.enter_context(redis_server()), stack.enter_context(postgres(options=()))
         its = await stack.enter_async_context(node_set(Path(folder), server, n_nodes=1, records_url=url))
         store = await PostgresTurnStore.open(url)
         try:
-            return await _measured(its, store, n_sessions, n_kills)
+            return await _measured(its, store, n_sessions, n_kills, seed)
         finally:
             await store.close()
 
@@ -95,10 +166,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sessions", type=int, default=100)
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    lines = asyncio.run(measured(options.sessions, options.kills))
-    sys.stdout.write("\n".join(lines) + "\n")
-    return 0
+    found = asyncio.run(measured(options.sessions, options.kills, seed=options.seed))
+    sys.stdout.write(report(found, options.sessions, options.kills) + "\n")
+    return 0 if found.is_good else 1
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import ServerVad
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks, SessionStages
+from voicepipe.session.shutdown import NORMAL
 from voicepipe.testing.fakes.cues import CallCue, Cut, LlmCue, Status, SttCue, TtsCue, tokens
 from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
 from voicepipe.testing.recording import Recording
@@ -196,8 +197,8 @@ class Script:
         self._came.set()
 
     async def close(self, code: int, reason: str) -> None:
-        """Only a session that broke closes the line of a client that is still there."""
-        raise AssertionError(f"closed with {code}: {reason}")
+        """Answer the close of a client that has left: only a session that broke closes the line of another one."""
+        assert code == NORMAL, f"closed with {code}: {reason}"
 
     def abort(self) -> None:
         """A client that reads everything is never dropped."""

@@ -55,6 +55,16 @@ async def test_what_came_before_the_break_is_read_and_so_is_a_goodbye() -> None:
     assert line.hung_up
 
 
+async def test_nothing_is_sent_behind_the_close_frame_of_a_client() -> None:
+    """The session answers it later, when its records are stored; until then the client counts as gone."""
+    goodbye = WSMessage(WSMsgType.CLOSE, 1000, "")
+    line = socket(goodbye)
+    assert await line.receive() is None
+    assert line.gone
+    await line.send(b"{}")  # the broken line has no way to send it
+    assert not upgrade(ping_ms=20_000, subprotocol=None)._autoclose
+
+
 async def test_it_is_known_whether_a_message_waits() -> None:
     """Only text and binary ones count: behind a ping nothing may follow."""
     line = upgrade(ping_ms=20_000, subprotocol=None)

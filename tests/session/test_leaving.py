@@ -1,11 +1,12 @@
-"""A user hangs up, and a stage takes its time to close: the turn is over at once, and none begins meanwhile."""
+"""A user hangs up: the turn is over at once, its record is stored before the close is answered, and none begins
+meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from voicepipe.clock import unix_s
 from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.protocol.session_config import SessionConfig
+from voicepipe.session import shutdown
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks, SessionStages
 from voicepipe.testing.fakes.cues import Hang, LlmCue, SttCue, TtsCue
@@ -53,6 +55,7 @@ class Leaves:
 
     def __init__(self) -> None:
         self._requested, self._made = False, asyncio.Event()
+        self.closed = asyncio.Event()
 
     async def receive(self) -> str | None:
         if self._requested:
@@ -66,14 +69,21 @@ class Leaves:
             self._made.set()
 
     async def close(self, code: int, reason: str) -> None:
-        raise AssertionError(f"closed with {code}: {reason}")
+        assert (code, reason) == (1_000, "")
+        self.closed.set()
 
     def abort(self) -> None:
         raise AssertionError("the line was dropped")
 
 
-async def test_nothing_starts_after_the_user_left(caplog: pytest.LogCaptureFixture) -> None:
-    transcriber, records = SlowToClose(), list[TurnRecord]()
+async def at_once() -> None:
+    """Store all records at once."""
+
+
+def session_of(
+    transcriber: FakeTranscriber, records: list[TurnRecord], written: Callable[[], Awaitable[None]] = at_once
+) -> Session:
+    """Return a session whose answers never come."""
     grant = SessionGrant(
         session_id="sess_x",
         project="p",
@@ -88,6 +98,7 @@ async def test_nothing_starts_after_the_user_left(caplog: pytest.LogCaptureFixtu
     )
     hooks = SessionHooks(
         keep_record=records.append,
+        records_written=written,
         note_overrun=lambda command: None,
         note_stuck=lambda command: None,
         note_strategy_failure=lambda command: None,
@@ -103,7 +114,12 @@ async def test_nothing_starts_after_the_user_left(caplog: pytest.LogCaptureFixtu
         llm_model="",
         tts_model="",
     )
-    session = Session(grant=grant, config=config, stages=stages, settings=CoreSettings(), hooks=hooks)
+    return Session(grant=grant, config=config, stages=stages, settings=CoreSettings(), hooks=hooks)
+
+
+async def test_nothing_starts_after_the_user_left(caplog: pytest.LogCaptureFixture) -> None:
+    transcriber, records = SlowToClose(), list[TurnRecord]()
+    session = session_of(transcriber, records)
     with caplog.at_level(logging.ERROR):
         async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
             group.create_task(session.run(Leaves()))
@@ -114,3 +130,35 @@ async def test_nothing_starts_after_the_user_left(caplog: pytest.LogCaptureFixtu
             transcriber.closed.set()
     assert caplog.records == []
     assert len(records) == 1
+
+
+async def test_a_client_that_leaves_gets_its_close_frame_once_the_record_is_stored() -> None:
+    """Though a stage still closes. A process that is killed behind that frame has lost nothing."""
+    transcriber, records, client = SlowToClose(), list[TurnRecord](), Leaves()
+    requested, stored = asyncio.Event(), asyncio.Event()
+
+    async def written() -> None:
+        assert [record.outcome for record in records] == ["abandoned"]
+        requested.set()
+        await stored.wait()
+
+    session = session_of(transcriber, records, written)
+    async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
+        group.create_task(session.run(client))
+        await requested.wait()
+        assert not client.closed.is_set()
+        stored.set()
+        await client.closed.wait()
+        transcriber.closed.set()
+
+
+async def test_a_database_that_is_away_holds_the_close_frame_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutdown, "RECORDS_HOLD_S", 0)
+    transcriber, client = FakeTranscriber(SttCue()), Leaves()
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(WAIT_S):
+        await session_of(transcriber, [], never).run(client)
+    assert client.closed.is_set()

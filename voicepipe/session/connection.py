@@ -133,6 +133,11 @@ class Connection:
         await self._socket.close(code, reason)
 
     @property
+    def hung_up(self) -> bool:
+        """Return whether either side sent a close frame."""
+        return self._socket.hung_up
+
+    @property
     def is_resumable(self) -> bool:
         """Return whether a broken connection may be replaced."""
         return self._resumable

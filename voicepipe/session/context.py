@@ -135,13 +135,17 @@ def _do_nothing() -> None:
     """Do nothing."""
 
 
+async def _written() -> None:
+    """Nothing is stored: there is nothing to wait for."""
+
+
 def _discard(what: Notification) -> None:
     """Do nothing; never called while there are no subscribers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHooks:
-    """A session's callbacks to the server. Each returns at once."""
+    """A session's callbacks to the server. Those that are not awaited return at once."""
 
     keep_record: Callable[[TurnRecord], None]
     note_overrun: Callable[[c.NoteOverrun], None]
@@ -166,6 +170,9 @@ class SessionHooks:
     show: Callable[[SessionConfig], SessionConfig]
     """Return the session as its client may see it. Fields that the wire depends on, such as formats, stay as they
     are."""
+
+    records_written: Callable[[], Awaitable[None]] = _written
+    """Wait until all records of the session so far are stored; without end while the database is away."""
 
     restore_record: Callable[[TurnRecord], None] = lambda record: None
     """Store a record that another process has closed, and may have stored. Nothing is counted again."""

@@ -43,7 +43,15 @@ from voicepipe.session.resumption import Resumption
 from voicepipe.session.server_tools import SessionTools, session_of
 from voicepipe.session.session_text import SessionText
 from voicepipe.session.session_voice import Voices
-from voicepipe.session.shutdown import INTERNAL_ERROR, NORMAL, Ending, EndingOrders, end_as_ordered, expired
+from voicepipe.session.shutdown import (
+    INTERNAL_ERROR,
+    NORMAL,
+    Ending,
+    EndingOrders,
+    answer_close,
+    end_as_ordered,
+    expired,
+)
 from voicepipe.session.socket import ClientSocket
 from voicepipe.session.speech_model import SpeechSession, voice_of
 from voicepipe.session.summaries import Summaries
@@ -212,6 +220,7 @@ class Session:
                     await asyncio.wait([group.create_task(self._receive(connection), name="receive")])
                 finally:
                     self._leave()
+                await answer_close(connection, self._hooks.records_written)
                 raise _ConnectionClosed
         except* _ConnectionClosed:
             pass
@@ -246,7 +255,9 @@ class Session:
         group.create_task(self._voices.stay_warm(), name="voice")
         group.create_task(self._preparation.run(), name="phrases")
         group.create_task(self._guard(connection), name="guard")
-        group.create_task(end_as_ordered(self._orders_to_end, connection, self._outbox, self._wire), name="end")
+        written = self._hooks.records_written
+        ending = end_as_ordered(self._orders_to_end, connection, self._outbox, self._wire, written)
+        group.create_task(ending, name="end")
         group.create_task(self._expire(), name="expiry")
         if self._hooks.session_started is None or self._text.has_variables:
             self._greeter.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -35,6 +36,10 @@ turn for ever."""
 
 LAST_WORD_S: Final = 2.0
 """How long a last event may take to leave before the connection is closed."""
+
+RECORDS_HOLD_S: Final = 0.5
+"""How long a session's close frame waits for the records of its turns. Who has the frame knows then that they are
+stored; without the database nobody waits for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +109,34 @@ def expired(length_s: int) -> Ending:
     return Ending("session_expired", f"Your session hit the maximum duration of {length}.", GOING_AWAY)
 
 
-async def end_as_ordered(orders: EndingOrders, connection: Connection, outbox: Outbox, wire: EventRenderer) -> None:
+async def end_as_ordered(
+    orders: EndingOrders,
+    connection: Connection,
+    outbox: Outbox,
+    wire: EventRenderer,
+    records_written: Callable[[], Awaitable[None]],
+) -> None:
     """Wait until the session is to end. Then send an `error` event with the reason, unless it ends as usual, and what
-    is queued, within `LAST_WORD_S`; and close the connection."""
+    is queued, within `LAST_WORD_S`; and close the connection once the records are stored."""
     ending = await orders.due()
     if ending.close_code != NORMAL:
         outbox.put_events(wire.error(Refused(None, ending.code, ending.why)))
     with suppress(TimeoutError):  # a client that does not read will see the close
         async with asyncio.timeout(LAST_WORD_S if connection.is_whole else 0):
             await outbox.drained()
-    await connection.close(ending.close_code, ending.why)
+    await _close_behind(records_written, connection, ending.close_code, ending.why)
+
+
+async def answer_close(connection: Connection, records_written: Callable[[], Awaitable[None]]) -> None:
+    """Answer the client's close frame, if it sent one, once the records are stored."""
+    if connection.hung_up:
+        await _close_behind(records_written, connection, NORMAL, "")
+
+
+async def _close_behind(
+    records_written: Callable[[], Awaitable[None]], connection: Connection, code: int, reason: str
+) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(RECORDS_HOLD_S):
+            await records_written()
+    await connection.close(code, reason)

@@ -260,6 +260,7 @@ class Sessions:
 
         return SessionHooks(
             keep_record=keep_record,
+            records_written=partial(self._sink.wait_until_written, grant.session_id),
             restore_record=self._store_of(grant, grant.agent),
             start_outlasting=self._outlasting.start,
             hand_over=hand_over,

@@ -90,6 +90,7 @@ def upgrade(*, ping_ms: int, subprotocol: str | None) -> web.WebSocketResponse[b
         heartbeat=ping_ms / 1_000,
         max_msg_size=MAX_FRAME_BYTES + 1,  # aiohttp refuses from this length on
         timeout=CLOSE_WAIT_S,
+        autoclose=False,  # the session answers a close frame when its records are stored
         autoping=False,  # `AiohttpSocket` answers, at a limited rate
         compress=False,  # base64 audio compresses little, and it costs CPU for every frame
         writer_limit=0,  # check the transport after every frame, not after every 64 kB
@@ -120,7 +121,7 @@ class AiohttpSocket:
     @property
     def gone(self) -> bool:
         """Whether the connection is closed."""
-        return self._transport is None or self._transport.is_closing()
+        return self._over or self._transport is None or self._transport.is_closing()
 
     @property
     def has_message(self) -> bool:
@@ -161,7 +162,11 @@ class AiohttpSocket:
                 pass  # the connection has broken: earlier messages can still be read
 
     async def send(self, frame: bytes) -> None:
-        """Send one frame; waits while the client does not read. On a closed connection the frame is dropped."""
+        """Send one frame; waits while the client does not read. On a closed connection the frame is dropped, and behind
+        the client's close frame."""
+        if self._over:
+            await asyncio.sleep(0)
+            return
         try:
             await self._websocket.send_frame(
                 frame, WSMsgType.BINARY if isinstance(frame, SoundFrame) else WSMsgType.TEXT
