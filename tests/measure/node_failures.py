@@ -9,7 +9,8 @@ later (`--delay-ms`), `cut` while the store is in a network namespace whose answ
 find the ends of their questions.
 `--hasty`: each user asks its next question before the answer to the first one has ended.
 The answers are 18 words; each word's audio has a level of its own, so that a caller counts words by the samples that it
-received. It prints the answers, the words lost and doubled, and the time to resume; it fails if anything was lost.
+received. It prints the answers, the words lost and doubled, the time to resume, and the turns whose first sound came
+more than a second after the user's last voiced sample; it fails if anything was lost.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tests.measure.node_set import NodeSet, node_set
-from tests.measure.node_users import Counts, HastyUser, SpeakingUser, User, history_faults
+from tests.measure.node_users import BUDGET_MS, Counts, HastyUser, SpeakingUser, User, history_faults
 from tests.measure.percentiles import times
 from tests.measure.store_namespace import NoNamespacesError, StoreNamespace, store_namespace
 from voicepipe import clock
@@ -151,10 +152,19 @@ def report(counts: Counts) -> str:
             f"cut before they began {counts.sessions_cut_at_start}",
             f"resumed after ms: {times(counts.resumed_ms)}",
             f"without the time in which the store hung: {times(counts.resumed_beyond_store_ms)}",
+            f"first sound after ms: {times(counts.first_sound_ms)}",
+            f"turns over {BUDGET_MS} ms: {over(counts.first_sound_ms)} of {len(counts.first_sound_ms)}, "
+            f"of which whose connection broke before the sound: {over(counts.broken_turns_ms)} of "
+            f"{len(counts.broken_turns_ms)}",
             f"next sound after ms: {times(counts.voice_ms)}",
             *([f"turns in Postgres by outcome: {counts.records}"] if counts.records else []),
         )
     )
+
+
+def over(first_sound_ms: list[int]) -> int:
+    """Return how many turns were over budget."""
+    return sum(each > BUDGET_MS for each in first_sound_ms)
 
 
 def is_good(counts: Counts) -> bool:

@@ -19,7 +19,7 @@ import websockets
 
 from voicepipe import clock
 from voicepipe.audio.files import read_sound
-from voicepipe.audio.samples import Samples
+from voicepipe.audio.samples import Samples, first_audible
 from voicepipe.client import RATE_HZ, Call, CallEnded, CallFailed, connect
 from voicepipe.client import events as e
 from voicepipe.testing.fakes.cues import LlmCue, TtsCue
@@ -36,6 +36,12 @@ LEVEL: Final = 1_000
 """The samples of the word at place n are n times this."""
 
 WORD_MS: Final = 160
+BUDGET_MS: Final = 1_000
+"""A turn whose first sound comes later is over budget, by the caller's clock."""
+
+LATE_RESUME_MS: Final = 2_000
+"""The goal of a resume: of one that takes longer the attempts are noted."""
+
 PAUSE_MS: Final = 300
 """What a caller waits between the end of an answer and its next question."""
 
@@ -100,6 +106,13 @@ class Counts:
 
     store_away: list[tuple[int, int]] = field(default_factory=list)
     """From when to when the store hung (monotonic ms)."""
+
+    first_sound_ms: list[int] = field(default_factory=list)
+    """From the user's last voiced sample (of one who writes: from the request) to the first sound of the answer. Of a
+    question behind another one it is not known: its answer waits for the end of the first."""
+
+    broken_turns_ms: list[int] = field(default_factory=list)
+    """Those of them in which a connection broke meanwhile."""
 
     voice_ms: list[int] = field(default_factory=list)
     """From the break until the next sound of an answer that was not complete."""
@@ -172,6 +185,10 @@ class User:
         self._events: asyncio.Queue[e.ServerEvent | None] = asyncio.Queue()  # bounded: the events of a few answers
         self._plays_until_ms = 0
         self._why = ""
+        self._asked_ms: int | None = None
+        """When the last voiced sample of the question was sent; None: not yet, or its answer has begun."""
+
+        self._broke_since_asked = False
 
     async def run(self) -> None:
         """Call until stopped."""
@@ -208,8 +225,12 @@ class User:
 
     async def _send_question(self, call: Call) -> None:
         """Ask the next question."""
+        self._note_asked()
         await call.write("What is there?")
         await call.respond()
+
+    def _note_asked(self) -> None:
+        self._asked_ms, self._broke_since_asked = clock.monotonic_ms(), False
 
     async def _read(self, call: Call) -> None:
         try:
@@ -231,6 +252,7 @@ class User:
                     if behind and len(meter.received) >= behind[0]:
                         del behind[0]
                         await self._send_question(call)
+                        self._asked_ms = self._asked_ms if len(behind) == self.n_at_once - 1 else None
                         continue
                     event = await self._events.get()
                     if event is None:
@@ -258,6 +280,11 @@ class User:
         if self._broke_ms is not None:
             self._counts.voice_ms.append(now_ms - self._broke_ms)
             self._broke_ms = None
+        if self._asked_ms is not None:
+            self._counts.first_sound_ms.append(now_ms - self._asked_ms)
+            if self._broke_since_asked:
+                self._counts.broken_turns_ms.append(now_ms - self._asked_ms)
+            self._asked_ms = None
         samples = np.frombuffer(event.pcm, dtype="<i2")
         meter.take(event.item_id, samples)
         self._plays_until_ms = max(self._plays_until_ms, now_ms) + len(samples) * 1_000 // RATE_HZ
@@ -294,14 +321,32 @@ class User:
     def _time_resumptions(self, call: Call) -> None:
         connection = call._connection
         reconnect: Callable[..., Awaitable[None]] = connection._reconnect
+        resume: Callable[[], Awaitable[None]] = connection._resume
+        attempts: list[str] = []
+
+        async def noted() -> None:
+            begin_ms, why = clock.monotonic_ms(), "resumed"
+            try:
+                await resume()
+            except BaseException as refused:
+                why = repr(refused)
+                raise
+            finally:
+                attempts.append(f"from {begin_ms % 100_000} ms {clock.monotonic_ms() - begin_ms} ms: {why}")
 
         async def timed(websocket: Any, closed: Any) -> None:
             begin_ms, before = clock.monotonic_ms(), connection._websocket
             self._broke_ms = begin_ms if before is websocket else self._broke_ms
+            self._broke_since_asked = True
+            attempts.clear()
             await reconnect(websocket, closed)
             if before is websocket:
-                self._counts.resumed.append((begin_ms, clock.monotonic_ms()))
+                end_ms = clock.monotonic_ms()
+                self._counts.resumed.append((begin_ms, end_ms))
+                if end_ms - begin_ms > LATE_RESUME_MS:
+                    self._counts.note(f"{self.name}: resumed after {end_ms - begin_ms} ms: {'; '.join(attempts)}")
 
+        connection._resume = noted  # type: ignore[method-assign]
         connection._reconnect = timed  # type: ignore[method-assign]
 
 
@@ -324,18 +369,30 @@ class SpeakingUser(User):
     def __init__(self, name: str, url: str, counts: Counts, stopped: asyncio.Event) -> None:
         super().__init__(name, url, counts, stopped)
         self._unsaid = np.zeros(0, dtype=np.int16)
+        self._unvoiced = 0
+        """Samples of the question behind its last voiced one."""
 
     async def _send_question(self, call: Call) -> None:
         self._unsaid = read_sound(QUESTION, RATE_HZ)
+        self._unvoiced = len(self._unsaid) - last_audible(self._unsaid)
 
     async def _microphone(self, call: Call) -> None:
         """Send 20 ms at a time, in real time; after a break what was recorded meanwhile, at once."""
         started_ms, n_sent = clock.monotonic_ms(), 0
         while True:
+            is_voiced = len(self._unsaid) > self._unvoiced
             frame, self._unsaid = self._unsaid[:FRAME], self._unsaid[FRAME:]
             await call.send(np.concatenate((frame, np.zeros(FRAME - len(frame), dtype=np.int16))))
+            if is_voiced and len(self._unsaid) <= self._unvoiced:
+                self._note_asked()
             n_sent += FRAME
             await asyncio.sleep(max(0, started_ms + n_sent * 1_000 // RATE_HZ - clock.monotonic_ms()) / 1_000)
+
+
+def last_audible(samples: Samples) -> int:
+    """Return the index behind the last audible sample."""
+    silent = first_audible(samples[::-1])
+    return 0 if silent is None else len(samples) - silent
 
 
 def _brief(event: e.ServerEvent) -> str:

@@ -6,20 +6,27 @@ it breaks off its requests.
 
 from __future__ import annotations
 
+import asyncio
+from unittest import mock
+
 import numpy as np
 import pytest
 
-from tests.measure.node_failures import Mode, is_good, measured, report
+from tests.measure.node_failures import Mode, is_good, measured, over, report
 from tests.measure.node_users import (
     LEVEL,
     WORDS,
     Counts,
     SpeakingUser,
+    User,
     WordMeter,
     answer_cue,
     history_faults,
+    last_audible,
     speech_cue,
 )
+from voicepipe import clock
+from voicepipe.client.events import ReplyAudio
 from voicepipe.session.open_answers import GO_ON
 from voicepipe.testing.fakes.script import ReceivedRequest
 
@@ -49,6 +56,28 @@ def test_time_in_which_the_store_hung_is_left_out() -> None:
     counts = Counts(resumed=[(100, 400), (0, 50), (250, 260)], store_away=[(50, 300)])
     assert counts.resumed_ms == [300, 50, 10]
     assert counts.resumed_beyond_store_ms == [100, 50, 0]
+
+
+def test_a_turn_over_budget_is_counted_once_by_its_user() -> None:
+    """From the question to the first sound, which later sounds do not renew."""
+    counts = Counts()
+    user = User("one", "http://127.0.0.1:1", counts, asyncio.Event())
+    sound = ReplyAudio("resp_1", np.full(24, LEVEL, dtype="<i2").tobytes(), "item_1")
+    now_ms = [500]
+    with mock.patch.object(clock, "monotonic_ms", side_effect=lambda: now_ms[0]):
+        for asked_ms, sound_ms in ((500, 1_500), (2_000, 3_001)):
+            now_ms[0] = asked_ms
+            user._note_asked()
+            for at_ms in (sound_ms, sound_ms + 5_000):
+                now_ms[0] = at_ms
+                user._take(WordMeter(), sound)
+    assert counts.first_sound_ms == [1_000, 1_001]
+    assert over(counts.first_sound_ms) == 1
+
+
+def test_the_end_of_speech_is_its_last_audible_sample() -> None:
+    assert last_audible(np.array([0, 900, -900, 1, 0], dtype=np.int16)) == 3
+    assert last_audible(np.zeros(3, dtype=np.int16)) == 0
 
 
 def test_a_user_counts_words_by_their_levels() -> None:
