@@ -185,10 +185,10 @@ class User:
         self._events: asyncio.Queue[e.ServerEvent | None] = asyncio.Queue()  # bounded: the events of a few answers
         self._plays_until_ms = 0
         self._why = ""
-        self._asked_ms: int | None = None
+        self._requested_ms: int | None = None
         """When the last voiced sample of the question was sent; None: not yet, or its answer has begun."""
 
-        self._broke_since_asked = False
+        self._broke_since_request = False
 
     async def run(self) -> None:
         """Call until stopped."""
@@ -225,12 +225,12 @@ class User:
 
     async def _send_question(self, call: Call) -> None:
         """Ask the next question."""
-        self._note_asked()
+        self._note_request()
         await call.write("What is there?")
         await call.respond()
 
-    def _note_asked(self) -> None:
-        self._asked_ms, self._broke_since_asked = clock.monotonic_ms(), False
+    def _note_request(self) -> None:
+        self._requested_ms, self._broke_since_request = clock.monotonic_ms(), False
 
     async def _read(self, call: Call) -> None:
         try:
@@ -252,7 +252,7 @@ class User:
                     if behind and len(meter.received) >= behind[0]:
                         del behind[0]
                         await self._send_question(call)
-                        self._asked_ms = self._asked_ms if len(behind) == self.n_at_once - 1 else None
+                        self._requested_ms = self._requested_ms if len(behind) == self.n_at_once - 1 else None
                         continue
                     event = await self._events.get()
                     if event is None:
@@ -280,11 +280,11 @@ class User:
         if self._broke_ms is not None:
             self._counts.voice_ms.append(now_ms - self._broke_ms)
             self._broke_ms = None
-        if self._asked_ms is not None:
-            self._counts.first_sound_ms.append(now_ms - self._asked_ms)
-            if self._broke_since_asked:
-                self._counts.broken_turns_ms.append(now_ms - self._asked_ms)
-            self._asked_ms = None
+        if self._requested_ms is not None:
+            self._counts.first_sound_ms.append(now_ms - self._requested_ms)
+            if self._broke_since_request:
+                self._counts.broken_turns_ms.append(now_ms - self._requested_ms)
+            self._requested_ms = None
         samples = np.frombuffer(event.pcm, dtype="<i2")
         meter.take(event.item_id, samples)
         self._plays_until_ms = max(self._plays_until_ms, now_ms) + len(samples) * 1_000 // RATE_HZ
@@ -337,7 +337,7 @@ class User:
         async def timed(websocket: Any, closed: Any) -> None:
             begin_ms, before = clock.monotonic_ms(), connection._websocket
             self._broke_ms = begin_ms if before is websocket else self._broke_ms
-            self._broke_since_asked = True
+            self._broke_since_request = True
             attempts.clear()
             await reconnect(websocket, closed)
             if before is websocket:
@@ -384,7 +384,7 @@ class SpeakingUser(User):
             frame, self._unsaid = self._unsaid[:FRAME], self._unsaid[FRAME:]
             await call.send(np.concatenate((frame, np.zeros(FRAME - len(frame), dtype=np.int16))))
             if is_voiced and len(self._unsaid) <= self._unvoiced:
-                self._note_asked()
+                self._note_request()
             n_sent += FRAME
             await asyncio.sleep(max(0, started_ms + n_sent * 1_000 // RATE_HZ - clock.monotonic_ms()) / 1_000)
 

@@ -65,9 +65,9 @@ def test_a_turn_over_budget_is_counted_once_by_its_user() -> None:
     sound = ReplyAudio("resp_1", np.full(24, LEVEL, dtype="<i2").tobytes(), "item_1")
     now_ms = [500]
     with mock.patch.object(clock, "monotonic_ms", side_effect=lambda: now_ms[0]):
-        for asked_ms, sound_ms in ((500, 1_500), (2_000, 3_001)):
-            now_ms[0] = asked_ms
-            user._note_asked()
+        for requested_ms, sound_ms in ((500, 1_500), (2_000, 3_001)):
+            now_ms[0] = requested_ms
+            user._note_request()
             for at_ms in (sound_ms, sound_ms + 5_000):
                 now_ms[0] = at_ms
                 user._take(WordMeter(), sound)
