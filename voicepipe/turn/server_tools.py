@@ -6,7 +6,7 @@ the conversation behind what was said meanwhile, and is answered when both sides
 
 from __future__ import annotations
 
-import re
+import json
 from dataclasses import replace
 from typing import Final
 
@@ -230,20 +230,11 @@ def _same(one: str, other: str) -> bool:
     return one == other or _canonical(one) == _canonical(other)
 
 
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.S)
-
-
-def _canonical(json: str) -> str:
-    """Return JSON without white space between its values, and with the members of each object in order."""
-    levels = [[""]]
-    for token in _TOKEN.findall(json):
-        if token in ("{", "["):
-            levels.append([token, ""])
-        elif token in ("}", "]") and len(levels) > 1:
-            kind, *members = levels.pop()
-            levels[-1][-1] += kind + ",".join(sorted(members) if kind == "{" else members) + token
-        elif token == ",":
-            levels[-1].append("")
-        else:
-            levels[-1][-1] += token
-    return "".join(",".join(level) for level in levels)
+def _canonical(text: str) -> str:
+    """Return JSON without white space between its values, and with the members of each object in order; a text that is
+    no JSON as it is.
+    """
+    try:
+        return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return text
