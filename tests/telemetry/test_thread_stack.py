@@ -56,6 +56,23 @@ def test_its_own_stack_and_one_that_is_over() -> None:
     assert not is_idle(())
 
 
+def test_the_main_thread_of_a_process_with_many_threads() -> None:
+    """faulthandler writes the 100 newest."""
+    is_read = threading.Event()
+    threads = [threading.Thread(target=is_read.wait, args=(WAIT_S,)) for _ in range(120)]
+    for thread in threads:
+        thread.start()
+    found = list[tuple[str, ...]]()
+    try:
+        with another_thread(lambda: found.append(stack_of(threading.main_thread().ident or 0))):
+            pass
+    finally:
+        is_read.set()
+        for thread in threads:
+            thread.join(WAIT_S)
+    assert any(line.startswith("tests/telemetry/test_thread_stack.py:") for line in found[0])
+
+
 def test_a_thread_that_waits_in_a_selector_is_idle() -> None:
     def wait() -> None:
         with selectors.DefaultSelector() as selector:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import re
+import sys
 import tempfile
 from typing import IO, Final
 
@@ -18,13 +19,16 @@ MOST_FRAMES: Final = 12
 _FRAME: Final = re.compile(r'  File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)')
 """A line of faulthandler's, see `_Py_DumpTraceback` of CPython."""
 
+_HELD_S: Final = 1.0
+"""How long the interpreter's lock is kept from other threads: a stack is followed in some 20 us."""
+
 _IDLE: Final = re.compile(r"\bselectors\.py:\d+ select$")
 
 
 def stack_of(thread_id: int) -> tuple[str, ...]:
     """Return where a thread is, innermost first, as `file:line function`; of a file's path the last three parts.
 
-    Empty when the thread is over, or is none of the 100 that faulthandler writes.
+    Empty when the thread is over.
 
     Args:
         thread_id: of `threading.get_ident`.
@@ -37,8 +41,27 @@ def stack_of(thread_id: int) -> tuple[str, ...]:
         file.seek(0)
         text = file.read()
     _, _, own = text.partition(f"hread 0x{thread_id:016x} ")
+    if not own:
+        return _followed(thread_id)
     frames = own.partition("\n\n")[0].splitlines()[1 : 1 + MOST_FRAMES]
     return tuple(_where(line) for line in frames)
+
+
+def _followed(thread_id: int) -> tuple[str, ...]:
+    """Return the stack of a thread that faulthandler leaves out: it writes the 100 newest, so not the main thread where
+    there are more.
+    """
+    found: list[str] = []
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(_HELD_S)
+    try:
+        frame = sys._current_frames().get(thread_id)
+        while frame is not None and len(found) < MOST_FRAMES:
+            found.append(_place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+            frame = frame.f_back
+    finally:
+        sys.setswitchinterval(interval_s)
+    return tuple(found)
 
 
 def is_idle(stack: tuple[str, ...]) -> bool:
@@ -57,5 +80,8 @@ def _where(line: str) -> str:
     found = _FRAME.fullmatch(line)
     if found is None:  # "..." behind the last frame that faulthandler writes
         return line.strip()
-    path = "/".join(found["path"].replace("\\", "/").split("/")[-3:])
-    return f"{path}:{found['line']} {found['function']}"
+    return _place(found["path"], found["line"], found["function"])
+
+
+def _place(path: str, line: int | str, function: str) -> str:
+    return f"{'/'.join(path.replace(chr(92), '/').split('/')[-3:])}:{line} {function}"
