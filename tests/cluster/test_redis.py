@@ -12,6 +12,7 @@ from multiprocessing import get_context
 import pytest
 from redis.asyncio.connection import Connection
 
+from tests.cluster.text_rules import check_next_secret, check_one_owner
 from voicepipe.clock import unix_ms
 from voicepipe.cluster.port import Cluster, Tally
 from voicepipe.cluster.redis import open_redis
@@ -235,40 +236,10 @@ def test_a_server_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         pass
 
 
-async def test_a_text_has_one_owner(redis: RedisServer) -> None:
-    """The last that takes it with the right secret: the former ones can neither write nor delete it."""
+async def test_texts_of_sessions_follow_the_rules(redis: RedisServer) -> None:
     async with open_redis(redis.url, "text") as cluster:
-
-        async def taken(digest: str, owner: str) -> bytes | None:
-            return await cluster.take_text("s", digest=digest, owner=owner, next_digest=f"{owner}'s next")
-
-        assert not await cluster.has_text("s")
-        assert await cluster.keep_text("s", b"1", digest="d", owner="old", life_s=60)
-        assert await cluster.keep_text("s", b"2", digest="e", owner="old", life_s=60)
-        assert not await cluster.keep_text("s", b"3", digest="f", owner="new", life_s=60)
-        assert await taken("d", "new") is None, "the latest secret counts"
-        owner = "new"
-        assert await taken("e", "lost") == b"2"
-        assert await taken("e", owner) == b"2", "its answer may have been lost"
-        assert not await cluster.keep_text("s", b"3", digest="f", owner="lost", life_s=60)
-        assert not await cluster.keep_text("s", b"4", digest="g", owner="old", life_s=60)
-        await cluster.drop_text("s", owner="old")
-        assert await cluster.has_text("s")
-        assert await cluster.keep_text("s", b"5", digest="h", owner=owner, life_s=60, former="e")
-        assert await taken("e", owner) == b"5", "the client may not know the next secret"
-        assert await cluster.keep_text("s", b"6", digest="h", owner=owner, life_s=60)
-        assert await taken("e", "x") is None
-        await cluster.drop_text("s", owner=owner)
-        assert not await cluster.has_text("s")
-
-
-async def test_a_node_that_dies_before_it_writes_leaves_its_secret_in_the_store(redis: RedisServer) -> None:
-    """The next secret is good from the take on, so that its client gets it before any write."""
-    async with open_redis(redis.url, "next") as cluster:
-        assert await cluster.keep_text("s", b"1", digest="d", owner="old", life_s=60)
-        assert await cluster.take_text("s", digest="d", owner="new", next_digest="e") == b"1"
-        assert await cluster.take_text("s", digest="e", owner="third", next_digest="f") == b"1"
-        assert await cluster.take_text("s", digest="d", owner="x", next_digest="y") is None, "the client had the next"
+        await check_one_owner(cluster)
+        await check_next_secret(cluster)
 
 
 async def test_a_text_needs_one_request_from_the_start(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:

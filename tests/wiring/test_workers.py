@@ -484,6 +484,34 @@ async def test_only_the_users_of_a_dead_worker_notice_and_their_places_are_free(
     await server.until_sessions(0)
 
 
+async def test_the_session_of_a_dead_worker_goes_on_in_another(server: Server) -> None:
+    """With all that was said, as one session of the limits, and with no service beside the server."""
+    await server.until_workers(2)
+    await server.until_sessions(0)
+    async with talking(server, resumable=True) as user:
+        text = await take_turn(user)
+        worker = 0 if await holds_session(server, 0, user) else 1
+        session_id, pid = user.session_id, server.pid(worker)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(ConnectionError):
+            await user.until("never")
+        await server.logs("worker_ended", pid=pid)
+        refused = await user.request_resume("wrong", None)
+        assert refused["error"]["code"] in ("session_lost", "resume_refused")
+        item_id = next(each["item"]["id"] for each in user.events if each["type"] == "response.output_item.done")
+        named = {"received_item_id": item_id, "received_text": text, "received_done": True}
+        assert (await user.resume_at(server.url, **named))["moved"] is True
+        assert user.session_id == session_id
+        await take_turn(user)
+        (listed,) = (await server.read("/v1/sessions?live=true"))["data"]
+        assert listed["id"] == session_id
+    roles = [each["role"] for each in server.vendor.llm.received[-1].question["messages"]]
+    assert roles == ["system", "user", "assistant", "user"]
+    await server.until_sessions(0)
+    turns = (await server.read(f"/v1/turns?session={session_id}"))["data"]
+    assert [each["outcome"] for each in turns] == ["completed"] * 2
+
+
 async def _serves(server: Server, worker: int) -> bool | None:
     async with talking(server) as user:
         return await holds_session(server, worker, user) or None

@@ -13,16 +13,20 @@ from typing import Final
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.cluster.channel import Channel
+from voicepipe.cluster.local_texts import LocalTexts
 from voicepipe.server.gateway.capacity import PlaceCounts
 from voicepipe.server.workers.messages import (
     HUNG,
     LOST,
     ConnectionClosed,
     CountFailure,
+    DropText,
     FeedMessage,
     FreePlace,
     FreeSlots,
     FromWorker,
+    HasText,
+    KeepText,
     Ping,
     PlaceResult,
     PublishEvent,
@@ -33,6 +37,9 @@ from voicepipe.server.workers.messages import (
     SessionClosed,
     SessionOpened,
     TakePlace,
+    TakeText,
+    TextRequest,
+    TextResult,
     ToWorker,
     Watched,
     Watching,
@@ -140,6 +147,7 @@ class Broker:
 
         self._lost: dict[str, None] = {}  # full: the oldest is dropped
         self._places = dict(places)
+        self._texts = LocalTexts()
         self._number = 0
         self._pending: dict[int, _Pending] = {}  # bounded in time: by QUERY_S
         self._retired = b""
@@ -211,6 +219,8 @@ class Broker:
                 self._free_place(worker, number)
             case RelaySession(session):
                 self._relay(message, session, passed)
+            case HasText() | KeepText() | TakeText() | DropText():
+                worker.send(self._answer_text(message))
             case _:
                 pass
 
@@ -244,6 +254,23 @@ class Broker:
         if number in worker.places:
             what, place = worker.places.pop(number)
             self._places[what].free(*place)
+
+    # --- texts of sessions --------------------------------------------------------------------
+
+    def _answer_text(self, request: TextRequest) -> TextResult:
+        texts, now_ms = self._texts, monotonic_ms()
+        match request:
+            case HasText(number, session):
+                return TextResult(number, texts.has(session, now_ms=now_ms))
+            case KeepText(number, session, text, digest, owner, life_s, former):
+                its = {"digest": digest, "owner": owner, "former": former}
+                return TextResult(number, texts.keep(session, text, **its, life_s=life_s, now_ms=now_ms))
+            case TakeText(number, session, digest, owner, next_digest):
+                taken = texts.take(session, digest=digest, owner=owner, next_digest=next_digest, now_ms=now_ms)
+                return TextResult(number, taken is not None, taken)
+            case DropText(number, session, owner):
+                texts.drop(session, owner=owner)
+                return TextResult(number, is_done=True)
 
     # --- queries ------------------------------------------------------------------------------
 

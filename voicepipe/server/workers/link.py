@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, TypeVar
 
 from voicepipe.cluster.channel import Channel
-from voicepipe.errors import Overload
+from voicepipe.errors import Overload, StoreUnavailable
 from voicepipe.server.gateway.capacity import FULL_WAIT_MS, PlaceRefusal
 from voicepipe.server.workers.messages import (
     TO_WORKER,
@@ -33,6 +33,8 @@ from voicepipe.server.workers.messages import (
     Stop,
     TakeConnection,
     TakePlace,
+    TextRequest,
+    TextResult,
     ToWorker,
     Watched,
     encoded,
@@ -74,6 +76,7 @@ class WorkerLink:
         self._drop_handlers()
         self._results: dict[int, asyncio.Future[QueryResult]] = {}  # bounded: as many as requests are answered
         self._places: dict[int, asyncio.Future[str]] = {}  # likewise
+        self._texts: dict[int, asyncio.Future[TextResult]] = {}  # bounded: a few for each session
         self._number = 0
         self._is_full = False
         # What nothing repeats, and the supervisor did not read; bounded: by the places and sessions of this worker.
@@ -165,6 +168,26 @@ class WorkerLink:
             del self._places[number]
             self.send_surely(FreePlace(number))  # also if the answer never came: messages are handled in order
 
+    async def request_text(self, request: TextRequest) -> TextResult:
+        """Return the supervisor's answer to a request for a session's text; the number is given here.
+
+        Raises:
+            StoreUnavailable: the supervisor does not answer.
+        """
+        self._number += 1
+        request.number = number = self._number
+        result: asyncio.Future[TextResult] = asyncio.get_running_loop().create_future()
+        if not self.send(request):
+            raise StoreUnavailable
+        self._texts[number] = result
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await result
+        except TimeoutError:
+            raise StoreUnavailable from None
+        finally:
+            del self._texts[number]
+
     def _on_message(self, data: bytes, passed: socket.socket | None) -> None:
         self._handle(TO_WORKER.decode(data), passed)
 
@@ -193,6 +216,8 @@ class WorkerLink:
                 _set(self._results.get(number), message)
             case PlaceResult(number, refusal):
                 _set(self._places.get(number), refusal)
+            case TextResult(number):
+                _set(self._texts.get(number), message)
             case FeedMessage():
                 self.on_feed(message)
             case Watched(watched):

@@ -151,6 +151,43 @@ class RelaySession(_Message):
     session: str
 
 
+class HasText(_Message):
+    """Answer whether there is a text of this session; see `cluster.port.SessionTexts` for this and the next three."""
+
+    number: int
+    session: str
+
+
+class KeepText(_Message):
+    """Store a session's text."""
+
+    number: int
+    session: str
+    text: bytes
+    digest: str
+    owner: str
+    life_s: int
+    former: str
+
+
+class TakeText(_Message):
+    """Make this worker the owner of a session's text, and answer with it."""
+
+    number: int
+    session: str
+    digest: str
+    owner: str
+    next_digest: str
+
+
+class DropText(_Message):
+    """Delete a session's text."""
+
+    number: int
+    session: str
+    owner: str
+
+
 # --- to a worker ----------------------------------------------------------------------------------
 
 
@@ -199,11 +236,24 @@ class PlaceResult(_Message):
     refusal: str
 
 
+class TextResult(_Message):
+    """The answer to a request for a session's text."""
+
+    number: int
+    is_done: bool
+    """Whether there is one, or it was stored, taken or deleted."""
+
+    text: bytes | None = None
+    """What was taken."""
+
+
 class FreeSlots(_Message):
     """Free the places that a dead worker held in the shared store."""
 
     owner: str
 
+
+TextRequest = HasText | KeepText | TakeText | DropText
 
 FromWorker = (
     Listening
@@ -223,6 +273,7 @@ FromWorker = (
     | TakePlace
     | FreePlace
     | RelaySession
+    | TextRequest
 )
 
 ToWorker = (
@@ -236,6 +287,7 @@ ToWorker = (
     | Watched
     | CountFailure
     | PlaceResult
+    | TextResult
     | RelaySession
     | FreeSlots
 )
