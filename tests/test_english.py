@@ -31,7 +31,7 @@ NO_SUBJECT: Final = re.compile(
 )
 """Words that stand for a component or an actor of the glossary, or for what it did."""
 
-MOST_WORDS: Final = 35
+MAX_WORDS: Final = 35
 """In a sentence of a page. The rule is 25; code, figures and lists in brackets take the rest."""
 
 
@@ -118,7 +118,7 @@ def test_sentences_of_the_pages_are_short() -> None:
         f"{path.relative_to(ROOT)}:{line} {len(text.split())} words: {text}"
         for path in PAGES
         for line, text in sentences(path.read_text(encoding="utf-8"))
-        if len(text.split()) > MOST_WORDS
+        if len(text.split()) > MAX_WORDS
     ]
     assert not found, "\n".join([f"{len(found)} sentences", *found])
 
@@ -147,4 +147,4 @@ def test_an_error_without_a_subject_is_found(planted: str) -> None:
 def test_a_long_sentence_is_found() -> None:
     half, long = "word " * 20, "word " * 40
     page = f"# {long}\n\nShort.\n```\n{long}\n```\n{half}\n{half}\n\n| a | {long} |\n"
-    assert [line for line, text in sentences(page) if len(text.split()) > MOST_WORDS] == [7, 10]
+    assert [line for line, text in sentences(page) if len(text.split()) > MAX_WORDS] == [7, 10]

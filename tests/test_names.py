@@ -117,10 +117,24 @@ def words(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 
+LIMIT: Final = re.compile(
+    r"_?(?:(?:MOST|LEAST|LONGEST|SHORTEST|LARGEST|SMALLEST|FEWEST)(?:_[A-Z0-9_]+)?|[A-Z0-9_]+_(?:MOST|LEAST|MAX|MIN)(?:_[A-Z]+)?)"
+)
+"""A constant that is a limit, with another word than the prefix `MAX_` or `MIN_`."""
+
+NOT_LIMITS: Final = {
+    "_MERGED_BY_MAX": "names the function that merges metrics",
+    "SHORTEST_DRAWN": "the shortest of a page's time windows",
+}
+"""Name -> why it matches `LIMIT`."""
+
+
 @cache
 def banned(name: str) -> tuple[str, ...]:
     """Return the banned words of a name, each with the term to use. Stored: most names stand in many places."""
-    return tuple(f"{word} (say {BANNED[word]})" for word in words(name) if word in BANNED)
+    found = tuple(f"{word} (say {BANNED[word]})" for word in words(name) if word in BANNED)
+    is_limit = LIMIT.fullmatch(name) and name not in NOT_LIMITS
+    return (*found, "a limit (say MAX_X or MIN_X)") if is_limit else found
 
 
 def defined(source: str) -> Iterator[tuple[int, str]]:
@@ -209,6 +223,10 @@ PLANTED: Final = {
     "variable": ("a.py", "told_ms = 3", "sent_ms = 3"),
     "attribute": ("a.py", "self.kept = []", "self.cached = []"),
     "import": ("a.py", "from voicepipe import turn as lobby", "from voicepipe import turn as core"),
+    "limit": ("a.py", "MOST_BYTES = 3", "MAX_BYTES = 3"),
+    "limit at least": ("a.py", "_SHORTEST_WAIT_S = 3", "_MIN_WAIT_S = 3"),
+    "limit with a suffix": ("a.py", "PAGE_MAX: Final = 3", "MAX_PAGE: Final = 3"),
+    "limit of a script": ("a.js", "const LONGEST_MS = 3;", "const MAX_MS = 3;"),
     "setting": ("a.py", "class Limits:\n    patience_ms: int = 3", "class Limits:\n    timeout_ms: int = 3"),
     "setting that is set": ("a.py", "Limits(patience_ms=3)", "Limits(timeout_ms=3)"),
     "dotted setting": ("a.py", "read('router.shelf')", "read('router.pool')"),

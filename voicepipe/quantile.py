@@ -22,11 +22,11 @@ GAMMA: Final = 1.02
 RELATIVE_ERROR: Final = (GAMMA - 1) / (GAMMA + 1)
 """0.0099: a p95 of 1000 ms is reported as a value from 990 to 1010 ms."""
 
-SMALLEST_MS: Final = 1e-3
+MIN_MS: Final = 1e-3
 """A shorter duration counts as 0: a microsecond is below the clock's resolution."""
 
-LARGEST_MS: Final = 1e9
-"""What is longer counts as this (11 days); with `SMALLEST_MS` it bounds a sketch at 1400 buckets."""
+MAX_MS: Final = 1e9
+"""What is longer counts as this (11 days); with `MIN_MS` it bounds a sketch at 1400 buckets."""
 
 _SLACK: Final = 1e-9
 """0.07 of 100 values are 7, though the product of these floats is a little more."""
@@ -45,12 +45,12 @@ SketchState = tuple[float, float, dict[int, int]]
 @lru_cache(4_096)
 def _index(value_ms: float) -> int:
     """Return the bucket of a value; most are whole ms, and the same ones come again and again."""
-    return math.ceil(math.log(value_ms) / _LOG_GAMMA) if value_ms >= SMALLEST_MS else _ZERO
+    return math.ceil(math.log(value_ms) / _LOG_GAMMA) if value_ms >= MIN_MS else _ZERO
 
 
 def state_of_one(value_ms: float) -> SketchState:
     """Return the state of a sketch of this value alone, which is not negative: in a third of the time."""
-    value_ms = min(value_ms, LARGEST_MS)
+    value_ms = min(value_ms, MAX_MS)
     return value_ms, value_ms, {_index(value_ms): 1}
 
 
@@ -78,7 +78,7 @@ class Sketch:
         """
         if not value_ms >= 0:
             raise ValueError(f"expected a duration of 0 ms or more, got {value_ms}")
-        value_ms = min(value_ms, LARGEST_MS)
+        value_ms = min(value_ms, MAX_MS)
         index = _index(value_ms)
         self._counts[index] = self._counts.get(index, 0) + 1
         self.count += 1

@@ -33,7 +33,7 @@ import { ToolCalls } from "./tools.js";
 export const EXTENSIONS = /** @type {const} */ (["binary_audio", "playback_reports", "turn_events", "resume", "ducking"]);
 
 /** Shorter than this is a slip of the finger; the server refuses less than 100 ms. */
-const SHORTEST_FRAMES = 6;
+const MIN_FRAMES = 6;
 
 const COMMIT = { type: "input_audio_buffer.commit" };
 
@@ -197,7 +197,7 @@ export class Conversation {
   release() {
     if (!this.holding) return true;
     this.holding = false;
-    const enough = this.held >= SHORTEST_FRAMES;
+    const enough = this.held >= MIN_FRAMES;
     if (enough) this.responding = this.delivery.submit(COMMITTED, () => this.line.send(COMMIT));
     this.look();
     return enough;

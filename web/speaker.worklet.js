@@ -14,7 +14,7 @@ const CUSHION_MS = 40;
 
 /** Each underrun adds this much to the buffer, up to the maximum. */
 const CUSHION_MORE_MS = 40;
-const CUSHION_MOST_MS = 200;
+const MAX_CUSHION_MS = 200;
 
 /** After this wait a buffer that is not full is played. */
 const MAX_CUSHION_WAIT_MS = 120;
@@ -121,7 +121,7 @@ class SpeakerProcessor extends AudioWorkletProcessor {
   }
 
   runDry() {
-    this.cushion = Math.min(ms(CUSHION_MOST_MS), this.cushion + ms(CUSHION_MORE_MS));
+    this.cushion = Math.min(ms(MAX_CUSHION_MS), this.cushion + ms(CUSHION_MORE_MS));
     this.pause();
   }
 

@@ -114,7 +114,7 @@ async def test_a_server_that_dies_during_a_call_and_comes_back(
 ) -> None:
     """The call that runs, and one while the server is away, end at once with an error that the LLM reads."""
     monkeypatch.setattr("voicepipe.agents.mcp_server.FIRST_WAIT_S", 0.001)
-    monkeypatch.setattr("voicepipe.agents.mcp_server.MOST_WAIT_S", 0.001)
+    monkeypatch.setattr("voicepipe.agents.mcp_server.MAX_WAIT_S", 0.001)
     mcp.hold = asyncio.Event()
     async with fake_server(settings(mcp)) as server, calling(server.url, session=TEXT) as user:
 

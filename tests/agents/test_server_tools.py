@@ -19,7 +19,7 @@ from voicepipe.ports.server_tool import MAX_RESULT_CHARS
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, tokens
 from voicepipe.testing.user import User, calling
 from voicepipe.testing.waiting import WAIT_S, eventually
-from voicepipe.turn.server_tools import MOST_ROUNDS
+from voicepipe.turn.server_tools import MAX_ROUNDS
 
 TEXT = {"output_modalities": ["text"]}
 
@@ -410,8 +410,8 @@ async def test_an_llm_that_calls_for_ever_must_answer(fake_server: Any, clinic: 
         ids = (f"c{number}" for number in count())
         server.vendor.llm.usual = lambda question: LlmCue(calls=(call("free_times", next(ids), day="Monday"),))
         await prompt(user)
-        last = (await server.vendor.llm.nth(MOST_ROUNDS)).question
-        before = (await server.vendor.llm.nth(MOST_ROUNDS - 1)).question
+        last = (await server.vendor.llm.nth(MAX_ROUNDS)).question
+        before = (await server.vendor.llm.nth(MAX_ROUNDS - 1)).question
     assert (before["tool_choice"], last["tool_choice"]) == ("auto", "none")
 
 

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from voicepipe.agents import ToolError, ToolSession, tool
-from voicepipe.agents.threads import MOST_THREADS, run_in_thread
+from voicepipe.agents.threads import MAX_THREADS, run_in_thread
 from voicepipe.testing.waiting import WAIT_S
 
 SESSION = ToolSession(session_id="sess_1", project="p", agent="default", identity="Ada")
@@ -26,15 +26,15 @@ async def test_functions_that_hang_leave_the_event_loops_threads_to_others() -> 
         return released.wait(WAIT_S)
 
     async with asyncio.TaskGroup() as group:
-        calls = [group.create_task(wait.call("{}", SESSION)) for _ in range(MOST_THREADS)]
+        calls = [group.create_task(wait.call("{}", SESSION)) for _ in range(MAX_THREADS)]
         try:
             async with asyncio.timeout(WAIT_S):
                 await asyncio.to_thread(lambda: [began.acquire(timeout=WAIT_S) for _ in calls])
-                with pytest.raises(ToolError, match=f"limit {MOST_THREADS}"):
+                with pytest.raises(ToolError, match=f"limit {MAX_THREADS}"):
                     await wait.call("{}", SESSION)
         finally:
             released.set()
-    assert [call.result() for call in calls] == ["true"] * MOST_THREADS
+    assert [call.result() for call in calls] == ["true"] * MAX_THREADS
     assert await wait.call("{}", SESSION) == "true"
 
 

@@ -32,8 +32,8 @@ def written(name: str, sound: Samples = SOUND) -> tuple[list[bytes], bytes]:
     return pieces, b"".join(pieces) + writer.finish()
 
 
-def read(file: bytes, rate_hz: int = RATE_HZ, longest_s: int = 600) -> list[Samples]:
-    return list(Pieces(file, rate_hz, longest_s=longest_s))
+def read(file: bytes, rate_hz: int = RATE_HZ, max_duration_s: int = 600) -> list[Samples]:
+    return list(Pieces(file, rate_hz, max_duration_s=max_duration_s))
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -96,13 +96,13 @@ def test_what_browsers_record_is_read(container: str, codec: str) -> None:
 def test_without_the_extra_the_refusal_names_what_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(UnreadableSound, match=r"wav, flac, ogg, mp3\. webm, mp4, m4a need PyAV: pip install av"):
-        Pieces(EBML + b"webm" * 100, RATE_HZ, longest_s=60)
+        Pieces(EBML + b"webm" * 100, RATE_HZ, max_duration_s=60)
 
 
 @pytest.mark.parametrize("file", [b"", b"hello " * 100, b"RIFF", EBML * 50, b"\0" * 5_000])
 def test_what_is_no_sound_is_refused(file: bytes) -> None:
     with pytest.raises(UnreadableSound, match="expected a sound file"):
-        Pieces(file, RATE_HZ, longest_s=60)
+        Pieces(file, RATE_HZ, max_duration_s=60)
 
 
 def test_channels_are_averaged_and_rates_converted() -> None:
@@ -125,8 +125,8 @@ def test_long_speech_is_cut_where_it_is_quiet() -> None:
 def test_there_is_an_end_to_what_is_taken() -> None:
     """A file that says its length is not even begun; others are read until there."""
     with pytest.raises(TooLong, match="at most 30 s"):
-        Pieces(wav_bytes(np.concatenate([SOUND] * 9), RATE_HZ), RATE_HZ, longest_s=30)
-    pieces = Pieces(written("mp3", np.concatenate([SOUND] * 9))[1], RATE_HZ, longest_s=30)
+        Pieces(wav_bytes(np.concatenate([SOUND] * 9), RATE_HZ), RATE_HZ, max_duration_s=30)
+    pieces = Pieces(written("mp3", np.concatenate([SOUND] * 9))[1], RATE_HZ, max_duration_s=30)
     with pytest.raises(TooLong, match="at most 30 s"):
         list(pieces)
 
@@ -139,9 +139,9 @@ def test_a_small_file_is_not_decoded_to_any_length(kind: str) -> None:
     soundfile.write(file, np.zeros((2 * rate_hz, 8), np.int16), rate_hz, format=kind)
     assert len(file.getvalue()) < 100_000
     most = 16 * rate_hz
-    assert sum(map(len, Pieces(file.getvalue(), 16_000, longest_s=60, most_samples=most))) == 32_000
+    assert sum(map(len, Pieces(file.getvalue(), 16_000, max_duration_s=60, max_samples=most))) == 32_000
     with pytest.raises(TooLong, match=f"{most - 8} samples"):
-        list(Pieces(file.getvalue(), 16_000, longest_s=60, most_samples=most - 8))
+        list(Pieces(file.getvalue(), 16_000, max_duration_s=60, max_samples=most - 8))
 
 
 def test_a_stream_that_says_no_length_is_read() -> None:
@@ -157,7 +157,7 @@ def test_a_stream_that_says_no_length_is_read() -> None:
 @pytest.mark.parametrize("rate_hz", [100, 2_000_000])
 def test_rates_of_no_microphone_are_refused(rate_hz: int) -> None:
     with pytest.raises(UnreadableSound, match="expected 4000 to 192000 Hz"):
-        Pieces(wav_bytes(SOUND, rate_hz), RATE_HZ, longest_s=60)
+        Pieces(wav_bytes(SOUND, rate_hz), RATE_HZ, max_duration_s=60)
 
 
 def test_truncated_file_is_decoded_up_to_its_end() -> None:
@@ -175,7 +175,7 @@ def damaged(file: bytes) -> bytes:
 @pytest.mark.parametrize("file", [damaged(written("flac")[1]), damaged(recorded("mp4", "aac"))], ids=["flac", "mp4"])
 def test_damaged_file_is_refused_when_its_damage_is_read(file: bytes) -> None:
     """Its header is sound, so it opens; no part of what lies behind the damage is taken for speech."""
-    pieces = Pieces(file, RATE_HZ, longest_s=60)
+    pieces = Pieces(file, RATE_HZ, max_duration_s=60)
     with pytest.raises(UnreadableSound, match="the sound file is broken"):
         list(pieces)
 
@@ -189,12 +189,12 @@ def test_a_video_without_sound_is_refused() -> None:
         for packet in (*stream.encode(frame), *stream.encode(None)):
             out.mux(packet)
     with pytest.raises(UnreadableSound, match="expected a sound file"):
-        Pieces(file.getvalue(), RATE_HZ, longest_s=60)
+        Pieces(file.getvalue(), RATE_HZ, max_duration_s=60)
 
 
 def test_how_much_of_a_file_was_read_is_known() -> None:
     """A server that gives up counts these seconds."""
-    pieces = Pieces(wav_bytes(SOUND, RATE_HZ), RATE_HZ, longest_s=60)
+    pieces = Pieces(wav_bytes(SOUND, RATE_HZ), RATE_HZ, max_duration_s=60)
     assert pieces.read_s == 0
     list(pieces)
     assert pieces.read_s == 4

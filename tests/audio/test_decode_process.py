@@ -43,13 +43,13 @@ def answered(ours: socket.socket) -> tuple[bytes, float, bytes]:
 
 
 def decoded(
-    line: tuple[socket.socket, socket.socket], file: bytes, *, longest_s: int = 60
+    line: tuple[socket.socket, socket.socket], file: bytes, *, max_duration_s: int = 60
 ) -> list[tuple[bytes, bytes]]:
     """All answers about a file: (kind, bytes)."""
     ours, theirs = line
     serving = threading.Thread(target=process.serve_recording, args=(theirs,))
     serving.start()
-    ours.sendall(process.QUESTION.pack(len(file), RATE_HZ, longest_s, 1 << 40) + file)
+    ours.sendall(process.QUESTION.pack(len(file), RATE_HZ, max_duration_s, 1 << 40) + file)
     answers: list[tuple[bytes, bytes]] = []
     while not answers or answers[-1][0] not in (b"e", b"x"):
         kind, _, payload = answered(ours)
@@ -88,7 +88,7 @@ def test_a_recording_comes_piece_by_piece(line: tuple[socket.socket, socket.sock
 def test_what_is_refused_says_why(
     line: tuple[socket.socket, socket.socket], file: bytes, why: str, too_long: bool
 ) -> None:
-    refused = refusal(decoded(line, file, longest_s=2))
+    refused = refusal(decoded(line, file, max_duration_s=2))
     assert why in refused.why
     assert refused.too_long is too_long
 

@@ -13,7 +13,7 @@ import pytest
 
 from voicepipe.audio import echo_detector as module
 from voicepipe.audio import g711
-from voicepipe.audio.echo_detector import HOP_MS, LONGEST_DELAY_MS, EchoDetector, profile
+from voicepipe.audio.echo_detector import HOP_MS, MAX_DELAY_MS, EchoDetector, profile
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.resample import Resampler
 from voicepipe.audio.samples import Samples
@@ -121,7 +121,7 @@ def test_how_much_is_not_the_agent_s_own(echo: EchoDetector, agent: Samples) -> 
 def test_what_comes_before_it_was_said_or_long_after_is_no_echo(echo: EchoDetector, agent: Samples) -> None:
     back = recorded(agent[1_000 * MS : 2_000 * MS])
     assert not echo.has(back, RATE_HZ, SENT_MS + 1_200)
-    assert not echo.has(back, RATE_HZ, SENT_MS + 2_000 + LONGEST_DELAY_MS + 500)
+    assert not echo.has(back, RATE_HZ, SENT_MS + 2_000 + MAX_DELAY_MS + 500)
 
 
 def test_what_was_not_played_does_not_come_back(echo: EchoDetector, agent: Samples) -> None:
@@ -170,7 +170,7 @@ def test_old_audio_is_dropped(agent: Samples) -> None:
     echo = EchoDetector()
     for i in range(200):
         echo.plays(agent[: 200 * MS], RATE_HZ, i * 200)
-    assert len(echo._said) <= (3 * LONGEST_DELAY_MS) // 200
+    assert len(echo._said) <= (3 * MAX_DELAY_MS) // 200
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, 16_000, 24_000])

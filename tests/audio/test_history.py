@@ -13,7 +13,7 @@ from voicepipe.audio.history import AudioHistory, RingBuffer
 def test_buffer_reads_back_what_was_appended(lengths: list[int]) -> None:
     """At any time the stored part can be read, by its position."""
     stream = np.arange(sum(lengths), dtype=np.int16)
-    buffer = RingBuffer(keep_samples=70, longest_append_samples=50)
+    buffer = RingBuffer(keep_samples=70, max_append_samples=50)
     for n in lengths:
         buffer.append(stream[buffer.end : buffer.end + n])
         assert buffer.start <= max(0, buffer.end - 70)

@@ -481,9 +481,9 @@ def test_ticks_between_frames_that_come_change_nothing(clips: dict[str, Clip]) -
 
 
 def test_a_long_silence_ends_the_pause_by_itself(clips: dict[str, Clip]) -> None:
-    """After `longest_pause_ms` the next voice starts, without an event in between."""
+    """After `max_pause_ms` the next voice starts, without an event in between."""
     said, rest = cut_in_mid_word(clips)
-    segmenter = VadSegmenter(RATE_HZ, VadOptions(longest_pause_ms=1_000))
+    segmenter = VadSegmenter(RATE_HZ, VadOptions(max_pause_ms=1_000))
     edges_of(segmenter, said)
     cut_ms = len(said) // PER_MS
     gap = [edge for _, edge in ticked(segmenter, cut_ms, cut_ms + 5_000)]

@@ -28,7 +28,7 @@ from voicepipe.auth.claims import Claims
 from voicepipe.auth.key_store import KeyStore
 from voicepipe.auth.keys import Keyring, SigningKey, VerifyingKey, read_pem
 from voicepipe.auth.sqlite import FILE_NAME
-from voicepipe.auth.tokens import TOKEN_MAX_BYTES, mint, verify
+from voicepipe.auth.tokens import MAX_TOKEN_BYTES, mint, verify
 from voicepipe.errors import AuthError, ConfigError
 
 Make = Callable[..., Claims]
@@ -67,7 +67,7 @@ def test_a_public_key_verifies_what_its_private_key_signed(
     assert isinstance(private, SigningKey)
     assert isinstance(public, VerifyingKey)
     token = mint(claims_with(), private)
-    assert len(token) < TOKEN_MAX_BYTES
+    assert len(token) < MAX_TOKEN_BYTES
     assert verify(token, Keyring([], [public]), now_s=now_s) == claims_with()
 
 

@@ -20,9 +20,9 @@ from voicepipe.auth.scopes import TOKEN_ALLOWED
 from voicepipe.auth.tokens import (
     AUDIENCE,
     ISSUER,
-    LIFE_MAX_S,
+    MAX_LIFE_S,
+    MAX_TOKEN_BYTES,
     SKEW_S,
-    TOKEN_MAX_BYTES,
     fits_inline,
     mint,
     new_token_id,
@@ -70,7 +70,7 @@ claims_strategy = st.builds(
 def test_a_minted_token_says_what_was_minted(claims: Claims, prefixed: bool, key: SigningKey, ring: Keyring) -> None:
     """Whatever the claims; with and without `ek_`; always legal as a header and as a WebSocket subprotocol."""
     token = mint(claims, key)
-    assert len(token) < TOKEN_MAX_BYTES
+    assert len(token) < MAX_TOKEN_BYTES
     assert re.fullmatch(r"ek_[A-Za-z0-9._-]+", token)
     assert verify(token if prefixed else token[3:], ring, now_s=1_700_000_000) == claims
 
@@ -237,8 +237,8 @@ def test_a_signed_payload_that_is_nested_too_deep(
 
 
 def test_a_life_that_is_too_long(key: SigningKey, ring: Keyring, claims_with: Make, now_s: int) -> None:
-    """The signer does not matter: revocations are remembered for `LIFE_MAX_S` only."""
-    payload = msgspec.to_builtins(claims_with(expires_at_s=now_s + LIFE_MAX_S + 1))
+    """The signer does not matter: revocations are remembered for `MAX_LIFE_S` only."""
+    payload = msgspec.to_builtins(claims_with(expires_at_s=now_s + MAX_LIFE_S + 1))
     assert "lives longer" in refusal(signed(payload, key), ring, now_s).why
 
 
@@ -257,7 +257,7 @@ def test_detached_payload_is_not_a_way_around(key: SigningKey, ring: Keyring, no
 def test_the_largest_token_that_is_minted(key: SigningKey, claims_with: Make) -> None:
     """Just under 2 kB passes; a little more is refused with the way out."""
     good = claims_with(routing={f"name-{n}": "x" * 250 for n in range(4)})
-    assert 1_600 < len(mint(good, key)) < TOKEN_MAX_BYTES
+    assert 1_600 < len(mint(good, key)) < MAX_TOKEN_BYTES
     with pytest.raises(ProtocolError, match="2048 to pass through proxies") as refused:
         mint(claims_with(routing={f"name-{n}": "x" * 250 for n in range(6)}), key)
     assert refused.value.code == "token_too_large"
@@ -282,7 +282,7 @@ def test_a_full_token_of_ordinary_use_is_well_below_the_limit(key: SigningKey, c
         locks=(Lock("instructions", hidden=True), Lock("tools"), Lock("audio.output.voice")),
         config_id=new_token_id(),
     )
-    assert len(mint(claims, key)) < TOKEN_MAX_BYTES // 2
+    assert len(mint(claims, key)) < MAX_TOKEN_BYTES // 2
 
 
 def test_instructions_never_stand_in_a_token(key: SigningKey, claims_with: Make) -> None:
@@ -317,7 +317,7 @@ def test_a_client_secret_is_not_minted_with_a_scope_of_keys(scope: str, key: Sig
         ({"subject": "x" * 257}, "sub"),
         ({"token_id": ""}, "jti"),
         ({"expires_at_s": 1_700_000_000}, "expires_after.seconds"),
-        ({"expires_at_s": 1_700_000_000 + LIFE_MAX_S + 1}, "expires_after.seconds"),
+        ({"expires_at_s": 1_700_000_000 + MAX_LIFE_S + 1}, "expires_after.seconds"),
         ({"not_before_s": 1_700_000_600}, "expires_after.seconds"),
     ],
 )

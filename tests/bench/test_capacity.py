@@ -165,9 +165,9 @@ def test_lost_nodes_bring_their_users_to_the_others(curve: LoopCurve) -> None:
 
 
 def test_as_many_nodes_as_are_needed(curve: LoopCurve) -> None:
-    def needed(most_refused: float, lost_nodes: int = 0) -> FleetLoad:
+    def needed(max_refused: float, lost_nodes: int = 0) -> FleetLoad:
         calls = Calls(users=3_000, lost_nodes=lost_nodes)
-        return loops_needed(calls, curve, limit(50), loops_per_node=8, balance="random", most_refused=most_refused)
+        return loops_needed(calls, curve, limit(50), loops_per_node=8, balance="random", max_refused=max_refused)
 
     strict, loose = needed(0.001), needed(0.05)
     assert strict.refused <= 0.001

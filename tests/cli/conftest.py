@@ -13,7 +13,7 @@ import pytest
 
 import voicepipe as package
 
-LONGEST_S = 60
+MAX_WAIT_S = 60
 ROOT = str(Path(package.__file__).parents[1])
 
 
@@ -43,7 +43,7 @@ def voicepipe(tmp_path: Path) -> Run:
             env={**inherited, "PYTHONPATH": ROOT, "HOME": str(tmp_path), "COLUMNS": "200", **environ},
         )
         try:
-            async with asyncio.timeout(LONGEST_S):
+            async with asyncio.timeout(MAX_WAIT_S):
                 out, err = await process.communicate()
         finally:
             if process.returncode is None:

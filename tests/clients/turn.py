@@ -27,7 +27,7 @@ CHUNK_BYTES = 2 * RATE_HZ * CHUNK_MS // 1_000
 SETTLE_S = 0.7
 """The turn is over when nothing happens for this time after a complete answer."""
 
-SHORTEST_ANSWER_MS = 200
+MIN_ANSWER_MS = 200
 
 Flags = Callable[[argparse.ArgumentParser], None]
 
@@ -150,7 +150,7 @@ class Turn:
         """The line to print."""
         sound_ms = len(self.sound) // 2 * 1_000 // RATE_HZ
         said = "".join(self.said).strip()
-        if error is None and (not said or sound_ms < SHORTEST_ANSWER_MS):
+        if error is None and (not said or sound_ms < MIN_ANSWER_MS):
             error = f"expected words and sound, got {said!r} and {sound_ms} ms"
         summary = {
             "client": self.client,

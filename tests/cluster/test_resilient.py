@@ -278,7 +278,7 @@ def test_expired_counter_is_not_owed() -> None:
 
 def test_configs_are_bounded_in_bytes() -> None:
     """One that the store has is forgotten; one that it has yet to be given is refused instead."""
-    configs = LocalConfigs(most_bytes=10)
+    configs = LocalConfigs(max_bytes=10)
     a, b, c = (LocalConfig(name, b"x" * 5, "shop", LATER_S) for name in "abc")
     for config in (a, b, c):
         configs.note(config)

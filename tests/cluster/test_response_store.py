@@ -45,9 +45,9 @@ async def test_a_conversation_is_read_oldest_first_by_each_process(open_store: O
     await store.keep(response("r1"), now_s=1)
     await other.keep(response("r2", previous="r1"), now_s=1)
     for each in (store, other):
-        chain = await each.conversation("r2", "a", now_s=1, most_bytes=100)
+        chain = await each.conversation("r2", "a", now_s=1, max_bytes=100)
         assert [its.id for its in chain] == ["r1", "r2"]
-        assert await each.conversation("r2", "b", now_s=1, most_bytes=100) == []
+        assert await each.conversation("r2", "b", now_s=1, max_bytes=100) == []
     assert await store.find("r2", "a", now_s=1) == response("r2", previous="r1")
 
 
@@ -57,11 +57,11 @@ async def test_a_conversation_has_a_size_and_a_beginning(open_store: Open) -> No
     await store.keep(response("r2", previous="r1"), now_s=1)
     await store.keep(response("r3", previous="r2"), now_s=1)
     with pytest.raises(ProtocolError) as refused:
-        await store.conversation("r3", "a", now_s=1, most_bytes=15)
+        await store.conversation("r3", "a", now_s=1, max_bytes=15)
     assert refused.value.code == "conversation_too_long"
     assert await store.delete("r1", "a")
     assert not await store.delete("r1", "a")
-    assert await store.conversation("r3", "a", now_s=1, most_bytes=100) == []
+    assert await store.conversation("r3", "a", now_s=1, max_bytes=100) == []
 
 
 async def test_what_is_not_used_expires_and_a_use_renews_the_conversation(open_store: Open) -> None:
@@ -69,7 +69,7 @@ async def test_what_is_not_used_expires_and_a_use_renews_the_conversation(open_s
     await store.keep(response("r1"), now_s=1)
     await store.keep(response("r2", previous="r1"), now_s=2)
     await store.keep(response("idle"), now_s=3)
-    assert len(await store.conversation("r2", "a", now_s=9, most_bytes=100)) == 2
+    assert len(await store.conversation("r2", "a", now_s=9, max_bytes=100)) == 2
     assert await found(store, "r1", "r2", "idle", now_s=13) == ["r1", "r2"]
     await store.purge(now_s=13)
     with closing(sqlite3.connect(store._path)) as file:
@@ -105,7 +105,7 @@ async def test_a_store_without_room_makes_no_file(open_store: Open, bounds: dict
     assert not await store.keep(response("r1"), now_s=1)
     await store.purge(now_s=1)
     assert not await store.delete("r1", "a")
-    assert await store.conversation("r1", "a", now_s=1, most_bytes=9) == []
+    assert await store.conversation("r1", "a", now_s=1, max_bytes=9) == []
     assert not store._path.exists()
 
 

@@ -107,7 +107,7 @@ def test_a_sentence_that_is_too_long_is_cut_at_words() -> None:
 
 
 def test_a_folder_with_too_many_passages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("voicepipe.knowledge.passages.MOST_PASSAGES", 2)
+    monkeypatch.setattr("voicepipe.knowledge.passages.MAX_PASSAGES", 2)
     (tmp_path / "a.md").write_text("# One\n\nText.\n\n# Two\n\nText.\n")
     assert len(read_folder(tmp_path, key="k")) == 2
     (tmp_path / "b.txt").write_text("More.")

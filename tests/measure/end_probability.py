@@ -33,7 +33,7 @@ from voicepipe.turn.endpointing.strategies import Adaptive, Soft
 
 Array = npt.NDArray[np.float64]
 
-LEAST_PAUSE_MS: Final = 200
+MIN_PAUSE_MS: Final = 200
 """Shorter pauses are not fitted: no decision is taken in them."""
 
 RIDGE: Final = 0.003
@@ -102,7 +102,7 @@ def _value(row: Row, column: str) -> float:
 
 
 def _is_long(row: Row) -> bool:
-    return row.resumed_ms is None or row.resumed_ms >= LEAST_PAUSE_MS
+    return row.resumed_ms is None or row.resumed_ms >= MIN_PAUSE_MS
 
 
 def cross_validated(rows: Sequence[Row], columns: Sequence[str]) -> list[float]:

@@ -41,7 +41,7 @@ FROZEN_S: Final = 3.0
 SLOW_MS: Final = 100
 """How much later than usual each answer of a slow store comes."""
 
-LONGEST_PAUSE_S: Final = 4.0
+MAX_PAUSE_S: Final = 4.0
 """A turn lasts about as long: a failure comes at any point of one."""
 
 
@@ -73,7 +73,7 @@ async def failures(
     """Cause failures one after the other, each at a random time; `counts` gets when the store hung."""
     its.link.delay_ms = delay_ms // 2 if mode == "slow" else 0
     for number in range(n_failures):
-        await asyncio.sleep(chance.uniform(0.2, LONGEST_PAUSE_S))
+        await asyncio.sleep(chance.uniform(0.2, MAX_PAUSE_S))
         node = its.nodes[number % len(its.nodes)] if mode == "rolling" else chance.choice(its.nodes)
         match mode:
             case "drain" | "rolling":
@@ -85,7 +85,7 @@ async def failures(
             case _:
                 await node.kill()
         await node.start()
-    await asyncio.sleep(LONGEST_PAUSE_S)
+    await asyncio.sleep(MAX_PAUSE_S)
 
 
 async def measured(

@@ -45,14 +45,14 @@ def unchanged(samples: Samples) -> Samples:
     return samples
 
 
-def gate(samples: Samples, *, least_db: float) -> Samples:
+def gate(samples: Samples, *, min_db: float) -> Samples:
     """Lower each band that is near its noise, which falls at once and rises by 3 dB a second."""
     window = np.sqrt(np.hanning(FRAME + 1)[:-1])
     n_frames = (len(samples) - FRAME) // HOP + 1
     at = np.arange(FRAME)[None, :] + HOP * np.arange(n_frames)[:, None]
     spectra = np.fft.rfft(samples.astype(np.float32)[at] * window)
     power = np.abs(spectra) ** 2 + 1.0
-    noise_power, smooth, least = power[:10].mean(0), power[0], 10 ** (least_db / 20)
+    noise_power, smooth, least = power[:10].mean(0), power[0], 10 ** (min_db / 20)
     gains = np.empty_like(power)
     earlier = np.ones(power.shape[1])
     for n in range(n_frames):
@@ -93,8 +93,8 @@ def rnnoise(samples: Samples) -> Samples:
 def methods() -> Iterator[tuple[str, Method]]:
     """Yield all that can be measured here."""
     yield "none", unchanged
-    yield "gate, -10 dB", partial(gate, least_db=-10)
-    yield "gate, -20 dB", partial(gate, least_db=-20)
+    yield "gate, -10 dB", partial(gate, min_db=-10)
+    yield "gate, -20 dB", partial(gate, min_db=-20)
     for name, package, several in (
         ("webrtc", "webrtc_noise_gain", {"webrtc, 1": partial(webrtc, level=1), "webrtc, 4": partial(webrtc, level=4)}),
         ("rnnoise", "pyrnnoise.rnnoise", {"rnnoise": rnnoise}),

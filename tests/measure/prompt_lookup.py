@@ -24,7 +24,7 @@ from voicepipe.providers.local.engine import llama_cpp
 
 xllamacpp: Any = import_module("xllamacpp")  # without types
 
-MOST_TOKENS: Final = 60
+MAX_TOKENS: Final = 60
 
 Messages = Sequence[tuple[str, str]]
 
@@ -136,7 +136,7 @@ def measure(weights: llama_cpp.Weights, folder: Path, rounds: int) -> None:
             for prompt in prompts:
                 names = list(servers)
                 for name in names[n % len(names) :] + names[: n % len(names)]:
-                    found[name].append(answer(servers[name], prompt, MOST_TOKENS, dict(weights.sampling)))
+                    found[name].append(answer(servers[name], prompt, MAX_TOKENS, dict(weights.sampling)))
         sys.stdout.write(f"\n{title}: {len(prompts)} prompts, {rounds} rounds\n\n")
         sys.stdout.write(
             "| way | TTFT ms | ratio | tokens/s | ratio | same text |\n| --- | --- | --- | --- | --- | --- |\n"

@@ -52,7 +52,7 @@ WALKS: Final = ("frame in silence", "frame in a pause", "text delta", "interrupt
 BEFORE: Final = dict(zip(WALKS, (16, 32, 27, 47), strict=True))
 """Files passed when every event ran all of the core's passes."""
 
-AT_MOST: Final = dict(zip(WALKS, (11, 14, 12, 21), strict=True))
+MAX_FILES: Final = dict(zip(WALKS, (11, 14, 12, 21), strict=True))
 """Files passed now; a test holds each walk to them."""
 
 

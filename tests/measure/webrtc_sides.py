@@ -45,7 +45,7 @@ BLOCK_MS: Final = 5
 LOUD: Final = 1_500
 """The mean of a block's absolute samples from which it is a tone: half of it is a third as loud as the tone."""
 
-SHORTEST_PAUSE_MS: Final = 400
+MIN_PAUSE_MS: Final = 400
 """A shorter silence in a tone is lost audio; the pauses have 1200 ms."""
 
 SPEECH: Final = Path(__file__).parents[1] / "data" / "clean" / "LJ001-0004.flac"
@@ -97,7 +97,7 @@ class Received:
         samples = np.frombuffer(b"".join(pcm for _, pcm in self.pieces), "<i2").astype(float)
         blocks = np.abs(samples[: len(samples) // length * length]).reshape(-1, length).mean(axis=1) > LOUD
         (loud,) = np.nonzero(blocks)
-        gaps = np.flatnonzero(np.diff(loud) > SHORTEST_PAUSE_MS // BLOCK_MS)
+        gaps = np.flatnonzero(np.diff(loud) > MIN_PAUSE_MS // BLOCK_MS)
         begins, lasts = loud[np.append(0, gaps + 1)][1:-1], loud[np.append(gaps, len(loud) - 1)][1:-1]
         if not len(begins):  # a microphone without pauses
             return cpu

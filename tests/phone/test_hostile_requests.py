@@ -17,7 +17,7 @@ from voicepipe.phone.plivo import SIGNATURE_HEADER as PLIVO_SIGNATURE
 from voicepipe.phone.twilio import SIGNATURE_HEADER as TWILIO_SIGNATURE
 from voicepipe.phone.twilio import Twilio
 from voicepipe.server.phone import pending_calls
-from voicepipe.server.phone.carrier_api import ANSWER_MAX_BYTES, send_request
+from voicepipe.server.phone.carrier_api import MAX_ANSWER_BYTES, send_request
 
 NO_TEXT = "\udcff"
 """A byte of a header that is no UTF-8, as aiohttp gives it."""
@@ -50,7 +50,7 @@ async def test_a_store_that_is_away_has_no_call_and_no_transfer() -> None:
         await pending_calls.take_pending_call("token", line, cluster)
 
 
-@pytest.mark.parametrize("n_bytes", [10, 2 * ANSWER_MAX_BYTES])
+@pytest.mark.parametrize("n_bytes", [10, 2 * MAX_ANSWER_BYTES])
 async def test_an_answer_of_the_api_is_read_to_its_end(n_bytes: int) -> None:
     """Also where it comes in parts; what is beyond the limit is dropped."""
 
@@ -65,4 +65,4 @@ async def test_an_answer_of_the_api_is_read_to_its_end(n_bytes: int) -> None:
     app.router.add_post("/", answer)
     async with TestServer(app) as server:
         sent = ApiRequest(url=str(server.make_url("/")), body=b"", content_type="text/plain", authorization="")
-        assert await send_request(sent) == (200, b"a" * min(n_bytes, ANSWER_MAX_BYTES))
+        assert await send_request(sent) == (200, b"a" * min(n_bytes, MAX_ANSWER_BYTES))

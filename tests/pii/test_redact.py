@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests import docs
 from tests.measure import pii
 from voicepipe.errors import ConfigError
-from voicepipe.pii.redact import KINDS, MOST_CHARS, MOST_TEXTS, Redactor, Span, find, kinds_of, redact_pii
+from voicepipe.pii.redact import KINDS, MAX_CHARS, MAX_TEXTS, Redactor, Span, find, kinds_of, redact_pii
 
 
 def test_the_labelled_sentences() -> None:
@@ -109,8 +109,8 @@ def test_a_session_searches_each_text_once(monkeypatch: pytest.MonkeyPatch) -> N
     redact = Redactor(KINDS)
     assert [redact(text) for text in ("one", "two", "one", "")] == ["one", "two", "one", ""]
     assert searched == ["one", "two"]
-    assert redact("x" * (MOST_CHARS + 1)) == "[too long to redact]"
-    for n in range(MOST_TEXTS):
+    assert redact("x" * (MAX_CHARS + 1)) == "[too long to redact]"
+    for n in range(MAX_TEXTS):
         redact(f"text {n}")
     redact("one")
     assert searched.count("one") == 2

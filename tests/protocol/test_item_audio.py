@@ -57,8 +57,8 @@ def test_what_is_too_long_is_left_out_before_it_is_coded(
     audio = coded_audio(samples, rate_hz, form)
     assert audio is not None
     coded = b64decode(audio)
-    monkeypatch.setattr(item_audio, "MOST_BYTES", len(coded))
+    monkeypatch.setattr(item_audio, "MAX_BYTES", len(coded))
     assert coded_audio(samples, rate_hz, form) == audio
-    monkeypatch.setattr(item_audio, "MOST_BYTES", len(coded) - 1)
+    monkeypatch.setattr(item_audio, "MAX_BYTES", len(coded) - 1)
     monkeypatch.setattr(item_audio, "_coded", None)
     assert coded_audio(samples, rate_hz, form) is None

@@ -14,7 +14,7 @@ from voicepipe.errors import ProtocolError
 from voicepipe.protocol.extensions import Extensions
 from voicepipe.protocol.ga import session_object
 from voicepipe.protocol.json_fields import MAX_ECHOED_CHARS
-from voicepipe.protocol.mcp import MOST_SERVERS, read_mcp
+from voicepipe.protocol.mcp import MAX_SERVERS, read_mcp
 from voicepipe.protocol.published_fields import not_served
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import AudioFormat, SemanticVad, ServerVad, Transcription
@@ -446,7 +446,7 @@ REFUSED = [
     (
         "session.tools",
         "invalid_value",
-        {"tools": [{**MCP_SERVER, "server_label": f"s{n}"} for n in range(MOST_SERVERS + 1)]},
+        {"tools": [{**MCP_SERVER, "server_label": f"s{n}"} for n in range(MAX_SERVERS + 1)]},
     ),
     ("session.tools", "invalid_value", {"tools": [MCP_SERVER, MCP_SERVER]}),
     ("session.tools[0].name", "missing_required_parameter", {"tools": [{"type": "function"}]}),

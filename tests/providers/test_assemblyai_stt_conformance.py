@@ -22,7 +22,7 @@ class TestAssemblyAiTranscriber(LiveTranscriberConformance, TranscriberCancellat
 
     @pytest.fixture(autouse=True)
     def _unfilled(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(stt, "LINE", replace(stt.LINE, least_ms=0))
+        monkeypatch.setattr(stt, "LINE", replace(stt.LINE, min_ms=0))
 
     @pytest.fixture
     async def vendor(self) -> AsyncIterator[FakeAssemblyAi]:

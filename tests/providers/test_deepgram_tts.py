@@ -11,7 +11,7 @@ import pytest
 from voicepipe.errors import ConfigError, StageBroken, StageRefused
 from voicepipe.ports.synthesizer import Synthesizer, Voice, audio_of
 from voicepipe.providers.built_in import factory
-from voicepipe.providers.deepgram.tts import MOST_FLUSHES, open_synthesizer
+from voicepipe.providers.deepgram.tts import MAX_FLUSHES, open_synthesizer
 from voicepipe.providers.net import connection_pool
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.synthesizer import outcome, sound_of, speak
@@ -77,14 +77,14 @@ async def test_wrong_key(make: Make) -> None:
 
 async def test_more_clauses_than_flushes(vendor: FakeAura, make: Make) -> None:
     """The limit is never met, and nothing is lost: what is past it is flushed as one."""
-    clauses = [f"Clause {n}." for n in range(MOST_FLUSHES + 6)]
+    clauses = [f"Clause {n}." for n in range(MAX_FLUSHES + 6)]
     vendor.script.usual = TtsCue(ms_per_char=2)
     spoken_audio = await speak(make(), VOICE, *clauses)
     (call,) = vendor.calls
-    assert sum(message["type"] == "Flush" for message in call.messages) == MOST_FLUSHES
+    assert sum(message["type"] == "Flush" for message in call.messages) == MAX_FLUSHES
     assert np.array_equal(sound_of(spoken_audio, 3), tone("Clause 3.", ms_per_char=2))
-    rest = " ".join(clauses[MOST_FLUSHES - 1 :])
-    assert np.array_equal(sound_of(spoken_audio, MOST_FLUSHES - 1), tone(rest, ms_per_char=2))
+    rest = " ".join(clauses[MAX_FLUSHES - 1 :])
+    assert np.array_equal(sound_of(spoken_audio, MAX_FLUSHES - 1), tone(rest, ms_per_char=2))
 
 
 @pytest.mark.parametrize(

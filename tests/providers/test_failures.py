@@ -239,7 +239,7 @@ def test_other_errors_are_not_the_vendors(address: ProviderAddress) -> None:
 
 async def test_overloaded_vendor(address: ProviderAddress, vendor: FakeVendor) -> None:
     """A vendor that takes one question at a time refuses the second with 503, and takes it when the first is over."""
-    vendor.llm.most_at_once = 1
+    vendor.llm.max_concurrent = 1
     hold = Hold()
     vendor.llm.cue(LlmCue(hold=hold))
     async with http.post(address, "/chat/completions", json=b'{"stream": true}') as answer:

@@ -12,7 +12,7 @@ import pytest
 from voicepipe.errors import ConfigError, StageBroken, StageError, StageRefused
 from voicepipe.ports.synthesizer import Synthesizer, Voice, audio_of
 from voicepipe.providers.built_in import factory
-from voicepipe.providers.inworld.tts import MOST_CHARACTERS, open_synthesizer
+from voicepipe.providers.inworld.tts import MAX_CHARACTERS, open_synthesizer
 from voicepipe.providers.net import connection_pool
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.synthesizer import outcome, sound_of, speak
@@ -121,7 +121,7 @@ async def test_long_clause(vendor: FakeInworld, make: Make) -> None:
     vendor.script.usual = TtsCue(ms_per_char=2)
     spoken_audio = await speak(make(), VOICE, clause.strip(), "Next.")
     texts = [message["send_text"]["text"] for message in vendor.calls[0].messages if "send_text" in message]
-    assert [len(text) <= MOST_CHARACTERS for text in texts] == [True, True, True]
+    assert [len(text) <= MAX_CHARACTERS for text in texts] == [True, True, True]
     starts_ms = [word.start_ms for spoken in spoken_audio if spoken.clause == 0 for word in spoken.words]
     assert len(starts_ms) == 160
     assert starts_ms == sorted(starts_ms)

@@ -11,7 +11,7 @@ import pytest
 from voicepipe.errors import ConfigError, StageBroken, StageRefused
 from voicepipe.ports.transcriber import Final, Interim, Transcriber, TranscriptionOptions
 from voicepipe.providers.built_in import factory
-from voicepipe.providers.together.stt import LEAST_MS, open_transcriber
+from voicepipe.providers.together.stt import MIN_MS, open_transcriber
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.testing.conformance.cancellation import TranscriberCancellation
 from voicepipe.testing.conformance.streaming_transcriber import LiveTranscriberConformance
@@ -106,7 +106,7 @@ async def test_audio_after_the_last_flush_belongs_to_no_utterance(
         push(stream, SECOND[:160])
         stream.flush(1)
         assert await final(stream) == Final(2, 1, "No.")
-    last = (await vendor.script.nth(2)).samples[-LEAST_MS * 16 :]
+    last = (await vendor.script.nth(2)).samples[-MIN_MS * 16 :]
     assert np.array_equal(last[:160], SECOND[:160])
     assert not last[160:].any()
 

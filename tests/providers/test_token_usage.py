@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.ports.model import MOST_TOKENS, Finished, ModelEvent, TextDelta, Usage
+from voicepipe.ports.model import MAX_TOKENS, Finished, ModelEvent, TextDelta, Usage
 from voicepipe.providers.anthropic import answer as anthropic_answer
 from voicepipe.providers.google import answer as google_answer
 from voicepipe.providers.google.thought_signatures import ThoughtSignatures
@@ -20,7 +20,7 @@ ADDRESS = ProviderAddress(
     stage="llm", name="v/m", base_url="http://127.0.0.1", connect_timeout_ms=1_000, idle_timeout_ms=1_000
 )
 ODD: tuple[object, ...] = (
-    *(-5, -5_000_000, 10**20, 10**400, MOST_TOKENS + 1, 1.5, 1e300, "many"),
+    *(-5, -5_000_000, 10**20, 10**400, MAX_TOKENS + 1, 1.5, 1e300, "many"),
     *(True, [], {"n": 1}, float("nan")),
 )
 

@@ -189,7 +189,7 @@ class TestLine(LeavesNothing):
 
     async def test_small_audio_waits_for_more(self, vendor: FakeDeepgram) -> None:
         """Less than the least waits; a text fills it up with silence and follows it."""
-        async with dial(peer_at(vendor.base_url), PATH, SocketRules(least_ms=50)) as line:
+        async with dial(peer_at(vendor.base_url), PATH, SocketRules(min_ms=50)) as line:
             call = await vendor.nth(0)
             await line.connected()
             for _ in range(4):

@@ -99,7 +99,7 @@ async def test_a_telephones_format(fake_server: Any, speech: Samples) -> None:
 async def test_audio_beyond_the_frame_limit_of_clients_is_left_out(
     fake_server: Any, speech: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(item_audio, "MOST_BYTES", 2 * len(speech) - 2)
+    monkeypatch.setattr(item_audio, "MAX_BYTES", 2 * len(speech) - 2)
     async with fake_server(HELD) as server, calling(server.url, session=MANUAL) as user:
         session = user.events[0]["session"]["id"]
         item_id = await committed(user, speech)

@@ -27,7 +27,7 @@ from voicepipe.router.pool import SharedStats
 from voicepipe.router.single import SingleSynthesizer
 from voicepipe.router.speech_order import SpeechOrder
 from voicepipe.router.tts import audio_cache
-from voicepipe.router.tts.audio_cache import MOST_SAMPLES, AudioCache, CachedAudio, decoded, encoded, open_audio_cache
+from voicepipe.router.tts.audio_cache import MAX_SAMPLES, AudioCache, CachedAudio, decoded, encoded, open_audio_cache
 from voicepipe.router.tts.cached import CachedSynthesizer, _Recording
 from voicepipe.router.tts.call import SynthesizerCandidate
 from voicepipe.router.tts.synthesizer import RoutedSynthesizer
@@ -50,7 +50,7 @@ MEGABYTE = 1 << 20
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[AudioCache]:
-    async with open_audio_cache(tmp_path / "audio-cache", most_bytes=MEGABYTE) as store:
+    async with open_audio_cache(tmp_path / "audio-cache", max_bytes=MEGABYTE) as store:
         yield store
 
 
@@ -285,10 +285,10 @@ def audio_only(events: list[SpeechEvent]) -> Samples:
 
 def test_a_clause_that_is_too_long_is_not_stored_in_memory() -> None:
     """Nor is it ever whole; the next one is."""
-    recording, long = _Recording(), np.ones(MOST_SAMPLES // 4, dtype=np.int16)
+    recording, long = _Recording(), np.ones(MAX_SAMPLES // 4, dtype=np.int16)
     for _ in range(40):
         assert recording.take(Spoken(0, long)) is None
-    assert sum(map(len, recording._pieces)) <= MOST_SAMPLES
+    assert sum(map(len, recording._pieces)) <= MAX_SAMPLES
     assert recording.take(Spoken(1, long)) is None
     whole = recording.end()
     assert whole is not None
@@ -298,13 +298,13 @@ def test_a_clause_that_is_too_long_is_not_stored_in_memory() -> None:
 async def test_sounds_outlive_the_process(inner: FakeSynthesizer, tmp_path: Path) -> None:
     """What is found at the start is played; a half-written file of long ago is removed, one of now is left."""
     folder = tmp_path / "audio-cache"
-    async with open_audio_cache(folder, most_bytes=MEGABYTE) as store:
+    async with open_audio_cache(folder, max_bytes=MEGABYTE) as store:
         await learn(CachedSynthesizer(inner, store), "Sure.")
     old, new = folder / "a.part", folder / "b.part"
     for path in (old, new):
         path.write_bytes(b"half")
     os.utime(old, (0, 0))
-    async with open_audio_cache(folder, most_bytes=MEGABYTE) as store:
+    async with open_audio_cache(folder, max_bytes=MEGABYTE) as store:
         await speak(CachedSynthesizer(inner, store), VOICE, "Sure.")
         assert store.hits == 1
     assert (old.exists(), new.exists()) == (False, True)
@@ -318,14 +318,14 @@ async def test_a_file_that_goes_while_others_are_found_stops_no_server(tmp_path:
     folder.mkdir()
     (folder / "a.part").symlink_to("gone")
     (folder / "b.sound").symlink_to("gone")
-    async with open_audio_cache(folder, most_bytes=MEGABYTE) as store:
+    async with open_audio_cache(folder, max_bytes=MEGABYTE) as store:
         assert store.n_bytes == 0
 
 
 async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"server.audio_cache_mb: .*/file/audio-cache': Not a directory"):
-        async with open_audio_cache(tmp_path / "file" / "audio-cache", most_bytes=MEGABYTE):
+        async with open_audio_cache(tmp_path / "file" / "audio-cache", max_bytes=MEGABYTE):
             pytest.fail("it was opened")
 
 
@@ -333,7 +333,7 @@ async def test_least_lately_played_goes_first(inner: FakeSynthesizer, tmp_path: 
     """The folder stays within its bytes."""
     folder = tmp_path / "audio-cache"
     room = 2 * 2 * len(tone("One.", ms_per_char=10)) + 500
-    async with open_audio_cache(folder, most_bytes=room) as store:
+    async with open_audio_cache(folder, max_bytes=room) as store:
         stored = CachedSynthesizer(inner, store)
         await learn(stored, "One.")
         await learn(stored, "Two.")
@@ -341,7 +341,7 @@ async def test_least_lately_played_goes_first(inner: FakeSynthesizer, tmp_path: 
         await learn(stored, "Six.")
         assert [stored.key(VOICE, clause) in store for clause in ("One.", "Two.", "Six.")] == [True, False, True]
         assert sum(path.stat().st_size for path in folder.iterdir()) == store.n_bytes <= room
-    async with open_audio_cache(folder, most_bytes=room // 2) as store:
+    async with open_audio_cache(folder, max_bytes=room // 2) as store:
         assert store.n_bytes <= room // 2
 
 
@@ -365,7 +365,7 @@ async def test_slow_disk_makes_no_queue(store: AudioCache) -> None:
     for n in range(50):
         store.keep(f"{n:064}", CachedAudio(tone("One.")))
     assert store.dropped > 0
-    store.keep("f" * 64, CachedAudio(np.ones(MOST_SAMPLES + 1, dtype=np.int16)))
+    store.keep("f" * 64, CachedAudio(np.ones(MAX_SAMPLES + 1, dtype=np.int16)))
     await store.settled()
     assert "f" * 64 not in store
 

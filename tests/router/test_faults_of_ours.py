@@ -275,7 +275,7 @@ async def test_a_continuation_that_ignores_its_end_adds_nothing(
     end: Exception | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model that had stalled has gone on by itself: its answer is whole, and no other is in it."""
-    monkeypatch.setattr("voicepipe.router.llm.continuation.LEAST_STALL_MS", 1)
+    monkeypatch.setattr("voicepipe.router.llm.continuation.MIN_STALL_MS", 1)
     monkeypatch.setattr("voicepipe.router.llm.continuation.STALL_GAPS", 0)
     late = Stubborn("b/m", *WHOLE, end=end)
     routed = routed_model(Interrupted("a/m", late.began, late.over), late)

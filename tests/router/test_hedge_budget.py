@@ -151,11 +151,11 @@ def test_the_weight_stays_within_bounds_without_a_cap_too() -> None:
 
 @given(st.integers(0, 2**32), st.floats(0.1, 60), st.floats(0.0, 200))
 @settings(max_examples=60, deadline=None)
-def test_no_window_of_turns_spends_more_than_the_cap(seed: int, most_caps: float, most_hedge_caps: float) -> None:
+def test_no_window_of_turns_spends_more_than_the_cap(seed: int, max_caps: float, max_hedge_caps: float) -> None:
     """Whatever hedges cost, however large they grow, and after restarts."""
     chance = np.random.default_rng(seed)
     n = 3 * WINDOW_TURNS
-    turns = zip(chance.uniform(-2, most_caps, n), chance.uniform(0, most_hedge_caps, n), chance.random(n), strict=True)
+    turns = zip(chance.uniform(-2, max_caps, n), chance.uniform(0, max_hedge_caps, n), chance.random(n), strict=True)
     budget, spent = HedgeBudget(CAP_USD), [0.0]
     for caps, hedge_caps, restart in turns:
         if restart < 0.01:

@@ -11,7 +11,7 @@ from voicepipe.errors import ConfigError, StageBroken
 from voicepipe.ports.model import Attempted, ModelEvent, ModelRequest, Routed, Said, Text, TextDelta, Usage
 from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
-from voicepipe.router.llm.judge import MOST_CHARS, judge_request, verdict_of
+from voicepipe.router.llm.judge import MAX_CHARS, judge_request, verdict_of
 from voicepipe.router.llm.model import RoutedModel, Routes
 from voicepipe.router.llm.probe import Probes
 from voicepipe.router.options import PoolOptions
@@ -256,7 +256,7 @@ def test_the_judge_reads_the_beginning_of_the_question_alone() -> None:
     assert isinstance(first, Said)
     assert isinstance(second, Said)
     assert first.role == "system"
-    assert second == Said("user", (Text("x" * MOST_CHARS),))
+    assert second == Said("user", (Text("x" * MAX_CHARS),))
 
 
 def test_a_race_that_is_decided_prefers_nothing() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from voicepipe.errors import ConfigError
 from voicepipe.router import policies
-from voicepipe.router.affinity import LEAST_CACHED_TOKENS, WARM_MS, Affinity, warm_specs
+from voicepipe.router.affinity import MIN_CACHED_TOKENS, WARM_MS, Affinity, warm_specs
 from voicepipe.router.build import build_pool, policy_of
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.complexity import ENTRY_POINT_GROUP, judge, looks_easy, words
@@ -241,11 +241,11 @@ def test_an_experiment_shares_out_by_percentage() -> None:
 
 def test_memory_is_warm_for_a_while_and_for_prompts_that_are_cached() -> None:
     memory = Affinity()
-    memory.note("s", ("a/m", "b/m"), "b/m", LEAST_CACHED_TOKENS, 1_000.0)
+    memory.note("s", ("a/m", "b/m"), "b/m", MIN_CACHED_TOKENS, 1_000.0)
     assert memory.of("s").last == "b/m"
     assert warm_specs(memory.of("s"), 1_000 + WARM_MS - 1) == ["a/m", "b/m"]
     assert warm_specs(memory.of("s"), 1_000 + WARM_MS) == []
-    memory.note("short", ("a/m",), "a/m", LEAST_CACHED_TOKENS - 1, 0.0)
+    memory.note("short", ("a/m",), "a/m", MIN_CACHED_TOKENS - 1, 0.0)
     assert warm_specs(memory.of("short"), 0.0) == []
     memory.note("", ("a/m",), "a/m", 5_000, 0.0)
     assert warm_specs(memory.of(""), 0.0) == []
@@ -253,7 +253,7 @@ def test_memory_is_warm_for_a_while_and_for_prompts_that_are_cached() -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session that was silent the longest is forgotten."""
-    monkeypatch.setattr("voicepipe.router.affinity.MOST_SESSIONS", 3)
+    monkeypatch.setattr("voicepipe.router.affinity.MAX_SESSIONS", 3)
     memory = Affinity()
     for session in ("a", "b", "c", "a", "d"):
         memory.note(session, ("x/m",), "x/m", 5_000, 0.0)

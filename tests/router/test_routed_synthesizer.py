@@ -18,7 +18,7 @@ from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.speech_order import SpeechOrder
-from voicepipe.router.tts.call import MOST_WAITING, SynthesizerCandidate
+from voicepipe.router.tts.call import MAX_WAITING, SynthesizerCandidate
 from voicepipe.router.tts.progress import CHAR_MS, Progress
 from voicepipe.router.tts.synthesizer import RoutedSynthesizer
 from voicepipe.testing.conformance.synthesizer import (
@@ -278,7 +278,7 @@ class _Pieces:
         self.say, self.finish, self._synthesizer = speech.say, speech.finish, synthesizer
 
     async def __aiter__(self) -> AsyncIterator[SpeechEvent]:
-        for _ in range(5 * MOST_WAITING):
+        for _ in range(5 * MAX_WAITING):
             self._synthesizer.n_sent += 1
             yield Spoken(0, np.ones(240, dtype=np.int16))
 
@@ -291,8 +291,8 @@ async def test_a_slow_listener_makes_the_voice_wait_and_loses_nothing() -> None:
         await voice.script.nth(0)
         for _ in range(50):
             await asyncio.sleep(0)
-        assert voice.n_sent == MOST_WAITING
-        assert len(await _all_of(speech)) == 5 * MOST_WAITING
+        assert voice.n_sent == MAX_WAITING
+        assert len(await _all_of(speech)) == 5 * MAX_WAITING
 
 
 async def test_a_stall_in_a_sentence_is_detected_before_its_provider_fails(monkeypatch: pytest.MonkeyPatch) -> None:

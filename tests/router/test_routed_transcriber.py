@@ -25,7 +25,7 @@ from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import SharedStats
 from voicepipe.router.speech_order import SpeechOrder
-from voicepipe.router.stt.replay_buffer import MOST_MS, MOST_UTTERANCES, ReplayBuffer
+from voicepipe.router.stt.replay_buffer import MAX_MS, MAX_UTTERANCES, ReplayBuffer
 from voicepipe.router.stt.transcriber import RoutedTranscriber, TranscriberCandidate
 from voicepipe.testing.conformance.transcriber import (
     ScriptedTranscriberConformance,
@@ -336,22 +336,22 @@ def test_buffered_audio_is_bounded() -> None:
     """The oldest goes, and is counted."""
     buffer = ReplayBuffer(16_000, leads=True)
     buffer.begin(1)
-    for _ in range(MOST_MS // 100 + 5):
+    for _ in range(MAX_MS // 100 + 5):
         buffer.push(np.zeros(1_600, dtype=np.int16))
     (utterance,) = buffer
-    assert len(utterance.sound) == 16 * MOST_MS
+    assert len(utterance.sound) == 16 * MAX_MS
     assert buffer.n_dropped_samples == 5 * 1_600
 
 
 def test_pending_utterances_are_bounded() -> None:
     """The oldest is no longer waited for, and its audio is dropped."""
     buffer = ReplayBuffer(16_000, leads=False)
-    for number in range(MOST_UTTERANCES + 2):
+    for number in range(MAX_UTTERANCES + 2):
         buffer.begin(number)
         buffer.push(np.full(10, number, dtype=np.int16))
         buffer.flush(1)
-    assert [each.number for each in buffer] == list(range(2, MOST_UTTERANCES + 2))
-    assert buffer._n_samples == 10 * MOST_UTTERANCES
+    assert [each.number for each in buffer] == list(range(2, MAX_UTTERANCES + 2))
+    assert buffer._n_samples == 10 * MAX_UTTERANCES
 
 
 def test_a_text_that_is_requested_before_any_utterance_is_not_waited_for() -> None:

@@ -12,7 +12,7 @@ from voicepipe.router.build import build_pool
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.options import RouterOptions
 from voicepipe.router.pool import Pool, SharedStats
-from voicepipe.router.saved_state import FILE, MOST_BYTES, restore, save, state_of
+from voicepipe.router.saved_state import FILE, MAX_BYTES, restore, save, state_of
 
 A = Candidate(spec="a/m", ttft_p50_ms=250.0)
 B = Candidate(spec="b/m", ttft_p50_ms=250.0)
@@ -72,7 +72,7 @@ def with_(change: dict[str, Any]) -> str:
         with_({"models": {"a/m": {"silent": ["x"]}}}),
         with_({"pools": {"p": {}}}),
         with_({"pools": {"p": {"level_usd": float("nan"), "weight": 1.0}}}),
-        " " * (MOST_BYTES + 1),
+        " " * (MAX_BYTES + 1),
     ],
 )
 def test_a_bad_file_is_refused_and_changes_nothing(tmp_path: Path, text: str) -> None:

@@ -23,7 +23,7 @@ from voicepipe.server import acceptor, http_protocol, listening
 from voicepipe.server.acceptor import Acceptor, bind
 from voicepipe.server.connection_limits import ConnectionLimits
 from voicepipe.server.connections import Connection, Connections
-from voicepipe.server.descriptors import most_for_clients
+from voicepipe.server.descriptors import max_client_connections
 from voicepipe.server.http_protocol import HttpProtocol
 from voicepipe.server.log_limit import LogLimit
 from voicepipe.tasks import background_tasks
@@ -243,7 +243,7 @@ async def test_when_descriptors_run_out_the_oldest_connection_without_a_request_
     """As if the process had few: silence makes room for requests."""
     lowest = os.dup(0)  # the system gives the lowest number that is free
     os.close(lowest)
-    monkeypatch.setattr(listening, "most_for_clients", lambda limit: lowest + 40)
+    monkeypatch.setattr(listening, "max_client_connections", lambda limit: lowest + 40)
     async with serve(address_connections=1_000, header_ms=600_000) as server, AsyncExitStack() as stack:
         lines = [await stack.enter_async_context(dialled(server)) for _ in range(30)]
         assert await ended(lines[0]) == b""
@@ -256,7 +256,7 @@ async def test_when_all_descriptors_are_used_by_requests_the_next_connection_is_
     serve: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with AsyncExitStack() as stack:
-        monkeypatch.setattr(listening, "most_for_clients", lambda limit: 0)  # each connection is one too many
+        monkeypatch.setattr(listening, "max_client_connections", lambda limit: 0)  # each connection is one too many
         server = await stack.enter_async_context(serve())
         async with dialled(server, REQUEST) as line:
             assert await ended(line) == b""
@@ -297,7 +297,7 @@ async def test_where_accepting_fails_the_server_rests_and_makes_room(
 
     async with background_tasks() as tasks:
         listeners = Acceptor(
-            [listener], connections, tasks, make_protocol, tls=None, most_descriptors=1_000_000, log_limit=LogLimit()
+            [listener], connections, tasks, make_protocol, tls=None, max_descriptors=1_000_000, log_limit=LogLimit()
         )
         _, writer = await asyncio.open_connection(*listener.getsockname())
         async with asyncio.timeout(WAIT_S):
@@ -333,4 +333,4 @@ async def test_the_server_raises_it_when_it_starts(serve: Any) -> None:
 
 @pytest.mark.parametrize(("limit", "most"), [(128, 96), (1_024, 768), (65_536, 61_440)])
 def test_some_descriptors_are_no_clients(limit: int, most: int) -> None:
-    assert most_for_clients(limit) == most
+    assert max_client_connections(limit) == most

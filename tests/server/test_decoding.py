@@ -44,8 +44,8 @@ async def decoders(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Decoding]:
         yield opened
 
 
-def opened(decoders: Decoding, file: bytes = LONG, longest_s: int = 600) -> Any:
-    return decoders.opened(bytearray(file), RATE_HZ, longest_s=longest_s)
+def opened(decoders: Decoding, file: bytes = LONG, max_duration_s: int = 600) -> Any:
+    return decoders.opened(bytearray(file), RATE_HZ, max_duration_s=max_duration_s)
 
 
 def processes(decoders: Decoding) -> list[int]:
@@ -71,11 +71,11 @@ async def rest(recording: Recording) -> list[Samples]:
 async def test_it_is_the_same_sound(decoders: Decoding) -> None:
     """The bytes go to the other process, and its pieces are those that are cut here."""
     file = bytearray(LONG)
-    async with decoders.opened(file, RATE_HZ, longest_s=600) as recording:
+    async with decoders.opened(file, RATE_HZ, max_duration_s=600) as recording:
         assert not file
         pieces = await rest(recording)
         assert recording.read_s == 60.0
-    for here, there in zip(Pieces(LONG, RATE_HZ, longest_s=600), pieces, strict=True):
+    for here, there in zip(Pieces(LONG, RATE_HZ, max_duration_s=600), pieces, strict=True):
         assert np.array_equal(here, there)
     await until(lambda: not processes(decoders))
 
@@ -104,7 +104,7 @@ async def test_a_refusal_comes_back_as_it_is(decoders: Decoding) -> None:
         async with opened(decoders, b"no sound"):
             pass
     with pytest.raises(TooLong, match="at most 30 s"):
-        async with opened(decoders, longest_s=30) as recording:
+        async with opened(decoders, max_duration_s=30) as recording:
             await rest(recording)
 
 

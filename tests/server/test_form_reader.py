@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from voicepipe import clock
 from voicepipe.errors import ProtocolError
 from voicepipe.server import form_reader
-from voicepipe.server.form_reader import FIELD_BYTES, MOST_PARTS, FileTooLarge, Form, FormReader
+from voicepipe.server.form_reader import FIELD_BYTES, MAX_PARTS, FileTooLarge, Form, FormReader
 
 TYPE = "multipart/form-data; boundary=b"
 CHUNK = 1 << 16
@@ -80,8 +80,8 @@ def test_a_boundary_is_needed(type_: str) -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (part("a") * (MOST_PARTS + 1), f"at most {MOST_PARTS} parts"),
-        (part("a", b"") * 20_000, f"at most {MOST_PARTS} parts"),
+        (part("a") * (MAX_PARTS + 1), f"at most {MAX_PARTS} parts"),
+        (part("a", b"") * 20_000, f"at most {MAX_PARTS} parts"),
         (part("a", b"x" * FIELD_BYTES), "at most 65536 bytes"),
         (part("a" * 3_000) * 30, "at most 65536 bytes"),
         (part("file") * 2, "expected one file"),

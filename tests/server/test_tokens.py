@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from jwt import PyJWKSet, PyJWS
 
-from voicepipe.auth.tokens import TOKEN_MAX_BYTES, verify
+from voicepipe.auth.tokens import MAX_TOKEN_BYTES, verify
 from voicepipe.clock import unix_s
 from voicepipe.cluster.port import counter
 from voicepipe.telemetry.store.port import StoredTurn
@@ -67,7 +67,7 @@ async def test_a_token_is_under_two_kilobytes_with_the_longest_session(serve: An
         session = {"type": "realtime", "instructions": "Be brief. " * 10_000}
         status, minted = await server.mint({"session": session, "voicepipe": EVERYTHING}, headers=server.new_key())
         assert status == 200
-        assert len(minted["value"]) < TOKEN_MAX_BYTES
+        assert len(minted["value"]) < MAX_TOKEN_BYTES
         claims = claims_of(server, minted["value"])
         assert (claims.session, claims.config_id) == ({}, claims.token_id)
         async with server.connect(headers=bearer(minted["value"]) | {"Origin": "https://shop.example"}):

@@ -64,7 +64,7 @@ async def test_it_has_the_turns_in_order_with_latencies_and_function_calls(serve
 
 async def test_it_comes_as_text(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line for each side, one for each function call, and one for the latency; long sessions say what is missing."""
-    monkeypatch.setattr("voicepipe.server.api.transcript.MOST_TURNS", 1)
+    monkeypatch.setattr("voicepipe.server.api.transcript.MAX_TURNS", 1)
     async with serve() as server:
         turns = [stored_turn(1), stored_turn(2, tools=(LOOK,), contributions=STAGES)]
         await server.context.turns.keep(turns)

@@ -198,7 +198,7 @@ async def test_a_file_that_is_too_large(server: Any, monkeypatch: pytest.MonkeyP
 
 
 async def test_a_file_that_is_too_long(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploaded_recording, "LONGEST_S", 45)
+    monkeypatch.setattr(uploaded_recording, "MAX_DURATION_S", 45)
     async with client_of(server) as client:
         with pytest.raises(openai.BadRequestError) as refused:
             await transcribe(client, LONG)

@@ -15,7 +15,7 @@ from voicepipe.auth.tokens import session_prefix, verify
 from voicepipe.clock import unix_s
 from voicepipe.server import streaming
 from voicepipe.server.api import stream
-from voicepipe.telemetry.live_feed import MOST_READERS, Reader
+from voicepipe.telemetry.live_feed import MAX_READERS, Reader
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S, eventually
@@ -194,7 +194,7 @@ async def test_a_key_that_is_revoked_is_cut_off(serve: Any, monkeypatch: Any) ->
 async def test_there_are_only_so_many_streams_and_a_left_one_is_free(serve: Any) -> None:
     async with serve() as server:
         with ExitStack() as stack:
-            for _ in range(MOST_READERS):
+            for _ in range(MAX_READERS):
                 stack.enter_context(server.context.feed.reading(lambda event: True))
             status, body = await server.get("/v1/turns/stream")
             assert (status, body["error"]["code"]) == (503, "server_overloaded")

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 from voicepipe.server.sessions.waiting_connections import (
     MAX_CONNECTIONS,
-    MAX_OF_ADDRESS,
-    MAX_OF_SESSION,
+    MAX_PER_ADDRESS,
+    MAX_PER_SESSION,
     Group,
     WaitingConnections,
     of_address,
@@ -32,17 +32,17 @@ def test_the_oldest_of_a_full_address_makes_room() -> None:
     with ExitStack() as held:
         waiting = Waiting(places, held)
         waiting.come(of_address("192.0.2.2"), "another")
-        for n in range(MAX_OF_ADDRESS + 2):
+        for n in range(MAX_PER_ADDRESS + 2):
             waiting.come(of_address("192.0.2.1"), str(n))
         assert waiting.dropped == ["0", "1"]
-        assert len(places) == MAX_OF_ADDRESS + 1
+        assert len(places) == MAX_PER_ADDRESS + 1
     assert len(places) == 0
 
 
 def test_one_subscriber_of_ipv6_is_one_address() -> None:
     with ExitStack() as held:
         waiting = Waiting(WaitingConnections(), held)
-        for n in range(MAX_OF_ADDRESS + 1):
+        for n in range(MAX_PER_ADDRESS + 1):
             waiting.come(of_address(f"2001:db8::{n:x}"), str(n))
         assert waiting.dropped == ["0"]
 
@@ -52,9 +52,9 @@ def test_many_addresses_are_bounded_together_at_the_cost_of_the_busiest() -> Non
     with ExitStack() as held:
         waiting = Waiting(places, held)
         waiting.come(of_address("192.0.2.1"), "alone")
-        for n in range(MAX_OF_ADDRESS):
+        for n in range(MAX_PER_ADDRESS):
             waiting.come(of_address("198.51.100.1"), f"busy {n}")
-        for n in range(MAX_CONNECTIONS - MAX_OF_ADDRESS):
+        for n in range(MAX_CONNECTIONS - MAX_PER_ADDRESS):
             waiting.come(of_address(f"2001:db8:{n:x}::1"), "far")
         assert waiting.dropped == ["busy 0"]
         assert len(places) == MAX_CONNECTIONS
@@ -68,8 +68,8 @@ def test_connections_that_do_not_name_a_session_do_not_affect_it() -> None:
         for n in range(2 * MAX_CONNECTIONS):
             waiting.come(of_address(f"2001:db8:{n:x}::1"), "stranger")
         assert "first" not in waiting.dropped
-        for n in range(MAX_OF_SESSION):
+        for n in range(MAX_PER_SESSION):
             waiting.come(of_session("sess_1"), str(n))
         assert waiting.dropped.count("first") == 1
-        assert len(places) == MAX_CONNECTIONS + MAX_OF_SESSION
+        assert len(places) == MAX_CONNECTIONS + MAX_PER_SESSION
     assert len(places) == 0

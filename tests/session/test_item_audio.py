@@ -10,7 +10,7 @@ import pytest
 from voicepipe.audio.samples import Samples
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.session.item_audio import MOST_ITEMS, ItemAudio, RetrievedAudio, both
+from voicepipe.session.item_audio import MAX_ITEMS, ItemAudio, RetrievedAudio, both
 from voicepipe.session.pace import Pace
 from voicepipe.turn import notifications as a
 
@@ -90,7 +90,7 @@ def test_an_item_in_two_formats_has_no_audio() -> None:
 
 def test_the_newest_items_are_known() -> None:
     held = spoken(ItemAudio(10), 200)
-    for n in range(MOST_ITEMS + 1):
+    for n in range(MAX_ITEMS + 1):
         held.follow(a.InputSpeechStarted(f"item_{n}", 100), 200)
     assert (held.of("item_0"), span(held, "item_1")) == (None, (100, 199))
 

@@ -14,7 +14,7 @@ import pytest
 from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, UnusedSpeech
 from voicepipe.ports.synthesizer import Speech, SpeechEvent, Voice
 from voicepipe.session import phrase_preparation
-from voicepipe.session.phrase_preparation import MOST_BETWEEN_TURNS, Preparation
+from voicepipe.session.phrase_preparation import MAX_BETWEEN_TURNS, Preparation
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.session_voice import Voices
 from voicepipe.testing.fakes.cues import Status, TtsCue
@@ -138,7 +138,7 @@ async def test_turns_pay_for_preparations(settled: asyncio.Event) -> None:
 
     async with running(voices) as preparation:
         await try_voices(preparation, 0)
-        assert voices.prepared == [0, 1, 2][:MOST_BETWEEN_TURNS]
+        assert voices.prepared == [0, 1, 2][:MAX_BETWEEN_TURNS]
         preparation.note(COUGH)
         preparation.note(replace(ANSWERED, outcome=None))
         await try_voices(preparation, 100)
@@ -211,7 +211,7 @@ async def test_who_spoke_behind_a_router_is_paid(events: tuple[Any, ...], bill: 
 
 async def test_voices_that_are_tried_once_do_not_push_out_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """All sessions of an agent share its book."""
-    monkeypatch.setattr("voicepipe.session.phrases.MOST_SOUNDS", 3)
+    monkeypatch.setattr("voicepipe.session.phrases.MAX_SOUNDS", 3)
     cache = PhraseCache(FakeSynthesizer(TtsCue()))
     await cache.make(VOICE, "One moment.")
     for n in range(20):

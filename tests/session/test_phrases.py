@@ -58,12 +58,12 @@ async def test_a_phrase_that_is_known_waits_for_no_other() -> None:
 
 async def test_a_book_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest clause is dropped, and audio that is too long for a phrase is not stored."""
-    monkeypatch.setattr(phrases, "MOST_SOUNDS", 2)
+    monkeypatch.setattr(phrases, "MAX_SOUNDS", 2)
     cache = PhraseCache(FakeSynthesizer(TtsCue()))
     for words in ("One.", "Two.", "Three."):
         await cache.make(VOICE, words)
     assert [cache.sound(VOICE, words) is None for words in ("One.", "Two.", "Three.")] == [True, False, False]
-    monkeypatch.setattr(phrases, "MOST_SAMPLES", 10)
+    monkeypatch.setattr(phrases, "MAX_SAMPLES", 10)
     await cache.make(VOICE, "Four.")
     assert cache.sound(VOICE, "Four.") is None
 

@@ -39,7 +39,7 @@ async def test_at_once_goes_before_what_was_said_earlier() -> None:
 
 
 async def test_a_turn_without_end_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LAST_TURN_MAX_S", 0)
+    monkeypatch.setattr(module, "MAX_LAST_TURN_S", 0)
     orders = EndingOrders()
     orders.after_turn(FIRST)
     assert await due(orders) is FIRST

@@ -16,7 +16,7 @@ import pytest
 from voicepipe.session import connection as lines
 from voicepipe.session import session as sessions
 from voicepipe.session.connection import Connection
-from voicepipe.session.outbox import UNTAKEN_BYTES, UNTAKEN_MAX_BYTES, Outbox, OutgoingFrame
+from voicepipe.session.outbox import MAX_UNTAKEN_BYTES, UNTAKEN_BYTES, Outbox, OutgoingFrame
 from voicepipe.testing.waiting import WAIT_S, eventually
 
 LONG = "\x01" * 100_000
@@ -195,7 +195,7 @@ async def test_a_frame_behind_too_much_closes_the_connection_once(caplog: pytest
         outbox.put(OutgoingFrame(b"one more"))
     assert socket.gone
     assert dropped(caplog) == ["too much waited"]
-    assert UNTAKEN_MAX_BYTES < 2 * (16 << 20)
+    assert MAX_UNTAKEN_BYTES < 2 * (16 << 20)
     assert await line.receive() is None
 
 

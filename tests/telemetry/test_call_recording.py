@@ -231,11 +231,11 @@ def test_old_recordings_leave_and_so_do_the_oldest_of_too_many(tmp_path: Path) -
     def left() -> list[str]:
         return sorted(each.session for each in folder.all())
 
-    assert folder.trim(now_ms, keep_days=7, most_bytes=10_000) <= 0
+    assert folder.trim(now_ms, keep_days=7, max_bytes=10_000) <= 0
     assert left() == ["b", "c", "d"]
-    assert folder.trim(now_ms, keep_days=None, most_bytes=2_000) == 0
+    assert folder.trim(now_ms, keep_days=None, max_bytes=2_000) == 0
     assert left() == ["c", "d"]
-    assert folder.trim(now_ms, keep_days=None, most_bytes=500) == 500
+    assert folder.trim(now_ms, keep_days=None, max_bytes=500) == 500
     assert left() == ["c"]
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from voicepipe.errors import Overload
-from voicepipe.telemetry.live_feed import MOST_OF_TOKEN, MOST_OF_TOKENS, MOST_READERS, Feed, FeedEvent, Reader
+from voicepipe.telemetry.live_feed import MAX_PER_TOKEN, MAX_READERS, MAX_TOKEN_READERS, Feed, FeedEvent, Reader
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S
@@ -50,7 +50,7 @@ async def test_a_reader_gets_what_it_wants_in_order() -> None:
 
 async def test_a_slow_reader_loses_the_oldest_and_gets_their_number() -> None:
     """A quick one beside it loses none, and gets the very same bytes."""
-    feed = Feed(most_waiting=2)
+    feed = Feed(max_waiting=2)
     with feed.reading(everything) as slow, feed.reading(everything) as quick:
         seen = []
         for number in range(5):
@@ -130,7 +130,7 @@ async def test_there_are_not_more_readers_than_places() -> None:
     """And a place that was left is free again."""
     feed = Feed()
     with ExitStack() as stack:
-        for _ in range(MOST_READERS):
+        for _ in range(MAX_READERS):
             stack.enter_context(feed.reading(everything))
         with pytest.raises(Overload, match=r"Too many live streams \(limit 32\)"), feed.reading(everything):
             pass
@@ -142,15 +142,15 @@ def test_client_secrets_leave_room_for_operators() -> None:
     """One has a few streams, all together have half of them."""
     feed = Feed()
     with ExitStack() as stack:
-        for _ in range(MOST_OF_TOKEN):
+        for _ in range(MAX_PER_TOKEN):
             stack.enter_context(feed.reading(lambda event: True, token="sess_a"))
         with pytest.raises(Overload, match="of this client secret"):
             stack.enter_context(feed.reading(lambda event: True, token="sess_a"))
-        for n in range(MOST_OF_TOKENS - MOST_OF_TOKEN):
+        for n in range(MAX_TOKEN_READERS - MAX_PER_TOKEN):
             stack.enter_context(feed.reading(lambda event: True, token=f"sess_{n}"))
         with pytest.raises(Overload, match="of client secrets"):
             stack.enter_context(feed.reading(lambda event: True, token="sess_new"))
-        for _ in range(MOST_READERS - MOST_OF_TOKENS):
+        for _ in range(MAX_READERS - MAX_TOKEN_READERS):
             stack.enter_context(feed.reading(lambda event: True))
     with feed.reading(lambda event: True, token="sess_a"):
         assert feed.n_readers == 1

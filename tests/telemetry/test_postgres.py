@@ -171,7 +171,7 @@ async def test_a_lost_connection_is_made_again(postgres_url: str) -> None:
 async def test_a_database_that_restarts_loses_no_record() -> None:
     """What came before, in the middle and after is all there: it waits, and is tried again until it is taken."""
     health = new_health()
-    options = RecordWriterOptions(flush_ms=5, retry_ms=10, most_retry_ms=100)
+    options = RecordWriterOptions(flush_ms=5, retry_ms=10, max_retry_ms=100)
     with stopped_postgres() as server, ExitStack() as up:
         await asyncio.to_thread(up.enter_context, server.running())
         store = await PostgresTurnStore.open(server.url)

@@ -10,7 +10,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from voicepipe.telemetry.event_loop import CPU_EDGES_MS, LAG_EDGES_MS, EventLoopFigures
-from voicepipe.telemetry.metrics.catalog import FAMILIES, LONGEST, NOW, OTHER, PREFIX, TURNS, Names, Sample
+from voicepipe.telemetry.metrics.catalog import FAMILIES, MAX_NAME_CHARS, NOW, OTHER, PREFIX, TURNS, Names, Sample
 from voicepipe.telemetry.metrics.prometheus import MORE_ACTIONS, MORE_AGENTS, MORE_PROVIDERS, Metrics
 from voicepipe.telemetry.store.port import StoredTurn
 from voicepipe.testing.records import MARKS, turn_record
@@ -121,7 +121,7 @@ def test_a_flood_of_names_makes_a_bounded_number_of_series() -> None:
 
 def test_a_long_name_and_none_at_all_are_names_too() -> None:
     names = Names(frozenset({"known"}), more=1)
-    assert [names.of(each) for each in ("known", "", "x" * (LONGEST + 1), "a", "b", "a")] == [
+    assert [names.of(each) for each in ("known", "", "x" * (MAX_NAME_CHARS + 1), "a", "b", "a")] == [
         *("known", "none", OTHER),
         *("a", OTHER, "a"),
     ]

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.quantile import LARGEST_MS, RELATIVE_ERROR, SMALLEST_MS, Sketch, state_of_one
+from voicepipe.quantile import MAX_MS, MIN_MS, RELATIVE_ERROR, Sketch, state_of_one
 
-durations_ms = st.floats(min_value=0, max_value=LARGEST_MS, allow_subnormal=False).filter(
-    lambda v: v == 0 or v >= SMALLEST_MS
-)
+durations_ms = st.floats(min_value=0, max_value=MAX_MS, allow_subnormal=False).filter(lambda v: v == 0 or v >= MIN_MS)
 samples = st.lists(durations_ms, max_size=200)
 quantiles = st.floats(min_value=0, max_value=1)
 
@@ -88,7 +86,7 @@ def test_an_empty_sketch_has_no_quantiles() -> None:
 
 def test_memory_stays_bounded() -> None:
     """A hundred thousand different values take no more buckets than the range has."""
-    sketch = Sketch(SMALLEST_MS * 1.0003**i for i in range(100_000))
+    sketch = Sketch(MIN_MS * 1.0003**i for i in range(100_000))
     assert len(sketch.to_bytes()) < 15_000
 
 
@@ -103,7 +101,7 @@ def test_what_is_no_duration_is_refused(value: float) -> None:
 
 def test_more_than_the_ceiling_counts_as_the_ceiling() -> None:
     """An endless wait doesn't grow the sketch."""
-    assert Sketch([math.inf]).p50_ms == LARGEST_MS
+    assert Sketch([math.inf]).p50_ms == MAX_MS
 
 
 @pytest.mark.parametrize("q", [-0.1, 1.1, math.nan])

@@ -19,7 +19,7 @@ from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S
 from voicepipe.turn.record.values import ModelAttempt
 
-SOON = RecordWriterOptions(flush_ms=1, retry_ms=1, most_retry_ms=5)
+SOON = RecordWriterOptions(flush_ms=1, retry_ms=1, max_retry_ms=5)
 
 
 class FakeStore:
@@ -105,7 +105,7 @@ async def test_a_turn_that_ends_while_the_store_fails_waits_for_the_next_try() -
     """Not each turn that ends tries a store that is away."""
     store = FakeStore()
     store.failure = StoreError("away")
-    options = RecordWriterOptions(flush_ms=1, retry_ms=3_600_000, most_retry_ms=3_600_000)
+    options = RecordWriterOptions(flush_ms=1, retry_ms=3_600_000, max_retry_ms=3_600_000)
     async with RecordWriter(store, options) as sink:
         sink.offer(stored_turn("a"))
         assert await store.batch() == ["a"]
@@ -214,7 +214,7 @@ async def test_a_store_that_is_away_is_tried_ever_more_slowly() -> None:
             pauses.append(pause_ms)
             await asyncio.sleep(0)
 
-    async with Watched(store, RecordWriterOptions(flush_ms=1, retry_ms=10, most_retry_ms=50, drain_ms=20)) as sink:
+    async with Watched(store, RecordWriterOptions(flush_ms=1, retry_ms=10, max_retry_ms=50, drain_ms=20)) as sink:
         sink.offer(stored_turn("a"))
         for _ in range(6):
             await store.batch()

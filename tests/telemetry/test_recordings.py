@@ -18,7 +18,7 @@ from voicepipe.telemetry.journal.session_files import SessionFiles
 def written(folder: Path, *pieces: np.ndarray) -> Path:
     """The user's audio of a session, at 24 kHz."""
     files = SessionFiles(
-        folder / "1-sess_a.jsonl", head=lambda: b"", texts="plain", words=as_it_is, most_bytes=1_000_000
+        folder / "1-sess_a.jsonl", head=lambda: b"", texts="plain", words=as_it_is, max_bytes=1_000_000
     )
     for piece in pieces:
         files.write_audio("user", piece, 24_000)

@@ -13,7 +13,7 @@ from voicepipe.telemetry.rollups.retention import Retention, maintain
 from voicepipe.telemetry.store.port import StoreError
 from voicepipe.testing.waiting import WAIT_S
 
-OFTEN = Retention(keep_days=30, most_bytes=1_000, maintain_every_ms=1, trim_every_ms=1, pause_ms=1)
+OFTEN = Retention(keep_days=30, max_bytes=1_000, maintain_every_ms=1, trim_every_ms=1, pause_ms=1)
 
 
 class FakeStore:
@@ -30,9 +30,9 @@ class FakeStore:
         self.calls.append("tidy")
         return bool(self._next())
 
-    async def trim(self, now_ms: int, *, keep_days: int | None, most_bytes: int | None) -> int:
+    async def trim(self, now_ms: int, *, keep_days: int | None, max_bytes: int | None) -> int:
         self.calls.append("trim")
-        self.limits.append((keep_days, most_bytes))
+        self.limits.append((keep_days, max_bytes))
         return int(self._next())
 
     def _next(self) -> bool | int:

@@ -13,7 +13,7 @@ import pytest
 from tests.docs import PAGES, ROOT, named, rows
 from voicepipe.tasks import background_tasks
 from voicepipe.telemetry.store.port import StoredTurn
-from voicepipe.telemetry.transcript import MOST_TURNS
+from voicepipe.telemetry.transcript import MAX_TURNS
 from voicepipe.telemetry.webhooks.payload import Webhook, WebhookEvent, WebhookKind
 from voicepipe.telemetry.webhooks.sender import Webhooks
 from voicepipe.telemetry.webhooks.session_events import SessionEvents
@@ -66,13 +66,13 @@ def test_a_transcript_has_the_latest_record_of_each_turn() -> None:
     """In the order in which the turns came; the oldest of very many are left out."""
     webhooks = sender("session.ended")
     sessions = SessionEvents(webhooks)
-    for n in range(MOST_TURNS + 2):
+    for n in range(MAX_TURNS + 2):
         sessions.on_record(turn(f"turn_{n}", user_text="early"))
     sessions.on_record(turn("turn_5", user_text="late", played_text="Yes."))
     end(sessions)
     end(sessions)
     data, again = (event.data for event in events(webhooks))
-    assert (len(data["transcript"]), data["turns_left_out"]) == (MOST_TURNS, 2)
+    assert (len(data["transcript"]), data["turns_left_out"]) == (MAX_TURNS, 2)
     assert data["transcript"][3] == data["transcript"][3] | {"id": "turn_5", "user": "late", "agent": "Yes."}
     assert again["transcript"] == []
 

@@ -49,8 +49,8 @@ async def test_stored_turns_are_there_after_reopening(tmp_path: Path) -> None:
 
 async def test_one_page_looks_for_words_in_so_many_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page without a find goes on where it stopped, so no request reads a month of records."""
-    monkeypatch.setattr(turns, "LIMIT_MAX", 2)
-    monkeypatch.setattr(turns, "SEARCHED_MAX", 4)
+    monkeypatch.setattr(turns, "MAX_LIMIT", 2)
+    monkeypatch.setattr(turns, "MAX_SEARCHED", 4)
     store = await SqliteTurnStore.open(tmp_path / "turns.db")
     await store.keep([stored_turn(f"t{n}", n, user_text="a garden" if n < 2 else "a house") for n in range(10)])
     found, query = [], TurnQuery(words="garden")
@@ -66,7 +66,7 @@ async def test_one_page_looks_for_words_in_so_many_turns(tmp_path: Path, monkeyp
 
 async def test_so_many_turns_of_all_projects_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest ones, with their scores and no others'."""
-    monkeypatch.setattr(feedback, "MOST_TURNS", 3)
+    monkeypatch.setattr(feedback, "MAX_TURNS", 3)
     monkeypatch.setattr(feedback, "_AT_ONCE", 2)
     store = await SqliteTurnStore.open(tmp_path / "turns.db")
     for project, times in (("p", (10, 40)), ("q", (20, 30, 50)), ("r", (5, 35))):
@@ -327,7 +327,7 @@ class ReportingStore:
 
 async def main():
     reporting = ReportingStore(await SqliteTurnStore.open(Path(sys.argv[1])))
-    often = Retention(keep_days=36_500, most_bytes=10**12, maintain_every_ms=1, trim_every_ms=1, pause_ms=1)
+    often = Retention(keep_days=36_500, max_bytes=10**12, maintain_every_ms=1, trim_every_ms=1, pause_ms=1)
     async with RecordWriter(reporting, RecordWriterOptions(flush_ms=5)) as sink, asyncio.TaskGroup() as group:
         group.create_task(maintain(reporting.store, often))
         number = 0

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from voicepipe.telemetry.thread_stack import MOST_FRAMES, is_idle, stack_of
+from voicepipe.telemetry.thread_stack import MAX_FRAMES, is_idle, stack_of
 from voicepipe.testing.waiting import WAIT_S
 
 
@@ -42,7 +42,7 @@ def test_a_stack_is_files_and_lines_innermost_first() -> None:
         assert is_deep.wait(WAIT_S)
         stack = stack_of(thread_id)
         is_read.set()
-    assert len(stack) == MOST_FRAMES
+    assert len(stack) == MAX_FRAMES
     assert any(each.startswith("tests/telemetry/test_thread_stack.py:") for each in stack)
     assert stack[-1].endswith(" deeper")
     assert not is_idle(stack)

@@ -141,7 +141,7 @@ async def test_dead_deliveries_are_listed_newest_first_and_can_be_revived(opened
 
 async def test_a_full_queue_gives_up_the_oldest_of_that_webhook(opened: Open) -> None:
     """They lie among the dead, of which the oldest is forgotten; another webhook is not touched."""
-    async with opened(most_waiting=2, most_dead=2) as queue:
+    async with opened(max_waiting=2, max_dead=2) as queue:
         await at(queue, 0).put([new("x", "other")])
         assert await queue.put([new("a"), new("b")]) == 0
         assert await at(queue, 1).put([new("c"), new("d"), new("e")]) == 3

@@ -25,7 +25,7 @@ from voicepipe.telemetry.store.port import StoredTurn, StoreError
 from voicepipe.telemetry.webhooks.payload import KINDS, Webhook, read_secrets, signed_headers
 from voicepipe.telemetry.webhooks.queue import Delivery, WebhookQueue
 from voicepipe.telemetry.webhooks.queue_file import QueueFile
-from voicepipe.telemetry.webhooks.sender import MOST_BUFFERED, RetryPolicy, WebhookCounts, Webhooks, _judged
+from voicepipe.telemetry.webhooks.sender import MAX_BUFFERED, RetryPolicy, WebhookCounts, Webhooks, _judged
 from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import WAIT_S
 
@@ -299,11 +299,11 @@ async def test_a_disk_that_is_stuck_costs_events_and_no_turn(tmp_path: Path) -> 
     """They are counted; what waits is written when it can be."""
     queue = WebhookQueue(await QueueFile.open(tmp_path / "webhooks.sqlite3"))
     webhooks = Webhooks([Webhook(name="x", url="http://127.0.0.1:1/", secrets=read_secrets(SECRET))], queue)
-    for number in range(MOST_BUFFERED + 3):
+    for number in range(MAX_BUFFERED + 3):
         webhooks.on_turn_end(stored_turn(f"turn_{number}"))
     assert webhooks.counts.dropped == 3
     await webhooks.settle()
-    assert (await queue.backlog())["x"].waiting == MOST_BUFFERED
+    assert (await queue.backlog())["x"].waiting == MAX_BUFFERED
     await queue.close()
     webhooks.notify("session.ended", "acme", "sess_1", dict)
     with pytest.raises(StoreError):

@@ -9,7 +9,7 @@ from voicepipe.testing.attribution import problems
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import notifications as a
 from voicepipe.turn.commands import RunTool
-from voicepipe.turn.context import MOST_APPROVALS
+from voicepipe.turn.context import MAX_APPROVALS
 from voicepipe.turn.conversation import ApprovalAnswer, FunctionCall
 from voicepipe.turn.server_tools import REFUSED
 from voicepipe.turn.settings import ReplySettings, ServerTool, Tool
@@ -139,9 +139,9 @@ def test_a_request_that_the_client_deletes_can_not_be_approved() -> None:
 
 def test_only_the_latest_calls_wait() -> None:
     scenario = new_scenario()
-    for _ in range(MOST_APPROVALS):
+    for _ in range(MAX_APPROVALS):
         scenario.says()
         calls(scenario)
     answer(scenario)
     assert [what.field for what in scenario.said(a.Refused)] == ["item.approval_request_id"]
-    assert len(scenario.driver.core.context.turns.approvals) == MOST_APPROVALS
+    assert len(scenario.driver.core.context.turns.approvals) == MAX_APPROVALS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicepipe.turn.clauses import FIRST_MIN_CHARS, MAX_CHARS, MAX_WORD_CHARS, ClauseSplitter
+from voicepipe.turn.clauses import MAX_CHARS, MAX_WORD_CHARS, MIN_FIRST_CHARS, ClauseSplitter
 
 
 def cut(*deltas: str) -> list[list[str]]:
@@ -104,9 +104,9 @@ def test_a_cut_is_never_inside_a_word(words: list[str], separators: list[str]) -
 def test_the_first_clause_is_early(words: list[str]) -> None:
     """It ends no later than the first comma after a dozen characters, or the first mark that surely ends a sentence."""
     text = " ".join(words) + " and so on"
-    comma = re.search(r"[,;:\u2014] ", text[FIRST_MIN_CHARS - 1 :])
+    comma = re.search(r"[,;:\u2014] ", text[MIN_FIRST_CHARS - 1 :])
     mark = re.search(r"\w[!?] ", text)
-    ends = [comma.start() + FIRST_MIN_CHARS] if comma else []
+    ends = [comma.start() + MIN_FIRST_CHARS] if comma else []
     ends += [mark.start() + 2] if mark else []
     assert len(clauses(text)[0]) <= min([*ends, len(text)])
 

@@ -88,7 +88,7 @@ def test_words_that_need_more_are_waited_for_the_longest() -> None:
     """Even if the STT is sure of the end."""
     text = "I would like the"
     evidence = Evidence(text=text, unfinished=unfinished(text), scores=((STT_END, 0.999),))
-    assert wait_ms(Adaptive(720), evidence) == Adaptive(720).longest_ms == 1_300
+    assert wait_ms(Adaptive(720), evidence) == Adaptive(720).max_wait_ms == 1_300
 
 
 @pytest.mark.parametrize("text", ["", "I live in Rome", "ich wohne in Rom"])

@@ -23,7 +23,7 @@ class Late(Silence):
     """Decides later than it has declared."""
 
     def decide(self, evidence: Evidence) -> Decision:
-        return Decision(0, self.longest_ms + 1)
+        return Decision(0, self.max_wait_ms + 1)
 
 
 class Moody(Silence):
@@ -34,7 +34,7 @@ class Moody(Silence):
         self._calls = count()
 
     def decide(self, evidence: Evidence) -> Decision:
-        return Decision(min(next(self._calls), self.longest_ms), self.longest_ms)
+        return Decision(min(next(self._calls), self.max_wait_ms), self.max_wait_ms)
 
 
 class Slow(Silence):

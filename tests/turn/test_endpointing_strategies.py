@@ -21,8 +21,8 @@ SECRET = "my PIN is 4711"
 class Fixed:
     """Decides the same for any evidence, and keeps what it got."""
 
-    def __init__(self, decision: Any, longest_ms: Any = 1_000) -> None:
-        self.decision, self.longest_ms = decision, longest_ms
+    def __init__(self, decision: Any, max_wait_ms: Any = 1_000) -> None:
+        self.decision, self.max_wait_ms = decision, max_wait_ms
         self.seen: list[Evidence] = []
 
     def __call__(self, silence_ms: int) -> Fixed:
@@ -183,8 +183,8 @@ NONSENSE = [
     (Fixed(Decision(0, 500, reversible_ms=2_001)), "reversible_ms: expected 0 to 2000, got 2001"),
     (Fixed(Decision(0, 500, reversible_ms=0.5)), "reversible_ms: expected whole ms, got 0.5"),  # type: ignore[arg-type]
     (Fixed(Decision(0, 500, float("nan"))), "final_ms: expected whole ms, got nan"),  # type: ignore[arg-type]
-    (Fixed(Decision(0, 500), MAX_WAIT_MS + 1), f"longest_ms: expected whole ms from 0 to {MAX_WAIT_MS}, got 60001"),
-    (Fixed(Decision(0, 500), None), f"longest_ms: expected whole ms from 0 to {MAX_WAIT_MS}, got NoneType"),
+    (Fixed(Decision(0, 500), MAX_WAIT_MS + 1), f"max_wait_ms: expected whole ms from 0 to {MAX_WAIT_MS}, got 60001"),
+    (Fixed(Decision(0, 500), None), f"max_wait_ms: expected whole ms from 0 to {MAX_WAIT_MS}, got NoneType"),
 ]
 
 

@@ -17,7 +17,7 @@ STALL_MS = 9_000
 class IrrevocableLater:
     """A strategy whose end of turn is irrevocable 900 ms after the answer may be audible."""
 
-    longest_ms = 1_000
+    max_wait_ms = 1_000
 
     def __init__(self, silence_ms: int) -> None:
         self.silence_ms = silence_ms

@@ -10,7 +10,7 @@ from voicepipe.testing.attribution import problems
 from voicepipe.testing.records import MARKS, turn_record
 from voicepipe.testing.scenario import STEP_MS, Scenario
 from voicepipe.turn.commands import NoteOverrun
-from voicepipe.turn.record.attribution import AFTERMATH_MS, MOST, REMEMBERED, with_stalls
+from voicepipe.turn.record.attribution import AFTERMATH_MS, MAX_STALLS, REMEMBERED, with_stalls
 from voicepipe.turn.record.values import Breach, StageSpan, TurnRecord
 from voicepipe.turn.settings import BudgetLimits
 
@@ -201,9 +201,9 @@ def test_longest_stalls_are_retained() -> None:
     """A record stays small on a machine that is always late."""
     stalls = [(5_100 + 10 * i, 5_500 + i) for i in range(30)]
     marks = with_stalls(AT, stalls)
-    retained = [(marks[f"stall_began_{i}"], marks[f"stall_ended_{i}"]) for i in range(1, MOST + 1)]
-    assert retained == sorted(stalls, key=lambda stall: stall[0] - stall[1])[:MOST]
-    assert len(marks) == len(AT) + 2 * MOST
+    retained = [(marks[f"stall_began_{i}"], marks[f"stall_ended_{i}"]) for i in range(1, MAX_STALLS + 1)]
+    assert retained == sorted(stalls, key=lambda stall: stall[0] - stall[1])[:MAX_STALLS]
+    assert len(marks) == len(AT) + 2 * MAX_STALLS
 
 
 def test_record_is_unchanged_after_playback() -> None:

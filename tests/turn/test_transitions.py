@@ -30,7 +30,7 @@ class OnceScored(Silence):
     """Work begins when a model has judged the pause."""
 
     def decide(self, evidence: Evidence) -> Decision:
-        wait_ms = self.longest_ms
+        wait_ms = self.max_wait_ms
         return Decision(wait_ms if evidence.score("p") is None else 0, wait_ms)
 
 

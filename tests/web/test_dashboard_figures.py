@@ -136,7 +136,7 @@ async def planted_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
     await store.close()
     (folder / "data" / "journals").mkdir(mode=0o700)
     path = folder / "data" / "journals" / "1-sess_late.jsonl"
-    files = SessionFiles(path, head=lambda: b"", texts="plain", words=as_it_is, most_bytes=1_000_000)
+    files = SessionFiles(path, head=lambda: b"", texts="plain", words=as_it_is, max_bytes=1_000_000)
     files.write_audio("user", np.full(48_000, 500, dtype=np.int16), 24_000)
     files.close(ended=True)
     place = RecordingFolder(folder / "data" / "recordings").place_of("default", "sess_late", "", now_ms)

@@ -24,7 +24,7 @@ from voicepipe.testing.flaky_proxy import flaky_proxy
 pytestmark = pytest.mark.slow
 
 ANSWER = "Ask not what your country can do for you."
-MOST_BYTES = 20_000
+MAX_BYTES = 20_000
 """Of all that the script tag loads, compressed."""
 
 LECTURE = (("LJ001-0004", 5_000), ("LJ001-0004", 5_000))
@@ -125,7 +125,7 @@ async def test_a_call_from_a_page_of_another_server(embedding: Embedding, langua
         folder = f"{talk.server.url}/web/"
         sizes = await compressed(folder, {url.removeprefix(folder) for url in loaded if url.startswith(folder)})
     assert set(sizes) == {"voicepipe-call.js", "speaker.worklet.js", "microphone.worklet.js", "resampler.js"}
-    assert sum(sizes.values()) <= MOST_BYTES, sizes
+    assert sum(sizes.values()) <= MAX_BYTES, sizes
 
 
 async def compressed(folder: str, files: set[str]) -> dict[str, int]:

@@ -26,7 +26,7 @@ from voicepipe.testing.records import turn_record
 from voicepipe.testing.waiting import eventually
 from voicepipe.turn.cost import Price
 from voicepipe.wiring import answer_judge
-from voicepipe.wiring.answer_judge import MOST_WAITING, AnswerJudge, JudgedTurns
+from voicepipe.wiring.answer_judge import MAX_WAITING, AnswerJudge, JudgedTurns
 
 SPEC = Spec("fake", "judge")
 
@@ -188,9 +188,9 @@ def test_turns_without_words_or_arm_are_not_judged() -> None:
     turns.on_turn_end(turn("a", arm=""))
     turns.on_turn_end(turn("b", said=""))
     assert len(turns._waiting) == 0
-    for number in range(MOST_WAITING + 2):
+    for number in range(MAX_WAITING + 2):
         turns.on_turn_end(turn(str(number)))
-    assert (len(turns._waiting), turns.dropped) == (MOST_WAITING, 2)
+    assert (len(turns._waiting), turns.dropped) == (MAX_WAITING, 2)
 
 
 def test_a_share_of_the_turns_is_judged() -> None:

@@ -15,7 +15,7 @@ from aiohttp import web
 from voicepipe.config import Settings, load
 from voicepipe.testing.waiting import WAIT_S
 from voicepipe.wiring import local_servers
-from voicepipe.wiring.local_servers import MOST_BYTES, USUAL, UsualAddress, offer
+from voicepipe.wiring.local_servers import MAX_BYTES, USUAL, UsualAddress, offer
 from voicepipe.wiring.serve import greeting
 
 OLLAMA, LM_STUDIO, LLAMA_CPP, VLLM = USUAL
@@ -98,7 +98,7 @@ async def test_the_first_in_the_list_is_named(tmp_path: Path) -> None:
         web.Response(status=307, headers={"Location": "http://127.0.0.1:9/"}),
         web.Response(text="<html>a development server</html>"),
         web.Response(body=b"\xff\xfe"),
-        web.Response(body=b" " * (MOST_BYTES + 1)),
+        web.Response(body=b" " * (MAX_BYTES + 1)),
     ],
     ids=["owner", "none", "shape", "list", "missing", "redirect", "page", "bytes", "endless"],
 )

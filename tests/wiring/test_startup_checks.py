@@ -81,7 +81,7 @@ async def test_a_prompt_that_is_never_cached_is_logged(tmp_path: Path, caplog: p
     with caplog.at_level(logging.WARNING):
         await startup_checks.check_models(settings(tmp_path, "anthropic/claude-haiku-4-5", instructions=LONG))
     warning = warnings(caplog)["prompt_never_cached"]
-    assert (warning["setting"], warning["least_tokens"]) == ("agents.default.instructions", 4_096)
+    assert (warning["setting"], warning["min_tokens"]) == ("agents.default.instructions", 4_096)
     for llm, text in (("anthropic/claude-sonnet-4-5", LONG), ("anthropic/claude-haiku-4-5", "Be brief.")):
         assert list(startup_checks.never_cached(settings(tmp_path, llm, instructions=text))) == []
 

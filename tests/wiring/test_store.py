@@ -87,8 +87,8 @@ def test_nothing_set_is_a_month_and_two_gigabytes_and_0_is_no_limit(tmp_path: Pa
         retention_of(load(overrides=overrides, environ={"HOME": str(tmp_path)}).records)
         for overrides in ({}, {"records.keep_days": 0, "records.max_mb": 0})
     )
-    assert usual == Retention(keep_days=30, most_bytes=2_000_000_000)
-    assert free == Retention(keep_days=None, most_bytes=None)
+    assert usual == Retention(keep_days=30, max_bytes=2_000_000_000)
+    assert free == Retention(keep_days=None, max_bytes=None)
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ WRITTEN = tomllib.loads(BLOCKS["voicepipe.toml"])["agents"]["default"]
 FAULTY = {
     "faulty:Raises": """
         class Raises:
-            longest_ms = 1_000
+            max_wait_ms = 1_000
             def __init__(self, silence_ms): pass
             def decide(self, evidence): raise ValueError(evidence.text)
     """,

@@ -14,7 +14,7 @@ from voicepipe.auth.apikeys import ApiKeys
 from voicepipe.cli import main
 from voicepipe.clock import unix_s
 from voicepipe.session import phrase_preparation
-from voicepipe.session.phrase_preparation import MOST_BETWEEN_TURNS
+from voicepipe.session.phrase_preparation import MAX_BETWEEN_TURNS
 from voicepipe.testing.fakes.cues import Hold, LlmCue, SttCue, tokens
 from voicepipe.testing.user import WIRE_HZ, User, calling
 from voicepipe.testing.waiting import WAIT_S, eventually
@@ -219,7 +219,7 @@ async def test_changing_the_voice_again_and_again_is_no_free_speech(fake_server:
             for n in range(100):
                 await user.send("session.update", session=speed(n))
                 await user.until("session.updated")
-            assert len(server.vendor.tts.received) <= MOST_BETWEEN_TURNS
+            assert len(server.vendor.tts.received) <= MAX_BETWEEN_TURNS
             assert user.close_code is None
 
 

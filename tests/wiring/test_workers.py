@@ -29,11 +29,11 @@ from voicepipe.testing.waiting import WAIT_S, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
-MOST_SESSIONS = 4
+MAX_SESSIONS = 4
 
 
 LIMITS = f"""
-        max_sessions = {MOST_SESSIONS}
+        max_sessions = {MAX_SESSIONS}
         max_chats = 2
         drain_ms = 2000
         item_audio_s = 10
@@ -218,13 +218,13 @@ async def test_sessions_are_shared_out_counted_listed_and_limited_together(serve
     """Each connection may be answered by either worker: all give the same figures."""
     await server.until_sessions(0)
     async with AsyncExitStack() as stack:
-        for _ in range(MOST_SESSIONS):
+        for _ in range(MAX_SESSIONS):
             await stack.enter_async_context(talking(server))
         assert min(server.connections(0), server.connections(1)) >= 1
         for _ in range(3):
             listed = (await server.read("/v1/sessions?live=true"))["data"]
-            assert len({each["id"] for each in listed}) == MOST_SESSIONS
-            assert await server.metric("sessions") == MOST_SESSIONS
+            assert len({each["id"] for each in listed}) == MAX_SESSIONS
+            assert await server.metric("sessions") == MAX_SESSIONS
         assert await status_of(server, server.key) == 503
         assert await status_of(server, server.key) == 503
     await server.until_sessions(0)
@@ -260,7 +260,7 @@ async def test_each_worker_calls_the_tools_of_mcp_servers(tmp_path: Path) -> Non
         await server.until_workers(2)
         # A worker takes sessions while its connection is still missing, and offers no tools to them.
         await eventually(lambda: both_connected(server))
-        for place in range(MOST_SESSIONS):
+        for place in range(MAX_SESSIONS):
             user = await stack.enter_async_context(talking(server, agent="clinic"))
             call = CallCue("where", ("{}",), f"c_{place}")
             server.vendor.llm.cue(LlmCue(calls=(call,)), LlmCue(tokens=tokens("There.")))
@@ -271,7 +271,7 @@ async def test_each_worker_calls_the_tools_of_mcp_servers(tmp_path: Path) -> Non
             done = await user.until("response.done")
             assert done["response"]["output"][0]["content"][0]["text"] == "There."
         assert min(server.connections(0), server.connections(1)) >= 1
-    assert len(mcp.called) == MOST_SESSIONS
+    assert len(mcp.called) == MAX_SESSIONS
     assert sum(method == "initialize" for method, _, _ in mcp.requests) == 2
 
 
@@ -461,10 +461,10 @@ async def test_only_the_users_of_a_dead_worker_notice_and_their_places_are_free(
     await server.until_sessions(0)
     opened = await server.metric("sessions_opened_total")
     async with AsyncExitStack() as stack:
-        users = [await stack.enter_async_context(talking(server)) for _ in range(MOST_SESSIONS)]
+        users = [await stack.enter_async_context(talking(server)) for _ in range(MAX_SESSIONS)]
         of_first = [user for user in users if await holds_session(server, 0, user)]
         others = [user for user in users if user not in of_first]
-        assert await server.metric("sessions_opened_total") == opened + MOST_SESSIONS
+        assert await server.metric("sessions_opened_total") == opened + MAX_SESSIONS
         assert of_first
         assert others
         pid = server.pid(0)
@@ -480,7 +480,7 @@ async def test_only_the_users_of_a_dead_worker_notice_and_their_places_are_free(
         for _ in of_first:  # not only after the lease of 30 s
             await stack.enter_async_context(talking(server))
         assert await status_of(server, server.key) == 503
-        assert await server.metric("sessions_opened_total") >= opened + MOST_SESSIONS  # no sum falls: no false reset
+        assert await server.metric("sessions_opened_total") >= opened + MAX_SESSIONS  # no sum falls: no false reset
     await server.until_sessions(0)
 
 

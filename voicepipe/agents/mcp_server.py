@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from voicepipe.agents.echoed_secrets import secrets_of, without
 from voicepipe.agents.mcp_options import McpOptions
-from voicepipe.agents.mcp_tool import MAX_LIST_CHARS, MOST_TOOLS, McpTool, is_read_only, text_of
+from voicepipe.agents.mcp_tool import MAX_LIST_CHARS, MAX_TOOLS, McpTool, is_read_only, text_of
 from voicepipe.ports.server_tool import MAX_RESULT_CHARS, ToolError
 from voicepipe.telemetry.log import log_event
 
@@ -32,7 +32,7 @@ CONNECT_S: Final = 10.0
 """The time limit of a connection, with the list of the tools."""
 
 FIRST_WAIT_S: Final = 0.5
-MOST_WAIT_S: Final = 60.0
+MAX_WAIT_S: Final = 60.0
 """The wait before the next attempt to connect: twice as long each time, a fifth more or less."""
 
 LIST_S: Final = 30.0
@@ -80,7 +80,7 @@ class McpServer:
             finally:
                 self._client, self.is_away = None, True
                 self.attempted.set()
-            wait_s = FIRST_WAIT_S if self.n_connected > before else min(2 * wait_s, MOST_WAIT_S)
+            wait_s = FIRST_WAIT_S if self.n_connected > before else min(2 * wait_s, MAX_WAIT_S)
             if not self._is_stopping:
                 await asyncio.sleep(wait_s * random.uniform(0.8, 1.2))
 
@@ -167,7 +167,7 @@ def _within_limits(tools: Iterable[McpTool]) -> Iterator[McpTool]:
     for position, tool in enumerate(tools):
         its = tool.facts.tool
         n_chars += len(its.description) + len(its.parameters_json)
-        if position >= MOST_TOOLS or n_chars > MAX_LIST_CHARS:
+        if position >= MAX_TOOLS or n_chars > MAX_LIST_CHARS:
             return
         yield tool
 

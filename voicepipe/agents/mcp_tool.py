@@ -12,7 +12,7 @@ from voicepipe.ports.server_tool import TOOL_NAME, ToolError, ToolSession
 from voicepipe.turn.settings import ServerTool as ToolFacts
 from voicepipe.turn.settings import Tool
 
-MOST_TOOLS: Final = 128
+MAX_TOOLS: Final = 128
 """How many tools of a server are offered; the others are left out. LLM vendors accept as many functions."""
 
 MAX_TOOL_CHARS: Final = 16_000

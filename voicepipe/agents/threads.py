@@ -12,10 +12,10 @@ from typing import Any, Final
 from voicepipe.clock import outside_work
 from voicepipe.ports.server_tool import ToolError
 
-MOST_THREADS: Final = 64
+MAX_THREADS: Final = 64
 """Functions that run at once in this process; more are refused. A function that never returns keeps its thread."""
 
-_running = threading.BoundedSemaphore(MOST_THREADS)
+_running = threading.BoundedSemaphore(MAX_THREADS)
 
 
 async def run_in_thread(function: Callable[[], Any]) -> Any:
@@ -25,10 +25,10 @@ async def run_in_thread(function: Callable[[], Any]) -> Any:
     would stop every session. It is a daemon: a function that hangs does not keep the process from ending.
 
     Raises:
-        ToolError: `MOST_THREADS` functions run.
+        ToolError: `MAX_THREADS` functions run.
     """
     if not _running.acquire(blocking=False):
-        raise ToolError(f"Too many functions run at once (limit {MOST_THREADS}).")
+        raise ToolError(f"Too many functions run at once (limit {MAX_THREADS}).")
     loop, context = asyncio.get_running_loop(), copy_context()
     done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
 

@@ -23,7 +23,7 @@ class Classifier(Protocol):
         """Return how much audio to classify from before the gate opened."""
 
     @property
-    def least_speech_ms(self) -> int:
+    def min_speech_ms(self) -> int:
         """Return the net speech that a start needs at least."""
 
     @property

@@ -25,10 +25,10 @@ READ_FRAMES: Final = 1 << 15
 """Frames decoded at a time."""
 
 RATES_HZ: Final = range(4_000, 192_001)
-MOST_CHANNELS: Final = 16
+MAX_CHANNELS: Final = 16
 """Channel limit of an uploaded file: a file with more was not recorded with a microphone."""
 
-MOST_SAMPLES: Final = 7_200 * 48_000 * 2
+MAX_SAMPLES: Final = 7_200 * 48_000 * 2
 """Limit of decoded samples per file, all channels together: 2 h of 48 kHz stereo. A small file may decode to more."""
 
 PIECE_S: Final = 25
@@ -67,14 +67,14 @@ class _Opened:
 class Pieces:
     """An iterator over the pieces of an audio file. Every method blocks: use it in a thread, one method at a time."""
 
-    def __init__(self, file: bytes, rate_hz: int, *, longest_s: int, most_samples: int = MOST_SAMPLES) -> None:
+    def __init__(self, file: bytes, rate_hz: int, *, max_duration_s: int, max_samples: int = MAX_SAMPLES) -> None:
         """Open the file.
 
         Args:
             file: the whole file, in any container.
             rate_hz: sample rate of the pieces.
-            longest_s: limit of the duration.
-            most_samples: limit of decoded samples over all channels.
+            max_duration_s: limit of the duration.
+            max_samples: limit of decoded samples over all channels.
 
         Raises:
             UnreadableSound: the file is not readable audio; the text names the readable formats.
@@ -83,13 +83,13 @@ class Pieces:
         import soxr  # costly to import, and rarely needed
 
         opened = _open(file)
-        if opened.rate_hz not in RATES_HZ or not 0 < opened.n_channels <= MOST_CHANNELS:
-            why = f"expected {RATES_HZ[0]} to {RATES_HZ[-1]} Hz and 1 to {MOST_CHANNELS} channels"
+        if opened.rate_hz not in RATES_HZ or not 0 < opened.n_channels <= MAX_CHANNELS:
+            why = f"expected {RATES_HZ[0]} to {RATES_HZ[-1]} Hz and 1 to {MAX_CHANNELS} channels"
             raise UnreadableSound(f"{why}, got {opened.rate_hz} Hz and {opened.n_channels}")
         self._blocks, self._from_hz, self._rate_hz = opened.blocks, opened.rate_hz, rate_hz
         self._resampled = soxr.ResampleStream(opened.rate_hz, rate_hz, 1, dtype="float32")
-        self._most_frames = min(longest_s * opened.rate_hz, most_samples // opened.n_channels)
-        self._most = f"{longest_s} s and {most_samples} samples"
+        self._max_frames = min(max_duration_s * opened.rate_hz, max_samples // opened.n_channels)
+        self._most = f"{max_duration_s} s and {max_samples} samples"
         self._n_frames = 0
         self._check_length(opened.n_frames)
         self._waiting: Samples = silence(0)
@@ -110,11 +110,11 @@ class Pieces:
             UnreadableSound: the file is broken here.
             TooLong: the file exceeds its limit.
         """
-        n_most = PIECE_S * self._rate_hz
-        while len(self._waiting) <= n_most and not self._over:
-            self._waiting = np.concatenate((self._waiting, *self._more(n_most)))
-        if len(self._waiting) > n_most:
-            n = quietest_cut(self._waiting[:n_most], self._rate_hz, from_ms=1_000 * EARLIEST_CUT_S)
+        max_samples = PIECE_S * self._rate_hz
+        while len(self._waiting) <= max_samples and not self._over:
+            self._waiting = np.concatenate((self._waiting, *self._more(max_samples)))
+        if len(self._waiting) > max_samples:
+            n = quietest_cut(self._waiting[:max_samples], self._rate_hz, from_ms=1_000 * EARLIEST_CUT_S)
         else:
             n = len(self._waiting)
         piece, self._waiting = self._waiting[:n], self._waiting[n:]
@@ -123,7 +123,7 @@ class Pieces:
         return piece
 
     def _check_length(self, n_frames: int) -> None:
-        if n_frames > self._most_frames:
+        if n_frames > self._max_frames:
             raise TooLong(f"expected at most {self._most} of sound, got more")
 
     def _more(self, n_samples: int) -> list[Samples]:

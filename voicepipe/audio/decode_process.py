@@ -85,11 +85,11 @@ def limit_process() -> None:
 def serve_recording(line: socket.socket) -> None:
     """Read a file from `line` and send its pieces on request, until the other side closes the connection."""
     _answer(line, b"r", 0.0)
-    n_bytes, rate_hz, longest_s, most_samples = QUESTION.unpack(_receive(line, QUESTION.size))
+    n_bytes, rate_hz, max_duration_s, max_samples = QUESTION.unpack(_receive(line, QUESTION.size))
     file = _receive(line, n_bytes)
     try:
         with _refusing():
-            pieces = Pieces(file, rate_hz, longest_s=longest_s, most_samples=most_samples)
+            pieces = Pieces(file, rate_hz, max_duration_s=max_duration_s, max_samples=max_samples)
         _answer(line, b"o", 0.0)
         while line.recv(1) == NEXT:
             with _refusing():

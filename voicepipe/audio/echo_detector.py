@@ -29,7 +29,7 @@ _SPAN_DB: Final = 30.0
 _SMOOTH_HOPS: Final = 3
 """Levels are smoothed over 30 ms, since delays are searched in steps of 1 hop and lie between two steps."""
 
-LONGEST_DELAY_MS: Final = 1_500
+MAX_DELAY_MS: Final = 1_500
 """From sending audio until its echo arrives: the network twice, and the client's playback buffer."""
 
 SPAN_MS: Final = 1_000
@@ -129,7 +129,7 @@ class EchoDetector:
         self._ends_ms = begins_ms + len(said) * HOP_MS
         if len(said):
             self._said.append((begins_ms, said))
-        while self._said and self._said[0][0] + len(self._said[0][1]) * HOP_MS < now_ms - 2 * LONGEST_DELAY_MS:
+        while self._said and self._said[0][0] + len(self._said[0][1]) * HOP_MS < now_ms - 2 * MAX_DELAY_MS:
             self._said.popleft()
 
     def stops(self, now_ms: int) -> None:
@@ -185,7 +185,7 @@ class EchoDetector:
         n = len(received)
         if not n or not self._said:
             return 0.0, 0
-        longest = LONGEST_DELAY_MS // HOP_MS
+        longest = MAX_DELAY_MS // HOP_MS
         said = self._said_before(ends_ms, n + longest, 0)
         mine = _shape(_levels(received))
         theirs = _shape(np.lib.stride_tricks.sliding_window_view(_levels(said), n, axis=0).transpose(0, 2, 1))

@@ -18,9 +18,9 @@ class RingBuffer:
     beginning.
     """
 
-    def __init__(self, keep_samples: int, longest_append_samples: int) -> None:
+    def __init__(self, keep_samples: int, max_append_samples: int) -> None:
         # Space for two of the longest appends, so that the kept part is moved to the front rarely, not on each append.
-        self._buffer: Samples = silence(keep_samples + 2 * longest_append_samples)
+        self._buffer: Samples = silence(keep_samples + 2 * max_append_samples)
         self._keep = keep_samples
         self._fill = 0
         self.end = 0
@@ -33,7 +33,7 @@ class RingBuffer:
         return self.end - self._fill
 
     def append(self, samples: Samples) -> None:
-        """Append the newest samples, at most `longest_append_samples` of them."""
+        """Append the newest samples, at most `max_append_samples` of them."""
         n = len(samples)
         if self._fill + n > len(self._buffer):
             retained = self._buffer[self._fill - self._keep : self._fill]

@@ -24,7 +24,7 @@ LOOK_BACK_SAMPLES: Final = 48_000
 _PRE_EMPHASIS: Final = np.float32(0.97)
 """Usual for speech (Rabiner and Schafer, Digital Processing of Speech Signals, 1978: 0.9 to 1)."""
 
-_LEAST_RISE_DB: Final = 9.0
+_MIN_RISE_DB: Final = 9.0
 """Speech is at least this far over the floor: the 10 ms levels of steady noise spread by some 6 dB."""
 
 _MIN_NOISE_DB: Final = 17.5
@@ -32,7 +32,7 @@ _MIN_NOISE_DB: Final = 17.5
 loud.
 """
 
-_LEAST_SPAN_DB: Final = 20.0
+_MIN_SPAN_DB: Final = 20.0
 """With less between noise floor and peak, noise covers the ends of words; then the VAD model's own times are better."""
 
 _END_SHARE: Final = 0.3
@@ -77,7 +77,7 @@ def _quantile(ordered: Levels, share: float) -> Levels:
 
 def _over(level: Levels, noise: Levels, peak: Levels, share: float) -> npt.NDArray[np.bool_]:
     """Return which hops stand out in either level, (n_hops,)."""
-    threshold = np.maximum(noise + _LEAST_RISE_DB, noise + share * (peak - noise))
+    threshold = np.maximum(noise + _MIN_RISE_DB, noise + share * (peak - noise))
     over: npt.NDArray[np.bool_] = (level > threshold).any(axis=0)
     return over
 
@@ -90,7 +90,7 @@ def voiced(level: Levels) -> npt.NDArray[np.bool_] | None:
         return None
     ordered = np.sort(level, axis=1)
     noise, peak = _quantile(ordered, 0.05), _quantile(ordered, 0.95)
-    if float((peak - noise).max()) < _LEAST_SPAN_DB:
+    if float((peak - noise).max()) < _MIN_SPAN_DB:
         return None
     return _over(level, noise, peak, _END_SHARE)
 

@@ -25,7 +25,7 @@ _BLOCK_FRAMES: Final = 25
 _BLOCKS: Final = 6
 """The room's level is that of the quietest 100 ms of the last 3 s, kept as minima of half seconds."""
 
-_LEAST_FAR_DB: Final = 10.0
+_MIN_FAR_DB: Final = 10.0
 """In a loud room, audio further below the user than this is far. Of the 300 ms levels of near speech 95 % lie within 12
 dB of its loudest. The levels of a crowd that is 10 dB weaker on average lie 14 to 18 dB below."""
 
@@ -39,7 +39,7 @@ _DECAY_DB_PER_S: Final = 1.0
 _DECAY_DB: Final = _DECAY_DB_PER_S * _FRAME_MS / 1_000
 
 _STIR_SHARE: Final = 0.3
-_LEAST_STIR_DB: Final = 9.0
+_MIN_STIR_DB: Final = 9.0
 """From this far above the room's level towards the user's, the audio is more than room noise. The same as where speech
 ends (`levels`)."""
 
@@ -107,7 +107,7 @@ class NearField:
     def near(self) -> bool:
         """Return whether the last 300 ms are as loud as the user may be."""
         below_db = _FAR_SHARE * (self._user_db - self._room_db)
-        return self._span_db >= self._user_db - max(_LEAST_FAR_DB, below_db)
+        return self._span_db >= self._user_db - max(_MIN_FAR_DB, below_db)
 
     @property
     def stirs(self) -> bool:
@@ -116,7 +116,7 @@ class NearField:
 
     def rises(self, share: float) -> bool:
         """Return whether the newest 20 ms are above the room's level by this share, in dB, of what `stirs` requires."""
-        rise_db = max(_LEAST_STIR_DB, _STIR_SHARE * (self._user_db - self._room_db))
+        rise_db = max(_MIN_STIR_DB, _STIR_SHARE * (self._user_db - self._room_db))
         return _db(self._powers[-1]) >= self._room_db + share * rise_db
 
     @property

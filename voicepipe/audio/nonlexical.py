@@ -17,7 +17,7 @@ _HIGH_HZ: Final = 3_600
 """The upper end of the telephone band."""
 
 _SMOOTH_HOPS: Final = 3
-_LEAST_HOPS: Final = 2
+_MIN_HOPS: Final = 2
 """The burst of a t or a k lasts some 20 ms, so 2 hops of levels over 30 ms."""
 
 _SPAN: Final = 10.0**-2
@@ -43,4 +43,4 @@ def is_nonlexical(samples: Samples, rate_hz: int) -> bool:
     below = np.convolve(power[:, _LOW_HZ // _BIN_HZ : _SPLIT_HZ // _BIN_HZ].sum(axis=1), kernel, mode="same")
     above = np.convolve(power[:, _SPLIT_HZ // _BIN_HZ : _HIGH_HZ // _BIN_HZ].sum(axis=1), kernel, mode="same")
     loud = below + above >= _SPAN * (below + above).max()
-    return int(np.count_nonzero(loud & (above > _NOISY * below))) < _LEAST_HOPS
+    return int(np.count_nonzero(loud & (above > _NOISY * below))) < _MIN_HOPS

@@ -24,7 +24,7 @@ _HALF_CYCLES: Final = 22
 """Filter reach to each side, in samples of the slower rate. With 70 dB the passband then ends at 0.45 of that rate (7.2
 of 16 kHz) and the stopband begins at 0.55: Kaiser's estimate, N = (A - 7.95) / (2.285 * width)."""
 
-_LEAST_BLOCK: Final = 32
+_MIN_BLOCK: Final = 32
 """Outputs per row of the matrix product: fewer means more rows to copy, more means a wider matrix."""
 
 _STEP: Final = 2.0**-24
@@ -54,7 +54,7 @@ def _filter(from_hz: int, to_hz: int) -> _Filter:
     Source: Oppenheim and Schafer, Discrete-Time Signal Processing, 7.6.
     """
     common = gcd(from_hz, to_hz)
-    fewest = -(-_LEAST_BLOCK * common // to_hz)
+    fewest = -(-_MIN_BLOCK * common // to_hz)
     # The smallest pieces that both rates divide into, multiplied by a number that divides 10 ms where there is one.
     pieces = next((n for n in range(fewest, common // 100 + 1) if common % (100 * n) == 0), fewest)
     block_in, block_out = pieces * from_hz // common, pieces * to_hz // common

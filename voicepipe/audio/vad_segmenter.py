@@ -42,7 +42,7 @@ _SLICE_MS: Final = 100
 """Longer pushes are processed in slices of this length, so that one burst does not set the size of every buffer. A
 session pushes no more at once."""
 
-_LONGEST_SLICE_SAMPLES: Final = (_SLICE_MS + 50) * _PER_MS
+_MAX_SLICE_SAMPLES: Final = (_SLICE_MS + 50) * _PER_MS
 """The longest slice after the resampler has added what it held back."""
 
 _DEFERRED_MS: Final = 100
@@ -89,7 +89,7 @@ class VadOptions:
     pause_ms: int = 80
     """Silence before `SpeechStop`. Shorter pauses lie inside words."""
 
-    longest_pause_ms: int = 30_000
+    max_pause_ms: int = 30_000
     """After this much silence the pause is over, and the next speech starts instead of resuming."""
 
     jitter_ms: int = 200
@@ -110,7 +110,7 @@ class VadOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.threshold <= 1:
             raise ConfigError(f"threshold: expected 0 to 1, got {self.threshold}")
-        for name in ("min_speech_ms", "pause_ms", "longest_pause_ms", "jitter_ms", "keep_ms"):
+        for name in ("min_speech_ms", "pause_ms", "max_pause_ms", "jitter_ms", "keep_ms"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name}: expected a positive number of ms, got {getattr(self, name)}")
         speech_from = max(self.threshold, 0.01)
@@ -185,7 +185,7 @@ class VadSegmenter:
         self._recent = AudioHistory(self.options.keep_ms * rate_hz // 1_000)
         """What was processed; what is deferred follows it."""
 
-        self._buffer = RingBuffer(levels.LOOK_BACK_SAMPLES + 2 * _LONGEST_SLICE_SAMPLES, _LONGEST_SLICE_SAMPLES)
+        self._buffer = RingBuffer(levels.LOOK_BACK_SAMPLES + 2 * _MAX_SLICE_SAMPLES, _MAX_SLICE_SAMPLES)
         self._speech_bounds = SpeechBounds(self._buffer)
         self._near_field = NearField()
         self._windows = _classifier(vad, self._gate, self._near_field, self._buffer, model)
@@ -405,7 +405,7 @@ class VadSegmenter:
                 self._net_ms = max(0, self._net_ms - 2 * self._window_ms) if probability >= options.silence_below else 0
             if self._windows.one_window_may_start and self._is_sure():
                 self._net_ms = max(self._net_ms, 2 * self._window_ms)
-            if self._net_ms >= max(options.min_speech_ms, self._windows.least_speech_ms):
+            if self._net_ms >= max(options.min_speech_ms, self._windows.min_speech_ms):
                 self._speak(SpeechStart, self._windows.end - self._net_ms * _PER_MS, edges)
         elif probability >= options.silence_below:
             if self.state is VadState.SPEAKING:
@@ -460,7 +460,7 @@ class VadSegmenter:
             return
         self._silence_ms = silence_ms
         edges.append(SilenceProgress(silence_ms))
-        if silence_ms >= self.options.longest_pause_ms:
+        if silence_ms >= self.options.max_pause_ms:
             self.end_turn()
 
     # --- where exactly ----------------------------------------------------------------------------

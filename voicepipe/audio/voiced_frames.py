@@ -28,7 +28,7 @@ class VoicedFrames:
 
     window_samples: Final = FRAME_SAMPLES
     preroll_samples: Final = FRAME_SAMPLES
-    least_speech_ms: Final = 100
+    min_speech_ms: Final = 100
     """With 60 ms, noise starts speech nearly twice as often."""
 
     one_window_may_start: Final = False

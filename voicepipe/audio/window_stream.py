@@ -23,7 +23,7 @@ class WindowStream:
 
     window_samples: Final = WINDOW_SAMPLES
     preroll_samples: Final = _PREROLL_SAMPLES
-    least_speech_ms: Final = 0
+    min_speech_ms: Final = 0
     one_window_may_start: Final = True
 
     def __init__(self, buffer: RingBuffer, model: Silero) -> None:

@@ -17,7 +17,7 @@ SUBPROTOCOL: Final = "realtime"
 KEY_SUBPROTOCOL: Final = "openai-insecure-api-key."
 """Browsers cannot set headers on a WebSocket: their SDKs offer a subprotocol of this prefix plus the key."""
 
-CREDENTIAL_MAX_CHARS: Final = 4_096
+MAX_CREDENTIAL_CHARS: Final = 4_096
 """Twice the longest token that the server mints; longer credentials are refused unread."""
 
 
@@ -118,9 +118,9 @@ def _refuse_silent_query_token(handshake: Handshake, *, allow_query: bool) -> No
 
 
 def _refuse_unreadable(presented: Presented) -> None:
-    if len(presented.secret) > CREDENTIAL_MAX_CHARS:
+    if len(presented.secret) > MAX_CREDENTIAL_CHARS:
         raise AuthError(
-            f"The credential is longer than {CREDENTIAL_MAX_CHARS} characters; what voicepipe mints is under 2048.",
+            f"The credential is longer than {MAX_CREDENTIAL_CHARS} characters; what voicepipe mints is under 2048.",
         )
     if not presented.secret.isascii() or not presented.secret.isprintable():
         raise AuthError("The credential has characters that no key has. Copy it whole, and nothing else.")

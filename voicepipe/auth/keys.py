@@ -26,7 +26,7 @@ Algorithm = Literal["HS256", "EdDSA", "RS256"]
 SECRET_BYTES: Final = 32
 """Length of an HS256 secret: as long as the hash, the minimum of RFC 7518 section 3.2."""
 
-RSA_MIN_BITS: Final = 2_048
+MIN_RSA_BITS: Final = 2_048
 """RFC 7518 section 3.3."""
 
 
@@ -141,11 +141,11 @@ def _verifying(public: Any, kid: str, path: Path) -> VerifyingKey:
     algorithm: Algorithm
     if isinstance(public, Ed25519PublicKey):
         algorithm = "EdDSA"
-    elif isinstance(public, RSAPublicKey) and public.key_size >= RSA_MIN_BITS:
+    elif isinstance(public, RSAPublicKey) and public.key_size >= MIN_RSA_BITS:
         algorithm = "RS256"
     else:
         raise ConfigError(
-            f"token key file {path}: expected an Ed25519 key, or an RSA key of {RSA_MIN_BITS} bits or more"
+            f"token key file {path}: expected an Ed25519 key, or an RSA key of {MIN_RSA_BITS} bits or more"
         )
     der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return VerifyingKey(kid or hashlib.sha256(der).hexdigest()[:16], algorithm, public)

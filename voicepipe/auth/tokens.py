@@ -25,17 +25,17 @@ PREFIX: Final = "ek_"
 ISSUER: Final = "voicepipe"
 AUDIENCE: Final = "voicepipe-realtime"
 
-TOKEN_MAX_BYTES: Final = 2_048
+MAX_TOKEN_BYTES: Final = 2_048
 """Maximum length of a minted token. Proxies refuse larger headers: the usual limit is 4 or 8 kB for all of them
 together.
 """
 
-INLINE_SESSION_MAX_BYTES: Final = 1_024
+MAX_INLINE_SESSION_BYTES: Final = 1_024
 """Maximum size of a session config inside the token, as JSON. A larger one is in the cluster's store under
 `config_id`.
 """
 
-LIFE_MAX_S: Final = 86_400
+MAX_LIFE_S: Final = 86_400
 """Maximum lifetime of any token, independent of its signer: a revocation is kept for as long as its token could be
 valid.
 """
@@ -43,7 +43,7 @@ valid.
 SKEW_S: Final = 5
 """How far the minting backend's clock may be ahead of ours, in seconds."""
 
-_READABLE_MAX_BYTES: Final = 2 * TOKEN_MAX_BYTES
+_MAX_READABLE_BYTES: Final = 2 * MAX_TOKEN_BYTES
 _SHAPE: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 
 _DECODER: Final = msgspec.json.Decoder(Claims)
@@ -87,7 +87,7 @@ def session_prefix(claims: Claims) -> str:
 
 def fits_inline(session: dict[str, Any]) -> bool:
     """Return whether a session config may be in the token itself: under 1 kB, and without instructions at any depth."""
-    return len(msgspec.json.encode(session)) < INLINE_SESSION_MAX_BYTES and not _has_instructions(session)
+    return len(msgspec.json.encode(session)) < MAX_INLINE_SESSION_BYTES and not _has_instructions(session)
 
 
 def mint(claims: Claims, key: SigningKey) -> str:
@@ -102,9 +102,9 @@ def mint(claims: Claims, key: SigningKey) -> str:
         raise ProtocolError("expected Unicode text in all claims, got half of a surrogate pair") from None
     _check_mintable(claims, payload)
     token = PREFIX + _jws().encode(payload, key.secret, key.verifies.algorithm, headers={"kid": key.kid})
-    if len(token) >= TOKEN_MAX_BYTES:
+    if len(token) >= MAX_TOKEN_BYTES:
         raise ProtocolError(
-            f"the token would have {len(token)} bytes, and must have fewer than {TOKEN_MAX_BYTES} to pass through "
+            f"the token would have {len(token)} bytes, and must have fewer than {MAX_TOKEN_BYTES} to pass through "
             "proxies: shorten limits, routing, locks or identity, or store the session config under an id",
             field="session",
             code="token_too_large",
@@ -125,7 +125,7 @@ def verify(token: str, keyring: Keyring, *, now_s: int, audience: str = AUDIENCE
             `wrong_audience`, `invalid_token`).
     """
     text = token.removeprefix(PREFIX)
-    if len(text) > _READABLE_MAX_BYTES or not _SHAPE.fullmatch(text):
+    if len(text) > _MAX_READABLE_BYTES or not _SHAPE.fullmatch(text):
         raise _invalid("is not three parts of base64url with dots between, as a JWT is: was it copied whole?")
     from jwt import InvalidTokenError
 
@@ -187,8 +187,8 @@ def _check_times(claims: Claims, now_s: int) -> None:
             "machine and of this server: they may differ.",
             code="token_not_yet_valid",
         )
-    if claims.expires_at_s - claims.issued_at_s > LIFE_MAX_S:
-        raise _malformed(f"lives longer than {LIFE_MAX_S} s from 'iat' to 'exp', which no client secret may.")
+    if claims.expires_at_s - claims.issued_at_s > MAX_LIFE_S:
+        raise _malformed(f"lives longer than {MAX_LIFE_S} s from 'iat' to 'exp', which no client secret may.")
 
 
 def _check_parties(claims: Claims, audience: str, issuer: str) -> None:
@@ -212,8 +212,8 @@ def _check_mintable(claims: Claims, payload: bytes) -> None:
         why, path = validation_place(wrong)
         raise ProtocolError(why, field=path or None) from None
     life_s = claims.expires_at_s - claims.issued_at_s
-    if not 0 < life_s <= LIFE_MAX_S or claims.not_before_s >= claims.expires_at_s:
-        raise ProtocolError(f"expected a life of 1 to {LIFE_MAX_S} s, got {life_s}", field="expires_after.seconds")
+    if not 0 < life_s <= MAX_LIFE_S or claims.not_before_s >= claims.expires_at_s:
+        raise ProtocolError(f"expected a life of 1 to {MAX_LIFE_S} s, got {life_s}", field="expires_after.seconds")
     for scope in claims.scopes:
         if scope not in TOKEN_ALLOWED:
             raise ProtocolError(
@@ -221,7 +221,7 @@ def _check_mintable(claims: Claims, payload: bytes) -> None:
             )
     if not fits_inline(claims.session):
         raise ProtocolError(
-            f"expected an inlined session config under {INLINE_SESSION_MAX_BYTES} bytes and without instructions",
+            f"expected an inlined session config under {MAX_INLINE_SESSION_BYTES} bytes and without instructions",
             field="session",
         )
 

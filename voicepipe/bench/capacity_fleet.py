@@ -146,10 +146,10 @@ def loops_needed(
     *,
     loops_per_node: int,
     balance: Balance,
-    most_refused: float,
+    max_refused: float,
     seed: int = 7,
 ) -> FleetLoad:
-    """Return about the smallest fleet that refuses at most `most_refused` of the attempts, to half a percent."""
+    """Return about the smallest fleet that refuses at most `max_refused` of the attempts, to half a percent."""
 
     def load(nodes: int) -> FleetLoad:
         fleet = Fleet(loops=nodes * loops_per_node, loops_per_node=loops_per_node, balance=balance)
@@ -157,12 +157,12 @@ def loops_needed(
 
     low = calls.lost_nodes
     high = low + max(1, round(calls.users / (loops_per_node * FIRST_GUESS)))
-    while (best := load(high)).refused > most_refused:
+    while (best := load(high)).refused > max_refused:
         low, high = high, high + math.ceil(high / 8)
     while high - low > max(1, high // 200):
         middle = (low + high) // 2
         found = load(middle)
-        if found.refused <= most_refused:
+        if found.refused <= max_refused:
             high, best = middle, found
         else:
             low = middle

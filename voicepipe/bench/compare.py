@@ -13,7 +13,7 @@ from voicepipe.bench.simulate_report import GIVEN_UP_MS
 Z: Final = 1.96
 """The z value of a 95 % interval."""
 
-FEWEST: Final = 72
+MIN_TURNS: Final = 72
 """With fewer turns even the slowest does not bound the 95th percentile from above with 97.5 %: 0.95^72 = 0.025."""
 
 QUANTILE: Final = 0.95
@@ -104,7 +104,7 @@ class Compared:
 
 
 def compare(
-    before: Sequence[Measured], after: Sequence[Measured], *, p95_ms: float, misses: float, fewest: int = FEWEST
+    before: Sequence[Measured], after: Sequence[Measured], *, p95_ms: float, misses: float, fewest: int = MIN_TURNS
 ) -> Compared:
     """Compare a run with an earlier one.
 

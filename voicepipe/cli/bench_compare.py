@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from voicepipe.bench.compare import FEWEST, compare, table
+from voicepipe.bench.compare import MIN_TURNS, compare, table
 from voicepipe.bench.compare_runs import read_run
 from voicepipe.cli.options import CompareOptions
 from voicepipe.config import load
@@ -20,7 +20,7 @@ def run(options: CompareOptions) -> int:
         RunError: a run has no turns.
         ConfigError: a bound is negative.
     """
-    fewest = FEWEST if options.min_turns is None else options.min_turns
+    fewest = MIN_TURNS if options.min_turns is None else options.min_turns
     for name, value in (("--p95-ms", options.p95_ms), ("--misses", options.misses), ("--min-turns", fewest - 1)):
         if value < 0:
             raise ConfigError(f"{name}: expected {'1' if name == '--min-turns' else '0'} or more")

@@ -28,7 +28,7 @@ DONE, CHANGED = 0, 1
 DRIFTED: Final = "bench.drifted"
 
 SEND_STEP_S: Final = 0.05
-MOST_SEND_STEPS: Final = 200
+MAX_SEND_STEPS: Final = 200
 
 COLUMNS: Final = ("bench", "model", "measured", "result", "answers", "p50 ms", "p95 ms", "changed", "next")
 
@@ -82,7 +82,7 @@ class _Sent:
     async def tried(self) -> None:
         """Wait until as many deliveries were tried, at most 10 s; the others wait for the next process."""
         counts = self._webhooks.counts
-        for _ in range(MOST_SEND_STEPS):
+        for _ in range(MAX_SEND_STEPS):
             if counts.delivered + counts.failed >= self._n_deliveries:
                 return
             await asyncio.sleep(SEND_STEP_S)

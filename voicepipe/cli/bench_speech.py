@@ -99,7 +99,7 @@ async def _with_cache(
         ConfigError: the TTS could not speak the texts.
     """
     folder = stack.enter_context(TemporaryDirectory(prefix="voicepipe-bench-", ignore_cleanup_errors=True))
-    store = await stack.enter_async_context(open_audio_cache(Path(folder), most_bytes=CACHE_BYTES))
+    store = await stack.enter_async_context(open_audio_cache(Path(folder), max_bytes=CACHE_BYTES))
     cached = replace(
         candidate,
         spec=f"{candidate.spec}, from disk",

@@ -9,7 +9,7 @@ from typing import Final
 
 from voicepipe.config.settings import Settings
 from voicepipe.quantile import Sketch
-from voicepipe.telemetry.store.port import LIMIT_MAX, TurnQuery, TurnStore
+from voicepipe.telemetry.store.port import MAX_LIMIT, TurnQuery, TurnStore
 from voicepipe.turn.record.values import TurnRecord
 from voicepipe.wiring.store import open_turns, turns_file
 
@@ -56,8 +56,8 @@ async def measured(settings: Settings, project: str) -> dict[str, Measured]:
 
 
 async def _latest(store: TurnStore, project: str) -> AsyncIterator[TurnRecord]:
-    query = TurnQuery(limit=LIMIT_MAX)
-    for _ in range(LATEST // LIMIT_MAX):
+    query = TurnQuery(limit=MAX_LIMIT)
+    for _ in range(LATEST // MAX_LIMIT):
         page = await store.list(project, query)
         for stored in page.turns:
             yield stored.record

@@ -69,7 +69,7 @@ def run(options: CapacityOptions) -> int:
             HeadRoom,
             loops_per_node=options.cores,
             balance=BALANCES[options.balance],
-            most_refused=options.refused,
+            max_refused=options.refused,
             seed=options.seed,
         )
         lines.append(capacity_line(users, load, curve))

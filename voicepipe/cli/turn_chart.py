@@ -14,10 +14,10 @@ from voicepipe.telemetry.waterfall import Row, Span, Waterfall
 from voicepipe.turn.record.attribution import SILENCE
 from voicepipe.turn.record.values import Breach, Speculation, TurnCost
 
-WIDTH_MIN: Final = 56
+MIN_WIDTH: Final = 56
 """Narrower than this the lines wrap."""
 
-WIDTH_MAX: Final = 120
+MAX_WIDTH: Final = 120
 """Wider bars show no more detail."""
 
 _NAME_WIDTH: Final = 13
@@ -63,7 +63,7 @@ class TurnChart:
     """The agent that answered: its settings are named."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        width = max(WIDTH_MIN, min(WIDTH_MAX, options.max_width))
+        width = max(MIN_WIDTH, min(MAX_WIDTH, options.max_width))
         for line in _lines(self.waterfall, self.agent, width, large=not options.ascii_only):
             if options.ascii_only:
                 line.plain = line.plain.translate(_ASCII)

@@ -38,14 +38,14 @@ broke.
 PASSING: Final = frozenset((429, 502, 503, 504))
 """Statuses of a server that stops or starts, and of a balancer that finds none: another attempt may succeed."""
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 2.0
 """Pause between two attempts to resume."""
 
 
 def pause_after(last_pause_s: float, lasted_s: float) -> float:
     """Return the pause behind an attempt to resume that has failed: twice the one before it, or the first where the
     attempt has lasted longer. A node has then waited for the store, which may be back any moment."""
-    pause_s = min(max(FIRST_PAUSE_S, 2 * last_pause_s), LONGEST_PAUSE_S)
+    pause_s = min(max(FIRST_PAUSE_S, 2 * last_pause_s), MAX_PAUSE_S)
     return FIRST_PAUSE_S if lasted_s > pause_s else pause_s
 
 

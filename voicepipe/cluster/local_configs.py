@@ -23,8 +23,8 @@ class LocalConfig:
 class LocalConfigs:
     """The copy; belongs to one event loop."""
 
-    def __init__(self, most_bytes: int = MAX_BYTES) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
         # Full: the least recently used is dropped; the store has it.
         self._stored: OrderedDict[str, LocalConfig] = OrderedDict()
         self._stored_bytes = 0
@@ -44,12 +44,12 @@ class LocalConfigs:
         self._drop_stored(config.id)
         self._stored[config.id] = config
         self._stored_bytes += len(config.session)
-        while self._stored_bytes > self._most_bytes:
+        while self._stored_bytes > self._max_bytes:
             self._drop_stored(next(iter(self._stored)))
 
     def owe(self, config: LocalConfig) -> bool:
         """Add a config that must still be written to the store; False: the buffer is full."""
-        if self._owed_bytes + len(config.session) > self._most_bytes:
+        if self._owed_bytes + len(config.session) > self._max_bytes:
             return False
         self.drop_owed(config.id)
         self._owed[config.id] = config

@@ -14,7 +14,7 @@ Unavailable = Literal["admit", "refuse"]
 """What happens to a client secret while the store is away, when only the store knows whether it was revoked elsewhere,
 how often it was used, or its session config."""
 
-CONFIG_MAX_BYTES: Final = 262_144
+MAX_CONFIG_BYTES: Final = 262_144
 """Limit of one session config: space for long instructions and many tools, and a bound on what a key's holder can
 store.
 """
@@ -71,7 +71,7 @@ class Cluster(Protocol):
         """Store a token's initial session config, as JSON text, until the token expires.
 
         Raises:
-            ProtocolError: the config is longer than `CONFIG_MAX_BYTES`.
+            ProtocolError: the config is longer than `MAX_CONFIG_BYTES`.
         """
         ...
 
@@ -256,9 +256,9 @@ def check_config(session: bytes) -> None:
     """Refuse a session config that is too long to store.
 
     Raises:
-        ProtocolError: the config is longer than `CONFIG_MAX_BYTES`.
+        ProtocolError: the config is longer than `MAX_CONFIG_BYTES`.
     """
-    if len(session) > CONFIG_MAX_BYTES:
+    if len(session) > MAX_CONFIG_BYTES:
         raise ProtocolError(
-            f"expected a session config of at most {CONFIG_MAX_BYTES} bytes, got {len(session)}", field="session"
+            f"expected a session config of at most {MAX_CONFIG_BYTES} bytes, got {len(session)}", field="session"
         )

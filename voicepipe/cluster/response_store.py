@@ -117,17 +117,17 @@ class ResponseStore:
 
     async def find(self, id_: str, owner: str, *, now_s: int) -> StoredResponse | None:
         """Return a response; None: there is none that its owner may read."""
-        return next(iter(await self._read(id_, owner, now_s, most_bytes=None)), None)
+        return next(iter(await self._read(id_, owner, now_s, max_bytes=None)), None)
 
-    async def conversation(self, id_: str, owner: str, *, now_s: int, most_bytes: int) -> list[StoredResponse]:
+    async def conversation(self, id_: str, owner: str, *, now_s: int, max_bytes: int) -> list[StoredResponse]:
         """Return a response and all those before it, oldest first, which counts as their use.
 
         An empty list: one of them is not stored, or no longer.
 
         Raises:
-            ProtocolError: together they have more than `most_bytes`.
+            ProtocolError: together they have more than `max_bytes`.
         """
-        found = await self._read(id_, owner, now_s, most_bytes=most_bytes)
+        found = await self._read(id_, owner, now_s, max_bytes=max_bytes)
         if not found or found[-1].previous is not None:
             return []
         marks = ", ".join("?" * len(found))
@@ -161,8 +161,8 @@ class ResponseStore:
             self._file = None
         self._thread.shutdown(wait=False)
 
-    async def _read(self, id_: str, owner: str, now_s: int, *, most_bytes: int | None) -> list[StoredResponse]:
-        """Return a response and those before it, newest first; without `most_bytes` it alone."""
+    async def _read(self, id_: str, owner: str, now_s: int, *, max_bytes: int | None) -> list[StoredResponse]:
+        """Return a response and those before it, newest first; without `max_bytes` it alone."""
         if not self.is_on or not self._path.exists():
             return []
 
@@ -177,10 +177,10 @@ class ResponseStore:
                     return found
                 found.append(StoredResponse(*row))
                 before = found[-1].previous
-                if most_bytes is None or before is None:
+                if max_bytes is None or before is None:
                     return found
-                if sum(each.n_bytes for each in found) > most_bytes:
-                    why = f"The conversation of the previous response has over {most_bytes} bytes. Start a new one."
+                if sum(each.n_bytes for each in found) > max_bytes:
+                    why = f"The conversation of the previous response has over {max_bytes} bytes. Start a new one."
                     raise ProtocolError(why, field="previous_response_id", code="conversation_too_long")
                 next_id = before
 

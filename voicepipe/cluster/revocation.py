@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from voicepipe.auth.claims import Claims
-from voicepipe.auth.tokens import LIFE_MAX_S
+from voicepipe.auth.tokens import MAX_LIFE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class RevokedToken:
 
     @classmethod
     def at(cls, now_s: int, project: str, token_id: str) -> Self:
-        return cls(project, token_id, now_s + LIFE_MAX_S)
+        return cls(project, token_id, now_s + MAX_LIFE_S)
 
     def covers(self, claims: Claims) -> bool:
         """Return whether this revokes a token, or a session opened with it."""
@@ -39,7 +39,7 @@ class RevokedSubject:
 
     @classmethod
     def at(cls, now_s: int, project: str, subject: str) -> Self:
-        return cls(project, subject, now_s, now_s + LIFE_MAX_S)
+        return cls(project, subject, now_s, now_s + MAX_LIFE_S)
 
     def covers(self, claims: Claims) -> bool:
         """Return whether this revokes a token, or a session opened with it."""

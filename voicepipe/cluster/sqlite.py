@@ -61,7 +61,7 @@ class _Lane:
             left_ms = end_ms - monotonic_ms()
             if left_ms <= 0:
                 raise StoreUnavailable("locked", f"{FILE_NAME}: earlier requests took {self.answer_ms} ms")
-            self.tables.wait_at_most(left_ms)
+            self.tables.set_busy_timeout(left_ms)
             return call(*args, **kwargs)
 
         return await asyncio.get_running_loop().run_in_executor(self.executor, work)

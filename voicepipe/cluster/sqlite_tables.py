@@ -74,7 +74,7 @@ class Tables:
             self._connection.close()
             self._connection = None
 
-    def wait_at_most(self, wait_ms: int) -> None:
+    def set_busy_timeout(self, wait_ms: int) -> None:
         """Limit the next request's wait for another process's lock."""
         with self._guarded():
             self._opened().execute(f"PRAGMA busy_timeout = {max(wait_ms, 1)}")

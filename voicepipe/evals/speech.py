@@ -27,7 +27,7 @@ _RUN_HOPS: Final = 3
 """A click is shorter than 30 ms, and a syllable is longer."""
 
 _SHARE: Final = 0.3
-_LEAST_RISE_DB: Final = 9.0
+_MIN_RISE_DB: Final = 9.0
 """Of the way from the quiet to the peak, and the least: as for t0, see `voicepipe.audio.levels`."""
 
 _SPAN_DB: Final = 30.0
@@ -140,9 +140,9 @@ def voice_bounds_ms(sound: Samples) -> tuple[int, int] | None:
     if level.shape[1] < _RUN_HOPS:
         return None
     quiet, peak = np.quantile(level[0], (0.1, 0.98))
-    if peak - quiet < _LEAST_RISE_DB:  # a synthesized text may have no silence in it
+    if peak - quiet < _MIN_RISE_DB:  # a synthesized text may have no silence in it
         quiet = peak - _SPAN_DB
-    loud = level[0] > max(quiet + _LEAST_RISE_DB, quiet + _SHARE * (peak - quiet), _SILENT_DB)
+    loud = level[0] > max(quiet + _MIN_RISE_DB, quiet + _SHARE * (peak - quiet), _SILENT_DB)
     runs = np.flatnonzero(np.convolve(loud.astype(int), np.ones(_RUN_HOPS, dtype=int), mode="valid") == _RUN_HOPS)
     if not len(runs):
         return None

@@ -23,7 +23,7 @@ SETTLE_MS: Final = 400
 """How long the user waits after the last word before an answer counts as the last one. A server needs some 100 ms to
 detect that the user goes on speaking."""
 
-MOST_ROUNDS: Final = 50
+MAX_ROUNDS: Final = 50
 """Replies to one step whose calls the user answers. An agent that calls again at each result never ends its turn, and
 the server begins a new turn when the rounds of one are over."""
 
@@ -249,7 +249,7 @@ class ScriptedUser:
         own = [(tools[call.name], call) for call in reply.calls if call.name in tools]
         first = self.steps[-1].turns[-1][1] if self.steps and self.steps[-1].turns else 0
         n_rounds = sum(bool(each.calls) for each in self.conversation.replies[first:])
-        if own and n_rounds <= MOST_ROUNDS:
+        if own and n_rounds <= MAX_ROUNDS:
             self._n_tools += 1
             self._tasks.start(self._return_results(own), name=f"tools of {ended.response_id}")
 

@@ -25,7 +25,7 @@ COMMON_SHARE: Final = 0.2
 almost everything, in any language ("the", "und")."""
 
 MANY: Final = 20
-MOST_FOUND: Final = 8
+MAX_FOUND: Final = 8
 """Passages of one answer at most, however short."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
@@ -70,11 +70,11 @@ class KnowledgeIndex:
         """Return the passages that match best, best first, within the tokens for one answer; a heading counts more than
         the text below it.
         """
-        return self._within_limits(self._by_words(query, MOST_FOUND))
+        return self._within_limits(self._by_words(query, MAX_FOUND))
 
     def search_both(self, query: str, nearest: Callable[[], Sequence[int]]) -> tuple[Passage, ...]:
         """Return the passages that match best by their words and by `nearest`, which returns numbers of passages."""
-        return self._within_limits(fused((self._by_words(query, DEPTH), nearest()))[:MOST_FOUND])
+        return self._within_limits(fused((self._by_words(query, DEPTH), nearest()))[:MAX_FOUND])
 
     def _by_words(self, query: str, most: int) -> list[int]:
         words = self._rarest(query)

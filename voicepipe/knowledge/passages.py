@@ -16,7 +16,7 @@ PASSAGE_CHARS: Final = 800
 """Characters of a passage at most, about 200 tokens: a few of them answer a question, and one is about one thing."""
 
 DOCUMENT_BYTES: Final = 10 << 20
-MOST_PASSAGES: Final = 100_000
+MAX_PASSAGES: Final = 100_000
 
 _HEADING: Final = re.compile(r"(#{1,6})\s+(.*?)\s*#*$")
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?。！？])\s+|(?<=[。！？])")  # noqa: RUF001 - Chinese and Japanese marks
@@ -54,8 +54,8 @@ def read_folder(folder: Path, *, key: str) -> tuple[Passage, ...]:
     passages: list[Passage] = []
     for path in sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()):
         passages += _read_document(path, path.relative_to(folder).as_posix(), key)
-        if len(passages) > MOST_PASSAGES:
-            raise ConfigError(f"{key}: expected at most {MOST_PASSAGES} passages in {str(folder)!r}, got more")
+        if len(passages) > MAX_PASSAGES:
+            raise ConfigError(f"{key}: expected at most {MAX_PASSAGES} passages in {str(folder)!r}, got more")
     if not passages:
         kinds = ", ".join(sorted(SUFFIXES))
         raise ConfigError(f"{key}: expected documents with text ({kinds}) in {str(folder)!r}, got none")

@@ -133,7 +133,7 @@ class CallDelta:
     arguments: str
 
 
-MOST_TOKENS: Final = 1_000_000_000
+MAX_TOKENS: Final = 1_000_000_000
 """Limit for one answer, far beyond any model's: a larger count is a vendor's error."""
 
 
@@ -158,7 +158,7 @@ class Usage:
         """
         counts = (self.input_tokens, self.output_tokens, self.cached_tokens, self.cache_write_tokens)
         # A third-party provider may pass on its vendor's values, whatever the types declare.
-        if not all(type(count) is int and 0 <= count <= MOST_TOKENS for count in counts):
+        if not all(type(count) is int and 0 <= count <= MAX_TOKENS for count in counts):
             return False
         return self.cached_tokens + self.cache_write_tokens <= self.input_tokens
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from voicepipe.ports.normalization_rules import RULES_BY_LANGUAGE, NormalizationRules
 
-MOST_DIGITS = 15
+MAX_DIGITS = 15
 """The longest number read as one number: a longer one is read digit by digit."""
 
 CODE_DIGITS = 7
@@ -47,7 +47,7 @@ class NumberNormalizer:
     def phone(self, found: re.Match[str]) -> str:
         """Read digit by digit, with a pause where the text has a separator."""
         digits = sum(map(str.isdecimal, found[0]))
-        if digits < CODE_DIGITS or digits > MOST_DIGITS:
+        if digits < CODE_DIGITS or digits > MAX_DIGITS:
             return found[0]
         groups = [self._digits(group) for group in re.findall(r"\d+", found[0])]
         return ("plus " if found[0].startswith("+") else "") + ", ".join(groups)
@@ -134,7 +134,7 @@ class NumberNormalizer:
                 return self._digits(plain)
             if digits == 4 and _FIRST_YEAR <= int(plain) <= _LAST_YEAR:
                 return _words(plain, self._language, "year")
-        return self._number(plain) if digits <= MOST_DIGITS else self._digits(plain.replace(".", ""))
+        return self._number(plain) if digits <= MAX_DIGITS else self._digits(plain.replace(".", ""))
 
     def _number(self, plain: str) -> str:
         return _words(plain, self._language, "cardinal")

@@ -12,7 +12,7 @@ from typing import Final
 from voicepipe.ports.normalization_rules import RULES_BY_LANGUAGE, NormalizationRules
 from voicepipe.ports.number_normalizer import NumberNormalizer
 
-MOST_CHARS: Final = 400
+MAX_CHARS: Final = 400
 """Characters of a line processed at once. Longer text without spaces is not a sentence, and patterns may take quadratic
 time."""
 
@@ -88,8 +88,8 @@ class ClauseNormalizer:
         return " ".join(spoken)
 
     def _line(self, line: str) -> str:
-        if len(line) > MOST_CHARS:
-            return " ".join(self._line(line[at : at + MOST_CHARS]) for at in range(0, len(line), MOST_CHARS))
+        if len(line) > MAX_CHARS:
+            return " ".join(self._line(line[at : at + MAX_CHARS]) for at in range(0, len(line), MAX_CHARS))
         if not line.strip() or _RULE.match(line):
             return ""
         unmarked = _NUMBERED.sub(r"\1, ", _LINE_MARK.sub("", line, count=1))

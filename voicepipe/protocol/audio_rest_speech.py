@@ -15,7 +15,7 @@ from voicepipe.errors import ProtocolError
 from voicepipe.protocol.chat_request import Name, json_refusal
 from voicepipe.protocol.json_fields import JsonObject
 
-MOST_CHARS: Final = 4_096
+MAX_CHARS: Final = 4_096
 """The published maximum length of `input`, in characters."""
 
 IGNORED: Final = ("instructions",)
@@ -36,7 +36,7 @@ class SpeechRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """One request, its shape checked."""
 
     model: Name
-    input: Annotated[str, Meta(min_length=1, max_length=MOST_CHARS)]
+    input: Annotated[str, Meta(min_length=1, max_length=MAX_CHARS)]
     voice: Name | VoiceId | None = None
     """Required as published; here the agent's own voice is used if it is left out."""
 

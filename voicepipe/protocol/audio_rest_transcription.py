@@ -29,8 +29,8 @@ KNOWN: Final = ("model", "language", "prompt", "response_format", "temperature",
 
 TRANSLATION_KNOWN: Final = ("model", "language", "prompt", "response_format", "temperature")
 
-MOST_PROMPT_CHARS: Final = 4_096
-MOST_NAME_CHARS: Final = 256
+MAX_PROMPT_CHARS: Final = 4_096
+MAX_NAME_CHARS: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +66,8 @@ def read_transcription_fields(form: Mapping[str, Sequence[str]]) -> Transcriptio
         raise wrong_value("response_format", '"json", "text" or "diarized_json", since stream is true', response_format)
     return TranscriptionRequest(
         model=_model(values),
-        language=_optional(values, "language", MOST_NAME_CHARS),
-        prompt=_optional(values, "prompt", MOST_PROMPT_CHARS),
+        language=_optional(values, "language", MAX_NAME_CHARS),
+        prompt=_optional(values, "prompt", MAX_PROMPT_CHARS),
         temperature=_temperature(values.get("temperature")),
         format=response_format,
         stream=stream,
@@ -86,8 +86,8 @@ def read_translation_fields(form: Mapping[str, Sequence[str]]) -> TranscriptionR
     values = _last_values(form)
     return TranscriptionRequest(
         model=_model(values),
-        language=_optional(values, "language", MOST_NAME_CHARS),
-        prompt=_optional(values, "prompt", MOST_PROMPT_CHARS),
+        language=_optional(values, "language", MAX_NAME_CHARS),
+        prompt=_optional(values, "prompt", MAX_PROMPT_CHARS),
         temperature=_temperature(values.get("temperature")),
         format=_format(values),
         stream=False,
@@ -113,7 +113,7 @@ def _last_values(form: Mapping[str, Sequence[str]]) -> dict[str, str]:
 def _model(values: Mapping[str, str]) -> str:
     if "model" not in values:
         raise missing("model", "the name of a model")
-    return text(values["model"], "model", max_chars=MOST_NAME_CHARS)
+    return text(values["model"], "model", max_chars=MAX_NAME_CHARS)
 
 
 def _format(values: Mapping[str, str]) -> AnswerFormat:

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
-MOST_MESSAGES = 4_096
-MOST_PARTS = 256
-MOST_CALLS = 128
+MAX_MESSAGES = 4_096
+MAX_PARTS = 256
+MAX_CALLS = 128
 """Maximum number of calls in one message. The published limit of a request's tools is the same."""
 
 CallId = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -63,32 +63,32 @@ class ToolCall(Struct, frozen=True):
 class SystemMessage(Struct, frozen=True, tag_field="role", tag="system"):
     """The system instructions for the LLM."""
 
-    content: str | Annotated[list[TextPart], Meta(max_length=MOST_PARTS)]
+    content: str | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
 
 
 class DeveloperMessage(Struct, frozen=True, tag_field="role", tag="developer"):
     """The same under its newer name."""
 
-    content: str | Annotated[list[TextPart], Meta(max_length=MOST_PARTS)]
+    content: str | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
 
 
 class UserMessage(Struct, frozen=True, tag_field="role", tag="user"):
     """A message of the user, with text and images."""
 
-    content: str | Annotated[list[TextPart | ImagePart], Meta(max_length=MOST_PARTS)]
+    content: str | Annotated[list[TextPart | ImagePart], Meta(max_length=MAX_PARTS)]
 
 
 class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant"):
     """A message of the LLM, with the functions it called."""
 
-    content: str | Annotated[list[TextPart | RefusalPart], Meta(max_length=MOST_PARTS)] | None = None
-    tool_calls: Annotated[list[ToolCall], Meta(max_length=MOST_CALLS)] | None = None
+    content: str | Annotated[list[TextPart | RefusalPart], Meta(max_length=MAX_PARTS)] | None = None
+    tool_calls: Annotated[list[ToolCall], Meta(max_length=MAX_CALLS)] | None = None
 
 
 class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool"):
     """The result of a called function."""
 
-    content: str | Annotated[list[TextPart], Meta(max_length=MOST_PARTS)]
+    content: str | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)]
     tool_call_id: CallId
 
 

@@ -17,8 +17,8 @@ from msgspec import Meta, Struct
 
 from voicepipe.errors import ProtocolError, validation_place
 from voicepipe.protocol.chat_messages import (
-    MOST_CALLS,
-    MOST_MESSAGES,
+    MAX_CALLS,
+    MAX_MESSAGES,
     AssistantMessage,
     ChatMessage,
     NamedTool,
@@ -58,9 +58,9 @@ NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 """Parameters that are not supported, with the values that request nothing."""
 
-MOST_MODELS: Final = 16
+MAX_MODELS: Final = 16
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
-MOST_STOPS: Final = 4
+MAX_STOPS: Final = 4
 Stop = Annotated[str, Meta(min_length=1, max_length=256)]
 Opaque = Annotated[str, Meta(max_length=256)]
 Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
@@ -84,16 +84,16 @@ class ChatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """One request, its shape checked."""
 
     model: Name
-    messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=MOST_MESSAGES)]
-    tools: Annotated[list[ToolDefinition], Meta(max_length=MOST_CALLS)] | None = None
+    messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=MAX_MESSAGES)]
+    tools: Annotated[list[ToolDefinition], Meta(max_length=MAX_CALLS)] | None = None
     tool_choice: ToolChoice | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
     max_completion_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    stop: Stop | Annotated[list[Stop], Meta(max_length=MOST_STOPS)] | None = None
-    models: Annotated[list[Name], Meta(max_length=MOST_MODELS)] | None = None
+    stop: Stop | Annotated[list[Stop], Meta(max_length=MAX_STOPS)] | None = None
+    models: Annotated[list[Name], Meta(max_length=MAX_MODELS)] | None = None
     """The other LLMs that may answer, best first."""
 
     user: Opaque | None = None

@@ -13,7 +13,7 @@ from msgspec import Meta, Raw, Struct
 from voicepipe.protocol.chat_request import Name, Opaque, json_refusal
 from voicepipe.protocol.json_fields import JsonObject
 
-MOST_INPUTS: Final = 2_048
+MAX_INPUTS: Final = 2_048
 """The published maximum number of texts."""
 
 Tokens = Annotated[list[Annotated[int, Meta(ge=0)]], Meta(min_length=1, max_length=65_536)]
@@ -25,7 +25,7 @@ class EmbeddingRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     model: Name
     input: (
-        Input | Annotated[list[Input | Annotated[int, Meta(ge=0)] | Tokens], Meta(min_length=1, max_length=MOST_INPUTS)]
+        Input | Annotated[list[Input | Annotated[int, Meta(ge=0)] | Tokens], Meta(min_length=1, max_length=MAX_INPUTS)]
     )
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1, le=65_536)] | None = None

@@ -16,7 +16,7 @@ from voicepipe.audio.samples import Samples, to_pcm
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.session_types import AudioFormat
 
-MOST_BYTES: Final = 720_000
+MAX_BYTES: Final = 720_000
 """Longest audio that an event brings, before base64: 15 s as pcm. Clients' frame limits begin at 1 MiB."""
 
 _PARTS: Final = ("input_audio", "output_audio", "audio")
@@ -35,7 +35,7 @@ def with_audio(item: JsonObject, audio: str) -> JsonObject:
 def coded_audio(samples: Samples, rate_hz: int, form: AudioFormat) -> str | None:
     """Return audio in a format, in base64; None: it is too long for an event. To resample a minute and a half takes
     40 ms: call it in a thread."""
-    if _coded_bytes(len(samples), rate_hz, form) > MOST_BYTES:
+    if _coded_bytes(len(samples), rate_hz, form) > MAX_BYTES:
         return None
     return b64encode(_coded(samples, rate_hz, form)).decode()
 

@@ -11,7 +11,7 @@ from voicepipe.errors import ProtocolError
 from voicepipe.protocol.json_fields import JsonObject, flag, listing, missing, one_of, record, required, text
 from voicepipe.protocol.published_fields import MCP, refuse_unknown
 
-MOST_SERVERS: Final = 8
+MAX_SERVERS: Final = 8
 """How many servers a session may request."""
 
 _APPROVALS: Final = ("always", "never")

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from voicepipe.errors import ProtocolError, validation_place
-from voicepipe.protocol.chat_messages import MOST_PARTS, CallId, FunctionName
+from voicepipe.protocol.chat_messages import MAX_PARTS, CallId, FunctionName
 from voicepipe.protocol.chat_request import validation_refusal
 from voicepipe.protocol.json_fields import JsonObject
 
@@ -50,7 +50,7 @@ class MessageItem(Struct, frozen=True, tag_field="type", tag="message"):
     """A message of any role."""
 
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | Annotated[list[Part], Meta(max_length=MOST_PARTS)]
+    content: str | Annotated[list[Part], Meta(max_length=MAX_PARTS)]
 
 
 class CallItem(Struct, frozen=True, tag_field="type", tag="function_call"):
@@ -65,7 +65,7 @@ class OutputItem(Struct, frozen=True, tag_field="type", tag="function_call_outpu
     """The result of a function call."""
 
     call_id: CallId
-    output: str | Annotated[list[InputText], Meta(max_length=MOST_PARTS)]
+    output: str | Annotated[list[InputText], Meta(max_length=MAX_PARTS)]
 
 
 class ReasoningItem(Struct, frozen=True, tag_field="type", tag="reasoning"):

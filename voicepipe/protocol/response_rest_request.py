@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from voicepipe.errors import ProtocolError
-from voicepipe.protocol.chat_messages import MOST_CALLS, MOST_MESSAGES, FunctionName
+from voicepipe.protocol.chat_messages import MAX_CALLS, MAX_MESSAGES, FunctionName
 from voicepipe.protocol.chat_request import (
-    MOST_MODELS,
+    MAX_MODELS,
     Metadata,
     Name,
     Opaque,
@@ -86,7 +86,7 @@ class AllowedTools(Struct, frozen=True, tag_field="type", tag="allowed_tools"):
     """The tools of the request that the LLM may call now."""
 
     mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedFunction], Meta(max_length=MOST_CALLS)]
+    tools: Annotated[list[NamedFunction], Meta(max_length=MAX_CALLS)]
 
 
 class Reasoning(Struct, frozen=True):
@@ -108,12 +108,12 @@ class ResponseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """One request, its shape checked."""
 
     model: Name
-    input: str | Annotated[list[dict[str, Any]], Meta(max_length=MOST_MESSAGES)] = ""
+    input: str | Annotated[list[dict[str, Any]], Meta(max_length=MAX_MESSAGES)] = ""
     instructions: str | None = None
     previous_response_id: ResponseId | None = None
     store: bool | None = None
     stream: bool | None = None
-    tools: Annotated[list[FunctionTool], Meta(max_length=MOST_CALLS)] | None = None
+    tools: Annotated[list[FunctionTool], Meta(max_length=MAX_CALLS)] | None = None
     tool_choice: Literal["auto", "none", "required"] | NamedFunction | AllowedTools | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
@@ -121,7 +121,7 @@ class ResponseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     reasoning: Reasoning | None = None
     text: TextOptions | None = None
-    models: Annotated[list[Name], Meta(max_length=MOST_MODELS)] | None = None
+    models: Annotated[list[Name], Meta(max_length=MAX_MODELS)] | None = None
     """The other LLMs that may answer, best first."""
 
     user: Opaque | None = None

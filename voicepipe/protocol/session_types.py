@@ -24,7 +24,7 @@ from voicepipe.protocol.json_fields import (
     whole,
     wrong_value,
 )
-from voicepipe.protocol.mcp import MOST_SERVERS, McpRequest, ToolChoice, read_mcp
+from voicepipe.protocol.mcp import MAX_SERVERS, McpRequest, ToolChoice, read_mcp
 from voicepipe.protocol.published_fields import is_unserved_tool
 from voicepipe.turn.endpointing.strategies import SILENCE
 from voicepipe.turn.settings import SilenceSetBy, Tool
@@ -281,8 +281,8 @@ def read_session_tools(value: object, path: str) -> tuple[Tool | McpRequest, ...
         elif not is_unserved_tool(kind):
             tools.append(each)
     labels = [each.label for each in servers if isinstance(each, McpRequest)]
-    if len(set(labels)) < len(labels) or len(labels) > MOST_SERVERS:
-        raise ProtocolError(f"{path}: expected at most {MOST_SERVERS} MCP servers, each with its own label", field=path)
+    if len(set(labels)) < len(labels) or len(labels) > MAX_SERVERS:
+        raise ProtocolError(f"{path}: expected at most {MAX_SERVERS} MCP servers, each with its own label", field=path)
     return (*read_tools(tools, path), *servers)
 
 

@@ -9,10 +9,10 @@ from typing import Final
 WARM_MS: Final = 300_000
 """Time for which a provider caches an unused prompt: several promise five minutes, some ten."""
 
-LEAST_CACHED_TOKENS: Final = 1_024
+MIN_CACHED_TOKENS: Final = 1_024
 """Most providers do not cache shorter prompts, and do not report this."""
 
-MOST_SESSIONS: Final = 20_000
+MAX_SESSIONS: Final = 20_000
 """Full: the session that was inactive the longest is dropped, and counts as new."""
 
 
@@ -49,9 +49,9 @@ class Affinity:
         self._sessions[session] = known
         known.last = spoke or known.last
         known.n_turns += 1
-        if n_tokens >= LEAST_CACHED_TOKENS:
+        if n_tokens >= MIN_CACHED_TOKENS:
             known.read_ms.update(dict.fromkeys(requested, now_ms))
-        if len(self._sessions) > MOST_SESSIONS:
+        if len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
 
 

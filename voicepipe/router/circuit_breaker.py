@@ -14,7 +14,7 @@ from voicepipe.errors import StageError, StageRefused, StageTimeout
 State = Literal["closed", "open", "half_open"]
 
 HALF_LIFE_MS: Final = 20_000
-MOST_FAILURES: Final = 4.0
+MAX_FAILURES: Final = 4.0
 """Failures, each counting half as much after `HALF_LIFE_MS`; above this limit the circuit breaker opens."""
 
 OPEN_MS: Final = 15_000
@@ -22,7 +22,7 @@ REFUSED_OPEN_MS: Final = 60_000
 """Time that it stays open after a wrong key, an exhausted quota or an unknown model: only an operator can change
 those."""
 
-LONGEST_OPEN_MS: Final = 300_000
+MAX_OPEN_MS: Final = 300_000
 """The longest `Retry-After` that is obeyed: providers that ask for hours are tried again earlier."""
 
 AFTER_PROBE: Final = 1.0
@@ -98,13 +98,13 @@ class CircuitBreaker:
         self.errors[kind] = self.errors.get(kind, 0) + 1
         if isinstance(error, StageRefused):
             if error.status == 429:
-                return self._open(min(error.retry_after_ms or OPEN_MS, LONGEST_OPEN_MS), now_ms)
+                return self._open(min(error.retry_after_ms or OPEN_MS, MAX_OPEN_MS), now_ms)
             if error.status in OPERATOR_STATUSES:
                 self.alert = f"{error.status}: {error.why}"
                 return self._open(REFUSED_OPEN_MS, now_ms)
         fade = 0.5 ** (max(0.0, now_ms - self._at_ms) / HALF_LIFE_MS)
         self._failures, self._at_ms = self._failures * fade + 1.0, now_ms
-        if self._failures > MOST_FAILURES or self.state(now_ms) == "half_open":
+        if self._failures > MAX_FAILURES or self.state(now_ms) == "half_open":
             self._open(OPEN_MS, now_ms)
         return None
 

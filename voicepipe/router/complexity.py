@@ -19,7 +19,7 @@ ENTRY_POINT_GROUP: Final = "voicepipe.complexity"
 
 WORDS: Final = "words"
 
-MOST_WORDS: Final = 12
+MAX_WORDS: Final = 12
 """Longer questions usually have parts."""
 
 HARD: Final = re.compile(
@@ -142,7 +142,7 @@ def looks_easy(query: RoutingQuery) -> bool:
     """Return whether this is small talk, a request for one action, or a question for one fact, without functions to
     choose from."""
     text = query.text.replace("\u2019", "'").strip()
-    if query.n_functions or len(text.split()) > MOST_WORDS:
+    if query.n_functions or len(text.split()) > MAX_WORDS:
         return False
     if any(each.search(text) for each in (HARD, ABSTRACT, NUMBERS, CLAUSES)):
         return False

@@ -3,9 +3,9 @@
 The ledger is a token bucket of dollars. Each turn earns a share of the cap, and pays what it cost above the first
 choice alone. A hedge needs its worst-case cost in the ledger, less what running turns hold. A turn holds the worst-case
 cost of its plan until a model answers, then what the calls that were started are expected to cost. So in any
-`WINDOW_TURNS` turns in a row, hedges cost at most `MOST_OVER` times the cap. Answers longer than usual can bring the
-ledger below 0: then no hedge is started until it is above again. Failovers (`llm.usage.failover_usd`) are not counted:
-a model that failed, or that is alone and silent at the deadline, is replaced at any cost.
+`WINDOW_TURNS` turns in a row, hedges cost at most `MAX_COST_OF_CAP` times the cap. Answers longer than usual can bring
+the ledger below 0: then no hedge is started until it is above again. Failovers (`llm.usage.failover_usd`) are not
+counted: a model that failed, or that is alone and silent at the deadline, is replaced at any cost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 WINDOW_TURNS: Final = 500
-MOST_OVER: Final = 1.05
+MAX_COST_OF_CAP: Final = 1.05
 """Most that hedges cost in `WINDOW_TURNS` turns, as a multiple of the cap."""
 
 FIRST_TURNS: Final = 2
@@ -25,7 +25,7 @@ EARNED_SHARE: Final = 0.95
 """Share of the cap that a turn earns. The rest is room in the ledger, over `WINDOW_TURNS`: a bad minute of a provider
 costs more at once."""
 
-LEAST_EARNED_SHARE: Final = 0.5
+MIN_EARNED_SHARE: Final = 0.5
 """The same, where a single hedge costs more than that room."""
 
 SPARE_HEDGES: Final = 1.5
@@ -35,8 +35,8 @@ RESERVED_SHARE: Final = 0.1
 """Share of the full ledger that is left for hedges to models that have read their session."""
 
 FIRST_WEIGHT: Final = 0.1
-LEAST_WEIGHT, MOST_WEIGHT = 1e-4, 50.0
-LEAST_LOG_WEIGHT, MOST_LOG_WEIGHT = math.log(LEAST_WEIGHT), math.log(MOST_WEIGHT)
+MIN_WEIGHT, MAX_WEIGHT = 1e-4, 50.0
+MIN_LOG_WEIGHT, MAX_LOG_WEIGHT = math.log(MIN_WEIGHT), math.log(MAX_WEIGHT)
 
 TARGET: Final = 0.75
 """Share of the full ledger to keep: a hedge that pays off is to be affordable when it comes."""
@@ -67,7 +67,7 @@ class HedgeBudget:
 
         self._is_new = True
         self._held_usd = 0.0
-        self._capacity_usd = (MOST_OVER - EARNED_SHARE) * WINDOW_TURNS * cap_usd
+        self._capacity_usd = (MAX_COST_OF_CAP - EARNED_SHARE) * WINDOW_TURNS * cap_usd
         self.reserved_usd = RESERVED_SHARE * self._capacity_usd
         """What is reserved for hedges to models that have read their session: they are the cheapest ones."""
 
@@ -81,13 +81,13 @@ class HedgeBudget:
     @property
     def earned_usd(self) -> float:
         """Return what a turn earns."""
-        return MOST_OVER * self.cap_usd - self._capacity_usd / WINDOW_TURNS
+        return MAX_COST_OF_CAP * self.cap_usd - self._capacity_usd / WINDOW_TURNS
 
     @property
     def weight(self) -> float:
         """Return what the loss of one answer in time may cost, in units of `unit_usd`: the Lagrange multiplier of the
         cap. It rises while the ledger is below its target."""
-        return max(LEAST_WEIGHT, min(math.exp(self._log_weight + GAIN * self._emptiness()), MOST_WEIGHT))
+        return max(MIN_WEIGHT, min(math.exp(self._log_weight + GAIN * self._emptiness()), MAX_WEIGHT))
 
     def unit_usd(self, turn_usd: float) -> float:
         """Return the money that a weight of 1 stands for: the cost of a turn; with a free model, the cap of a turn."""
@@ -97,8 +97,8 @@ class HedgeBudget:
         """Let the full ledger hold more than one hedge of this cost, the cheapest of the pool. Each turn then earns
         less, so that the bound remains. The room never shrinks, for the same reason. A new ledger can pay for the first
         such hedge."""
-        most_usd = (MOST_OVER - LEAST_EARNED_SHARE) * WINDOW_TURNS * self.cap_usd
-        self._capacity_usd = max(self._capacity_usd, min(SPARE_HEDGES * hedge_usd, most_usd))
+        max_usd = (MAX_COST_OF_CAP - MIN_EARNED_SHARE) * WINDOW_TURNS * self.cap_usd
+        self._capacity_usd = max(self._capacity_usd, min(SPARE_HEDGES * hedge_usd, max_usd))
         self.reserved_usd = RESERVED_SHARE * self._capacity_usd
         if self._is_new and hedge_usd > self.cap_usd:
             self.level_usd = max(self.level_usd, min(hedge_usd + self.reserved_usd, self._capacity_usd))
@@ -120,7 +120,7 @@ class HedgeBudget:
         self._is_new = False
         self.level_usd = min(self._capacity_usd, self.level_usd + self.earned_usd - extra_usd)
         log_weight = self._log_weight + DRIFT * self._emptiness()
-        self._log_weight = max(LEAST_LOG_WEIGHT, min(log_weight, MOST_LOG_WEIGHT))
+        self._log_weight = max(MIN_LOG_WEIGHT, min(log_weight, MAX_LOG_WEIGHT))
 
     def restore(self, level_usd: float, weight: float) -> None:
         """Continue a former ledger after a restart. Only its debt counts: savings start again at 0, so that no number
@@ -129,7 +129,7 @@ class HedgeBudget:
         Raises:
             ValueError: a value is not possible.
         """
-        if not (math.isfinite(level_usd) and LEAST_WEIGHT <= weight <= MOST_WEIGHT):
+        if not (math.isfinite(level_usd) and MIN_WEIGHT <= weight <= MAX_WEIGHT):
             raise ValueError(f"expected a level in dollars and a weight, got {level_usd} and {weight}")
         self.level_usd, self._is_new = min(level_usd, 0.0), False
         self._log_weight = math.log(weight)

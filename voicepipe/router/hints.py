@@ -15,10 +15,10 @@ from voicepipe.router.pool import SharedStats
 
 Stage = Literal["stt", "llm", "tts"]
 
-MOST_MODELS: Final = 200
+MAX_MODELS: Final = 200
 """Models whose times are shared: of each about 2 kB."""
 
-MOST_BYTES: Final = 2_000_000
+MAX_BYTES: Final = 2_000_000
 """A larger hint is not ours."""
 
 Learned = dict[Stage, dict[str, dict[str, list[float]]]]
@@ -74,7 +74,7 @@ class NodeHints:
     def learned(self) -> Learned:
         """Return the times of the models that answer here."""
         return {
-            stage: {spec: its.learned() for spec, its in [*stats.latency.survivals().items()][:MOST_MODELS]}
+            stage: {spec: its.learned() for spec, its in [*stats.latency.survivals().items()][:MAX_MODELS]}
             for stage, stats in self._stats.items()
         }
 

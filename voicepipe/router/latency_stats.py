@@ -22,7 +22,7 @@ FIRST_GAP_MS: Final = 50.0
 SPEED_MEMORY: Final = 0.95
 """An answer's weight relative to the next one: about 20 answers count."""
 
-LEAST_SPAN_MS: Final = 20.0
+MIN_SPAN_MS: Final = 20.0
 """A shorter answer shows how it was sent, not how it was written."""
 
 
@@ -62,7 +62,7 @@ class OutputSpeed:
 
     def note(self, n_tokens: int, span_ms: float) -> None:
         """Record the number of tokens, and the time from the first to the last."""
-        if n_tokens > 1 and span_ms >= LEAST_SPAN_MS:
+        if n_tokens > 1 and span_ms >= MIN_SPAN_MS:
             self._n_gaps = self._n_gaps * SPEED_MEMORY + n_tokens - 1
             self._sum_ms = self._sum_ms * SPEED_MEMORY + span_ms
 

@@ -212,9 +212,9 @@ class _LimitedSpeech:
     def _refuse_length(self, samples: Samples) -> None:
         self._n_samples += len(samples)
         by_text_s = SPEECH_S + self._n_chars * self._limits.max_speech_ms_per_char / 1_000
-        most_s = min(by_text_s, self._limits.max_speech_s)
-        if self._n_samples > most_s * RATE_HZ:
-            why = f"expected at most {most_s:.0f} s of audio for {self._n_chars} characters, got more"
+        max_s = min(by_text_s, self._limits.max_speech_s)
+        if self._n_samples > max_s * RATE_HZ:
+            why = f"expected at most {max_s:.0f} s of audio for {self._n_chars} characters, got more"
             raise _broken("tts", self._name, why)
 
     def _refuse_silence(self, samples: Samples) -> None:
@@ -305,12 +305,12 @@ class _LimitedStream:
 
     def _too_much(self, event: TranscriptEvent) -> str:
         length_s, limits = self._n_samples / self._rate_hz, self._limits
-        most_chars = TRANSCRIPT_CHARS + round(length_s * limits.max_transcript_chars_per_s)
-        if isinstance(event, Interim | FinalText) and len(event.text) > most_chars:
-            return f"expected at most {most_chars} characters for {length_s:.0f} s of audio, got {len(event.text)}"
-        most_texts = TEXTS + round(length_s * limits.max_texts_per_s)
-        if self._n_events[type(event)] > most_texts:
-            return f"expected at most {most_texts} transcripts of an utterance, got more"
+        max_chars = TRANSCRIPT_CHARS + round(length_s * limits.max_transcript_chars_per_s)
+        if isinstance(event, Interim | FinalText) and len(event.text) > max_chars:
+            return f"expected at most {max_chars} characters for {length_s:.0f} s of audio, got {len(event.text)}"
+        max_texts = TEXTS + round(length_s * limits.max_texts_per_s)
+        if self._n_events[type(event)] > max_texts:
+            return f"expected at most {max_texts} transcripts of an utterance, got more"
         return ""
 
 

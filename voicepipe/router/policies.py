@@ -17,7 +17,7 @@ from voicepipe.router.candidate import Candidate
 
 Candidates = tuple[Candidate, ...]
 
-MOST_LOAD: Final = 1.25
+MAX_LOAD: Final = 1.25
 """Load of a replica, relative to the mean, above which its sessions overflow to the next. Source: Mirrokni, Thorup,
 Zadimoghaddam, "Consistent Hashing with Bounded Loads" (2016), whose bound is any factor above 1."""
 
@@ -126,7 +126,7 @@ def sticky(candidates: Candidates, query: RoutingQuery, outlook: Outlook) -> Can
     """
     ordered = sorted(candidates, key=lambda each: _digest(f"{query.key}\0{each.spec}"), reverse=True)
     n_running = sum(map(outlook.in_flight, candidates)) + 1
-    most = math.ceil(MOST_LOAD * n_running / max(1, len(candidates)))
+    most = math.ceil(MAX_LOAD * n_running / max(1, len(candidates)))
     return tuple(sorted(ordered, key=lambda each: outlook.in_flight(each) >= most))
 
 

@@ -40,7 +40,7 @@ USUAL_STAY: Final = 0.8
 LAST_TURN: Final = 15
 """Later turns of a session count as this one."""
 
-MOST_STAY: Final = 0.95
+MAX_STAY: Final = 0.95
 TURN_MEMORY: Final = 0.001
 
 RETRY_TURNS: Final = 300
@@ -48,7 +48,7 @@ RETRY_TURNS: Final = 300
 
 NO_SPECS: Final[frozenset[str]] = frozenset()
 
-MOST_DEADLINES: Final = 8
+MAX_DEADLINES: Final = 8
 """Tables for different deadlines that one pool keeps; when full, the oldest is dropped."""
 
 
@@ -239,7 +239,7 @@ class Pool:
         deadline_ms = min(own_ms, requested_ms) if requested_ms else own_ms
         table = self._tables.get(deadline_ms)
         if table is None:
-            if len(self._tables) >= MOST_DEADLINES:
+            if len(self._tables) >= MAX_DEADLINES:
                 del self._tables[next(iter(self._tables))]
             table = self._tables[deadline_ms] = PlanTable(self.candidates, self.options, deadline_ms)
             self._rebuild(table, now_ms)
@@ -278,7 +278,7 @@ class Pool:
         turns = np.array(self._turns) / self._turn_weight
         self._turns, self._turn_weight = turns.tolist(), 1.0
         stays: Curve = np.append(turns[1:] / turns[:-1], USUAL_STAY)
-        return np.clip(stays, 0.0, MOST_STAY)
+        return np.clip(stays, 0.0, MAX_STAY)
 
     def turn_usd(self, *, warm: bool) -> float:
         """Return the cost of a usual turn with the first model alone."""

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from voicepipe.router.candidate import Candidate
 
-MOST_IN_FLIGHT: Final = 2
+MAX_IN_FLIGHT: Final = 2
 """Calls of a request, beside one replacement; a race over more was configured by name."""
 
 State = Literal["running", "ready", "spoke", "lost", "failed"]
@@ -193,7 +193,7 @@ class Race:
                 due_ms = min(due_ms, each.began_ms + plan.attempt_timeout_ms)
             elif each.state == "ready" and self._hold_until_ms is not None:
                 due_ms = min(due_ms, self._began_ms + self._hold_until_ms)
-        if self._later and (n_running < MOST_IN_FLIGHT or self._has_room(n_running)):
+        if self._later and (n_running < MAX_IN_FLIGHT or self._has_room(n_running)):
             due_ms = min(due_ms, self._began_ms + self._later[0].after_ms)
         if self._reserve and not self._late and self._may_start_late(n_running):
             due_ms = min(due_ms, self._began_ms + plan.deadline_ms)
@@ -246,7 +246,7 @@ class Race:
         if self._later:
             return [self._start_later("replacement", now_ms)]
         n_running = self._n_running()
-        if self._reserve and (not n_running or (self._plan.starts_late and self._is_below_most(n_running))):
+        if self._reserve and (not n_running or (self._plan.starts_late and self._is_below_limit(n_running))):
             return [self._start_reserve(now_ms)]
         if n_running or self._ready() is not None:
             return []
@@ -285,10 +285,10 @@ class Race:
         return (self._plan.starts_late or n_running == 1) and not self._plan.one_at_a_time
 
     def _has_room(self, n_running: int) -> bool:
-        return self._plan.one_at_a_time or self._is_below_most(n_running)
+        return self._plan.one_at_a_time or self._is_below_limit(n_running)
 
-    def _is_below_most(self, n_running: int) -> bool:
-        if n_running < MOST_IN_FLIGHT:
+    def _is_below_limit(self, n_running: int) -> bool:
+        if n_running < MAX_IN_FLIGHT:
             return True
         return n_running <= len([each for each in self._plan.later if not each.after_ms])
 

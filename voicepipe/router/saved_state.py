@@ -18,10 +18,10 @@ from voicepipe.router.pool import Pool, SharedStats
 FILE: Final = "router.json"
 VERSION: Final = 1
 
-MOST_MODELS: Final = 1_000
+MAX_MODELS: Final = 1_000
 """Models that are saved; of more, those that were used first."""
 
-MOST_BYTES: Final = 8_000_000
+MAX_BYTES: Final = 8_000_000
 """A larger file is not ours: 1000 models take about 4 MB."""
 
 
@@ -31,7 +31,7 @@ def state_of(stats: SharedStats, pools: Mapping[str, Pool]) -> dict[str, Any]:
     budgets = {name: pool.hedge_budget for name, pool in pools.items()}
     return {
         "version": VERSION,
-        "models": {spec: survival.learned() for spec, survival in list(learned.items())[:MOST_MODELS]},
+        "models": {spec: survival.learned() for spec, survival in list(learned.items())[:MAX_MODELS]},
         "pools": {name: {"level_usd": each.level_usd, "weight": each.weight} for name, each in budgets.items()},
     }
 
@@ -64,8 +64,8 @@ def restore(folder: Path, stats: SharedStats, pools: Mapping[str, Pool]) -> bool
     path = folder / FILE
     if not path.exists():
         return False
-    if (size := path.stat().st_size) > MOST_BYTES:
-        raise ValueError(f"expected at most {MOST_BYTES} bytes, got {size}")
+    if (size := path.stat().st_size) > MAX_BYTES:
+        raise ValueError(f"expected at most {MAX_BYTES} bytes, got {size}")
     state = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise ValueError(f"expected version {VERSION}")

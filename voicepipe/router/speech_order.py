@@ -17,7 +17,7 @@ from voicepipe.router.race import Later, Plan
 HEDGE_QUANTILE: Final = 0.95
 """The second is started when the first is later than this share of its own answers: 1 more call in 20."""
 
-LEAST_HEDGE_MS: Final = 100
+MIN_HEDGE_MS: Final = 100
 """The shortest delay before a hedge."""
 
 
@@ -53,7 +53,7 @@ class SpeechOrder:
                 return begin(tuple(Later(each, 0.0) for each in usable[:n]), (*usable[n:], *left), False)
             case "hedge":
                 after_ms = self.stats.latency.quantile_ms(first, HEDGE_QUANTILE, now_ms)
-                after_ms = min(max(after_ms, LEAST_HEDGE_MS), options.fallback_after_ms)
+                after_ms = min(max(after_ms, MIN_HEDGE_MS), options.fallback_after_ms)
                 return begin(tuple(Later(each, after_ms) for each in usable[:1]), (*usable[1:], *left), False)
 
     def next_after(self, failed: set[str], session: str, now_ms: float) -> Candidate | None:

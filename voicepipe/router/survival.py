@@ -67,7 +67,7 @@ SHAPE_BINS: Final = np.clip(np.arange(N_BINS)[:, None] - PACES, 0, N_BINS - 1)
 USUAL_PACES: Final = np.exp(-0.5 * (PACES / 1.5) ** 2) / np.exp(-0.5 * (PACES / 1.5) ** 2).sum()
 """What is usual before any answer: as published, within 12 %."""
 
-LEAST_LIKELY: Final = 1e-6
+MIN_LIKELIHOOD: Final = 1e-6
 """Of a time at any pace, so that no time is impossible."""
 
 HALF_LIFE_MS: Final = 120_000
@@ -87,10 +87,10 @@ PRIOR_STAYED_MS: Final = 100_000
 
 PRIOR_STAYED: Final = USUAL_PACES * PRIOR_STAYED_MS
 
-MOST_STAYED_MS: Final = 10_000
+MAX_COUNTED_MS: Final = 10_000
 """Time that one answer counts for at most: where there is little traffic, nobody knows what was between two."""
 
-MOST_PENDING: Final = 32
+MAX_PENDING: Final = 32
 """Times that wait to be learned from until a curve is wanted: learning takes longer than noting. With more, each call
 learns from one."""
 
@@ -158,7 +158,7 @@ class Survival:
 
     def _note(self, ms: float, now_ms: float, spoke: bool) -> None:
         self._pending.append((ms, now_ms, spoke))
-        if len(self._pending) > MOST_PENDING:
+        if len(self._pending) > MAX_PENDING:
             self._learn_one(*self._pending.popleft())
 
     def _learn(self) -> None:
@@ -171,11 +171,11 @@ class Survival:
         at = self._bin(ms)
         bins = SHAPE_BINS[at]
         belief = self._expected(now_ms)
-        belief *= np.maximum((answered if spoke else silent)[bins], LEAST_LIKELY)
+        belief *= np.maximum((answered if spoke else silent)[bins], MIN_LIKELIHOOD)
         belief /= belief.sum()
         counts: Curve = np.bincount(bins, belief, N_BINS).astype(np.float64, copy=False)
         self._shape_learns(counts, 1.0 if spoke else _waited_share(ms, at), spoke)
-        passed_ms = 0.0 if self._at_ms is None else min(max(0.0, now_ms - self._at_ms), MOST_STAYED_MS)
+        passed_ms = 0.0 if self._at_ms is None else min(max(0.0, now_ms - self._at_ms), MAX_COUNTED_MS)
         self._stayed_ms *= 0.5 ** (passed_ms / STAYED_HALF_LIFE_MS)
         self._stayed_ms += passed_ms * belief
         self._belief, self._at_ms = belief, max(now_ms, self._at_ms or now_ms)

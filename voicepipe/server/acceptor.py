@@ -126,7 +126,7 @@ class Acceptor:
         make_protocol: MakeProtocol,
         *,
         tls: ssl.SSLContext | None,
-        most_descriptors: int,
+        max_descriptors: int,
         log_limit: LogLimit,
     ) -> None:
         """Start accepting.
@@ -137,12 +137,12 @@ class Acceptor:
             tasks: own the handshakes.
             make_protocol: makes the protocol of a connection.
             tls: None: plain.
-            most_descriptors: a connection that gets this descriptor or a higher one replaces another connection, or is
+            max_descriptors: a connection that gets this descriptor or a higher one replaces another connection, or is
                 closed.
             log_limit: limits log lines about connections that fail before HTTP.
         """
         self._connections, self._tasks = connections, tasks
-        self._make_protocol, self._tls, self._most_descriptors = make_protocol, tls, most_descriptors
+        self._make_protocol, self._tls, self._max_descriptors = make_protocol, tls, max_descriptors
         self._bad_http_limit, self._full_limit = log_limit, LogLimit()
         self._loop = asyncio.get_running_loop()
         self._is_stopped = False
@@ -177,7 +177,7 @@ class Acceptor:
         """Start a connection if there is a descriptor for it; return whether no other connection was closed for it. A
         closed one keeps its descriptor until the loop's next iteration."""
         client.setblocking(False)
-        has_room = client.fileno() < self._most_descriptors
+        has_room = client.fileno() < self._max_descriptors
         if not has_room and not self._connections.close_oldest():
             self._connections.n_closed["refused"] += 1
             self._log_full("all file descriptors for clients are in use")

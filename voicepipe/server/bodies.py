@@ -27,7 +27,7 @@ GRACE_S: Final = 10
 BYTES_PER_S: Final = 16_000
 """Minimum rate of a body: 128 kbit/s."""
 
-LONGEST_S: Final = 120
+MAX_BODY_S: Final = 120
 """Maximum time for any body. 25 MiB in that time is 1.7 Mbit/s."""
 
 ALL_BYTES: Final = 128 << 20
@@ -61,7 +61,7 @@ class Body:
         """Add this number of bytes, which extends the body's deadline, up to a limit."""
         self.n_bytes += n_bytes
         if not self.is_crowded_out and not self.limit.expired():
-            self.limit.reschedule(self._began_s + min(LONGEST_S, GRACE_S + self.n_bytes / BYTES_PER_S))
+            self.limit.reschedule(self._began_s + min(MAX_BODY_S, GRACE_S + self.n_bytes / BYTES_PER_S))
 
     def crowd_out(self) -> None:
         """Cut the body now: there are too many."""
@@ -134,7 +134,7 @@ def _crowd_out_slowest(bodies: Iterable[Body]) -> None:
         slowest.crowd_out()
 
 
-async def read_body(request: web.Request, most_bytes: int = MAX_BODY_BYTES) -> bytes:
+async def read_body(request: web.Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     """Read a whole body.
 
     Raises:
@@ -146,8 +146,8 @@ async def read_body(request: web.Request, most_bytes: int = MAX_BODY_BYTES) -> b
 
     def take(piece: bytes) -> None:
         body.extend(piece)
-        if len(body) > most_bytes:
-            raise web.HTTPRequestEntityTooLarge(max_size=most_bytes, actual_size=len(body))
+        if len(body) > max_bytes:
+            raise web.HTTPRequestEntityTooLarge(max_size=max_bytes, actual_size=len(body))
 
     await request.app[BODIES].read(request, take)
     return bytes(body)

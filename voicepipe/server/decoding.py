@@ -24,7 +24,7 @@ from aiohttp import web
 
 import voicepipe
 from voicepipe.audio import decode_process as process
-from voicepipe.audio.decode_file import MOST_SAMPLES, PIECE_S, TooLong
+from voicepipe.audio.decode_file import MAX_SAMPLES, PIECE_S, TooLong
 from voicepipe.audio.files import UnreadableSound
 from voicepipe.audio.samples import Samples
 from voicepipe.clock import monotonic_ms
@@ -41,7 +41,7 @@ STEP_S: Final = 30
 
 SEND_BYTES: Final = 1 << 16
 
-MOST_REFUSAL_BYTES: Final = 4_096
+MAX_REFUSAL_BYTES: Final = 4_096
 
 BROKEN: Final = "the sound file can't be decoded"
 """Error text for a file that ended its process."""
@@ -61,7 +61,7 @@ class Recording:
     def __init__(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], turns: asyncio.Semaphore) -> None:
         self._reader, self._writer = streams
         self._turns = turns
-        self._most_bytes = 0
+        self._max_bytes = 0
         self.read_s = 0.0
         """Seconds of the recording that were decoded."""
 
@@ -77,14 +77,14 @@ class Recording:
         except (TimeoutError, asyncio.IncompleteReadError, OSError):
             raise Overload(NO_DECODER, retry_after_ms=NO_DECODER_MS) from None
 
-    async def open(self, file: bytearray, rate_hz: int, longest_s: int) -> None:
+    async def open(self, file: bytearray, rate_hz: int, max_duration_s: int) -> None:
         """Send the file and empty it: only the other process holds it from then on.
 
         Raises:
             UnreadableSound: the file is not audio that can be read here; the text names the formats that can.
         """
-        self._most_bytes = PIECE_S * rate_hz * 2
-        question = process.QUESTION.pack(len(file), rate_hz, longest_s, MOST_SAMPLES)
+        self._max_bytes = PIECE_S * rate_hz * 2
+        question = process.QUESTION.pack(len(file), rate_hz, max_duration_s, MAX_SAMPLES)
         await self._request(question, file)
         file.clear()
 
@@ -118,7 +118,7 @@ class Recording:
     async def _answer(self) -> bytes | None:
         """Read an answer without trusting it: the file may have taken over the process that sends it."""
         kind, self.read_s, n_bytes = process.ANSWER.unpack(await self._reader.readexactly(process.ANSWER.size))
-        if n_bytes > {b"p": self._most_bytes, b"x": MOST_REFUSAL_BYTES}.get(kind, 0):
+        if n_bytes > {b"p": self._max_bytes, b"x": MAX_REFUSAL_BYTES}.get(kind, 0):
             raise UnreadableSound(BROKEN)
         payload = await self._reader.readexactly(n_bytes)
         if kind == b"x":
@@ -174,13 +174,13 @@ class Decoding:
             asyncio.get_running_loop().add_reader(control, self._on_ended, control)
 
     @asynccontextmanager
-    async def opened(self, file: bytearray, rate_hz: int, *, longest_s: int) -> AsyncIterator[Recording]:
+    async def opened(self, file: bytearray, rate_hz: int, *, max_duration_s: int) -> AsyncIterator[Recording]:
         """Decode a recording while the block runs; its process ends with the block.
 
         Args:
             file: all of it, in any container; it is emptied.
             rate_hz: of the pieces.
-            longest_s: maximum length of the recording, in seconds.
+            max_duration_s: maximum length of the recording, in seconds.
 
         Raises:
             UnreadableSound: the file is not audio that can be read here; the text names the formats that can.
@@ -192,7 +192,7 @@ class Decoding:
         try:
             recording = Recording((reader, writer), self._turns)
             await recording.begun()
-            await recording.open(file, rate_hz, longest_s)
+            await recording.open(file, rate_hz, max_duration_s)
             yield recording
         finally:
             writer.transport.abort()

@@ -18,7 +18,7 @@ FILE_BYTES: Final = 25 << 20
 FIELD_BYTES: Final = 64 << 10
 """Maximum size of all other fields, names and values."""
 
-MOST_PARTS: Final = 64
+MAX_PARTS: Final = 64
 
 PART_HEADER_BYTES: Final = 4 << 10
 """Maximum size of one part's headers: its name, the file's name, its type."""
@@ -171,8 +171,8 @@ class FormReader:
 
     def _begin_part(self, headers: bytes) -> None:
         self._n_parts += 1
-        if self._n_parts > MOST_PARTS:
-            raise ProtocolError(f"Expected at most {MOST_PARTS} parts in the form, got more.", code="form_too_large")
+        if self._n_parts > MAX_PARTS:
+            raise ProtocolError(f"Expected at most {MAX_PARTS} parts in the form, got more.", code="form_too_large")
         self._name = _name_of(headers)
         if self._name == "file" and self.form.file is not None:
             raise ProtocolError("file: expected one file, got more", field="file", code="form_too_large")

@@ -22,10 +22,10 @@ EXPECTED_SHARE: Final = 0.0078
 """Share of a core that a session uses until it is measured. Source: the load bench with 80 sessions, 0.94 to 0.96 % on
 a quiet machine, and 0.86 of that, then 0.92 of the rest since; rounded up."""
 
-LEAST_SHARE: Final = EXPECTED_SHARE / 2
+MIN_SHARE: Final = EXPECTED_SHARE / 2
 """The least that a running session counts with: sessions that are silent now may all speak."""
 
-MOST_SHARE: Final = 4 * EXPECTED_SHARE
+MAX_SHARE: Final = 4 * EXPECTED_SHARE
 """The most that a session counts with: no client may make the measurement refuse all others."""
 
 MEASURE_S: Final = 4.0
@@ -60,7 +60,7 @@ class HeadRoom:
         The sessions that were measured count with what they use, each further one with `EXPECTED_SHARE` at least: it
         has not shown yet that it costs less.
         """
-        share = min(max(statistics.median(self._shares), LEAST_SHARE), MOST_SHARE)
+        share = min(max(statistics.median(self._shares), MIN_SHARE), MAX_SHARE)
         left = MAX_CPU_SHARE - self._n_measured * share
         return max(FIRST_SESSIONS, self._n_measured + math.floor(left / max(share, EXPECTED_SHARE)))
 

@@ -18,7 +18,7 @@ from voicepipe.server.bodies import BODIES, Bodies
 from voicepipe.server.connections import CONNECTIONS, Connections
 from voicepipe.server.context import ServerContext
 from voicepipe.server.decoding import DECODING, decoding
-from voicepipe.server.descriptors import most_for_clients, raise_descriptor_limit, warn_of_few
+from voicepipe.server.descriptors import max_client_connections, raise_descriptor_limit, warn_of_few
 from voicepipe.server.detached import DETACHED_TASKS
 from voicepipe.server.http_protocol import HttpProtocol
 from voicepipe.server.log_limit import LogLimit
@@ -44,8 +44,8 @@ async def listening(context: ServerContext) -> AsyncIterator[str]:
     Raises:
         ConfigError: the address cannot be listened on.
     """
-    most_descriptors = raise_descriptor_limit()
-    warn_of_few(context.options, most_descriptors)
+    max_descriptors = raise_descriptor_limit()
+    warn_of_few(context.options, max_descriptors)
     connections = Connections(context.options.connection_limits, context.options.proxies)
     async with background_tasks() as detached, decoding() as decoders:
         app = build_app(context)
@@ -62,7 +62,7 @@ async def listening(context: ServerContext) -> AsyncIterator[str]:
             ]
             try:
                 listeners = bound(context.options) if workers is None else []
-                acceptor = _acceptor(runner, listeners, context, connections, detached, most_descriptors)
+                acceptor = _acceptor(runner, listeners, context, connections, detached, max_descriptors)
                 try:
                     if workers is None:
                         yield address(listeners, context.options)
@@ -106,7 +106,7 @@ def _acceptor(
         tasks,
         lambda connection: HttpProtocol(server, connection, log_limit),
         tls=context.tls,
-        most_descriptors=most_for_clients(n_descriptors),
+        max_descriptors=max_client_connections(n_descriptors),
         log_limit=log_limit,
     )
 

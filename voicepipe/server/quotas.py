@@ -18,7 +18,7 @@ Metered = Literal["seconds", "spend"]
 MICRO: Final = 1_000_000
 """Money is counted in whole millionths of a USD: a sum of floats depends on its order."""
 
-MOST: Final = 1_000_000_000
+MAX_QUOTA: Final = 1_000_000_000
 """The largest quota: in millionths of a USD and in seconds it fits an integer of any store."""
 
 
@@ -56,8 +56,8 @@ class Quotas:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if not 0 <= getattr(self, name) <= MOST:
-                raise ConfigError(f"quotas.{name}: expected a number from 0 to {MOST}, got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) <= MAX_QUOTA:
+                raise ConfigError(f"quotas.{name}: expected a number from 0 to {MAX_QUOTA}, got {getattr(self, name)}")
 
     def of(self, *, project: str, key_id: str, subject: str) -> tuple[Quota, ...]:
         """Return the quotas that a client's sessions and requests count for. `key_id` and `subject` may be empty."""

@@ -11,7 +11,7 @@ from voicepipe.server import form_reader
 from voicepipe.server.bodies import BODIES
 from voicepipe.server.form_reader import FileTooLarge, Form, FormReader
 
-MOST_HEADERS_BYTES: Final = form_reader.MOST_PARTS * form_reader.PART_HEADER_BYTES
+MAX_HEADERS_BYTES: Final = form_reader.MAX_PARTS * form_reader.PART_HEADER_BYTES
 
 
 async def read_upload(request: web.Request) -> Form:
@@ -23,13 +23,13 @@ async def read_upload(request: web.Request) -> Form:
         HTTPRequestTimeout: 408: the body comes too slowly.
         Overload: 503: too many bodies are in transit.
     """
-    form, most_bytes = _reader(request), form_reader.FILE_BYTES + form_reader.FIELD_BYTES + MOST_HEADERS_BYTES
+    form, max_bytes = _reader(request), form_reader.FILE_BYTES + form_reader.FIELD_BYTES + MAX_HEADERS_BYTES
     n_bytes = request.content_length or 0
 
     def take(piece: bytes) -> None:
         nonlocal n_bytes
         n_bytes += len(piece) if request.content_length is None else 0
-        if n_bytes > most_bytes:
+        if n_bytes > max_bytes:
             raise FileTooLarge
         form.push(piece)
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from voicepipe.auth.claims import Limits
 from voicepipe.auth.token_limits import Usage, limit_reached
-from voicepipe.auth.tokens import LIFE_MAX_S
+from voicepipe.auth.tokens import MAX_LIFE_S
 from voicepipe.clock import unix_s
 from voicepipe.cluster.port import Cluster, Tally, counter
 from voicepipe.errors import AuthError, Overload
@@ -118,7 +118,7 @@ class UsageLimits:
         assert self.claims is not None
         now_s = unix_s()
         # Sessions outlive their tokens, but not by this long.
-        until_s = now_s + LIFE_MAX_S
+        until_s = now_s + MAX_LIFE_S
         return await self._cluster.count(counter(self.claims, what), amount, limit=limit, until_s=until_s, now_s=now_s)
 
     def _used_up(self) -> AuthError:

@@ -20,7 +20,7 @@ from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.pace import RETRIEVE_EVENTS, Pace
 from voicepipe.turn import notifications as a
 
-MOST_ITEMS: Final = 256
+MAX_ITEMS: Final = 256
 """Items of the user whose place in the audio is known."""
 
 
@@ -50,7 +50,7 @@ class ItemAudio:
         # (where it ends in the user's audio, in ms; rate in Hz; samples). Bounded by `user_audio`.
         self._user: deque[tuple[float, int, Samples]] = deque()
         self._user_ms = 0.0
-        self._spans: OrderedDict[str, tuple[int, int | None]] = OrderedDict()  # bounded by `MOST_ITEMS`
+        self._spans: OrderedDict[str, tuple[int, int | None]] = OrderedDict()  # bounded by `MAX_ITEMS`
         self._committed_ms = 0
         self._agent: OrderedDict[str, _AgentItem] = OrderedDict()  # bounded by `agent_audio`
         self._agent_ms = 0.0
@@ -105,7 +105,7 @@ class ItemAudio:
 
     def _place(self, item_id: str, start_ms: int, end_ms: int | None) -> None:
         self._spans[item_id] = start_ms, end_ms
-        if len(self._spans) > MOST_ITEMS:
+        if len(self._spans) > MAX_ITEMS:
             self._spans.popitem(last=False)
 
     # --- what is asked for ----------------------------------------------------------------------

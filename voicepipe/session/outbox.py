@@ -18,7 +18,7 @@ UNTAKEN_BYTES: Final = 1 << 20
 """Bytes that the socket has not taken; from this on none of the client's events is read, since each may cause more
 output."""
 
-UNTAKEN_MAX_BYTES: Final = 24 << 20
+MAX_UNTAKEN_BYTES: Final = 24 << 20
 """Bytes that the socket has not taken; a frame queued behind more than this closes the connection. One event of 16
 MB, the longest, may be answered with two frames of that length. A client that reads them is not closed for that."""
 
@@ -75,7 +75,7 @@ class Outbox:
         now_us: Callable[[], int] = monotonic_us,
         crowd: Crowd = ALL_CLIENTS,
     ) -> None:
-        """`on_full` is called by a `put` behind more than `UNTAKEN_MAX_BYTES`, once until that much has left. `hold` is
+        """`on_full` is called by a `put` behind more than `MAX_UNTAKEN_BYTES`, once until that much has left. `hold` is
         called before a reply's output is sent, and returns what to wait for first. `now_us` is a monotonic clock;
         `crowd` has all clients of the event loop."""
         self._on_sent, self._on_full = on_sent, on_full
@@ -101,7 +101,7 @@ class Outbox:
 
     def put(self, outgoing: OutgoingFrame) -> None:
         """Queue a frame behind all others; returns at once."""
-        if self._untaken_bytes > UNTAKEN_MAX_BYTES and not self._full:
+        if self._untaken_bytes > MAX_UNTAKEN_BYTES and not self._full:
             self._full = True
             self._on_full()
         self._n_put += 1

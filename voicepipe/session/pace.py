@@ -37,10 +37,10 @@ BURST_AUDIO_S: Final = 60
 AUDIO_SPEED: Final = 10
 """Further audio passes at this multiple of the speed of speech."""
 
-_SHORTEST_WAIT_US: Final = 5_000
+_MIN_WAIT_US: Final = 5_000
 """A debt below this is not worth a timer."""
 
-_LONGEST_WAIT_US: Final = 500_000
+_MAX_WAIT_US: Final = 500_000
 """After this time the reader checks whether the client is still there."""
 
 _WAITED_US: Final = 200
@@ -122,7 +122,7 @@ class Pace:
     async def message(self, receive: Callable[[], Awaitable[str | bytes | None]]) -> str | bytes | None:
         """Return the client's next message, once it may be read; None when there are no more."""
         began_us = self._now_us()
-        if self._owed_us >= _SHORTEST_WAIT_US or began_us - self._since_us >= self._crowd.hold_us:
+        if self._owed_us >= _MIN_WAIT_US or began_us - self._since_us >= self._crowd.hold_us:
             await self._give_way(began_us)
             began_us = self._now_us()
         message = await receive()
@@ -146,20 +146,20 @@ class Pace:
         """Count that much audio. Return whether the next audio may be processed at once; if not, `wait_for_audio`."""
         now_us = self._now_us()
         self._owed_audio_us = self._audio_ms.take(audio_ms, now_us)
-        owes = self._owed_audio_us >= _SHORTEST_WAIT_US or self._owed_us >= _SHORTEST_WAIT_US
+        owes = self._owed_audio_us >= _MIN_WAIT_US or self._owed_us >= _MIN_WAIT_US
         return not owes and now_us - self._since_us < self._crowd.hold_us
 
     async def wait_for_audio(self) -> int:
         """Wait until the next audio may be processed. Return for how many ms it had to wait beyond giving way."""
         now_us = self._now_us()
-        if self._owed_audio_us >= _SHORTEST_WAIT_US:
+        if self._owed_audio_us >= _MIN_WAIT_US:
             await self._sleep(self._owed_audio_us)
             return (self._since_us - now_us) // 1_000
         await self._give_way(now_us)
         return 0
 
     async def _give_way(self, now_us: int) -> None:
-        if self._owed_us >= _SHORTEST_WAIT_US:
+        if self._owed_us >= _MIN_WAIT_US:
             owed_us, self._owed_us = self._owed_us, 0.0
             await self._sleep(owed_us)
         elif now_us - self._since_us >= self._crowd.hold_us:
@@ -167,9 +167,9 @@ class Pace:
             self._since_us = self._now_us()
 
     async def _sleep(self, wait_us: float) -> None:
-        while wait_us > _LONGEST_WAIT_US and not self.is_gone():
-            await asyncio.sleep(_LONGEST_WAIT_US / 1_000_000)
-            wait_us -= _LONGEST_WAIT_US
+        while wait_us > _MAX_WAIT_US and not self.is_gone():
+            await asyncio.sleep(_MAX_WAIT_US / 1_000_000)
+            wait_us -= _MAX_WAIT_US
         await asyncio.sleep(0 if self.is_gone() else wait_us / 1_000_000)
         self._since_us = self._now_us()
 

@@ -11,7 +11,7 @@ from voicepipe.turn.record.values import TurnRecord
 SETTLE_S: Final = 1.0
 """Seconds that a changed voice must stay before it is prepared: clients try several, or drag a slider."""
 
-MOST_BETWEEN_TURNS: Final = 3
+MAX_BETWEEN_TURNS: Final = 3
 """Changes of voice that are prepared between two turns with an LLM request; after that the client gets no filler
 until the next such turn."""
 
@@ -60,7 +60,7 @@ class Preparation:
         self._requested.clear()
         if not self._voices.lacks():
             return
-        self._was_refused = self.n_made >= MOST_BETWEEN_TURNS
+        self._was_refused = self.n_made >= MAX_BETWEEN_TURNS
         if not self._was_refused:
             self.n_made += 1
             await self._voices.prepare()

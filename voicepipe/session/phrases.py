@@ -17,13 +17,13 @@ from voicepipe.ports.provider_events import CachedSpeech, ProviderChanged, Unuse
 from voicepipe.ports.synthesizer import RATE_HZ, SpeechEvent, Spoken, Synthesizer, Voice
 from voicepipe.turn.clauses import ClauseSplitter
 
-MOST_SOUNDS: Final = 64
+MAX_SOUNDS: Final = 64
 """Number of stored clauses, in all voices; when full, the least recently used clause is dropped."""
 
 Paid = Callable[[str, int], None]
 """Takes the provider that got the request, and the number of characters. Returns at once."""
 
-MOST_SAMPLES: Final = 15 * RATE_HZ
+MAX_SAMPLES: Final = 15 * RATE_HZ
 """A longer clause belongs to no phrase; its audio is not stored, so that 64 clauses stay below 50 MB."""
 
 
@@ -90,9 +90,9 @@ class PhraseCache:
         return samples
 
     def _keep(self, key: tuple[Voice, str], samples: Samples) -> None:
-        if len(samples) <= MOST_SAMPLES:
+        if len(samples) <= MAX_SAMPLES:
             self._sounds[key] = samples
-        while len(self._sounds) > MOST_SOUNDS:
+        while len(self._sounds) > MAX_SOUNDS:
             self._sounds.popitem(last=False)
 
     async def _spoken(self, voice: Voice, clause: str, bill: _Bill) -> Samples:

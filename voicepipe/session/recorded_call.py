@@ -8,7 +8,7 @@ from voicepipe.clock import SessionClock
 from voicepipe.session.context import CallRecording
 from voicepipe.turn.record.values import TurnRecord
 
-MOST_TRIES: Final = 3
+MAX_TRIES: Final = 3
 """How often the announcement is tried; a call whose TTS fails is not recorded."""
 
 
@@ -33,7 +33,7 @@ class RecordedCall:
     @property
     def awaits_announcement(self) -> bool:
         """Return whether the user has yet to hear that the call is recorded."""
-        return bool(self.announcement) and self._speaks and self._n_tries < MOST_TRIES
+        return bool(self.announcement) and self._speaks and self._n_tries < MAX_TRIES
 
     def start(self) -> None:
         """Begin the recording, unless it has to be announced."""

@@ -25,10 +25,10 @@ PIECE_S, EARLIEST_CUT_S = 25, 10
 """A longer recording is cut at its quietest point between these: transcribers take 30 s at once."""
 
 PUSH_MS = 100
-LEAST_MS = 100
+MIN_MS = 100
 """As a commit: less audio holds no words."""
 
-MOST_AT_ONCE = 4
+MAX_CONCURRENT = 4
 """Recordings of one session that are transcribed at a time."""
 
 
@@ -46,13 +46,13 @@ class RecordedItems:
         """Add the item, or return why not: too many recordings are being transcribed. While the core handles the item,
         it orders the transcript.
         """
-        if self._n_running >= MOST_AT_ONCE:
-            why = f"item: expected at most {MOST_AT_ONCE} recordings that are not transcribed yet, got one more"
+        if self._n_running >= MAX_CONCURRENT:
+            why = f"item: expected at most {MAX_CONCURRENT} recordings that are not transcribed yet, got one more"
             return ProtocolError(why, field="item", code="too_many_recordings")
         samples = AudioEncoding(form.rate_hz, form.name).decode(created.audio)
         recording_ms = len(samples) * 1_000 // form.rate_hz
         self._created = samples, form.rate_hz
-        self._post(replace(created.request, recording_ms=recording_ms if recording_ms >= LEAST_MS else 0))
+        self._post(replace(created.request, recording_ms=recording_ms if recording_ms >= MIN_MS else 0))
         self._created = None
         return None
 
@@ -113,9 +113,9 @@ def _resampled(samples: Samples, from_hz: int, to_hz: int) -> Samples:
 
 
 def _pieces(samples: Samples, rate_hz: int) -> Iterator[Samples]:
-    n_most = PIECE_S * rate_hz
-    while len(samples) > n_most:
-        n = quietest_cut(samples[:n_most], rate_hz, from_ms=1_000 * EARLIEST_CUT_S)
+    max_samples = PIECE_S * rate_hz
+    while len(samples) > max_samples:
+        n = quietest_cut(samples[:max_samples], rate_hz, from_ms=1_000 * EARLIEST_CUT_S)
         yield samples[:n]
         samples = samples[n:]
     yield samples

@@ -26,7 +26,7 @@ BATCH: Final = 32
 """Passages of one request: about 6,400 tokens, which every vendor takes."""
 
 RETRY_S: Final = 2.0
-MOST_RETRY_S: Final = 300.0
+MAX_RETRY_S: Final = 300.0
 """Pause between two tries at a failing vendor: doubles each time, at most this."""
 
 LOCKED_S: Final = 1.0
@@ -35,13 +35,13 @@ LOCKED_S: Final = 1.0
 WHOLE_S: Final = 60.0
 """Time limit of one request for passages."""
 
-MOST_VECTORS: Final = 20_000
+MAX_VECTORS: Final = 20_000
 """Passages that are embedded: more are searched for by their words only, since comparing all takes too long."""
 
-MOST_NUMBERS: Final = 32_000_000
+MAX_NUMBERS: Final = 32_000_000
 """Numbers of all vectors that are compared, 128 MB: 20,000 vectors of 1,536, which take 12 ms of CPU."""
 
-MOST_FAILURES: Final = 3
+MAX_FAILURES: Final = 3
 PAUSE_MS: Final = 30_000
 """After so many failures in a row, queries are not embedded for so long: each would wait for its whole time limit."""
 
@@ -63,7 +63,7 @@ class SemanticIndex:
     def __init__(self, embedder: Embedder, passages: Sequence[Passage], file: Path, *, deadline_ms: int) -> None:
         """`file`: of the vectors. `deadline_ms`: how long a search waits for its query's vector."""
         self._embedder, self._file, self._deadline_ms = embedder, file, deadline_ms
-        self._texts = tuple(_text(each) for each in passages[:MOST_VECTORS])
+        self._texts = tuple(_text(each) for each in passages[:MAX_VECTORS])
         self._vectors: VectorIndex | None = None
         self._n_failures = 0
         self._paused_until_ms = 0
@@ -112,7 +112,7 @@ class SemanticIndex:
                 if isinstance(why, StageError) and not why.retryable:
                     return
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, MOST_RETRY_S)
+                pause_s = min(2 * pause_s, MAX_RETRY_S)
                 continue
             took_ms = monotonic_ms() - began_ms
             log_event(
@@ -149,7 +149,7 @@ class SemanticIndex:
     def _note_failure(self, why: str) -> None:
         """Log that queries are searched for by their words only: once, until one is embedded."""
         self._n_failures += 1
-        if self._n_failures >= MOST_FAILURES:
+        if self._n_failures >= MAX_FAILURES:
             self._paused_until_ms = monotonic_ms() + PAUSE_MS
         if self._n_failures == 1:
             log_event("knowledge_query_not_embedded", level=logging.WARNING, model=self._embedder.name, why=why)
@@ -176,4 +176,4 @@ def _text(passage: Passage) -> str:
 
 def _index_of(vectors: Sequence[Vectors | None]) -> VectorIndex:
     whole = np.stack([vector for vector in vectors if vector is not None])
-    return VectorIndex(whole[: MOST_NUMBERS // whole.shape[1]])
+    return VectorIndex(whole[: MAX_NUMBERS // whole.shape[1]])

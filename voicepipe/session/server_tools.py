@@ -20,7 +20,7 @@ from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn.record.values import ToolResult
 
-MOST_CALLS: Final = 16
+MAX_CALLS: Final = 16
 """How many calls of a session run at once; more are refused."""
 
 _CUT: Final = " [cut]"
@@ -59,8 +59,8 @@ class SessionTools:
         key, tool = (command.turn, command.call_id, command.revision), self._tools.get(command.name)
         if tool is None:
             self._post(_failed(command, "There is no such function."))
-        elif len(self._running) >= MOST_CALLS:
-            self._post(_failed(command, f"Too many calls run at once (limit {MOST_CALLS})."))
+        elif len(self._running) >= MAX_CALLS:
+            self._post(_failed(command, f"Too many calls run at once (limit {MAX_CALLS})."))
         else:
             work, name = self._call(tool, command), f"tool-{command.name}"
             outlasts = tool.facts.side_effects and not tool.facts.cancellable

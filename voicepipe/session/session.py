@@ -31,7 +31,7 @@ from voicepipe.session.greeting import GREETING_WAIT_S, Greeter
 from voicepipe.session.item_audio import RetrievedAudio, both
 from voicepipe.session.live_updates import TurnObserver
 from voicepipe.session.mcp import SessionMcp
-from voicepipe.session.outbox import UNTAKEN_MAX_BYTES, Outbox, OutgoingFrame
+from voicepipe.session.outbox import MAX_UNTAKEN_BYTES, Outbox, OutgoingFrame
 from voicepipe.session.pace import UPDATE_EVENTS, Pace
 from voicepipe.session.phrase_preparation import Preparation
 from voicepipe.session.phrases import PhraseCache
@@ -314,7 +314,7 @@ class Session:
         self._orders_to_end.now(ending)
 
     def end_after_turn(self, ending: Ending) -> None:
-        """End the session when the running turn has been played to its end, within `LAST_TURN_MAX_S`; no other turn
+        """End the session when the running turn has been played to its end, within `MAX_LAST_TURN_S`; no other turn
         begins."""
         self._orders_to_end.after_turn(ending)
         self._note_end_of_turn()
@@ -587,7 +587,7 @@ class Session:
         self.post(e.FillerSent(*key, filler_ms) if filler_ms else e.OutputSent(*key, outgoing.counts_ms))
 
     def _on_full(self) -> None:
-        self.resumption.drop(f"the client left more than {UNTAKEN_MAX_BYTES >> 20} MB unread")
+        self.resumption.drop(f"the client left more than {MAX_UNTAKEN_BYTES >> 20} MB unread")
 
     # --- the audio input ----------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ NOT_AUTHORISED: Final = 4_001
 """Our own code, from the range that RFC 6455, section 7.4.2 leaves to applications: the credential is no longer
 valid."""
 
-LAST_TURN_MAX_S: Final = 60.0
+MAX_LAST_TURN_S: Final = 60.0
 """Seconds that the running turn may still take. A reply is seldom longer; without a limit a user could prolong the
 turn for ever."""
 
@@ -83,10 +83,10 @@ class EndingOrders:
             self._due.set()
 
     async def due(self) -> Ending:
-        """Wait until the session is to end, and return the ending: at most `LAST_TURN_MAX_S` after the order."""
+        """Wait until the session is to end, and return the ending: at most `MAX_LAST_TURN_S` after the order."""
         await self._ordered.wait()
         with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_TURN_MAX_S):
+            async with asyncio.timeout(MAX_LAST_TURN_S):
                 await self._due.wait()
         assert self.ending is not None
         return self.ending

@@ -23,7 +23,7 @@ from voicepipe.turn.context import TurnContext
 T = TypeVar("T")
 
 FIRST_PAUSE_S: Final = 0.1
-LONGEST_PAUSE_S: Final = 30.0
+MAX_PAUSE_S: Final = 30.0
 """The pause before a conversation that broke is opened again, in seconds: doubled each time, until an answer comes."""
 
 HELD_S: Final = 120
@@ -129,7 +129,7 @@ class SpeechSession:
                 log_crash(f"speech to speech by {stage.model.name}", bug)
             self._detach()
             await asyncio.sleep(self._pause_s)
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            self._pause_s = min(2 * self._pause_s, MAX_PAUSE_S)
 
     def _attach(self, conversation: SpeechConversation, options: SpeechOptions) -> None:
         for samples in self._held:

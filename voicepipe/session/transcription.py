@@ -14,7 +14,7 @@ from voicepipe.session.audio_input import AudioInput
 from voicepipe.telemetry.log import log_crash
 from voicepipe.turn import events as e
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
 """Pause in seconds between two attempts to open the stream: doubled each time, so that a failing provider is not
 flooded."""
 
@@ -96,7 +96,7 @@ class SessionTranscription:
             self._audio_input.detach()
             self._post(e.TranscriberFailed(self._audio_input.latest_utterance, self._transcriber.name, why))
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
     def _turn_event(self, event: Interim | Final | TranscriberConnected | ProviderChanged) -> e.Event:
         match event:

@@ -20,15 +20,15 @@ Kind = Literal["turn", "live"]
 RESUMABLE_EVENTS: Final = 500
 """Number of events stored for readers that reconnect; mostly closed turns, of about 3 kB each."""
 
-MOST_WAITING: Final = 1_000
+MAX_WAITING: Final = 1_000
 """The most events that wait for one reader."""
 
-MOST_READERS: Final = 32
+MAX_READERS: Final = 32
 
-MOST_OF_TOKENS: Final = 16
+MAX_TOKEN_READERS: Final = 16
 """Maximum of readers with a client secret: pages of users leave half for operators."""
 
-MOST_OF_TOKEN: Final = 4
+MAX_PER_TOKEN: Final = 4
 """Maximum of readers with the same client secret."""
 
 FULL_WAIT_MS: Final = 5_000
@@ -84,7 +84,7 @@ Wants = Callable[[FeedEvent], bool]
 class Reader:
     """The events of one reader, oldest first."""
 
-    def __init__(self, wants: Wants, *, has_gap: bool = False, most: int = MOST_WAITING, token: str = "") -> None:
+    def __init__(self, wants: Wants, *, has_gap: bool = False, most: int = MAX_WAITING, token: str = "") -> None:
         self._wants, self._most, self.token = wants, most, token
         # Full means that the reader is too slow: the oldest event is dropped and counted, since a live reader wants
         # the newest.
@@ -148,7 +148,7 @@ class Feed:
     """The feed of one event loop. Events only for live readers cost nothing while there are no readers."""
 
     def __init__(
-        self, *, recent: int = RESUMABLE_EVENTS, most_waiting: int = MOST_WAITING, hub: FeedHub | None = None
+        self, *, recent: int = RESUMABLE_EVENTS, max_waiting: int = MAX_WAITING, hub: FeedHub | None = None
     ) -> None:
         """`hub` None: this process serves alone."""
         self._hub = hub
@@ -160,8 +160,8 @@ class Feed:
         self._node = ""
         self._forward: Forward = _not_forwarded
         self._recent: deque[FeedEvent] = deque(maxlen=recent)  # full: the oldest is forgotten
-        self._most_waiting = most_waiting
-        self._readers: set[Reader] = set()  # bounded by MOST_READERS: one more is refused
+        self._max_waiting = max_waiting
+        self._readers: set[Reader] = set()  # bounded by MAX_READERS: one more is refused
         self.is_watched = False
         """Whether there are readers, in any process: an attribute, since each event of each session looks at it."""
 
@@ -202,7 +202,7 @@ class Feed:
         """
         self._check_room(token)
         missed, has_gap = self._after(after)
-        reader = Reader(wants, has_gap=has_gap, most=self._most_waiting, token=token)
+        reader = Reader(wants, has_gap=has_gap, most=self._max_waiting, token=token)
         for event in missed:
             reader.offer(event)
         self._readers.add(reader)
@@ -256,15 +256,15 @@ class Feed:
         self.is_watched = self.is_watched_here or self._watched_by_nodes
 
     def _check_room(self, token: str) -> None:
-        if len(self._readers) >= MOST_READERS:
-            raise Overload(f"Too many live streams (limit {MOST_READERS}).", retry_after_ms=FULL_WAIT_MS)
+        if len(self._readers) >= MAX_READERS:
+            raise Overload(f"Too many live streams (limit {MAX_READERS}).", retry_after_ms=FULL_WAIT_MS)
         if not token:
             return
         tokens = [reader.token for reader in self._readers if reader.token]
-        if tokens.count(token) >= MOST_OF_TOKEN:
-            raise Overload(f"Too many live streams of this client secret (limit {MOST_OF_TOKEN}).")
-        if len(tokens) >= MOST_OF_TOKENS:
-            why = f"Too many live streams of client secrets (limit {MOST_OF_TOKENS})."
+        if tokens.count(token) >= MAX_PER_TOKEN:
+            raise Overload(f"Too many live streams of this client secret (limit {MAX_PER_TOKEN}).")
+        if len(tokens) >= MAX_TOKEN_READERS:
+            why = f"Too many live streams of client secrets (limit {MAX_TOKEN_READERS})."
             raise Overload(why, retry_after_ms=FULL_WAIT_MS)
 
     def _publish(

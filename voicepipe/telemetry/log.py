@@ -27,7 +27,7 @@ Style = Literal["auto", "json", "human"]
 Value = str | int | float | bool | None
 
 _LOGGER: Final = logging.getLogger("voicepipe")
-_LINES_MAX: Final = 10_000
+_MAX_LINES: Final = 10_000
 _DROPPED: Final = [0]
 """Lines dropped since the process began."""
 
@@ -192,7 +192,7 @@ class _Lines(logging.Handler):
         super().__init__()
         self._stream, self._line_of = stream, human_line if human else json_line
         # Full means that stderr is not read: lines are dropped and counted, and the count is written later.
-        self._waiting: queue.Queue[str | None] = queue.Queue(maxsize=_LINES_MAX)
+        self._waiting: queue.Queue[str | None] = queue.Queue(maxsize=_MAX_LINES)
         self._dropped = 0
         self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
         self._thread.start()

@@ -507,7 +507,7 @@ LOG_EVENTS: Final = (
     LogEvent(
         "prompt_never_cached",
         ("warning",),
-        ("setting", "provider", "about_tokens", "least_tokens"),
+        ("setting", "provider", "about_tokens", "min_tokens"),
         "an agent's instructions are too short for its provider's cache",
     ),
     LogEvent("model_unknown", ("warning",), ("provider", "near"), "a provider's list lacks a model of the settings"),

@@ -31,14 +31,14 @@ class RecordWriterOptions:
     all that wait: a crash loses the transaction in progress."""
 
     retry_ms: int = 500
-    most_retry_ms: int = 5_000
+    max_retry_ms: int = 5_000
     """Pause between two tries at a failing store: starts at `retry_ms`, doubles each time, at most this."""
 
     drain_ms: int = 5_000
     """Time limit of the shutdown for writing the queued records."""
 
     def __post_init__(self) -> None:
-        if min(self.capacity, self.flush_ms, self.retry_ms, self.most_retry_ms, self.drain_ms) <= 0:
+        if min(self.capacity, self.flush_ms, self.retry_ms, self.max_retry_ms, self.drain_ms) <= 0:
             raise ConfigError(f"records: expected capacity and times above 0, got {self}")
 
 
@@ -247,7 +247,7 @@ class RecordWriter:
             if await self._write():
                 pause_ms, until = self._options.flush_ms, self._due
             else:
-                pause_ms = min(max(2 * pause_ms, self._options.retry_ms), self._options.most_retry_ms)
+                pause_ms = min(max(2 * pause_ms, self._options.retry_ms), self._options.max_retry_ms)
                 until = self._closing
             self._batch_over.set()
             self._batch_over = asyncio.Event()

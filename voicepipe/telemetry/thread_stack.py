@@ -13,7 +13,7 @@ import sys
 import tempfile
 from typing import IO, Final
 
-MOST_FRAMES: Final = 12
+MAX_FRAMES: Final = 12
 """Number of stack frames, innermost first: the code that blocks a loop is at the end of the stack."""
 
 _FRAME: Final = re.compile(r'  File "(?P<path>.*)", line (?P<line>\d+) in (?P<function>.*)')
@@ -43,7 +43,7 @@ def stack_of(thread_id: int) -> tuple[str, ...]:
     _, _, own = text.partition(f"hread 0x{thread_id:016x} ")
     if not own:
         return _followed(thread_id)
-    frames = own.partition("\n\n")[0].splitlines()[1 : 1 + MOST_FRAMES]
+    frames = own.partition("\n\n")[0].splitlines()[1 : 1 + MAX_FRAMES]
     return tuple(_where(line) for line in frames)
 
 
@@ -56,7 +56,7 @@ def _followed(thread_id: int) -> tuple[str, ...]:
     sys.setswitchinterval(_HELD_S)
     try:
         frame = sys._current_frames().get(thread_id)
-        while frame is not None and len(found) < MOST_FRAMES:
+        while frame is not None and len(found) < MAX_FRAMES:
             found.append(_place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
             frame = frame.f_back
     finally:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from voicepipe.telemetry.store.port import StoredTurn, turn_plain
 
-MOST_TURNS: Final = 500
+MAX_TURNS: Final = 500
 """Turns of a session that its transcript has: about an hour of talk, and 250 kB. The oldest are left out."""
 
 _FIELDS: Final = ("id", "started_at", "cause", "outcome", "total_ms", "language", "tools")

@@ -17,7 +17,7 @@ from voicepipe.turn.endpointing.built_in import BUILT_IN
 from voicepipe.turn.events import Event
 from voicepipe.turn.journal import Entry, Opening
 
-MOST_SESSIONS = 4
+MAX_SESSIONS = 4
 """Per test: replays of a property with hundreds of examples would double its time."""
 
 
@@ -39,7 +39,7 @@ class JournalCheck:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Record the sessions that begin in the block, up to MOST_SESSIONS."""
+        """Record the sessions that begin in the block, up to MAX_SESSIONS."""
         begin, handle = Core.__init__, Core.handle
         sessions = self._sessions
 
@@ -47,7 +47,7 @@ class JournalCheck:
             begin(core, *args, **more)  # type: ignore[arg-type]
             strategies = args[3] if len(args) > 3 else BUILT_IN
             assert isinstance(strategies, Mapping)
-            if len(sessions) < MOST_SESSIONS:
+            if len(sessions) < MAX_SESSIONS:
                 sessions.append(
                     (core, Opening(core.context.session, core.context.settings, core.context.core, strategies), [])
                 )

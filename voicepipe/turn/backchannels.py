@@ -14,7 +14,7 @@ Meaning = Literal["nothing", "acknowledgement", "echo", "stop_word", "words"]
 _APOSTROPHE: Final = "\u2019"
 _TOKEN: Final = re.compile(rf"[^\W_]+(?:['{_APOSTROPHE}][^\W_]+)*")
 
-_LONGEST_PHRASE: Final = 3
+_MAX_PHRASE: Final = 3
 """Number of words in the longest entry of the lists."""
 
 _ECHO_SHARE: Final = 2 / 3
@@ -183,7 +183,7 @@ def _begins(words: list[str], phrases: frozenset[str]) -> bool:
 
 def _phrase_at(words: list[str], place: int, phrases: frozenset[str]) -> int:
     """Return how many words from `place` on are a phrase; the longest phrase counts."""
-    lengths = range(min(_LONGEST_PHRASE, len(words) - place), 0, -1)
+    lengths = range(min(_MAX_PHRASE, len(words) - place), 0, -1)
     return next((n for n in lengths if " ".join(words[place : place + n]) in phrases), 0)
 
 

@@ -24,7 +24,7 @@ Looking at all the text before each dot would take seconds for an LLM that sends
 
 _NEXT_WORD = re.compile(r"\S")
 
-FIRST_MIN_CHARS = 12
+MIN_FIRST_CHARS = 12
 """The first clause may end at a comma after this many characters: shorter clauses sound clipped and save nothing."""
 
 MAX_CHARS = 240
@@ -122,7 +122,7 @@ def _numbers_item(before: str, *, whole: bool) -> bool:
 
 def _ends_clause(text: str, i: int) -> bool:
     goes_on = text[i] not in _WIDE_COMMA and not (i + 1 < len(text) and text[i + 1].isspace())
-    return i + 1 >= FIRST_MIN_CHARS and not goes_on
+    return i + 1 >= MIN_FIRST_CHARS and not goes_on
 
 
 def _past_closers(text: str, at: int) -> int:

@@ -15,7 +15,7 @@ from voicepipe.turn.cost import CostTracker
 from voicepipe.turn.endpointing.stt_timing import SttTiming
 from voicepipe.turn.notifications import ItemDeleted, Notification, Refused
 from voicepipe.turn.projection import UsualTimes
-from voicepipe.turn.record.attribution import MOST, Stall, noted
+from voicepipe.turn.record.attribution import MAX_STALLS, Stall, noted
 from voicepipe.turn.record.values import Cause
 from voicepipe.turn.reply import LookUp
 from voicepipe.turn.settings import CoreSettings, Deadlines, ReplySettings, TurnSettings
@@ -270,7 +270,7 @@ class Turns:
     """The functions that run early: (turn, revision, id of the call) -> the look-up. Each has a time limit."""
 
     approvals: dict[str, Turn] = field(default_factory=dict)
-    """Calls that wait for the client's approval: the id of the item that asks -> the turn. At most `MOST_APPROVALS`."""
+    """Calls that wait for the client's approval: the id of the item that asks -> the turn. At most `MAX_APPROVALS`."""
 
     tools_overtaken: bool = False
     """The user, or a request of the client, has begun another turn meanwhile."""
@@ -279,7 +279,7 @@ class Turns:
     """Turns without an outcome, and perhaps some that have got an outcome meanwhile."""
 
     # Bounded: the oldest is dropped. Running turns have their own.
-    stalls: deque[Stall] = field(default_factory=lambda: deque(maxlen=MOST))
+    stalls: deque[Stall] = field(default_factory=lambda: deque(maxlen=MAX_STALLS))
     """When the event loop was blocked lately."""
 
     def begin(self, turn: Turn, *, watched: bool) -> None:
@@ -296,7 +296,7 @@ class Turns:
                 turn.account.stalls = noted(turn.marks, turn.account.stalls, stall)
 
 
-MOST_APPROVALS: Final = 64
+MAX_APPROVALS: Final = 64
 """Number of calls that wait for approval; of more the oldest can no longer be approved."""
 
 REMEMBERED_REQUESTS: Final = 16

@@ -195,7 +195,7 @@ class ModelHistory:
         return {*(item.id for item in left), *late}
 
 
-def _newest(items: Sequence[Item], most_items: int, most_chars: int) -> set[str]:
+def _newest(items: Sequence[Item], max_items: int, max_chars: int) -> set[str]:
     """Return the ids of all system messages and of the newest others that fit; the newest item always fits."""
     units = _units(items)
     stays = [item for item in items if _is_system(item)]
@@ -206,7 +206,7 @@ def _newest(items: Sequence[Item], most_items: int, most_chars: int) -> set[str]
         unit = units[_call_of(item) or item.id]
         n_chars += _n_chars(unit)
         is_first = len(ids) == len(stays)
-        if not is_first and (len(ids) + len(unit) > most_items or n_chars > most_chars):
+        if not is_first and (len(ids) + len(unit) > max_items or n_chars > max_chars):
             break
         ids |= {each.id for each in unit}
     return ids

@@ -8,7 +8,7 @@ from typing import Final
 from voicepipe.turn.context import TurnContext
 from voicepipe.turn.settings import LanguageSettings, ReplySettings
 
-LEAST_CHARS: Final = 8
+MIN_CHARS: Final = 8
 """An utterance with fewer characters ("okay", "no") does not change the language: an STT often mistakes it."""
 
 
@@ -18,7 +18,7 @@ def detected(context: TurnContext, text: str, language: str | None) -> None:
         return
     if is_interpreter(context.settings.languages):
         context.user_language = language  # two people in turn: the next word may be the other's, however short
-    elif language and (len(text) >= LEAST_CHARS or not context.user_language):
+    elif language and (len(text) >= MIN_CHARS or not context.user_language):
         context.user_language = language
 
 

@@ -32,7 +32,7 @@ LATE_FACTOR: Final = 4 / 3
 lognormal of sigma 0.5, past its median) that is about the median of the rest.
 """
 
-LEAST_LEFT_MS: Final = 300
+MIN_LEFT_MS: Final = 300
 """Few LLMs answer sooner: where less is left, hedging would only cost money."""
 
 STEP_MS: Final = 100
@@ -103,7 +103,7 @@ class UsualTimes:
         later_ms = sum(self.usual_ms(stage) for stage, _, _ in LEGS[1:])
         left_ms = marks.get(attribution.VOICED_LAST, now_ms) + self._limits.total_ms - now_ms - later_ms
         steps_ms = left_ms // STEP_MS * STEP_MS
-        return steps_ms if LEAST_LEFT_MS <= steps_ms < self._limits.llm_ttft_ms else None
+        return steps_ms if MIN_LEFT_MS <= steps_ms < self._limits.llm_ttft_ms else None
 
     def _answer_ms(self) -> int:
         """Return how long an answer is expected to take, from the LLM request until it is audible."""

@@ -16,7 +16,7 @@ from voicepipe.turn.truncation import CONTEXT_FULL
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
 
-MOST_ASIDES = 8
+MAX_ASIDES = 8
 """Number of out-of-band replies that may run at once: each is a request to the LLM that is not limited by playback."""
 
 
@@ -348,8 +348,8 @@ class Answers:
     def _one_too_many(self, reply: ReplySettings) -> tuple[str, str] | None:
         requested = [turn.settings for turn in self._at(Place.REQUESTED) if not turn.settings.in_conversation]
         running = [*self._context.replies.asides, *requested]
-        if len(running) >= MOST_ASIDES:
-            return "too_many_active_responses", f"expected at most {MOST_ASIDES} out-of-band responses at a time"
+        if len(running) >= MAX_ASIDES:
+            return "too_many_active_responses", f"expected at most {MAX_ASIDES} out-of-band responses at a time"
         n_chars, most = sum(map(self._n_chars_read, (*running, reply))), self._context.core.conversation.max_chars
         if not running or n_chars <= most:
             return None

@@ -16,7 +16,7 @@ from voicepipe.turn import look_ups, record_builder, responses
 from voicepipe.turn import notifications as a
 from voicepipe.turn.agent import AgentSide
 from voicepipe.turn.commands import RunTool
-from voicepipe.turn.context import MOST_APPROVALS, Due, Timer, TurnContext
+from voicepipe.turn.context import MAX_APPROVALS, Due, Timer, TurnContext
 from voicepipe.turn.conversation import ApprovalAnswer, FunctionCall
 from voicepipe.turn.record.values import ToolResult
 from voicepipe.turn.reply import LookUp
@@ -26,7 +26,7 @@ from voicepipe.turn.states import Agent, Gate, User
 from voicepipe.turn.turn import Turn
 from voicepipe.turn.user import UserSide
 
-MOST_ROUNDS: Final = 8
+MAX_ROUNDS: Final = 8
 """How often a turn may call functions of the server one after another; then the LLM must answer without."""
 
 REPEATED: Final = "This call repeats an earlier one of the same turn, which runs only once."
@@ -95,7 +95,7 @@ class ServerTools:
     def _await_approval(self, turn: Turn, call: FunctionCall) -> None:
         approvals = self._context.turns.approvals
         approvals[call.id] = turn
-        if len(approvals) > MOST_APPROVALS:
+        if len(approvals) > MAX_APPROVALS:
             del approvals[next(iter(approvals))]
 
     def check_approval(self, answer: ApprovalAnswer) -> None:
@@ -200,7 +200,7 @@ class ServerTools:
 
     def _settings(self, after: Turn) -> ReplySettings:
         """Return the settings of the next reply: an LLM that had to call a function need not call one again."""
-        choice = "none" if after.ends_session or after.tool_round >= MOST_ROUNDS else "auto"
+        choice = "none" if after.ends_session or after.tool_round >= MAX_ROUNDS else "auto"
         own = after.settings
         reply = replace(self._context.settings.reply, tool_choice=choice, tool_server="")
         return replace(reply, audible=own.audible, metadata=own.metadata)

@@ -176,7 +176,7 @@ class UserSide:
         turn.marks.pop(attribution.END_DUE, None)
         turn.question.t0_audio_ms = event.audio_end_ms
         self._move(User.HOLDING)
-        self._context.timers.set(Timer(Due.HOLDING), now_ms + self.strategy.longest_ms + HOLD_GRACE_MS)
+        self._context.timers.set(Timer(Due.HOLDING), now_ms + self.strategy.max_wait_ms + HOLD_GRACE_MS)
 
     def silence_grew(self, event: e.SilenceGrew, now_ms: int, *, undecided: bool = False) -> None:
         """Decide whether the user has finished. `undecided`: it is not known yet whether this was speech at all."""

@@ -27,10 +27,10 @@ PROMPT: Final = (
     "to listen to). Reply with the digit and nothing else."
 )
 
-MOST_CHARS: Final = 4_000
+MAX_CHARS: Final = 4_000
 """The part of each side's words that is judged."""
 
-MOST_WAITING: Final = 100
+MAX_WAITING: Final = 100
 """Turns that wait for the judge. Full: further ones are dropped and counted."""
 
 STORE_TRIES: Final = 5
@@ -54,7 +54,7 @@ class JudgedTurns:
         record = turn.record
         if not (turn.arm and record.user_text and record.agent_text) or not _is_chosen(record.id, self._share):
             return
-        if len(self._waiting) >= MOST_WAITING:
+        if len(self._waiting) >= MAX_WAITING:
             self.dropped += 1
             return
         self._waiting.append(turn)
@@ -187,7 +187,7 @@ def answer_judge_of(
 
 def _words_of(turn: StoredTurn, redact: Redactor) -> str:
     """Return what was said in a turn, without what `redact` hides. It may take long: call it in a thread."""
-    user, agent = (redact(text)[:MOST_CHARS] for text in (turn.record.user_text, turn.record.agent_text))
+    user, agent = (redact(text)[:MAX_CHARS] for text in (turn.record.user_text, turn.record.agent_text))
     return f"User: {user}\nAssistant: {agent}"
 
 

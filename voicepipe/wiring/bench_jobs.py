@@ -110,13 +110,13 @@ def _llm_job(settings: Settings, name: str, entry: BenchEntry, spec: Spec, model
         stage="llm",
         model=str(spec),
         schedule=entry.schedule(name),
-        request_usd=_most_usd(price, plan),
+        request_usd=_max_usd(price, plan),
         requests=entry.n + warming,
         measure=measure,
     )
 
 
-def _most_usd(price: Price, plan: llm.Plan) -> float:
+def _max_usd(price: Price, plan: llm.Plan) -> float:
     """Return the most that one request can cost: a token is at least one byte."""
     n_bytes = max(len(f"{each.system}{each.user}".encode()) for each in plan.prompts)
     dearest = Price(max(price.input_usd, price.cache_write_usd or 0.0), price.output_usd)

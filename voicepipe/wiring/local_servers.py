@@ -15,7 +15,7 @@ from voicepipe.config.settings import Settings
 TIMEOUT_S: Final = 0.5
 """A server on this machine lists its models in a few ms."""
 
-MOST_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 1 << 20
 """Limit of a list of models that is read."""
 
 _OK: Final = 200
@@ -90,7 +90,7 @@ async def _model_at(http: aiohttp.ClientSession, at: UsualAddress) -> str | None
             body = bytearray()
             async for piece in got.content.iter_any():
                 body += piece
-                if len(body) > MOST_BYTES:
+                if len(body) > MAX_BYTES:
                     return None
             listed = msgspec.json.decode(body, type=_Models)
     except (aiohttp.ClientError, TimeoutError, OSError, msgspec.MsgspecError):

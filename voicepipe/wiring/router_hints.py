@@ -11,7 +11,7 @@ import msgspec
 from voicepipe import clock
 from voicepipe.cluster.port import RouterHints
 from voicepipe.errors import Overload
-from voicepipe.router.hints import MOST_BYTES, Learned, NodeHints, OpenBreaker
+from voicepipe.router.hints import MAX_BYTES, Learned, NodeHints, OpenBreaker
 from voicepipe.telemetry.log import log_event
 
 BREAKERS: Final = "breakers"
@@ -57,7 +57,7 @@ class HintExchange:
         found = [each for each in await self._store.hints(LATENCY) if each.process != self._process]
         for hint in sorted(found, key=lambda each: each.age_ms)[:1]:
             try:
-                if len(hint.body) <= MOST_BYTES:
+                if len(hint.body) <= MAX_BYTES:
                     self._hints.take_learned(_learned.decode(hint.body))
             except ValueError:  # of another version; also msgspec's errors
                 return
@@ -76,7 +76,7 @@ class HintExchange:
         self._n_exchanges += 1
         if self._n_exchanges % LATENCY_EVERY == 0:
             body = msgspec.json.encode(self._hints.learned())
-            if len(body) <= MOST_BYTES:
+            if len(body) <= MAX_BYTES:
                 await self._store.keep_hint(LATENCY, self._process, body, life_s=LATENCY_LIFE_S)
         for hint in await self._store.hints(BREAKERS):
             if hint.process != self._process:

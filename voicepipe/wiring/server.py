@@ -448,8 +448,8 @@ async def _sounds(settings: Settings, health: StorageHealth, n_processes: int) -
         yield None
         return
     folder = settings.data_path / "audio-cache"
-    most_bytes = settings.server.audio_cache_mb * 1_000_000 // n_processes
-    async with open_audio_cache(folder, most_bytes=most_bytes, health=health) as store:
+    max_bytes = settings.server.audio_cache_mb * 1_000_000 // n_processes
+    async with open_audio_cache(folder, max_bytes=max_bytes, health=health) as store:
         yield store
 
 

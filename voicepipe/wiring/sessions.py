@@ -55,7 +55,7 @@ CALLS_WAIT_MS: Final = 50
 few ms of it, and never requests the answer (16 of 21 turns); with 50 ms it always does.
 """
 
-MOST_RENEWED: Final = 64
+MAX_RENEWED: Final = 64
 """Turns of a session whose records may be renewed: a client reports what it has played soon after."""
 
 
@@ -357,7 +357,7 @@ class RecordsOfAgents:
     def keep(self, record: TurnRecord) -> None:
         """Take a turn's record, new or renewed."""
         agent = self._agents.setdefault(record.id, self.agent)
-        if len(self._agents) > MOST_RENEWED:
+        if len(self._agents) > MAX_RENEWED:
             self._agents.popitem(last=False)
         self._keep[agent](record)
 

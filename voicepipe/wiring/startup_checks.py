@@ -55,7 +55,7 @@ async def check_models(settings: Settings) -> None:
             setting=f"agents.{agent}.instructions",
             provider=str(spec),
             about_tokens=tokens,
-            least_tokens=least,
+            min_tokens=least,
         )
     async with asyncio.TaskGroup() as group:
         for spec in checkable(settings):

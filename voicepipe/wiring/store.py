@@ -59,7 +59,7 @@ async def downgrade_turns(settings: Settings, version: int) -> int:
 
 def retention_of(records: RecordsSettings) -> Retention:
     """Return how long turns are kept."""
-    return Retention(keep_days=records.keep_days or None, most_bytes=records.max_mb * MB if records.max_mb else None)
+    return Retention(keep_days=records.keep_days or None, max_bytes=records.max_mb * MB if records.max_mb else None)
 
 
 async def keep_summary(store: TurnStore, project: str, session: str, summary: str) -> None:

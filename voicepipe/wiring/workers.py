@@ -57,8 +57,8 @@ def cores(quota: Path = CPU_QUOTA) -> int:
     except AttributeError:  # macOS
         allowed = os.cpu_count() or 1
     try:
-        most_us, period_us = quota.read_text().split()
-        return max(1, min(allowed, int(most_us) // int(period_us)))
+        quota_us, period_us = quota.read_text().split()
+        return max(1, min(allowed, int(quota_us) // int(period_us)))
     except (OSError, ValueError):  # none, or `max`
         return allowed
 

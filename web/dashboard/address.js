@@ -51,7 +51,7 @@ export const EARLIER = /** @type {const} */ ({ before: 0, day: 86_400_000, week:
 const STEPS = [60_000, 300_000, 900_000, 1_800_000, 3_600_000, 21_600_000, 86_400_000];
 
 /** The most steps of a series: more would not fit on a phone. */
-const MOST_STEPS = 60;
+const MAX_STEPS = 60;
 
 /**
  * @typedef {object} View
@@ -161,7 +161,7 @@ export function earlierSpan(view, now_ms) {
 
 /** @param {number} span_ms */
 export function stepOf(span_ms) {
-  return STEPS.find((step_ms) => span_ms / step_ms <= MOST_STEPS) ?? STEPS[STEPS.length - 1];
+  return STEPS.find((step_ms) => span_ms / step_ms <= MAX_STEPS) ?? STEPS[STEPS.length - 1];
 }
 
 /**

@@ -13,7 +13,7 @@ import { count, share } from "./figures.js";
 const OWNERS = { settings: "settings", client: "client", server: "this server" };
 
 /** Causes beyond these are summed up in one line. */
-const MOST_CAUSES = 6;
+const MAX_CAUSES = 6;
 
 /** @typedef {{stage: string, owner: string, turns: number}} Cause */
 
@@ -23,7 +23,7 @@ const MOST_CAUSES = 6;
  */
 export function lateCauses({ over, late_causes }) {
   if (!over) return empty("No turn was over the limit.");
-  const listed = late_causes.slice(0, MOST_CAUSES);
+  const listed = late_causes.slice(0, MAX_CAUSES);
   const rest = over - listed.reduce((sum, { turns }) => sum + turns, 0);
   const lines = listed.map(({ stage, owner, turns }) => line(stage, nameOf(stage, owner), turns, over));
   if (rest > 0) lines.push(line("", "other causes", rest, over));

@@ -28,7 +28,7 @@ import { turnPage } from "./turn_page.js";
 const PAGE = 50;
 
 /** The most that one request returns. */
-const MOST = 200;
+const MAX_UPDATED = 200;
 
 /** The store counts whole minutes, so the shortest window is drawn within a longer one. */
 const SHORTEST_DRAWN = "15m";
@@ -143,7 +143,7 @@ export class Views {
    * @param {AbortSignal} signal
    */
   async turns(view, signal) {
-    if (this.listed.length > MOST) return this.list(view, signal); // a list of this length is not updated
+    if (this.listed.length > MAX_UPDATED) return this.list(view, signal); // a list of this length is not updated
     const limit = Math.max(PAGE, this.listed.length);
     const got = await this.request(signal, list(view, { order: view.order, limit }, Date.now()));
     if (!got) return null;

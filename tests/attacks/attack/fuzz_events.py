@@ -16,7 +16,7 @@ from attack.target import Event, Sent, Target, count_events, session_update, use
 
 LINES = 12
 EVENTS_A_LINE = 100
-MOST_CHANGES = 3
+MAX_CHANGES = 3
 
 TOOL = {"type": "function", "name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}
 TURN_DETECTION = {
@@ -103,7 +103,7 @@ def _odd(chance: random.Random) -> str:
     if chance.random() < 0.1:
         return chance.choice(ODD_TEXTS)
     event = copy.deepcopy(chance.choice(VALID))
-    for _ in range(chance.randint(0, MOST_CHANGES)):
+    for _ in range(chance.randint(0, MAX_CHANGES)):
         change(chance, event)
     return json.dumps(event)
 

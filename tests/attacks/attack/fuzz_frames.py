@@ -11,8 +11,8 @@ from attack.target import HANG_S, Sent, Target
 
 LINES = 144
 AT_ONCE = 24
-MOST_FRAMES = 5
-READ_S, MOST_READ_S = 0.2, 1.0
+MAX_FRAMES = 5
+READ_S, MAX_READ_S = 0.2, 1.0
 
 GOOD = b'{"type":"input_audio_buffer.clear"}'
 HANDSHAKE = (
@@ -83,8 +83,8 @@ async def frames(target: Target) -> Sent:
     chance, sent = random.Random(target.seed), Sent()
     n_lines = round(LINES * target.scale)
     for _ in range(0, n_lines, AT_ONCE):
-        data = [b"".join(chance.choice(ODD)(chance) for _ in range(chance.randint(1, MOST_FRAMES)))]
-        data += [b"".join(chance.choice(ODD)(chance) for _ in range(chance.randint(1, MOST_FRAMES))) for _ in range(23)]
+        data = [b"".join(chance.choice(ODD)(chance) for _ in range(chance.randint(1, MAX_FRAMES)))]
+        data += [b"".join(chance.choice(ODD)(chance) for _ in range(chance.randint(1, MAX_FRAMES))) for _ in range(23)]
         await asyncio.gather(*(_one_line(target, sent, each) for each in data))
     return sent
 
@@ -111,7 +111,7 @@ async def _end(reader: asyncio.StreamReader) -> str:
     """Read what comes until nothing does; 1011 among it is a fault of the server's."""
     data = b""
     try:
-        async with asyncio.timeout(MOST_READ_S):
+        async with asyncio.timeout(MAX_READ_S):
             while piece := await asyncio.wait_for(reader.read(65_536), READ_S):
                 data += piece
     except TimeoutError:

@@ -44,7 +44,7 @@ MS_PER_CHAR: Final = 30
 CHUNK_BYTES: Final = RATE_HZ * 2 // 5
 """200 ms of sound a write."""
 
-LONGEST_MS: Final = 40_000
+MAX_MS: Final = 40_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ async def _listen(request: web.Request) -> web.WebSocketResponse:
 
 def _endpointing_ms(value: str) -> int:
     """Parse the endpointing. Deepgram's default is 10 ms; `false` leaves the end of speech to the client."""
-    return int(value) if value.isdecimal() else 10 if value == "true" else LONGEST_MS
+    return int(value) if value.isdecimal() else 10 if value == "true" else MAX_MS
 
 
 async def _transcribe(request: web.Request) -> web.Response:
@@ -178,14 +178,14 @@ def _event(fields: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(known | fields).encode() + b"\n\n"
 
 
-TONE: Final = (8_000 * np.sin(2 * np.pi * 220 * np.arange(RATE_HZ * LONGEST_MS // 1_000) / RATE_HZ)).astype("<i2")
+TONE: Final = (8_000 * np.sin(2 * np.pi * 220 * np.arange(RATE_HZ * MAX_MS // 1_000) / RATE_HZ)).astype("<i2")
 """At -15 dBFS, as loud as well-levelled speech."""
 
 
 async def _speak(request: web.Request) -> web.StreamResponse:
     requested_at_ms, delays = clock.monotonic_ms(), request.app[SHARED].delays
     text = str((await request.json())["input"]).strip()
-    sound = memoryview(TONE.tobytes())[: 2 * min(len(text) * MS_PER_CHAR, LONGEST_MS) * RATE_HZ // 1_000]
+    sound = memoryview(TONE.tobytes())[: 2 * min(len(text) * MS_PER_CHAR, MAX_MS) * RATE_HZ // 1_000]
     answer = web.StreamResponse(headers={"Content-Type": "audio/pcm"})
     await answer.prepare(request)
     for n, first in enumerate(range(0, len(sound), CHUNK_BYTES)):

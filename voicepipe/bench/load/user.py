@@ -23,7 +23,7 @@ LOUD: Final = 900
 """For a sentence that fills half the scale: anything quieter is silence."""
 
 PEAK: Final = 16_000
-LONGEST_GAP_MS: Final = 40
+MAX_GAP_MS: Final = 40
 """Longer silences inside the sentence are cut, so that no server can take one for its end."""
 
 PAUSE_MS: Final = 400
@@ -56,11 +56,11 @@ def sentence(recording: Samples) -> list[Samples]:
         raise ValueError("expected a voice, got a recording without one")
     last = int(np.flatnonzero(loud)[-1])
     since = np.zeros(last + 1, dtype=int)
-    run = LONGEST_GAP_MS
+    run = MAX_GAP_MS
     for n in range(last + 1):
         run = 0 if loud[n] else run + 10
         since[n] = run
-    voiced = steps[: last + 1][since < LONGEST_GAP_MS].reshape(-1).astype(np.int16)
+    voiced = steps[: last + 1][since < MAX_GAP_MS].reshape(-1).astype(np.int16)
     padded = np.concatenate((silence(-len(voiced) % FRAME_SAMPLES), voiced))
     return list(padded.reshape(-1, FRAME_SAMPLES))
 

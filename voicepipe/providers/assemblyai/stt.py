@@ -45,7 +45,7 @@ KEY_TERMS: Final = 50
 
 LINE: Final = SocketRules(
     buffer_ms=30_000,
-    least_ms=50,  # "Input duration violation", 3007: messages of 50 to 1000 ms are taken, and 50 advised
+    min_ms=50,  # "Input duration violation", 3007: messages of 50 to 1000 ms are taken, and 50 advised
     farewell=wire.TERMINATE,  # an unended session is billed until it expires
 )
 

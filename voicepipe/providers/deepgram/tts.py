@@ -26,7 +26,7 @@ from voicepipe.registry import ProviderSettings, Spec
 SPEEDS = (0.7, 1.5)
 """Minimum and maximum speed; unverified."""
 
-MOST_FLUSHES = 20
+MAX_FLUSHES = 20
 """Flushes in 60 s, on a WebSocket ("Flush", Limits)."""
 
 EXCESSIVE_FLUSH = "EXCESSIVE_FLUSH"
@@ -102,7 +102,7 @@ class _Wire:
 class _TurnCodec:
     def __init__(self) -> None:
         self._n_waiting = self._n_flushes = 0
-        self._flushed: deque[int] = deque()  # clauses in each unanswered flush; at most MOST_FLUSHES
+        self._flushed: deque[int] = deque()  # clauses in each unanswered flush; at most MAX_FLUSHES
         self._has_said = False
 
     @property
@@ -113,7 +113,7 @@ class _TurnCodec:
         self._has_said = True
         self._n_waiting += 1
         speak = msgspec.json.encode({"type": "Speak", "text": f"{clause} "}).decode()
-        return (speak, *self._flush()) if self._n_flushes < MOST_FLUSHES - 1 else (speak,)
+        return (speak, *self._flush()) if self._n_flushes < MAX_FLUSHES - 1 else (speak,)
 
     def finish(self) -> Sequence[str]:
         return self._flush() if self._n_waiting else ()

@@ -42,7 +42,7 @@ ENCODINGS: Constant[Encodings] = {
 NAMES: Constant[dict[FormatName, str]] = {"audio/pcm": "pcm", "audio/pcmu": "ulaw"}
 """The vendor's names of encodings; behind each follows the rate. Source: `AudioFormat` in its own clients."""
 
-LEAST_MS: Constant = 320
+MIN_MS: Constant = 320
 """A commit of less than 300 ms is refused: the vendor's own text in `commit_throttled`."""
 
 KEEP_ALIVE_MS: Constant = 5_000
@@ -163,7 +163,7 @@ class _Wire:
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
         self._address = address
-        self._stretch = PaddedSegment(socket, LEAST_MS)
+        self._stretch = PaddedSegment(socket, MIN_MS)
         self._end = _chunk(b"", socket.encoding.rate_hz, commit=True)
         self._repeated = ""
         """The text of the last segment: the vendor sends it once more, as a partial text of the next."""

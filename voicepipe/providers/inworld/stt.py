@@ -38,7 +38,7 @@ MODEL: Constant = "inworld-stt-1"
 PATH: Constant = "/stt/v1/transcribe:streamBidirectional"
 END_TURN: Constant = '{"endTurn":{}}'
 
-LEAST_MS: Constant = 200
+MIN_MS: Constant = 200
 """Minimum length of a turn; unverified: the vendor may need some audio before it answers."""
 
 KEEP_ALIVE_MS: Constant = 15_000
@@ -132,7 +132,7 @@ class _Wire:
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
         self._address = address
-        self._stretch = PaddedSegment(socket, LEAST_MS)
+        self._stretch = PaddedSegment(socket, MIN_MS)
 
     def audio(self, audio: bytes) -> None:
         self._stretch.send(audio)

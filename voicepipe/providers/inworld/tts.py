@@ -43,7 +43,7 @@ case."""
 SPEEDS = (0.5, 1.5)
 """Minimum and maximum of `speakingRate`."""
 
-MOST_CHARACTERS = 1_000
+MAX_CHARACTERS = 1_000
 """Maximum characters in one `send_text`."""
 
 WAV_HEADER_BYTES = 44
@@ -137,7 +137,7 @@ class _Wire:
             "audioConfig": audio,
             "timestampType": "WORD",
             "timestampTransportStrategy": "SYNC",  # word times come with their audio
-            "bufferCharThreshold": MOST_CHARACTERS,  # every text is flushed
+            "bufferCharThreshold": MAX_CHARACTERS,  # every text is flushed
         }
         if voice.language:
             settings["language"] = voice.language
@@ -156,7 +156,7 @@ class _TurnCodec:
         return bool(self._parts)
 
     def say(self, clause: str) -> Sequence[str]:
-        texts = wrap(clause, MOST_CHARACTERS - 1, break_on_hyphens=False) or [clause]
+        texts = wrap(clause, MAX_CHARACTERS - 1, break_on_hyphens=False) or [clause]
         self._parts.append(len(texts))
         create = () if self._is_open else (self._message("create", self._settings),)
         self._is_open = True

@@ -13,7 +13,7 @@ from voicepipe.providers.net import failures, http
 from voicepipe.providers.net.address import ProviderAddress
 from voicepipe.registry import ProviderSettings, Spec
 
-LONGEST_LIST_BYTES: Final = 8 << 20
+MAX_LIST_BYTES: Final = 8 << 20
 """Maximum size of the list. OpenRouter's, with hundreds of models and their descriptions, is about 1 MB."""
 
 
@@ -46,7 +46,7 @@ async def listed(spec: Spec, settings: ProviderSettings) -> frozenset[str]:
     api = APIS[settings.kind]
     address: ProviderAddress = imported(api.llm_address)(spec, settings)
     async with http.get(address, api.models_path) as answer:
-        body = await answer.body(limit_bytes=LONGEST_LIST_BYTES)
+        body = await answer.body(limit_bytes=MAX_LIST_BYTES)
     try:
         if body.lstrip().startswith(b"["):  # Together's is a bare list
             named = msgspec.json.decode(body, type=list[_Named])

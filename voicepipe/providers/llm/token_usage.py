@@ -1,6 +1,6 @@
 """Parse a vendor's token counts, so that no malformed count can break an answer.
 
-A malformed count (negative, a fraction, beyond `MOST_TOKENS`, not a number) makes the whole usage unknown: the answer
+A malformed count (negative, a fraction, beyond `MAX_TOKENS`, not a number) makes the whole usage unknown: the answer
 remains valid, and its tokens are estimated from its text.
 """
 

@@ -16,7 +16,7 @@ _SCALARS: Final = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f"
 """Type number -> the `struct` format of its value."""
 
 _STRING: Final = 8
-_MOST_BYTES: Final = 1 << 16
+_MAX_BYTES: Final = 1 << 16
 """A longer string in front of the vocabulary is not one of the names."""
 
 
@@ -58,7 +58,7 @@ def _pairs(file: BinaryIO) -> Iterator[tuple[str, object]]:
 
 def _string(file: BinaryIO) -> str:
     (n_bytes,) = struct.unpack("<Q", _exactly(file, 8))
-    if n_bytes > _MOST_BYTES:
+    if n_bytes > _MAX_BYTES:
         raise ValueError(n_bytes)
     return _exactly(file, n_bytes).decode()
 

@@ -29,7 +29,7 @@ SESSIONS_PER_SOCKET = 4
 """Sessions per free WebSocket: about one in four conversations is playing the agent. Source: Cartesia
 docs, "Concurrency and WebSocket Limits", which counts four conversations to one generation."""
 
-LONGEST_PAUSE_S = 30.0
+MAX_PAUSE_S = 30.0
 """Maximum pause between two attempts to dial a vendor that does not answer; the first pause is 1 s."""
 
 TOUCH_S = 60.0
@@ -201,7 +201,7 @@ class _Pool(Generic[B]):
             self._sockets.discard(socket)
             if socket.up_s is None:
                 self._n_failed += 1
-                self._not_before_s = clock.loop_s() + min(LONGEST_PAUSE_S, 2.0 ** (self._n_failed - 1))
+                self._not_before_s = clock.loop_s() + min(MAX_PAUSE_S, 2.0 ** (self._n_failed - 1))
 
     def _replace(self) -> None:
         idle = [socket for socket in self._sockets if socket.living is None]

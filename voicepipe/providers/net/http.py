@@ -92,15 +92,15 @@ class Answer:
 
         self.header: Mapping[str, str] = response.headers
 
-    async def read(self, most_bytes: int = READ_BYTES) -> bytes:
-        """Return the next 1 to `most_bytes` bytes of the body, as soon as there are some; empty at its end.
+    async def read(self, max_bytes: int = READ_BYTES) -> bytes:
+        """Return the next 1 to `max_bytes` bytes of the body, as soon as there are some; empty at its end.
 
         Raises:
             StageTimeout: nothing arrived for the provider's idle time.
             StageBroken: the connection was cut before the body's end.
         """
         with self._translated, answer_from_outside(self._url):
-            return await self._content.read(most_bytes)
+            return await self._content.read(max_bytes)
 
     async def body(self, *, limit_bytes: int) -> bytes:
         """Return the rest of the body, or its first `limit_bytes`.

@@ -70,7 +70,7 @@ class SocketRules:
     greeting: str | None = None
     """Sent first."""
 
-    least_ms: int = 0
+    min_ms: int = 0
     """Minimum audio in one message. Less waits for more; before a text it is padded with silence."""
 
     keep_alive: str | bytes | None = None
@@ -136,7 +136,7 @@ class VendorSocket:
         self._written_s = 0.0
         """When a message was last written, on the loop's clock."""
 
-        self._least_bytes = line.least_ms * line.encoding.bytes_per_ms
+        self._min_bytes = line.min_ms * line.encoding.bytes_per_ms
         self._gaps = PositionMap()
         self.sent_bytes = 0
         """Amount of audio sent, including padding."""
@@ -170,7 +170,7 @@ class VendorSocket:
         """Send audio. Returns at once; nothing is sent for 0 bytes, which mean the end at some vendors."""
         if not data:
             return
-        if len(data) >= self._least_bytes and self._write(data):
+        if len(data) >= self._min_bytes and self._write(data):
             self.sent_bytes += len(data)
             return
         self._waiting.append(data)
@@ -289,7 +289,7 @@ class VendorSocket:
         message = self._waiting.popleft()
         if isinstance(message, bytes):
             message = self._joined(message)
-            message += self._padding(self.encoding.silence(max(0, self._least_bytes - len(message))))
+            message += self._padding(self.encoding.silence(max(0, self._min_bytes - len(message))))
         else:
             self._waiting_texts -= 1
         if not self._ready():
@@ -315,7 +315,7 @@ class VendorSocket:
 
     def _ready(self) -> bool:
         """Whether there is something to send now."""
-        return bool(self._waiting) and (self._waiting_texts > 0 or self._waiting_bytes >= self._least_bytes)
+        return bool(self._waiting) and (self._waiting_texts > 0 or self._waiting_bytes >= self._min_bytes)
 
     def _padding(self, silence: bytes) -> bytes:
         """Count padding silence that is sent now."""

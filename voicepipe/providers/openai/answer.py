@@ -32,7 +32,7 @@ _REASONS: dict[str, Reason] = {
 _FAILED_REASONS = frozenset({"error", "abort", "network_error"})
 """Finish reasons of OpenRouter and vLLM for an answer that failed."""
 
-_MOST_CALLS = 64
+_MAX_CALLS = 64
 """Maximum number of calls of one answer; more indicates a model error."""
 
 
@@ -225,8 +225,8 @@ class AnswerReader:
         return last
 
     def _new(self, call: _Call) -> _OpenCall:
-        if len(self._calls) >= _MOST_CALLS:
-            raise failures.broken(self._address, f"expected at most {_MOST_CALLS} function calls, got more")
+        if len(self._calls) >= _MAX_CALLS:
+            raise failures.broken(self._address, f"expected at most {_MAX_CALLS} function calls, got more")
         index, vendor_id = sum(not each.old for each in self._calls), call.id or ""
         known = vendor_id in self._known_calls
         # Without an ID of its own the call could not be paired with its result.

@@ -25,7 +25,7 @@ ANSWER_BYTES: Final = 16 << 20
 ERROR_BYTES: Final = 65_536
 """The part of an answer without vectors that is searched for an error."""
 
-MOST_DIMENSIONS: Final = 8_192
+MAX_DIMENSIONS: Final = 8_192
 
 
 class _Embedding(msgspec.Struct):
@@ -84,7 +84,7 @@ class OpenAiEmbedder:
         ordered = sorted(data, key=lambda each: each.index)
         lengths = {len(each.embedding) for each in ordered}
         whole = [each.index for each in ordered] == list(range(n_texts))
-        if not whole or len(lengths) != 1 or not 0 < max(lengths) <= MOST_DIMENSIONS:
+        if not whole or len(lengths) != 1 or not 0 < max(lengths) <= MAX_DIMENSIONS:
             what = f"{len(data)} of {sorted(lengths)[:4]} numbers"
             raise failures.broken(self._address, f"expected {n_texts} vectors of the same length, got {what}")
         with np.errstate(over="ignore"):

@@ -39,11 +39,11 @@ class OpenAiOptions:
     """The field for the token limit. OpenAI's reasoning models refuse `max_tokens`; most other servers accept only
     it."""
 
-    most_output_tokens: int = 0
+    max_output_tokens: int = 0
     """Maximum `max_tokens` of a request; 0: any. MiniMax's is 2048."""
 
-    least_temperature: float = 0.0
-    most_temperature: float = 2.0
+    min_temperature: float = 0.0
+    max_temperature: float = 2.0
     """A temperature outside this range is clamped to it: MiniMax's and Moonshot's end at 1."""
 
     session_field: str = ""
@@ -117,9 +117,9 @@ READERS: Final[Mapping[str, options.Read]] = {
     "headers": options.json_object(str),
     "stream_usage": options.flag,
     "max_tokens_field": options.one_of(*get_args(TokensField)),
-    "most_output_tokens": options.whole(0, 1_000_000, "tokens"),
-    "least_temperature": options.number(0, 2),
-    "most_temperature": options.number(0, 2),
+    "max_output_tokens": options.whole(0, 1_000_000, "tokens"),
+    "min_temperature": options.number(0, 2),
+    "max_temperature": options.number(0, 2),
     "session_field": str,
     "session_header": str,
     "refuses": options.words,

@@ -24,7 +24,7 @@ from voicepipe.providers.stt.manual_commit import PaddedSegment
 COMMIT: Final = '{"type":"input_audio_buffer.commit"}'
 CLEAR: Final = '{"type":"input_audio_buffer.clear"}'
 
-LEAST_MS: Final = 120
+MIN_MS: Final = 120
 """A commit of less than 100 ms is refused (`input_audio_buffer_commit_empty`)."""
 
 STATUS: Final = {
@@ -103,7 +103,7 @@ class OpenAiWire:
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
         self._address = address
-        self._stretch = PaddedSegment(socket, LEAST_MS)
+        self._stretch = PaddedSegment(socket, MIN_MS)
         # Full: the oldest would be dropped, but no vendor has left this number unanswered.
         self._order: deque[str] = deque(maxlen=ITEMS)
         """The items that are committed and not completed, or not yet reported."""

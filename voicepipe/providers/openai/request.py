@@ -34,10 +34,10 @@ def request_body(address: ProviderAddress, request: ModelRequest, options: OpenA
         fields |= _tools(address, request, options)
     if request.max_output_tokens is not None:
         fields[options.max_tokens_field] = min(
-            request.max_output_tokens, options.most_output_tokens or request.max_output_tokens
+            request.max_output_tokens, options.max_output_tokens or request.max_output_tokens
         )
     if request.temperature is not None:
-        fields["temperature"] = min(max(request.temperature, options.least_temperature), options.most_temperature)
+        fields["temperature"] = min(max(request.temperature, options.min_temperature), options.max_temperature)
     if options.session_field and request.session:
         fields[options.session_field] = request.session
     refused = options.refuses | options.model_refuses

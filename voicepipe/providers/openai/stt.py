@@ -35,7 +35,7 @@ RATE_HZ = 16_000
 BUFFER_SAMPLES = 120 * RATE_HZ
 """Maximum buffered audio of one utterance: two minutes, 3.8 MB. Vendors take 25 MB."""
 
-SHORTEST_SAMPLES = RATE_HZ // 10
+MIN_SAMPLES = RATE_HZ // 10
 """OpenAI refuses audio of less than 0.1 s; shorter audio is padded with silence."""
 
 NO_TRANSLATION = re.compile(r"turbo|distil|\.en\b")
@@ -122,8 +122,8 @@ class _OpenAiTranscriber:
 
 
 def _wav(samples: Samples) -> io.BytesIO:
-    if len(samples) < SHORTEST_SAMPLES:
-        samples = np.concatenate([samples, np.zeros(SHORTEST_SAMPLES - len(samples), dtype=np.int16)])
+    if len(samples) < MIN_SAMPLES:
+        samples = np.concatenate([samples, np.zeros(MIN_SAMPLES - len(samples), dtype=np.int16)])
     file = io.BytesIO()
     with wave.open(file, "wb") as writer:
         writer.setnchannels(1)

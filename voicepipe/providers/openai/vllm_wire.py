@@ -20,7 +20,7 @@ RATE_HZ: Final = 16_000
 BEGIN: Final = '{"type":"input_audio_buffer.commit","final":false}'
 END: Final = '{"type":"input_audio_buffer.commit","final":true}'
 
-LEAST_MS: Final = 200
+MIN_MS: Final = 200
 """Minimum segment; unverified: a model may need some audio before it answers."""
 
 WAITING_MS: Final = 30_000
@@ -84,7 +84,7 @@ class VllmWire:
 
     def _end(self) -> None:
         encoding = self._socket.encoding
-        missing = LEAST_MS * encoding.bytes_per_ms - self._sent_bytes
+        missing = MIN_MS * encoding.bytes_per_ms - self._sent_bytes
         if missing > 0:
             self._send(encoding.silence(missing))
         self._socket.send(END)

@@ -56,8 +56,8 @@ class CommitProtocol(Protocol):
 class PaddedSegment:
     """The current segment, for vendors that refuse one that is too short."""
 
-    def __init__(self, socket: VendorSocket, least_ms: int) -> None:
-        self._socket, self._least_bytes = socket, least_ms * socket.encoding.bytes_per_ms
+    def __init__(self, socket: VendorSocket, min_ms: int) -> None:
+        self._socket, self._min_bytes = socket, min_ms * socket.encoding.bytes_per_ms
         self._sent_bytes = 0
 
     def send(self, audio: bytes) -> None:
@@ -67,7 +67,7 @@ class PaddedSegment:
 
     def end(self, message: str) -> None:
         """Pad it with silence, if necessary, and send the message that commits it."""
-        self._socket.send_audio(self._socket.encoding.silence(max(0, self._least_bytes - self._sent_bytes)))
+        self._socket.send_audio(self._socket.encoding.silence(max(0, self._min_bytes - self._sent_bytes)))
         self.end_unpadded(message)
 
     def end_unpadded(self, message: str) -> None:

@@ -26,7 +26,7 @@ from voicepipe.registry import ProviderSettings, Spec
 
 RATE_HZ: Final = 16_000
 
-LEAST_MS: Final = 120
+MIN_MS: Final = 120
 """Minimum segment; unverified: that of OpenAI's API, whose events these are."""
 
 
@@ -67,7 +67,7 @@ class _Wire:
 
     def __init__(self, address: ProviderAddress, socket: VendorSocket) -> None:
         self._address = address
-        self._segment = PaddedSegment(socket, LEAST_MS)
+        self._segment = PaddedSegment(socket, MIN_MS)
 
     def audio(self, audio: bytes) -> None:
         self._segment.send(audio)

@@ -19,7 +19,7 @@ from voicepipe.tasks import BackgroundTasks, background_tasks
 AHEAD = 1
 """Clauses that are requested ahead. One hides the next request's latency; more would be wasted at an interruption."""
 
-MOST_CLAUSES = 1_024
+MAX_CLAUSES = 1_024
 """Maximum number of waiting clauses. A turn has tens."""
 
 Stream = Callable[[Voice, str, Callable[[Samples], Awaitable[None]]], Awaitable[None]]
@@ -68,8 +68,8 @@ class _Clauses:
         self._failure: StageError | None = None
 
     def say(self, clause: str) -> None:
-        if len(self._waiting) == MOST_CLAUSES:
-            why = f"expected at most {MOST_CLAUSES} waiting clauses, got more"
+        if len(self._waiting) == MAX_CLAUSES:
+            why = f"expected at most {MAX_CLAUSES} waiting clauses, got more"
             self._failure = StageRefused(self._address.stage, provider=self._address.name, why=why, retryable=False)
             return
         self._waiting.append(_Clause(self._n_said, clause))

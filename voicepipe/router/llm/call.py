@@ -15,7 +15,7 @@ from voicepipe.router.llm.usage import summed
 from voicepipe.router.race import Attempt
 from voicepipe.router.race_runner import RacingCall, failure_of
 
-MOST_WAITING: Final = 256
+MAX_WAITING: Final = 256
 """Events of one answer that are not yet taken. Full: the provider is not read until an event is taken."""
 
 AnswerEvent = TextDelta | CallDelta | Finished

@@ -13,9 +13,9 @@ from voicepipe.ports.model import ModelRequest
 from voicepipe.router.candidate import Candidate
 from voicepipe.router.pool import Pool, SharedStats
 
-LEAST_STALL_MS: Final = 400
+MIN_STALL_MS: Final = 400
 STALL_GAPS: Final = 8
-"""No token for this many times the model's p95 gap, and at least `LEAST_STALL_MS`, is a stall."""
+"""No token for this many times the model's p95 gap, and at least `MIN_STALL_MS`, is a stall."""
 
 SPARE_MS: Final = 150
 """Audio that should be left to play when another model's first words are expected: the synthesizer has to speak them
@@ -33,7 +33,7 @@ class StallPolicy:
 
     def stall_ms(self, speaker: Candidate) -> float:
         """Return how long that model may be silent in its answer."""
-        return max(LEAST_STALL_MS, STALL_GAPS * self._stats.latency.pace(speaker).p95_ms())
+        return max(MIN_STALL_MS, STALL_GAPS * self._stats.latency.pace(speaker).p95_ms())
 
     def backup(self, speaker: Candidate, now_ms: float) -> Candidate | None:
         """Return the model that would continue: of the healthy ones, the most likely to begin soon."""

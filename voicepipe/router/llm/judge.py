@@ -29,10 +29,10 @@ PROMPT: Final = (
 
 LETTERS: Final[dict[str, Complexity]] = {"A": "easy", "B": "medium", "C": "hard"}
 
-MOST_TOKENS: Final = 4
+MAX_TOKENS: Final = 4
 """Length of a verdict: some models begin with a blank, or end with a dot."""
 
-MOST_CHARS: Final = 2_000
+MAX_CHARS: Final = 2_000
 """The part of a question that is judged; what is longer is hard anyway."""
 
 
@@ -46,8 +46,8 @@ def judge_request(candidate: Candidate, question: str) -> ModelRequest:
     """Return the request for a verdict on a question."""
     return ModelRequest(
         model=candidate.spec.partition("/")[2],
-        messages=(Said("system", (Text(PROMPT),)), Said("user", (Text(question[:MOST_CHARS]),))),
-        max_output_tokens=MOST_TOKENS,
+        messages=(Said("system", (Text(PROMPT),)), Said("user", (Text(question[:MAX_CHARS]),))),
+        max_output_tokens=MAX_TOKENS,
     )
 
 

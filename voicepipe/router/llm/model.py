@@ -174,11 +174,11 @@ class _OpenedAnswer(AbstractAsyncContextManager[AsyncIterator[ModelEvent]]):
             raise failures.exceptions[0] from None  # what a call has raised
 
 
-def _capped(request: ModelRequest, most_tokens: int) -> ModelRequest:
+def _capped(request: ModelRequest, max_tokens: int) -> ModelRequest:
     requested = request.max_output_tokens
-    if requested is not None and requested <= most_tokens:
+    if requested is not None and requested <= max_tokens:
         return request
-    return replace(request, max_output_tokens=most_tokens)
+    return replace(request, max_output_tokens=max_tokens)
 
 
 def latest_words(request: ModelRequest) -> str:

@@ -15,7 +15,7 @@ from voicepipe.ports.provider_events import ModelConnected, ModelJoined
 from voicepipe.router.candidate import CACHED_SHARE
 from voicepipe.router.decision import Decision
 from voicepipe.router.hedge_budget import Hold
-from voicepipe.router.llm.call import MOST_WAITING, AnswerEvent, LlmCall
+from voicepipe.router.llm.call import MAX_WAITING, AnswerEvent, LlmCall
 from voicepipe.router.llm.continuation import StallPolicy, takes_prefill
 from voicepipe.router.llm.judge import Judging
 from voicepipe.router.llm.probe import Probes
@@ -60,7 +60,7 @@ class RoutedAnswer:
         """The call that is to continue the answer, or does; there is at most 1 in a turn."""
 
         self._continuation_reason = ""
-        self._events: StreamQueue[ModelEvent] = StreamQueue(MOST_WAITING)
+        self._events: StreamQueue[ModelEvent] = StreamQueue(MAX_WAITING)
         self._learned = self._is_accounted = False
         self._hold: Hold | None = None
         """None: it has not begun."""

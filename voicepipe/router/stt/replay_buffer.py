@@ -9,13 +9,13 @@ import numpy as np
 
 from voicepipe.ports.transcriber import Samples
 
-MOST_MS = 30_000
+MAX_MS = 30_000
 """Maximum of buffered audio. Full: the oldest is dropped, as in the streams' own buffers, and is counted."""
 
 LEAD_MS = 600
 """Audio buffered before an utterance begins: its first word comes before its detection."""
 
-MOST_UTTERANCES = 8
+MAX_UTTERANCES = 8
 """Utterances whose texts are pending. Full: the oldest is dropped."""
 
 
@@ -47,7 +47,7 @@ class ReplayBuffer:
 
     def __init__(self, rate_hz: int, *, leads: bool) -> None:
         """`leads`: audio is pushed between utterances too."""
-        self._most_samples, self._lead_samples = MOST_MS * rate_hz // 1_000, LEAD_MS * rate_hz // 1_000
+        self._max_samples, self._lead_samples = MAX_MS * rate_hz // 1_000, LEAD_MS * rate_hz // 1_000
         self._leads = leads
         self._utterances: deque[BufferedUtterance] = deque()
         self._n_samples = 0
@@ -72,7 +72,7 @@ class ReplayBuffer:
         self._drop_answered()
         self._utterances.append(BufferedUtterance(utterance, list(self._latest)))
         self._latest.clear()
-        while len(self._utterances) > MOST_UTTERANCES:
+        while len(self._utterances) > MAX_UTTERANCES:
             self._drop(self._utterances[0])
 
     def push(self, samples: Samples) -> None:
@@ -82,7 +82,7 @@ class ReplayBuffer:
         if self._utterances:
             self._utterances[-1].pieces.append(samples)
             self._n_samples += len(samples)
-        while self._n_samples > self._most_samples:
+        while self._n_samples > self._max_samples:
             oldest = next(each for each in self._utterances if each.pieces)
             n_gone = len(oldest.pieces.popleft())
             self._n_samples -= n_gone

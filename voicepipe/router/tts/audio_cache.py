@@ -31,10 +31,10 @@ from voicepipe.tasks import background_tasks
 from voicepipe.telemetry.log import log_event
 from voicepipe.telemetry.storage_log import new_health
 
-MOST_SAMPLES: Final = 15 * RATE_HZ
+MAX_SAMPLES: Final = 15 * RATE_HZ
 """Longest clause that is stored: a longer one is not spoken twice."""
 
-MOST_AGE_S: Final = 7 * 86_400
+MAX_AGE_S: Final = 7 * 86_400
 """A vendor may change a voice under its name: older audio is made again."""
 
 SEEN: Final = 4_096
@@ -59,7 +59,7 @@ class CachedAudio:
 class AudioCache:
     """The audio of one folder; see `open_audio_cache`."""
 
-    def __init__(self, folder: Path, *, most_bytes: int, health: StorageHealth | None = None) -> None:
+    def __init__(self, folder: Path, *, max_bytes: int, health: StorageHealth | None = None) -> None:
         self._health = health if health is not None else new_health()
         self.hits = self.misses = 0
         """Numbers of clauses that were played from the cache, and that a synthesizer spoke."""
@@ -67,7 +67,7 @@ class AudioCache:
         self.dropped = 0
         """Clauses that were not stored because the disk was too slow."""
 
-        self._folder, self._most_bytes = folder, most_bytes
+        self._folder, self._max_bytes = folder, max_bytes
         self._sizes: OrderedDict[str, int] = OrderedDict()  # key -> bytes; the least recently played first
         self._n_bytes = 0
         self._seen: OrderedDict[str, None] = OrderedDict()
@@ -104,7 +104,7 @@ class AudioCache:
 
     def keep(self, key: str, sound: CachedAudio) -> None:
         """Queue the audio for writing. Returns at once."""
-        if len(sound.samples) > MOST_SAMPLES or key in self._sizes:
+        if len(sound.samples) > MAX_SAMPLES or key in self._sizes:
             return
         try:
             self._waiting.put_nowait((key, sound))
@@ -138,7 +138,7 @@ class AudioCache:
         await self._make_room()
 
     async def _make_room(self) -> None:
-        while self._n_bytes > self._most_bytes:
+        while self._n_bytes > self._max_bytes:
             key = next(iter(self._sizes))
             self._remove(key)
             await asyncio.to_thread(self._path(key).unlink, missing_ok=True)
@@ -157,14 +157,14 @@ class AudioCache:
 
 @asynccontextmanager
 async def open_audio_cache(
-    folder: Path, *, most_bytes: int, health: StorageHealth | None = None
+    folder: Path, *, max_bytes: int, health: StorageHealth | None = None
 ) -> AsyncIterator[AudioCache]:
     """Use the audio in `folder`, which is created with access for its owner only. Nothing is written after leaving.
 
     Raises:
         ConfigError: the folder can't be made or read.
     """
-    store = AudioCache(folder, most_bytes=most_bytes, health=health)
+    store = AudioCache(folder, max_bytes=max_bytes, health=health)
     try:
         await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
         await store.load()
@@ -181,7 +181,7 @@ async def open_audio_cache(
 
 def _read(path: Path) -> CachedAudio | None:
     try:
-        if clock.unix_s() - path.stat().st_mtime > MOST_AGE_S:
+        if clock.unix_s() - path.stat().st_mtime > MAX_AGE_S:
             path.unlink()
             return None
         data = path.read_bytes()

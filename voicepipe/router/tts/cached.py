@@ -20,7 +20,7 @@ import numpy as np
 from voicepipe.ports.provider_events import CachedSpeech
 from voicepipe.ports.synthesizer import RATE_HZ, Speech, SpeechEvent, Spoken, Synthesizer, Voice, WordTime
 from voicepipe.ports.transcriber import Samples
-from voicepipe.router.tts.audio_cache import MOST_SAMPLES, AudioCache, CachedAudio
+from voicepipe.router.tts.audio_cache import MAX_SAMPLES, AudioCache, CachedAudio
 from voicepipe.tasks import BackgroundTasks, background_tasks
 
 PIECE_SAMPLES: Final = RATE_HZ // 5
@@ -221,7 +221,7 @@ class _Recording:
 
     def __init__(self) -> None:
         self._clause = 0
-        self._pieces: list[Samples] = []  # below MOST_SAMPLES, and one piece
+        self._pieces: list[Samples] = []  # below MAX_SAMPLES, and one piece
         self._words: list[WordTime] = []
         self._n_samples = 0
 
@@ -230,14 +230,14 @@ class _Recording:
         whole = self.end() if spoken.clause != self._clause else None
         self._clause = spoken.clause
         self._n_samples += len(spoken.samples)
-        if self._n_samples <= MOST_SAMPLES:
+        if self._n_samples <= MAX_SAMPLES:
             self._pieces.append(spoken.samples)
             self._words += spoken.words
         return whole
 
     def end(self) -> tuple[int, CachedAudio] | None:
         """End the clause; None if it had no audio, or too much."""
-        fits = 0 < self._n_samples <= MOST_SAMPLES
+        fits = 0 < self._n_samples <= MAX_SAMPLES
         whole = (self._clause, CachedAudio(np.concatenate(self._pieces), tuple(self._words))) if fits else None
         self._clause, self._n_samples = 0, 0
         self._pieces, self._words = [], []

@@ -12,7 +12,7 @@ from voicepipe.router.candidate import Candidate
 from voicepipe.router.race import Attempt
 from voicepipe.router.race_runner import RacingCall, failure_of
 
-MOST_WAITING: Final = 32
+MAX_WAITING: Final = 32
 """Pieces of audio that are not yet taken. Full: the synthesizer is not read until a piece is taken."""
 
 

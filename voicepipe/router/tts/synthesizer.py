@@ -17,7 +17,7 @@ from voicepipe.router.candidate import Candidate
 from voicepipe.router.race import Attempt
 from voicepipe.router.race_runner import RaceRunner, StreamQueue
 from voicepipe.router.speech_order import SpeechOrder
-from voicepipe.router.tts.call import MOST_WAITING, SynthesizerCall, SynthesizerCandidate
+from voicepipe.router.tts.call import MAX_WAITING, SynthesizerCall, SynthesizerCandidate
 from voicepipe.router.tts.progress import Progress
 from voicepipe.tasks import BackgroundTasks, background_tasks
 
@@ -88,7 +88,7 @@ class RoutedSpeech:
         self._clauses: list[str] = []  # bounded: one turn's
         self._finished = self._over = False
         self._speaker: SynthesizerCall | None = None
-        self._events: StreamQueue[SpeechEvent] = StreamQueue(MOST_WAITING)
+        self._events: StreamQueue[SpeechEvent] = StreamQueue(MAX_WAITING)
         self._stall_timer: asyncio.TimerHandle | None = None
 
     # --- the turn -----------------------------------------------------------------------------

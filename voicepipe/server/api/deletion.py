@@ -14,7 +14,7 @@ from voicepipe.server.api.turns import json_answer
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.errors import refusal
 from voicepipe.telemetry.log import log_event
-from voicepipe.telemetry.store.port import LIMIT_MAX, SessionQuery
+from voicepipe.telemetry.store.port import MAX_LIMIT, SessionQuery
 
 UNKNOWN_WAIT_S: Final = 10
 """`Retry-After` while not all open sessions are known."""
@@ -91,7 +91,7 @@ async def _sessions_of(context: ServerContext, project: str, user: str) -> list[
     found: list[str] = []
     before: str | None = None
     while True:
-        page = await context.turns.sessions(project, SessionQuery(user=user, limit=LIMIT_MAX, before=before))
+        page = await context.turns.sessions(project, SessionQuery(user=user, limit=MAX_LIMIT, before=before))
         found += [each.session for each in page.sessions]
         if page.next is None:
             return found

@@ -18,7 +18,7 @@ TEXTS: Final = ("session", "text", "agent", "route", "provider", "model", "langu
 FILTERS: Final = (*TEXTS, "outcome", "cause", "over", "since", "until")
 """Maximum number of turns on one page."""
 
-MOST_CHARS: Final = 200
+MAX_CHARS: Final = 200
 """Maximum length of a search text."""
 
 MINUTES: Final = {"1m": 1, "15m": 15, "1h": 60, "24h": 24 * 60, "7d": 7 * 24 * 60, "30d": 30 * 24 * 60}
@@ -173,8 +173,8 @@ def _window(query: Query, now_ms: int) -> dict[str, int]:
 
 
 def _text(text: str, field: str) -> str:
-    if not 0 < len(text) <= MOST_CHARS:
-        raise ProtocolError(f"Expected 1 to {MOST_CHARS} characters, got {len(text)}.", field=field)
+    if not 0 < len(text) <= MAX_CHARS:
+        raise ProtocolError(f"Expected 1 to {MAX_CHARS} characters, got {len(text)}.", field=field)
     return text
 
 

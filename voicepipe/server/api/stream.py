@@ -31,7 +31,7 @@ HEARTBEAT_MS: Final = 15_000
 CHECK_MS: Final = 15_000
 """Interval of checks that the credential is still valid."""
 
-MOST_ID_CHARS: Final = 64
+MAX_ID_CHARS: Final = 64
 
 
 async def stream_turns(request: web.Request) -> web.StreamResponse:
@@ -45,7 +45,7 @@ async def stream_turns(request: web.Request) -> web.StreamResponse:
     wants = _wants(request, principal)
     after = request.headers.get("Last-Event-ID") or request.query.get("after", "")
     token = "" if principal.claims is None else session_prefix(principal.claims)
-    with context.feed.reading(wants, after=after[:MOST_ID_CHARS], token=token) as reader:
+    with context.feed.reading(wants, after=after[:MAX_ID_CHARS], token=token) as reader:
         return await _Stream(request, context, principal, reader).run()
 
 

@@ -15,8 +15,8 @@ from voicepipe.server.api.turns import own_prefix, visible_turn
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.errors import NotFound
-from voicepipe.telemetry.store.port import LIMIT_MAX, StoredTurn, TurnQuery
-from voicepipe.telemetry.transcript import MOST_TURNS, transcript_text, transcript_turn
+from voicepipe.telemetry.store.port import MAX_LIMIT, StoredTurn, TurnQuery
+from voicepipe.telemetry.transcript import MAX_TURNS, transcript_text, transcript_turn
 
 
 async def session_transcript(request: web.Request) -> web.Response:
@@ -54,13 +54,13 @@ def readable_project(principal: Principal, session: str, requested: str | None) 
 
 async def _turns(context: ServerContext, project: str | None, session: str) -> tuple[list[StoredTurn], int]:
     """Return the session's newest turns, the oldest of them first, and how many are left out."""
-    query = TurnQuery(session=session, limit=LIMIT_MAX)
+    query = TurnQuery(session=session, limit=MAX_LIMIT)
     newest: list[StoredTurn] = []
     n_turns = 0
     while True:
         page = await context.turns.list(project, query)
         n_turns += len(page.turns)
-        newest += page.turns[: MOST_TURNS - len(newest)]
+        newest += page.turns[: MAX_TURNS - len(newest)]
         if page.next is None:
             return newest[::-1], n_turns - len(newest)
         query = replace(query, before=page.next)

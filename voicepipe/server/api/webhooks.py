@@ -17,7 +17,7 @@ from voicepipe.server.sessions.live_sessions import iso
 from voicepipe.telemetry.webhooks.payload import Webhook
 from voicepipe.telemetry.webhooks.queue import Backlog, Delivery
 
-MOST: Final = 200
+MAX_LISTED: Final = 200
 """Deliveries on one page."""
 
 
@@ -32,8 +32,8 @@ async def list_dead(request: web.Request) -> web.Response:
     """Return dead letters, newest first, a page at a time."""
     context, seen = await _operator(request, "limit", "before", "webhook")
     limit = whole(request.query.get("limit", "50"), "limit")
-    if not 1 <= limit <= MOST:
-        raise ProtocolError(f"Expected 1 to {MOST}, got {limit}.", field="limit")
+    if not 1 <= limit <= MAX_LISTED:
+        raise ProtocolError(f"Expected 1 to {MAX_LISTED}, got {limit}.", field="limit")
     before = whole(request.query["before"], "before") if "before" in request.query else None
     found = []
     if context.webhooks.queue is not None:

@@ -47,9 +47,9 @@ PlaceRefusal = Literal["full", "project", "token"]
 class PlaceCounts:
     """Counts the requests that are answered at once, of one kind."""
 
-    def __init__(self, most: int, most_of_project: int) -> None:
+    def __init__(self, most: int, max_per_project: int) -> None:
         """Begin with none; the arguments are those of `Places`."""
-        self.most, self.most_of_project = most, most_of_project or most
+        self.most, self.max_per_project = most, max_per_project or most
         self._n = 0
         self._of_project: Counter[str] = Counter()
         self._of_token: Counter[tuple[str, str]] = Counter()
@@ -61,7 +61,7 @@ class PlaceCounts:
         """Return the limit that refuses one request more; None: a place is free. An API key's `token` is empty."""
         if self._n >= self.most:
             return "full"
-        if self._of_project[project] >= self.most_of_project:
+        if self._of_project[project] >= self.max_per_project:
             return "project"
         return "token" if token and self._of_token[project, token] >= TOKEN_AT_ONCE else None
 
@@ -97,17 +97,17 @@ class SharedPlaces(Protocol):
 class Places:
     """The places of a process, or of all processes that serve one port. Belongs to one event loop."""
 
-    def __init__(self, what: str, most: int, most_of_project: int, shared: SharedPlaces | None = None) -> None:
+    def __init__(self, what: str, most: int, max_per_project: int, shared: SharedPlaces | None = None) -> None:
         """Begin with all places free.
 
         Args:
             what: the kind of request, as text.
             most: number of places.
-            most_of_project: number of places that a project may have; 0 means all.
+            max_per_project: number of places that a project may have; 0 means all.
             shared: counts the places of all processes; None: this one serves alone.
         """
         self._what, self.most, self._shared = what, most, shared
-        self._counts = PlaceCounts(most, most_of_project)
+        self._counts = PlaceCounts(most, max_per_project)
         self._taken: set[Place] = set()  # bounded: by `most`
 
     def __len__(self) -> int:
@@ -162,7 +162,7 @@ class Places:
             case "full":
                 raise Overload(f"Too many concurrent {self._what} (limit {self.most}).", retry_after_ms=FULL_WAIT_MS)
             case "project":
-                most = self._counts.most_of_project
+                most = self._counts.max_per_project
                 raise TooManyRequests(
                     f"Too many concurrent {self._what} of project {principal.project!r} (limit {most})."
                 )

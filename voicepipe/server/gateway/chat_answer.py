@@ -16,7 +16,7 @@ from voicepipe.server.chat_ports import ChatModels
 from voicepipe.server.gateway.chat_usage import ChatUsage
 from voicepipe.server.streaming import EVENTS, StreamedResponse
 
-MOST_CHARS: Final = 4 << 20
+MAX_CHARS: Final = 4 << 20
 """Maximum size of a whole answer, which is held in memory: some million tokens."""
 
 ModelEvents = AsyncIterator[ModelEvent]
@@ -54,8 +54,8 @@ class ChatAnswer:
                 case CallDelta(index, call_id, name, arguments):
                     calls.setdefault(index, [call_id, name]).append(arguments)
                     n_chars += len(arguments)
-            if n_chars > MOST_CHARS:
-                why = f"expected an answer of at most {MOST_CHARS} characters, got more"
+            if n_chars > MAX_CHARS:
+                why = f"expected an answer of at most {MAX_CHARS} characters, got more"
                 raise StageBroken("llm", provider=self._usage.spec, why=why, retryable=False)
         made = [MadeCall(id_, name, "".join(arguments)) for id_, name, *arguments in calls.values()]
         body = whole_answer(

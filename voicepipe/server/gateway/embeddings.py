@@ -25,7 +25,7 @@ from voicepipe.server.gateway.token_policy import check_may_reach
 from voicepipe.server.realtime import check_ready
 from voicepipe.turn.cost import estimated_tokens
 
-MOST_TOKENS: Final = 10_000_000
+MAX_TOKENS: Final = 10_000_000
 """A larger count of tokens is a provider's error."""
 
 
@@ -69,7 +69,7 @@ class _EmbeddingWork:
     async def answer(self) -> web.StreamResponse:
         answered = await self._route.model.pass_on(self._requested)
         known = 0 if answered.usage is None else answered.usage.prompt_tokens
-        is_possible = 0 < known <= MOST_TOKENS
+        is_possible = 0 < known <= MAX_TOKENS
         self._n_tokens = known if is_possible else math.ceil(estimated_tokens(self._requested.n_chars))
         ours: JsonObject = {"route": self.spec, "cost_usd": self._cost_usd(), "estimated": not is_possible}
         body = embeddings_answer(self._requested.model, answered.data, self._n_tokens, ours)

@@ -11,7 +11,7 @@ import msgspec
 from voicepipe.clock import unix_s
 from voicepipe.cluster.response_store import ResponseStore, StoredResponse
 from voicepipe.errors import ProtocolError
-from voicepipe.protocol.chat_messages import MOST_MESSAGES
+from voicepipe.protocol.chat_messages import MAX_MESSAGES
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.response_rest_answer import response_of
 from voicepipe.protocol.response_rest_items import (
@@ -26,7 +26,7 @@ from voicepipe.protocol.response_rest_items import (
 from voicepipe.protocol.response_rest_request import ResponseRequest
 from voicepipe.server.authenticate import Principal
 
-MOST_BYTES: Final = 4 << 20
+MAX_BYTES: Final = 4 << 20
 """Maximum size of the texts of earlier responses that one request reads, as of a body."""
 
 
@@ -67,8 +67,8 @@ async def conversation_of(requested: ResponseRequest, owner: str, store: Respons
     items = await _resolved(written, owner, store)
     if not items and not earlier:
         raise ProtocolError("Expected at least one item, got none.", field="input", code="missing_required_parameter")
-    if len(earlier) + len(items) > MOST_MESSAGES:
-        why = f"The conversation has over {MOST_MESSAGES} items. Start a new one."
+    if len(earlier) + len(items) > MAX_MESSAGES:
+        why = f"The conversation has over {MAX_MESSAGES} items. Start a new one."
         raise ProtocolError(why, field="previous_response_id", code="conversation_too_long")
     check_calls(earlier, items)
     return Conversation(tuple(earlier), tuple(items))
@@ -85,7 +85,7 @@ def written_items(conversation: Sequence[StoredResponse]) -> Iterator[JsonObject
 async def _earlier(previous: str | None, owner: str, store: ResponseStore) -> list[Item]:
     if previous is None:
         return []
-    found = await store.conversation(previous, owner, now_s=unix_s(), most_bytes=MOST_BYTES)
+    found = await store.conversation(previous, owner, now_s=unix_s(), max_bytes=MAX_BYTES)
     if not found:
         raise ProtocolError(
             f"Previous response with id {previous[:64]!r} not found.",
@@ -103,7 +103,7 @@ async def _resolved(written: Sequence[InputItem], owner: str, store: ResponseSto
                 continue
             case ReferenceItem(id_):
                 response = response_of(id_) or ""
-                if response not in known and n_bytes <= MOST_BYTES:
+                if response not in known and n_bytes <= MAX_BYTES:
                     found = await store.find(response, owner, now_s=unix_s())
                     n_bytes += found.n_bytes if found is not None else 0
                     known[response] = {} if found is None else _by_id(found)

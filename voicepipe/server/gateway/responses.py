@@ -24,7 +24,7 @@ from voicepipe.server.authenticate import Principal
 from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.gateway.chat import MAX_BODY_BYTES
-from voicepipe.server.gateway.chat_answer import MOST_CHARS
+from voicepipe.server.gateway.chat_answer import MAX_CHARS
 from voicepipe.server.gateway.chat_request import Question, question_for
 from voicepipe.server.gateway.chat_usage import ChatUsage
 from voicepipe.server.gateway.exchange import Exchange, Settled
@@ -120,8 +120,8 @@ class _ResponseWork:
 
     def _count(self, n_chars: int) -> None:
         self._n_chars += n_chars
-        if self._n_chars > MOST_CHARS:
-            why = f"expected an answer of at most {MOST_CHARS} characters, got more"
+        if self._n_chars > MAX_CHARS:
+            why = f"expected an answer of at most {MAX_CHARS} characters, got more"
             raise StageBroken("llm", provider=self.spec, why=why, retryable=False)
 
     async def _keep(self) -> None:

@@ -14,9 +14,9 @@ from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.errors import NotFound
-from voicepipe.server.gateway.response_conversation import MOST_BYTES, owner_of, written_items
+from voicepipe.server.gateway.response_conversation import MAX_BYTES, owner_of, written_items
 
-PAGE_MAX: Final = 100
+MAX_PAGE: Final = 100
 PAGE_DEFAULT: Final = 20
 """Items of a page of the list, as published."""
 
@@ -54,7 +54,7 @@ async def cancel_response(request: web.Request) -> web.Response:
 async def input_items(request: web.Request) -> web.Response:
     """Return a page of the items, those of earlier responses included; the newest first, unless `order=asc`."""
     context, principal, id_ = await _admitted(request)
-    found = await context.responses.conversation(id_, owner_of(principal), now_s=unix_s(), most_bytes=MOST_BYTES)
+    found = await context.responses.conversation(id_, owner_of(principal), now_s=unix_s(), max_bytes=MAX_BYTES)
     if not found:
         raise _missing(id_)
     items = list(written_items(found))
@@ -87,8 +87,8 @@ def _choice(request: web.Request, name: str, choices: tuple[str, ...]) -> str:
 
 def _limit(request: web.Request) -> int:
     written = request.query.get("limit", str(PAGE_DEFAULT))
-    if not written.isdecimal() or not 1 <= int(written) <= PAGE_MAX:
-        raise ProtocolError(f"Expected a whole number from 1 to {PAGE_MAX}.", field="limit", code="invalid_value")
+    if not written.isdecimal() or not 1 <= int(written) <= MAX_PAGE:
+        raise ProtocolError(f"Expected a whole number from 1 to {MAX_PAGE}.", field="limit", code="invalid_value")
     return int(written)
 
 

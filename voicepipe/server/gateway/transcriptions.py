@@ -33,7 +33,7 @@ from voicepipe.server.gateway.stt_route import ResolvedStt, resolve_stt
 from voicepipe.server.gateway.uploaded_recording import UploadedRecording, uploaded_recording
 from voicepipe.server.streaming import EVENTS, StreamedResponse
 
-MOST_NAMED: Final = 8
+MAX_NAMED: Final = 8
 """Maximum number of models that an error names."""
 
 
@@ -71,7 +71,7 @@ def _others(upload: UploadedRecording) -> Iterable[TranscriptionRoute]:
 
 
 def _not_served(what: str, others: list[str], name: str, field: str) -> ProtocolError:
-    ours = f"These models of this server do: {', '.join(others[:MOST_NAMED])}. " if others else ""
+    ours = f"These models of this server do: {', '.join(others[:MAX_NAMED])}. " if others else ""
     why = f"{name[:64]} gives no {what}. {ours}The page on the gateway lists the providers that do."
     return ProtocolError(why, field=field, code="unsupported_parameter")
 

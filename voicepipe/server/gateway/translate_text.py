@@ -22,10 +22,10 @@ STYLE: Final = "\n\nThe translation follows on this text. Keep to its style and 
 PIECES_IN_VIEW: Final = 2
 """Earlier pieces in a request, with their translations: some 50 s of speech, enough for names and pronouns."""
 
-MOST_CHARS: Final = 20
+MAX_CHARS: Final = 20
 """Maximum length of a translation, in characters per character of the text: a longer one is no translation."""
 
-LEAST_CHARS: Final = 1_000
+MIN_CHARS: Final = 1_000
 """A translation may always have as many characters."""
 
 
@@ -74,14 +74,14 @@ class TextTranslator:
         )
         usage = ChatUsage(request, self._route.specs[0], (), to_page=False)
         self._usages.append(usage)
-        began_ms, most_chars, said = monotonic_ms(), LEAST_CHARS + MOST_CHARS * len(text), ""
+        began_ms, max_chars, said = monotonic_ms(), MIN_CHARS + MAX_CHARS * len(text), ""
         async with self._route.model.open(request) as events:
             async for event in events:
                 usage.see(event, monotonic_ms() - began_ms)
                 if isinstance(event, TextDelta):
                     said += event.text
-                if len(said) > most_chars:
-                    why = f"expected a translation of at most {most_chars} characters, got more"
+                if len(said) > max_chars:
+                    why = f"expected a translation of at most {max_chars} characters, got more"
                     raise StageBroken("llm", provider=usage.spec, why=why, retryable=False)
         if usage.finished is not None and usage.finished.reason != "stop":
             # The words that are missing would be lost without a trace.

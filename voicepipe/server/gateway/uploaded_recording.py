@@ -19,7 +19,7 @@ from voicepipe.server.gateway.stt_route import ResolvedStt
 from voicepipe.server.realtime import check_ready
 from voicepipe.server.upload import read_upload
 
-LONGEST_S: Final = 7_200
+MAX_DURATION_S: Final = 7_200
 """Maximum length of one file's audio: 25 MB of compressed speech may be many hours."""
 
 
@@ -43,7 +43,7 @@ class UploadedRecording:
         """
         rate_hz = stt.route.transcriber.capabilities.rate_hz
         with refusing_files():
-            async with self.decoding.opened(self.file, rate_hz, longest_s=LONGEST_S) as recording:
+            async with self.decoding.opened(self.file, rate_hz, max_duration_s=MAX_DURATION_S) as recording:
                 yield RecordedSpeech(stt.route, stt.options, recording, self.context.audio_models)
 
 

@@ -11,7 +11,7 @@ from voicepipe.phone.carrier import ApiRequest
 API_TIMEOUT_S: Final = 10.0
 """Timeout of the carrier's API, which answers before the user has picked up."""
 
-ANSWER_MAX_BYTES: Final = 64 * 1024
+MAX_ANSWER_BYTES: Final = 64 * 1024
 """Limit of what is read of an answer: the carriers' have some kB."""
 
 
@@ -25,7 +25,7 @@ async def send_request(request: ApiRequest) -> tuple[int, bytes]:
         ):
             body = bytearray()
             async for part in answer.content.iter_any():
-                body += part[: ANSWER_MAX_BYTES - len(body)]
+                body += part[: MAX_ANSWER_BYTES - len(body)]
             return answer.status, bytes(body)
     except (aiohttp.ClientError, TimeoutError):
         return 0, b""

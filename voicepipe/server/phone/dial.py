@@ -15,7 +15,7 @@ from voicepipe.server.context import CONTEXT
 from voicepipe.server.errors import NotFound, refusal
 from voicepipe.server.phone.carrier_api import send_request
 from voicepipe.server.phone.pending_calls import store_dial
-from voicepipe.server.phone.routes import BODY_MAX_BYTES, base_url_of, line_of
+from voicepipe.server.phone.routes import MAX_BODY_BYTES, base_url_of, line_of
 from voicepipe.server.token_issuer import read_json
 
 
@@ -41,7 +41,7 @@ async def phone_dial(request: web.Request) -> web.Response:
     line = line_of(request, context)
     if principal.claims is not None or (principal.holder is not None and principal.project != line.project):
         raise AuthError("Calls are made for API keys of the line's project only.", code="phone_not_allowed", status=403)
-    dial: Dial = read_json(await read_body(request, BODY_MAX_BYTES), Dial)
+    dial: Dial = read_json(await read_body(request, MAX_BODY_BYTES), Dial)
     if not line.account.number:
         raise ProtocolError(f"phone.{line.name}.number: expected a number to call from, got none", field=None)
     if dial.agent and context.agent_named(dial.agent) != dial.agent:

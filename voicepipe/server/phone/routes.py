@@ -50,7 +50,7 @@ from voicepipe.session.grant import SessionGrant
 from voicepipe.session.shutdown import POLICY_VIOLATION, TRY_AGAIN_LATER
 from voicepipe.telemetry.log import log_event
 
-BODY_MAX_BYTES: Final = 64 * 1024
+MAX_BODY_BYTES: Final = 64 * 1024
 """Limit of a webhook's body: the carriers' have some kB."""
 
 RETRY_WAITS_S: Final = (0.5, 2.0, 5.0)
@@ -212,7 +212,7 @@ async def _verified_event(
         AuthError: 403: the carrier did not sign it, or it is for a call that the server did not make.
         NotFound: it has no call.
     """
-    body = await read_body(request, BODY_MAX_BYTES)
+    body = await read_body(request, MAX_BODY_BYTES)
     form = parse_qsl(body.decode(errors="replace"), keep_blank_values=True) if request.content_type == FORM else []
     handshake = context.authenticator.handshake(request)
     base_url = base_url_of(request, line, context)

@@ -13,10 +13,10 @@ from typing import Final
 
 from voicepipe.auth.rate_limit import subscriber
 
-MAX_OF_ADDRESS: Final = 64
+MAX_PER_ADDRESS: Final = 64
 """Connections of one address (of one /64 of IPv6) that did not name their session in the URL."""
 
-MAX_OF_SESSION: Final = 4
+MAX_PER_SESSION: Final = 4
 """Connections that named the same session in the URL. Its client needs 1; other clients do not have its ID."""
 
 MAX_CONNECTIONS: Final = 512
@@ -40,7 +40,7 @@ class WaitingConnections:
     """The connections that wait, in groups. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        # Bounded: see MAX_CONNECTIONS; sessions have MAX_OF_SESSION each, up to the server's limit of sessions.
+        # Bounded: see MAX_CONNECTIONS; sessions have MAX_PER_SESSION each, up to the server's limit of sessions.
         self._groups: dict[Group, OrderedDict[object, Drop]] = {}
         self._n_by_address = 0
 
@@ -51,7 +51,7 @@ class WaitingConnections:
     def waiting(self, group: Group, drop: Drop) -> Iterator[None]:
         """Take a place while the block runs; `drop` is called when another connection takes it."""
         by_address = group[0] == "address"
-        if len(self._groups.get(group, ())) >= (MAX_OF_ADDRESS if by_address else MAX_OF_SESSION):
+        if len(self._groups.get(group, ())) >= (MAX_PER_ADDRESS if by_address else MAX_PER_SESSION):
             self._drop_oldest(group)
         elif by_address and self._n_by_address >= MAX_CONNECTIONS:
             self._drop_oldest(max(self._addresses(), key=lambda each: len(self._groups[each])))

@@ -41,7 +41,7 @@ speech. Then the pings of a client that is read slowly would wait behind the aud
 POSTPONED_SHARE: Final = 0.1
 """A ping comes at most this share of its interval too early: 2 s with the usual 20 s."""
 
-REASON_MAX_BYTES: Final = 123
+MAX_REASON_BYTES: Final = 123
 """Maximum payload of a close frame (RFC 6455, 5.5)."""
 
 _DATA: Final = (WSMsgType.TEXT, WSMsgType.BINARY)
@@ -185,7 +185,7 @@ class AiohttpSocket:
             await self._closing.wait()
             return
         self._closing = asyncio.Event()
-        message = reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore").encode()
+        message = reason.encode()[:MAX_REASON_BYTES].decode(errors="ignore").encode()
         try:
             async with asyncio.timeout(2 * CLOSE_WAIT_S):
                 await self._websocket.close(code=code, message=message)

@@ -10,9 +10,9 @@ from aiohttp import web
 
 from voicepipe.errors import ProtocolError
 from voicepipe.server.bodies import read_body
-from voicepipe.server.form_reader import FIELD_BYTES, MOST_PARTS, PART_HEADER_BYTES, FormReader
+from voicepipe.server.form_reader import FIELD_BYTES, MAX_PARTS, PART_HEADER_BYTES, FormReader
 
-MAX_BYTES: Final = FIELD_BYTES + MOST_PARTS * PART_HEADER_BYTES
+MAX_BYTES: Final = FIELD_BYTES + MAX_PARTS * PART_HEADER_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,10 @@ PCM, the rate comes between, one channel. Source: Sun's audio_filehdr(5)."""
 class SessionFiles:
     """The files of one session, created at the first write."""
 
-    def __init__(self, path: Path, *, head: Callable[[], bytes], texts: Texts, words: Words, most_bytes: int) -> None:
+    def __init__(self, path: Path, *, head: Callable[[], bytes], texts: Texts, words: Words, max_bytes: int) -> None:
         """`path`: of the journal; its audio files lie beside it."""
         self._path, self._head, self._texts, self._words = path, head, texts, words
-        self._left_bytes = most_bytes
+        self._left_bytes = max_bytes
         self._files: dict[Path, BufferedWriter] = {}
         self._is_new = False
         """Whether something was written since the last flush."""

@@ -80,7 +80,7 @@ class JournalWriter:
             head=partial(head, texts=texts, words=words),
             texts=texts,
             words=words,
-            most_bytes=round(self._settings.session_mb * _MB),
+            max_bytes=round(self._settings.session_mb * _MB),
         )
         return SessionJournal(self, files, f"{now_ms}-{opening.session}", audio=self._settings.audio)
 

@@ -218,7 +218,7 @@ class Sample:
 OTHER: Final = "other"
 """The label value for names beyond the bound."""
 
-LONGEST: Final = 100
+MAX_NAME_CHARS: Final = 100
 """The most characters of a label's value."""
 
 
@@ -238,7 +238,7 @@ class Names:
             return name
         if not name:
             return "none"
-        if self._room <= 0 or len(name) > LONGEST:
+        if self._room <= 0 or len(name) > MAX_NAME_CHARS:
             return OTHER
         self._room -= 1
         self._taken.add(name)

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from voicepipe.telemetry.metrics.catalog import BY_NAME, FAMILIES, Sample
 
 _OLDEST: Final = "process_start_time_seconds"
-_LARGEST: Final = frozenset(family.full_name for family in FAMILIES if family.merged == "max")
+_MERGED_BY_MAX: Final = frozenset(family.full_name for family in FAMILIES if family.merged == "max")
 
 
 class _Family:
@@ -34,7 +34,7 @@ class _Family:
     def _merge(self) -> Callable[[Iterable[float]], float]:
         if self.name == _OLDEST:
             return min
-        return max if self.name in _LARGEST else sum
+        return max if self.name in _MERGED_BY_MAX else sum
 
     def lines(self) -> Iterable[str]:
         yield from self.head

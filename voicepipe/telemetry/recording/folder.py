@@ -92,14 +92,14 @@ class RecordingFolder:
         """Return the recordings of a user."""
         return [each for each in self.all(project) if each.user == hash_of(user)] if user else []
 
-    def trim(self, now_unix_ms: int, *, keep_days: int | None, most_bytes: float) -> float:
+    def trim(self, now_unix_ms: int, *, keep_days: int | None, max_bytes: float) -> float:
         """Delete what is too old, and the oldest of what is too much; return by how many bytes the rest is too much.
 
         Recordings that are being written count, and are never deleted by this.
         """
         oldest_ms = 0 if keep_days is None else now_unix_ms - keep_days * _DAY_MS
         sized = [(each, _size_bytes(each.path)) for each in self.all()]
-        over = sum(size for _, size in sized) - most_bytes
+        over = sum(size for _, size in sized) - max_bytes
         for each, size in sorted(sized, key=lambda one: one[0].began_unix_ms):
             if each.is_done and (over > 0 or each.began_unix_ms < oldest_ms):
                 each.path.unlink(missing_ok=True)

@@ -229,11 +229,11 @@ class RecordingWriter:
 
     def _trim(self) -> bool:
         self._unchecked_bytes = 0
-        most_bytes = self._settings.total_mb * _MB
-        return self._folder.trim(clock.unix_ms(), keep_days=self._keep_days, most_bytes=most_bytes) <= 0
+        max_bytes = self._settings.total_mb * _MB
+        return self._folder.trim(clock.unix_ms(), keep_days=self._keep_days, max_bytes=max_bytes) <= 0
 
     @property
-    def most_samples(self) -> int:
+    def max_samples(self) -> int:
         """Return the length of the longest recording."""
         return position(round(self._settings.max_minutes * 60_000))
 
@@ -276,7 +276,7 @@ class _CallFile:
             self._write(USER, placed)
             said = placed.end
         if self._file is not None and now_ms is not None:
-            self._file.end_at(min(max(said, self._at(now_ms)), self._writer.most_samples))
+            self._file.end_at(min(max(said, self._at(now_ms)), self._writer.max_samples))
         self._stop(keeps=True)
 
     def _at(self, at_ms: int) -> int:
@@ -284,7 +284,7 @@ class _CallFile:
 
     def _write(self, channel: int, placed: Placed) -> None:
         """Write audio, up to the longest recording. A disk that fails or is full costs this recording."""
-        samples = placed.samples[: max(0, self._writer.most_samples - placed.start)]
+        samples = placed.samples[: max(0, self._writer.max_samples - placed.start)]
         if self._file is None or not len(samples):
             return
         try:

@@ -17,7 +17,7 @@ Z: Final = 1.959964
 GOOD: Final = 0.5
 """A score from here on counts as good."""
 
-LEAST_SCORES: Final = 20
+MIN_SCORES: Final = 20
 """Scores of an arm below which nothing is said of a winner, whatever the interval: Wilson's is too narrow for few."""
 
 SOURCES: Final = ("user", "judge")
@@ -112,7 +112,7 @@ def winner_of(arms: Sequence[ArmFigures]) -> str | None:
     for source in SOURCES:
         scored = [(arm, quality) for arm in arms if (quality := arm.quality.get(source)) is not None]
         n_compared = sum(bool(arm.pool) or source in arm.quality for arm in arms)
-        if len(scored) < max(2, n_compared) or min(quality.scores for _, quality in scored) < LEAST_SCORES:
+        if len(scored) < max(2, n_compared) or min(quality.scores for _, quality in scored) < MIN_SCORES:
             continue
         best, its = max(scored, key=lambda each: each[1].share.value)
         if all(its.share.low > quality.share.high for arm, quality in scored if arm is not best):

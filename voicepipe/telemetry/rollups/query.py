@@ -27,7 +27,7 @@ from voicepipe.telemetry.store.filters import NAMED, condition, projects, withou
 from voicepipe.telemetry.store.port import StatsQuery
 from voicepipe.telemetry.store.statements import Row, Work, fetch
 
-TURNS_MOST: Final = 10_000
+MAX_TURNS: Final = 10_000
 """Turns of one session or user that are counted, the newest first."""
 
 PARTED: Final = (HOUR_MS, DAY_MS)
@@ -138,11 +138,11 @@ def _of_few(project: str, query: StatsQuery, sheets: tuple[_Sum, ...]) -> Work[b
     order = "t.started_at_ms"
     if NAMED in where:
         where, order = without_time_index(where), "+t.started_at_ms"
-    rows = yield from fetch(turns_sql(where, f"ORDER BY {order} DESC LIMIT {TURNS_MOST + 1}"), *values)
-    for from_ms, mix, figures in turns_in(rows[:TURNS_MOST]):
+    rows = yield from fetch(turns_sql(where, f"ORDER BY {order} DESC LIMIT {MAX_TURNS + 1}"), *values)
+    for from_ms, mix, figures in turns_in(rows[:MAX_TURNS]):
         for sheet in sheets:
             sheet.add_mix(mix, from_ms, figures)
-    return len(rows) > TURNS_MOST
+    return len(rows) > MAX_TURNS
 
 
 def _of_range(project: str, query: StatsQuery, sheet: _Sum) -> Work[None]:

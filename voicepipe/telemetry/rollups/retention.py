@@ -18,7 +18,7 @@ class Retention:
     keep_days: int | None = None
     """Days; None: without limit."""
 
-    most_bytes: int | None = None
+    max_bytes: int | None = None
     """Size limit of the store; None: no limit."""
 
     maintain_every_ms: int = 5_000
@@ -55,5 +55,5 @@ async def maintain(store: TurnStore, retention: Retention) -> None:
 async def _trim(store: TurnStore, retention: Retention) -> None:
     gone = 1
     while gone:
-        gone = await store.trim(clock.unix_ms(), keep_days=retention.keep_days, most_bytes=retention.most_bytes)
+        gone = await store.trim(clock.unix_ms(), keep_days=retention.keep_days, max_bytes=retention.max_bytes)
         await asyncio.sleep(retention.pause_ms / 1_000)

@@ -12,7 +12,7 @@ from voicepipe.telemetry.store.filters import clean, condition, projects
 from voicepipe.telemetry.store.port import TurnFilter
 from voicepipe.telemetry.store.statements import Row, Work, any_of, execute, fetch
 
-MOST_TURNS: Final = 20_000
+MAX_TURNS: Final = 20_000
 """The newest turns that are compared; more would not change an interval, and take long to read."""
 
 _AT_ONCE: Final = 500
@@ -34,16 +34,16 @@ def keep(project: str | None, id: str, source: str, score: float, at_ms: int) ->
 
 
 def by_arm(project: str | None, query: TurnFilter) -> Work[tuple[ArmTurn, ...]]:
-    """Return the newest turns that match, with their arms and scores; newest first, at most `MOST_TURNS` in all."""
+    """Return the newest turns that match, with their arms and scores; newest first, at most `MAX_TURNS` in all."""
     turns: list[Row] = []
     for each in (yield from projects(project)):
-        if len(turns) == MOST_TURNS:  # an older one has no room
+        if len(turns) == MAX_TURNS:  # an older one has no room
             query = replace(query, since_ms=turns[-1][0])
         where, values = yield from condition(each, query)
         columns = "t.started_at_ms, t.id, t.number, t.arm, t.total_ms, t.usd, t.outcome"
         newest = f"SELECT {columns} FROM turns t WHERE {where} ORDER BY t.started_at_ms DESC, t.id DESC LIMIT ?"
-        found = yield from fetch(newest, *values, MOST_TURNS)
-        turns = nlargest(MOST_TURNS, [*turns, *found], key=lambda row: (row[0], row[1]))
+        found = yield from fetch(newest, *values, MAX_TURNS)
+        turns = nlargest(MAX_TURNS, [*turns, *found], key=lambda row: (row[0], row[1]))
     scores = yield from _scores([row[2] for row in turns])
     return tuple(
         ArmTurn(arm, total_ms, usd, outcome == "failed", scores.get(number, {}))

@@ -12,7 +12,7 @@ from voicepipe.telemetry.store.statements import Work, any_of, fetch
 
 PROJECTS: Final = "SELECT project, trimmed_ms, pruned_ms FROM projects"
 
-_SESSIONS_MOST: Final = 2_000
+_MAX_SESSIONS: Final = 2_000
 """Sessions whose turns are looked up one by one; where more match, a page is soon found among all turns."""
 
 
@@ -81,9 +81,9 @@ def _of_project(project: str, text: str | None) -> Work[tuple[str, list[object]]
     if text is None:
         return "t.project = ?", [project]
     like = like_part(text)
-    sql = f"SELECT t.session FROM sessions t WHERE t.project = ? AND {LIKE} LIMIT {_SESSIONS_MOST + 1}"
+    sql = f"SELECT t.session FROM sessions t WHERE t.project = ? AND {LIKE} LIMIT {_MAX_SESSIONS + 1}"
     found = [session for (session,) in (yield from fetch(sql, project, like))]
-    if len(found) > _SESSIONS_MOST:
+    if len(found) > _MAX_SESSIONS:
         return f"t.project = ? AND {LIKE}", [project, like]
     return (f"{NAMED}{any_of('s.session', len(found))})", [project, *found]) if found else ("1 = 0", [])
 

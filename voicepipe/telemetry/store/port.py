@@ -14,13 +14,13 @@ from voicepipe.telemetry.rollups.stats import Stats
 from voicepipe.turn.record.values import Cause, Outcome, TurnRecord
 from voicepipe.turn.redaction import redacted_record
 
-LIMIT_MAX: Final = 200
+MAX_LIMIT: Final = 200
 """The most turns on one page; a record is about 3 kB."""
 
-SEARCHED_MAX: Final = 2_000
+MAX_SEARCHED: Final = 2_000
 """The most turns in which one page looks for words."""
 
-POINTS_MAX: Final = 2_000
+MAX_POINTS: Final = 2_000
 """The most points of one series."""
 
 MINUTE_MS: Final = 60_000
@@ -73,8 +73,8 @@ class StoredTurn:
 
 
 def _check_page(limit: int, before: str | None) -> None:
-    if not 1 <= limit <= LIMIT_MAX:
-        raise ProtocolError(f"expected 1 to {LIMIT_MAX}, got {limit}", field="limit")
+    if not 1 <= limit <= MAX_LIMIT:
+        raise ProtocolError(f"expected 1 to {MAX_LIMIT}, got {limit}", field="limit")
     if before is not None:
         read_cursor(before)
 
@@ -135,7 +135,7 @@ class TurnQuery(TurnFilter):
 
     words: str | None = None
     """A part of what was said, by the user or the agent, in either case. No index has it: one page looks at
-    `SEARCHED_MAX` turns at most, may have fewer than `limit`, and its `next` goes on."""
+    `MAX_SEARCHED` turns at most, may have fewer than `limit`, and its `next` goes on."""
 
     def __post_init__(self) -> None:
         TurnFilter.__post_init__(self)
@@ -170,8 +170,8 @@ class StatsQuery(TurnFilter):
             raise ProtocolError(f"expected whole minutes in ms, got {self.step_ms}", field="step")
         if self.since_ms is None or self.until_ms is None:
             raise ProtocolError("a series needs a beginning and an end", field="since")
-        if self.until_ms - self.since_ms > POINTS_MAX * self.step_ms:
-            raise ProtocolError(f"expected {POINTS_MAX} points at most; a longer step makes fewer", field="step")
+        if self.until_ms - self.since_ms > MAX_POINTS * self.step_ms:
+            raise ProtocolError(f"expected {MAX_POINTS} points at most; a longer step makes fewer", field="step")
 
 
 EVERYTHING: Final = StatsQuery()
@@ -323,7 +323,7 @@ class TurnStore(TurnWriter, Protocol):
         """
         ...
 
-    async def trim(self, now_ms: int, *, keep_days: int | None, most_bytes: int | None) -> int:
+    async def trim(self, now_ms: int, *, keep_days: int | None, max_bytes: int | None) -> int:
         """Delete some of the oldest turns beyond these limits; return how many: 0 when nothing is beyond them.
 
         The figures summed up of them stay: they contain no session, no user, and no words. A call takes a few ms, so

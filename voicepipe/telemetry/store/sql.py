@@ -110,13 +110,13 @@ class SqlTurnStore:
             await self._database.write(maintenance.store_sum(done))
         return done is not None
 
-    async def trim(self, now_ms: int, *, keep_days: int | None, most_bytes: int | None) -> int:
+    async def trim(self, now_ms: int, *, keep_days: int | None, max_bytes: int | None) -> int:
         """Delete some of the oldest turns beyond these limits."""
         if keep_days is not None:
             gone = await self._database.write(maintenance.trim_before(now_ms - keep_days * DAY_MS))
             if gone:
                 return gone
-        if most_bytes is None or await self.size_bytes() <= most_bytes:
+        if max_bytes is None or await self.size_bytes() <= max_bytes:
             return 0
         before_ms = await self._database.read(maintenance.oldest_piece())
         return 0 if before_ms is None else await self._database.write(maintenance.trim_before(before_ms))

@@ -32,7 +32,7 @@ _CACHE_KB: Final = 32_768
 """The writer's page cache: with the usual 2 MB it reads five times as much, the indexes' pages over and over."""
 
 _PAUSE_MS: Final = 10
-_PAGE_MIN_BYTES: Final = 512  # the smallest page, hence the smallest database (SQLite, Database File Format, 1.3.2)
+_MIN_PAGE_BYTES: Final = 512  # the smallest page, hence the smallest database (SQLite, Database File Format, 1.3.2)
 
 _OLDEST_SQLITE: Final = (3, 35)
 """RETURNING came with it (SQLite, Release History, 2021-03-12)."""
@@ -87,7 +87,7 @@ def make_or_recognise(path: Path) -> None:
         raise ConfigError(f"expected SQLite 3.35 or newer in this Python, got {sqlite3.sqlite_version}")
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    if 0 < path.stat().st_size < _PAGE_MIN_BYTES:
+    if 0 < path.stat().st_size < _MIN_PAGE_BYTES:
         raise sqlite3.DatabaseError("file is not a database")
 
 

@@ -14,8 +14,8 @@ from voicepipe.telemetry.rollups.buckets import HOUR_MS
 from voicepipe.telemetry.store import turn_hours
 from voicepipe.telemetry.store.filters import NAMED, clean, condition, projects, within, without_time_index
 from voicepipe.telemetry.store.port import (
-    LIMIT_MAX,
-    SEARCHED_MAX,
+    MAX_LIMIT,
+    MAX_SEARCHED,
     StoredTurn,
     TurnFilter,
     TurnPage,
@@ -56,19 +56,19 @@ def page(project: str | None, query: TurnQuery) -> Work[TurnPage]:
 
 
 def _with_words(project: str | None, query: TurnQuery, words: str) -> Work[TurnPage]:
-    """Return the turns of up to `SEARCHED_MAX` in which this was said."""
+    """Return the turns of up to `MAX_SEARCHED` in which this was said."""
     found: list[StoredTurn] = []
-    part = replace(query, words=None, limit=LIMIT_MAX)
-    for _ in range(SEARCHED_MAX // LIMIT_MAX):
+    part = replace(query, words=None, limit=MAX_LIMIT)
+    for _ in range(MAX_SEARCHED // MAX_LIMIT):
         rows = yield from _rows(project, part)
-        looked_at = rows[:LIMIT_MAX]
+        looked_at = rows[:MAX_LIMIT]
         for i, row in enumerate(looked_at):
             if (turn := _turn_with(words, row)) is not None:
                 found.append(turn)
                 if len(found) == query.limit:
                     is_last = i + 1 == len(rows)
                     return TurnPage(tuple(found), None if is_last else cursor(turn, query.order))
-        if len(rows) <= LIMIT_MAX:
+        if len(rows) <= MAX_LIMIT:
             return TurnPage(tuple(found), None)
         part = replace(part, before=cursor(turn_of(looked_at[-1]), query.order))
     return TurnPage(tuple(found), part.before)

@@ -14,10 +14,10 @@ from voicepipe.telemetry.store.statements import Work, any_of, execute, fetch
 
 T = TypeVar("T")
 
-MOST_WAITING: Final = 10_000
+MAX_WAITING: Final = 10_000
 """The most deliveries that wait for one webhook: a day of a receiver that is down, at one turn in nine seconds."""
 
-MOST_DEAD: Final = 10_000
+MAX_DEAD: Final = 10_000
 """Maximum of stored dead letters of one webhook."""
 
 MOVED_AT_ONCE: Final = 100
@@ -97,11 +97,9 @@ class QueueDatabase(Protocol):
 class WebhookQueue:
     """The queue. Every method raises `StoreError` when the database can't be read or written."""
 
-    def __init__(
-        self, database: QueueDatabase, *, most_waiting: int = MOST_WAITING, most_dead: int = MOST_DEAD
-    ) -> None:
+    def __init__(self, database: QueueDatabase, *, max_waiting: int = MAX_WAITING, max_dead: int = MAX_DEAD) -> None:
         self._database = database
-        self._most_waiting, self._most_dead = most_waiting, most_dead
+        self._max_waiting, self._max_dead = max_waiting, max_dead
 
     async def put(self, deliveries: Sequence[NewDelivery]) -> int:
         """Queue deliveries durably; return how many old ones were given up because the queue was full."""
@@ -187,7 +185,7 @@ class WebhookQueue:
             " WHERE webhook = ? AND dead_at_ms IS NULL"
             " AND number <= (SELECT number FROM deliveries WHERE webhook = ? AND dead_at_ms IS NULL"
             " ORDER BY number DESC LIMIT 1 OFFSET ?) RETURNING number",
-            *(webhook, webhook, self._most_waiting),
+            *(webhook, webhook, self._max_waiting),
         )
         if gone:
             yield from self._delete_dead(webhook)
@@ -208,7 +206,7 @@ class WebhookQueue:
             "DELETE FROM deliveries WHERE webhook = ? AND dead_at_ms IS NOT NULL AND (dead_at_ms, number) <="
             " (SELECT dead_at_ms, number FROM deliveries WHERE webhook = ? AND dead_at_ms IS NOT NULL"
             " ORDER BY dead_at_ms DESC, number DESC LIMIT 1 OFFSET ?)",
-            [(webhook, webhook, self._most_dead)],
+            [(webhook, webhook, self._max_dead)],
         )
 
     def _take(self, webhook: str, lease_ms: int) -> Work[Delivery | None]:

@@ -23,7 +23,7 @@ from voicepipe.telemetry.webhooks.queue import Delivery, NewDelivery, WebhookQue
 WORKERS: Final = 4
 """Parallel deliveries of one webhook: a receiver that hangs delays only its own."""
 
-MOST_BUFFERED: Final = 2_000
+MAX_BUFFERED: Final = 2_000
 """Events that wait to be written. Writing takes milliseconds; at most this many turns end in a quarter of an hour."""
 
 AT_ONCE: Final = 50
@@ -37,14 +37,14 @@ HELD_S: Final = 0.2
 """Pause before what is due is tried again where it could not be taken: another node holds its row."""
 
 RETRY_S: Final = 1.0
-MOST_RETRY_S: Final = 5.0
+MAX_RETRY_S: Final = 5.0
 """Pause between two tries at a file that can't be read or written: starts at `RETRY_S`, doubles each time, at
-most `MOST_RETRY_S`."""
+most `MAX_RETRY_S`."""
 
 LOG_DROPPED_MS: Final = 10_000
 """Dropped events are logged once in that time, with their number."""
 
-MOST_RETRY_AFTER_S: Final = 86_400
+MAX_RETRY_AFTER_S: Final = 86_400
 """The longest `Retry-After` that is obeyed."""
 
 
@@ -57,7 +57,7 @@ class RetryPolicy:
 
     first_ms: int = 5_000
     factor: float = 3.0
-    most_ms: int = 6 * 3_600_000
+    max_ms: int = 6 * 3_600_000
     attempts: int = 12
     jitter: float = 0.2
     """Share of the wait, more or less: receivers that were down don't get everything at once."""
@@ -66,7 +66,7 @@ class RetryPolicy:
         """Return how long to wait after this number of failed attempts; None: give it up."""
         if n_failed >= self.attempts:
             return None
-        wait_ms = min(self.most_ms, self.first_ms * self.factor ** (n_failed - 1))
+        wait_ms = min(self.max_ms, self.first_ms * self.factor ** (n_failed - 1))
         return round(wait_ms * random.uniform(1 - self.jitter, 1 + self.jitter))
 
 
@@ -132,7 +132,7 @@ class Webhooks:
         counted."""
         if not self.is_subscribed(kind, project):
             return
-        if len(self._events) >= MOST_BUFFERED:
+        if len(self._events) >= MAX_BUFFERED:
             self._drop()
             return
         event = WebhookEvent(
@@ -203,7 +203,7 @@ class Webhooks:
             except StoreError as why:
                 self._failed(why)
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, MOST_RETRY_S)
+                pause_s = min(2 * pause_s, MAX_RETRY_S)
                 self._to_write.set()
 
     def _failed(self, why: StoreError) -> None:
@@ -268,7 +268,7 @@ class _DeliveryWorker:
             except StoreError as why:
                 self._failed(why)
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, MOST_RETRY_S)
+                pause_s = min(2 * pause_s, MAX_RETRY_S)
 
     async def _deliver_due(self, news: asyncio.Event) -> None:
         news.clear()
@@ -339,4 +339,4 @@ def _judged(status: int, retry_after: str) -> tuple[str, int | None]:
     if 300 <= status < 400:
         return f"HTTP {status}: redirects are not followed", 0
     seconds = int(retry_after) if retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 9 else 0
-    return f"HTTP {status}", min(seconds, MOST_RETRY_AFTER_S) * 1_000
+    return f"HTTP {status}", min(seconds, MAX_RETRY_AFTER_S) * 1_000

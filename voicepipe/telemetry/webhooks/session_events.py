@@ -13,10 +13,10 @@ import msgspec
 from voicepipe.tasks import BackgroundTasks
 from voicepipe.telemetry.log import log_crash
 from voicepipe.telemetry.store.port import StoredTurn
-from voicepipe.telemetry.transcript import MOST_TURNS, spoken_text, transcript_turn
+from voicepipe.telemetry.transcript import MAX_TURNS, spoken_text, transcript_turn
 from voicepipe.telemetry.webhooks.sender import Webhooks
 
-MOST_SESSIONS: Final = 10_000
+MAX_SESSIONS: Final = 10_000
 """Sessions whose turns wait for their end, more than one process serves."""
 
 SUMMARIES_AT_ONCE: Final = 8
@@ -96,11 +96,11 @@ class SessionEvents:
         key = (turn.project, turn.record.session)
         its = self._sessions.setdefault(key, _Turns())
         its.by_id[turn.record.id] = turn
-        if len(its.by_id) > MOST_TURNS:
+        if len(its.by_id) > MAX_TURNS:
             oldest, _ = its.by_id.popitem(last=False)
             its.n_tools.pop(oldest, None)
             its.n_left_out += 1
-        if len(self._sessions) > MOST_SESSIONS:
+        if len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
         self._send_calls(its, turn)
 

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Final
 
 from voicepipe.auth.claims import Claims
-from voicepipe.cluster.port import CONFIG_MAX_BYTES, Cluster, Tally, counter
+from voicepipe.cluster.port import MAX_CONFIG_BYTES, Cluster, Tally, counter
 from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
 from voicepipe.errors import ProtocolError
 from voicepipe.testing.waiting import WAIT_S
@@ -137,7 +137,7 @@ async def a_config_of_another_project_is_not_there(open_cluster: OpenCluster) ->
 async def an_oversized_config_is_refused(open_cluster: OpenCluster) -> None:
     """The holder of a key cannot fill the store with one request."""
     async with open_cluster() as cluster:
-        largest = b"x" * CONFIG_MAX_BYTES
+        largest = b"x" * MAX_CONFIG_BYTES
         await cluster.keep_config("c1", largest, project="shop", until_s=LATER_S, now_s=NOW_S)
         assert await cluster.config("c1", project="shop", now_s=NOW_S) == largest
         too_long = cluster.keep_config("c2", largest + b"x", project="shop", until_s=LATER_S, now_s=NOW_S)

@@ -94,19 +94,19 @@ class EndpointStrategyConformance:
     def test_decisions_are_possible(self, make: StrategyFactory, silence_ms: int) -> None:
         """Decisions are whole ms, in order, none later than the strategy has declared."""
         strategy = make(silence_ms)
-        assert type(strategy.longest_ms) is int
-        assert 0 <= strategy.longest_ms <= MAX_WAIT_MS
+        assert type(strategy.max_wait_ms) is int
+        assert 0 <= strategy.max_wait_ms <= MAX_WAIT_MS
         for evidence in evidences():
             decision = strategy.decide(evidence)
             assert isinstance(decision, Decision)
             assert type(decision.start_ms) is type(decision.audible_ms) is int
-            assert 0 <= decision.start_ms <= decision.audible_ms <= strategy.longest_ms, evidence
+            assert 0 <= decision.start_ms <= decision.audible_ms <= strategy.max_wait_ms, evidence
             if decision.final_ms is not None:
                 assert type(decision.final_ms) is int
                 assert decision.final_ms >= decision.audible_ms, evidence
             if decision.effects_ms is not None:
                 assert type(decision.effects_ms) is int
-                assert decision.audible_ms <= decision.effects_ms <= strategy.longest_ms, evidence
+                assert decision.audible_ms <= decision.effects_ms <= strategy.max_wait_ms, evidence
             assert type(decision.reversible_ms) is int
             assert 0 <= decision.reversible_ms <= MAX_REVERSIBLE_MS, evidence
 
@@ -138,7 +138,7 @@ class EndpointStrategyConformance:
             book.at(2_080, e.SpeechPaused(2_000, 2_000, 80))
             if words is not None:
                 book.at(2_150, e.TranscriptFinished(1, 1, words))
-            for silence_ms in _silences(last_silence_ms, make(720).longest_ms):
+            for silence_ms in _silences(last_silence_ms, make(720).max_wait_ms):
                 book.at(2_000 + silence_ms, e.SilenceGrew(silence_ms))
             book.at(2_080 + MAX_WAIT_MS + 10_000)
             assert book.core.user.state in (User.ENDED, User.QUIET)
@@ -146,5 +146,5 @@ class EndpointStrategyConformance:
             assert [command for command in book.commands if isinstance(command, NoteStrategyFailure)] == []
 
 
-def _silences(last_ms: int, longest_ms: int) -> Iterator[int]:
-    yield from range(180, min(last_ms, longest_ms + 40), 20)
+def _silences(last_ms: int, max_wait_ms: int) -> Iterator[int]:
+    yield from range(180, min(last_ms, max_wait_ms + 40), 20)

@@ -193,11 +193,11 @@ async def keeps_the_figures_of_turns_that_it_trims(open_store: OpenStore) -> Non
     async with opened(open_store) as store:
         await store.keep(many())
         before = await store.stats("p", StatsQuery(by="model"))
-        assert await store.trim(LATER, keep_days=39, most_bytes=None) == 0  # not aggregated yet
+        assert await store.trim(LATER, keep_days=39, max_bytes=None) == 0  # not aggregated yet
         await tidied(store)
         old = sum(turn.started_at_ms < T0 + DAY_MS for turn in many())
         gone = 0
-        while more := await store.trim(LATER, keep_days=39, most_bytes=None):
+        while more := await store.trim(LATER, keep_days=39, max_bytes=None):
             gone += more
         assert 0 < gone == old < 90
         assert len((await store.list("p", TurnQuery(limit=200))).turns) == 90 - gone
@@ -214,9 +214,9 @@ async def trims_to_a_size(open_store: OpenStore) -> None:
         await store.keep(many())
         await tidied(store)
         full = await store.size_bytes()
-        assert await store.trim(LATER, keep_days=None, most_bytes=None) == 0
-        assert await store.trim(LATER, keep_days=None, most_bytes=full) == 0
-        assert await store.trim(LATER, keep_days=None, most_bytes=full - 1) > 0
+        assert await store.trim(LATER, keep_days=None, max_bytes=None) == 0
+        assert await store.trim(LATER, keep_days=None, max_bytes=full) == 0
+        assert await store.trim(LATER, keep_days=None, max_bytes=full - 1) > 0
         assert await store.size_bytes() < full
 
 

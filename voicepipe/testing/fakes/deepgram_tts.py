@@ -19,7 +19,7 @@ from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, Talk, TtsCo
 KEY = "dg-test-0123456789"
 """The only valid key."""
 
-MOST_FLUSHES = 20
+MAX_FLUSHES = 20
 RATES_HZ = frozenset({"8000", "16000", "24000", "32000", "48000"})
 TALK = "the only one"
 """The key of a socket's only context, since Deepgram's have no name."""
@@ -59,7 +59,7 @@ class FakeAura(FakeWsSynthesizer):
 
     async def _flush(self, call: TtsConnection) -> None:
         self._n_flushes[call] = self._n_flushes.get(call, 0) + 1
-        if self._n_flushes[call] > MOST_FLUSHES:
+        if self._n_flushes[call] > MAX_FLUSHES:
             words = "Rate limit exceeded for flushes. Please try again later."
             await call.say(json.dumps({"type": "Warning", "warn_code": "EXCESSIVE_FLUSH", "warn_msg": words}))
             return

@@ -34,7 +34,7 @@ FORMATS = {
 }
 """Some values of `audio_format`."""
 
-LEAST_MS = 300
+MIN_MS = 300
 """The shortest segment that may be committed."""
 
 
@@ -100,7 +100,7 @@ class FakeScribe(FakeWsTranscriber):
         came_bytes = sum(call.message_bytes)
         new_ms = (came_bytes - self._committed_bytes.get(call, 0)) // call.encoding.bytes_per_ms
         self._committed_bytes[call] = came_bytes
-        if new_ms >= LEAST_MS:
+        if new_ms >= MIN_MS:
             return None
         return failed("commit_throttled", f"Commit request ignored: only {new_ms / 1_000:.2f}s of uncommitted audio.")
 

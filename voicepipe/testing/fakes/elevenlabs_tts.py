@@ -20,7 +20,7 @@ from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, Talk, TtsCo
 KEY = "el_test_0123456789"
 """The only valid key."""
 
-MOST_CONTEXTS = 5
+MAX_CONTEXTS = 5
 BYTES_PER_MS = 48
 
 
@@ -65,8 +65,8 @@ class FakeElevenLabs(FakeWsSynthesizer):
         if message.get("text") != " " or "voice_settings" not in message:
             await self._end(call, "invalid_request", "The first message of a context must be its settings.")
             return False
-        if len(call.talks) == MOST_CONTEXTS:
-            words = f"Maximum simultaneous contexts per WebSocket connection exceeded ({MOST_CONTEXTS})."
+        if len(call.talks) == MAX_CONTEXTS:
+            words = f"Maximum simultaneous contexts per WebSocket connection exceeded ({MAX_CONTEXTS})."
             await self._end(call, "max_active_conversations", words)
             return False
         call.begin(message["context_id"])

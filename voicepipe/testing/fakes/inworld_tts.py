@@ -20,8 +20,8 @@ from voicepipe.testing.fakes.ws_tts import FakeWsSynthesizer, Piece, Talk, TtsCo
 KEY = "aW53b3JsZDp0ZXN0"
 """The only valid key: base64, as the portal shows it."""
 
-MOST_CONTEXTS = 5
-MOST_CHARACTERS = 1_000
+MAX_CONTEXTS = 5
+MAX_CHARACTERS = 1_000
 BYTES_PER_S = 48_000
 
 
@@ -55,16 +55,16 @@ class FakeInworld(FakeWsSynthesizer):
         audio = settings["audioConfig"]
         if not settings["voiceId"] or not settings["modelId"] or audio["sampleRateHertz"] != BYTES_PER_S // 2:
             await call.say(_result(context, code=3, words="expected a voice, a model and 24000 Hz"))
-        elif len(call.talks) == MOST_CONTEXTS:
-            await call.say(_result(context, code=8, words=f"at most {MOST_CONTEXTS} contexts"))
+        elif len(call.talks) == MAX_CONTEXTS:
+            await call.say(_result(context, code=8, words=f"at most {MAX_CONTEXTS} contexts"))
         else:
             call.begin(context)
             await call.say(_result(context, contextCreated={"voiceId": settings["voiceId"]}))
 
     async def _text(self, call: TtsConnection, context: str, sent: dict[str, Any]) -> None:
-        if len(sent["text"]) > MOST_CHARACTERS:
+        if len(sent["text"]) > MAX_CHARACTERS:
             call.drop(context)
-            await call.say(_result(context, code=3, words=f"at most {MOST_CHARACTERS} characters"))
+            await call.say(_result(context, code=3, words=f"at most {MAX_CHARACTERS} characters"))
             return
         self._texts[context] = self._texts.get(context, "") + sent["text"]
         if "flush_context" in sent:

@@ -24,7 +24,7 @@ from voicepipe.testing.fakes.speech_model import PIECE_MS, RATE_HZ, Ended, FakeS
 KEY = "sk-test-0123456789"
 """The only valid key."""
 
-LEAST_MS = 100
+MIN_MS = 100
 """The shortest audio that may be committed."""
 
 CODES = {401: "invalid_api_key", 402: "insufficient_quota", 429: "rate_limit_exceeded"}
@@ -99,7 +99,7 @@ class FakeRealtimeSpeech(FakeSpeechVendor):
 
     async def _commit(self, call: SpeechCall) -> None:
         input_ms = call.audio_bytes * 500 // RATE_HZ
-        if input_ms < LEAST_MS:
+        if input_ms < MIN_MS:
             await self._refuse(call, "input_audio_buffer_commit_empty", f"buffer only has {input_ms} ms of audio")
             return
         call.audio_bytes = 0

@@ -27,7 +27,7 @@ from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber, refused
 KEY = "sk-test-0123456789"
 """The only valid key."""
 
-LEAST_MS = 100
+MIN_MS = 100
 """The shortest segment that may be committed."""
 
 
@@ -124,7 +124,7 @@ class FakeRealtimeStt(FakeWsTranscriber):
                 return self.objection(call, json.loads(call.texts[-1]))
             case "input_audio_buffer.clear":
                 self._seen_bytes[call] = sum(call.message_bytes)
-            case "input_audio_buffer.commit" if new_ms < LEAST_MS:
+            case "input_audio_buffer.commit" if new_ms < MIN_MS:
                 words = f"Expected at least 100ms of audio, but buffer only has {new_ms:.2f}ms of audio."
                 return error(words, kind="invalid_request_error", code="input_audio_buffer_commit_empty")
             case "input_audio_buffer.commit":

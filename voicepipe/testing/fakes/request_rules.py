@@ -66,7 +66,7 @@ class RequestRules:
 
     needs: frozenset[str] = frozenset()
     max_tokens_field: str = "max_tokens"
-    most_tokens: int = 1_000_000
+    max_tokens: int = 1_000_000
     temperatures: tuple[float, float] | None = (0.0, 2.0)
     """None: the field is refused."""
 
@@ -104,7 +104,7 @@ class RequestRules:
             *(self.dialect.refusals if self.dialect is not None else ()),
             *(f"`{name}`" for name in sorted(self.refuses)),
             *(["`max_tokens`"] if self.max_tokens_field == "max_completion_tokens" else []),
-            *([f"more than {self.most_tokens} tokens"] if self.most_tokens < 1_000_000 else []),
+            *([f"more than {self.max_tokens} tokens"] if self.max_tokens < 1_000_000 else []),
             *(["any `temperature`"] if self.temperatures is None and "temperature" not in self.refuses else []),
             *(["`temperature` 0 or above 1"] if self.temperatures not in (None, (0.0, 2.0)) else []),
             *(f"`tool_choice` {kind}" for kind in kinds[:2] if kind not in self.tool_choices),
@@ -163,8 +163,8 @@ def _limits(rules: RequestRules, body: Mapping[str, Any]) -> str | None:
     other = {"max_tokens", "max_completion_tokens"} - {rules.max_tokens_field}
     if rules.max_tokens_field == "max_completion_tokens" and other & body.keys():
         return f"use {rules.max_tokens_field}"
-    if body.get(rules.max_tokens_field, 1) > rules.most_tokens:
-        return f"{rules.max_tokens_field} above {rules.most_tokens}"
+    if body.get(rules.max_tokens_field, 1) > rules.max_tokens:
+        return f"{rules.max_tokens_field} above {rules.max_tokens}"
     temperature = body.get("temperature")
     if temperature is not None and (
         rules.temperatures is None or not rules.temperatures[0] <= temperature <= rules.temperatures[1]

@@ -51,7 +51,7 @@ class Script(Generic[C, A]):
         self.usual = usual
         """The behaviour for a request without a cue, or a function that returns it for each request."""
         self.received: list[A] = []
-        self.most_at_once: int | None = None
+        self.max_concurrent: int | None = None
         """Overload: a vendor refuses with 503 while this number of requests is being answered."""
         self._cues: deque[C] = deque()
         self._arrived = asyncio.Event()

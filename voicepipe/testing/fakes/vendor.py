@@ -27,7 +27,7 @@ C = TypeVar("C", LlmCue, SttCue, TtsCue, EmbeddingCue)
 Read = Callable[[web.Request], Awaitable[ReceivedRequest]]
 Answer = Callable[[web.Request, ReceivedRequest, C], Awaitable[web.StreamResponse]]
 
-LONGEST_UPLOAD_BYTES = 64 << 20
+MAX_UPLOAD_BYTES = 64 << 20
 
 
 class FakeVendor:
@@ -45,7 +45,7 @@ class FakeVendor:
         self.port = 0
         self.connections_made = 0
         """TCP connections accepted so far; keep-alive keeps it low."""
-        app = web.Application(client_max_size=LONGEST_UPLOAD_BYTES)
+        app = web.Application(client_max_size=MAX_UPLOAD_BYTES)
         for task in ("transcriptions", "translations"):
             app.router.add_post(f"/v1/audio/{task}", self._route(self.stt, vendor_stt.read, vendor_stt.answer))
         app.router.add_post(
@@ -118,7 +118,7 @@ class FakeVendor:
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             received = await read(request)
-            full = script.most_at_once is not None and script.busy() >= script.most_at_once
+            full = script.max_concurrent is not None and script.busy() >= script.max_concurrent
             script.arrive(received)
             try:
                 if full:

@@ -67,7 +67,7 @@ VENDOR_RULES: Final[Mapping[str, RequestRules]] = MappingProxyType(
             refuses=frozenset({"logit_bias", "presence_penalty", "frequency_penalty"}),
             temperatures=(0.001, 1.0),
             max_tokens_field="max_completion_tokens",
-            most_tokens=2_048,
+            max_tokens=2_048,
             quiet={"reasoning_split": True},
         ),
         # platform.xiaomimimo.com, OpenAI API: its examples send max_completion_tokens and this switch.

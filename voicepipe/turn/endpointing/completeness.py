@@ -32,7 +32,7 @@ _CLOSES: Final = tuple(".!?\u3002\uff01\uff1f\u061f\u0964")
 _GOES_ON: Final = tuple(",;:\uff0c\u3001\uff1b\uff1a\u060c")
 """ASCII's, the ellipsis and the dashes, and those of Chinese, Japanese, Arabic and Hindi."""
 
-_MOST_DIGITS: Final = 10
+_MAX_DIGITS: Final = 10
 """The length of a telephone number without its country code; a user who has said as many digits may be finished."""
 
 
@@ -102,4 +102,4 @@ def _dictates(tokens: list[str], lists: Vocabulary) -> bool:
             break
         n_tokens += 1
         n_said += len(token) if token.isdecimal() else 1
-    return n_tokens >= 2 and n_said < _MOST_DIGITS
+    return n_tokens >= 2 and n_said < _MAX_DIGITS

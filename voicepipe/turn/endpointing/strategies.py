@@ -135,11 +135,11 @@ class Silence:
     """
 
     def __init__(self, silence_ms: int) -> None:
-        self.longest_ms = silence_ms
+        self.max_wait_ms = silence_ms
 
     def decide(self, evidence: Evidence) -> Decision:
         """Return the silence that was set, and a start within it."""
-        return Decision(start_ms(self.longest_ms, evidence), self.longest_ms)
+        return Decision(start_ms(self.max_wait_ms, evidence), self.max_wait_ms)
 
 
 class Adaptive:
@@ -153,7 +153,7 @@ class Adaptive:
         """`probability` returns that of an end, 0 to 1."""
         self._silence_ms = silence_ms
         self._judge = _Judge(probability)
-        self.longest_ms = _scaled(_OPEN_MS, silence_ms)
+        self.max_wait_ms = _scaled(_OPEN_MS, silence_ms)
 
     def decide(self, evidence: Evidence) -> Decision:
         """Return the wait for this evidence, and a start within it."""
@@ -164,7 +164,7 @@ class Adaptive:
     def wait_ms(self, evidence: Evidence, judged: _Judged) -> int:
         """Return the silence, in ms, that ends the turn for this evidence, judged so."""
         if evidence.unfinished >= OPEN:
-            return self.longest_ms
+            return self.max_wait_ms
         if not judged.is_known:
             return self._silence_ms
         share = min(1.0, max(0.0, (_LIKELY - judged.probability) / (_LIKELY - _UNLIKELY)))
@@ -180,7 +180,7 @@ _UNSURE: Final = 0.3
 Measured on recorded telephone calls: with 350 ms at every pause 26 % of the turns overlap, with these waits 10 %.
 """
 
-_SHORTEST_SOFT_MS: Final = 250
+_MIN_SOFT_MS: Final = 250
 """No wait is shorter, whatever `silence_ms`, unless `silence_ms` itself is."""
 
 _SOFT_START_MS: Final = 180
@@ -221,9 +221,9 @@ class Soft:
         """`probability` returns that of an end, 0 to 1."""
         self._adaptive = Adaptive(silence_ms)
         self._sure_ms, self._unsure_ms = (
-            min(silence_ms, max(_SHORTEST_SOFT_MS, _scaled(wait_ms, silence_ms))) for wait_ms in (_SURE_MS, _UNSURE_MS)
+            min(silence_ms, max(_MIN_SOFT_MS, _scaled(wait_ms, silence_ms))) for wait_ms in (_SURE_MS, _UNSURE_MS)
         )
-        self.longest_ms = self._adaptive.longest_ms
+        self.max_wait_ms = self._adaptive.max_wait_ms
         self._judge = _Judge(probability)
 
     def decide(self, evidence: Evidence) -> Decision:
@@ -258,15 +258,15 @@ class SupervisedStrategy:
         self._context, self._strategies = context, strategies
         self._made_for: tuple[str, int] | None = None
         self._strategy: EndpointStrategy = Silence(context.settings.silence_ms)
-        self._longest_ms = 0
+        self._max_wait_ms = 0
         self._failed: set[str] = set()
         """Names of strategies that have failed in this session: they are not tried again."""
 
     @property
-    def longest_ms(self) -> int:
+    def max_wait_ms(self) -> int:
         """Return the longest possible wait in ms, whatever the evidence."""
         self._renew()
-        return self._longest_ms
+        return self._max_wait_ms
 
     def wait_ms(self) -> int:
         """Return the wait in ms where nothing is known."""
@@ -275,7 +275,7 @@ class SupervisedStrategy:
     def decide(self, evidence: Evidence) -> Decision:
         """Return the strategy's decision, or that of `silence` once it has failed."""
         self._renew()
-        decision = self._attempt(lambda: _checked(self._strategy.decide(evidence), self._longest_ms))
+        decision = self._attempt(lambda: _checked(self._strategy.decide(evidence), self._max_wait_ms))
         return self._strategy.decide(evidence) if decision is None else decision
 
     def _renew(self) -> None:
@@ -286,7 +286,7 @@ class SupervisedStrategy:
         self._made_for = requested
         self._fall_back()
         if settings.end_of_turn not in self._failed and (made := self._attempt(self._made)) is not None:
-            self._strategy, self._longest_ms = made
+            self._strategy, self._max_wait_ms = made
 
     def _made(self) -> tuple[EndpointStrategy, int]:
         settings = self._context.settings
@@ -294,10 +294,10 @@ class SupervisedStrategy:
         if make is None:
             raise _Impossible("expected the name of an installed strategy")
         strategy = make(settings.silence_ms)
-        longest_ms = strategy.longest_ms
-        if type(longest_ms) is not int or not 0 <= longest_ms <= MAX_WAIT_MS:
-            raise _Impossible(f"longest_ms: expected whole ms from 0 to {MAX_WAIT_MS}, got {_formatted(longest_ms)}")
-        return strategy, longest_ms
+        max_wait_ms = strategy.max_wait_ms
+        if type(max_wait_ms) is not int or not 0 <= max_wait_ms <= MAX_WAIT_MS:
+            raise _Impossible(f"max_wait_ms: expected whole ms from 0 to {MAX_WAIT_MS}, got {_formatted(max_wait_ms)}")
+        return strategy, max_wait_ms
 
     def _attempt(self, work: Callable[[], _T]) -> _T | None:
         """Return what the strategy does; None when it fails, after which `silence` is in its place."""
@@ -311,24 +311,24 @@ class SupervisedStrategy:
             return None
 
     def _fall_back(self) -> None:
-        self._longest_ms = self._context.settings.silence_ms
-        self._strategy = Silence(self._longest_ms)
+        self._max_wait_ms = self._context.settings.silence_ms
+        self._strategy = Silence(self._max_wait_ms)
 
 
-def _checked(decision: object, longest_ms: int) -> Decision:
+def _checked(decision: object, max_wait_ms: int) -> Decision:
     if not isinstance(decision, Decision):
         raise _Impossible(f"expected a Decision, got {_formatted(decision)}")
     for name in _STEPS:
         value = getattr(decision, name)
         if type(value) is not int and not (name in _OPTIONAL_STEPS and value is None):
             raise _Impossible(f"{name}: expected whole ms, got {_formatted(value)}")
-    if not 0 <= decision.start_ms <= decision.audible_ms <= longest_ms:
+    if not 0 <= decision.start_ms <= decision.audible_ms <= max_wait_ms:
         raise _Impossible(
-            f"expected 0 <= start_ms <= audible_ms <= {longest_ms}, got {decision.start_ms} and {decision.audible_ms}"
+            f"expected 0 <= start_ms <= audible_ms <= {max_wait_ms}, got {decision.start_ms} and {decision.audible_ms}"
         )
-    if decision.effects_ms is not None and not decision.audible_ms <= decision.effects_ms <= longest_ms:
+    if decision.effects_ms is not None and not decision.audible_ms <= decision.effects_ms <= max_wait_ms:
         raise _Impossible(
-            f"effects_ms: expected audible_ms {decision.audible_ms} to {longest_ms}, got {decision.effects_ms}"
+            f"effects_ms: expected audible_ms {decision.audible_ms} to {max_wait_ms}, got {decision.effects_ms}"
         )
     if not 0 <= decision.reversible_ms <= MAX_REVERSIBLE_MS:
         raise _Impossible(f"reversible_ms: expected 0 to {MAX_REVERSIBLE_MS}, got {decision.reversible_ms}")

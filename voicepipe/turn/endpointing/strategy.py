@@ -117,7 +117,7 @@ class EndpointStrategy(Protocol):
     """
 
     @property
-    def longest_ms(self) -> int:
+    def max_wait_ms(self) -> int:
         """Return the longest `audible_ms` and `effects_ms` of any decision, at most `MAX_WAIT_MS`.
 
         The turn ends shortly after that by the clock alone, should the VAD send nothing more.

@@ -8,7 +8,7 @@ from typing import Final
 _UNKNOWN_MS: Final = 1_000
 """The whole budget of a turn: an answer to a later final text is always late."""
 
-_SHORTEST_MS: Final = 300
+_MIN_MS: Final = 300
 """Minimum time for a final text: an interim text that is not yet stable leads to an answer that must be taken back.
 
 It is about what detecting a pause (80 ms, and 230 ms for speech that fades) and a good streaming service take together.
@@ -41,7 +41,7 @@ class SttTiming:
         text is ignored.
         """
         known = sorted(self._took_ms.get(self._provider, ()))
-        return max(_SHORTEST_MS, _SHARE * known[-2]) if len(known) >= _TIMES_KNOWN else _UNKNOWN_MS
+        return max(_MIN_MS, _SHARE * known[-2]) if len(known) >= _TIMES_KNOWN else _UNKNOWN_MS
 
     def due_ms(self, t0_ms: int, now_ms: int) -> tuple[int, int]:
         """Return when the wait for a text requested now began, and when it is over, in session ms.

@@ -123,7 +123,7 @@ AFTERMATH_SHARE: Final = 1 / 16
 stall of 1 s this took 26 to 46 ms on two busy cores (`tests.measure.fault_attribution`).
 """
 
-MOST: Final = 8
+MAX_STALLS: Final = 8
 """Most stalls in a record; of more, the longest stay."""
 
 REMEMBERED: Final = 64
@@ -133,7 +133,7 @@ Stall = tuple[int, int]
 """(from, until) in session ms."""
 
 _BEGAN, _ENDED = "stall_began_", "stall_ended_"
-_PAIRS: Final = tuple((f"{_BEGAN}{i}", f"{_ENDED}{i}") for i in range(1, MOST + 1))
+_PAIRS: Final = tuple((f"{_BEGAN}{i}", f"{_ENDED}{i}") for i in range(1, MAX_STALLS + 1))
 
 _AT_THE_CLIENT: Final = (EARLIER_AUDIO, PLAYBACK)
 """The stages behind the socket's write: they follow the server's own."""
@@ -477,7 +477,7 @@ def noted(marks: Mapping[str, int], stalls: list[Stall], stall: Stall) -> list[S
         return stalls
     if len(stalls) < REMEMBERED:
         return [*stalls, stall]
-    return [*_longest(marks, stalls[:-MOST]), *stalls[-MOST:], stall]
+    return [*_longest(marks, stalls[:-MAX_STALLS]), *stalls[-MAX_STALLS:], stall]
 
 
 def with_stalls(marks: Mapping[str, int], stalls: Iterable[Stall]) -> dict[str, int]:
@@ -521,7 +521,7 @@ def _longest(marks: Mapping[str, int], stalls: Iterable[Stall]) -> list[Stall]:
         for stall, until_ms in _worked_off_ms(stalls).items()
         if any(_delayed(marks, stage, stall[0], until_ms) for stage in (ENDPOINT, *_WAITING))
     ]
-    return sorted(sorted(delaying, key=lambda stall: stall[0] - stall[1])[:MOST])
+    return sorted(sorted(delaying, key=lambda stall: stall[0] - stall[1])[:MAX_STALLS])
 
 
 def _pairs(marks: Mapping[str, int]) -> list[tuple[str, str]]:

@@ -32,7 +32,7 @@ _MELS: Final = 80
 """Source of these and of the features: Radford et al., Robust Speech Recognition via Large-Scale Weak Supervision, 2022
 (Whisper), section 2.2, and its published code."""
 
-_LEAST_POWER: Final = 1e-10
+_MIN_POWER: Final = 1e-10
 _RANGE: Final = 8.0
 """Log10 units: what is that much below the loudest counts as that."""
 
@@ -94,7 +94,7 @@ def log_mel(audio: Floats) -> Floats:
     padded = np.pad(normal, _FFT // 2, mode="reflect")
     frames = np.lib.stride_tricks.sliding_window_view(padded, _FFT)[::_HOP][:-1]
     power = np.abs(np.fft.rfft(frames * np.hanning(_FFT + 1)[:-1])) ** 2
-    levels: Floats = np.log10(np.maximum(_LEAST_POWER, power @ _FILTERS)).T
+    levels: Floats = np.log10(np.maximum(_MIN_POWER, power @ _FILTERS)).T
     audible: Floats = np.maximum(levels, levels.max() - _RANGE)
     return (audible + 4.0) / 4.0
 
