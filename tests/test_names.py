@@ -94,6 +94,14 @@ EXEMPT: Final = {
 }
 """(file, name) -> why it has a banned word."""
 
+BANNED_IN: Final = {
+    ("voicepipe/server", "voicepipe/cluster", "tests/server", "tests/cluster"): {
+        "place": "slot (of a session or a request)",
+        "places": "slots (of sessions or requests)",
+    }
+}
+"""Folders -> word -> what to say instead in the names of their files. Elsewhere the word has its usual meaning."""
+
 TEXT_NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:[_.][a-z0-9]+)+")
 """A string that is a name: a metric, a log event, a field of a record, a dotted setting."""
 
@@ -135,6 +143,15 @@ def banned(name: str) -> tuple[str, ...]:
     found = tuple(f"{word} (say {BANNED[word]})" for word in words(name) if word in BANNED)
     is_limit = LIMIT.fullmatch(name) and name not in NOT_LIMITS
     return (*found, "a limit (say MAX_X or MIN_X)") if is_limit else found
+
+
+@cache
+def banned_in(folder: str, name: str) -> tuple[str, ...]:
+    """Return the words of a name that are banned in the files of a folder alone, each with the term to use."""
+    terms = {
+        word: term for roots, banned in BANNED_IN.items() if folder.startswith(roots) for word, term in banned.items()
+    }
+    return tuple(f"{word} (say {terms[word]})" for word in words(name) if word in terms)
 
 
 def defined(source: str) -> Iterator[tuple[int, str]]:
@@ -209,7 +226,8 @@ def test_no_name_has_a_banned_word() -> None:
         for path in tracked()
         if path.is_file() and not path.is_symlink() and path != Path(__file__)
         for line, name in names(path)
-        if (wrong := banned(name)) and (str(path.relative_to(ROOT)), name) not in EXEMPT
+        if (wrong := banned(name) + banned_in(str(path.relative_to(ROOT).parent), name))
+        and (str(path.relative_to(ROOT)), name) not in EXEMPT
     ]
     assert not found, "\n".join([f"{len(found)} names", *found])
 
@@ -260,6 +278,14 @@ def test_a_banned_word_is_found(kind: str, tmp_path: Path, monkeypatch: pytest.M
         found.append([each for _, each in names(path) if banned(each)])
     assert found[0]
     assert found[1] == (found[0] if not planted else [])
+
+
+def test_a_word_is_banned_in_some_folders() -> None:
+    assert banned_in("voicepipe/server/sessions", "free_places")
+    assert banned_in("voicepipe/cluster", "Place")
+    assert banned_in("voicepipe/server", "placed") == ()
+    assert banned_in("voicepipe/server", "slot") == ()
+    assert banned_in("voicepipe/evals", "places") == ()
 
 
 def test_words_are_whole() -> None:

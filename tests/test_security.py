@@ -133,9 +133,9 @@ ATTACKS: Final = (
         "Another project's sessions", "nothing", f"{PROJECTS}::test_sessions_are_of_the_project_of_their_credential"
     ),
     Attack(
-        "Another project's places",
+        "Another project's slots",
         "429 for one's own",
-        f"{PROJECTS}::test_one_project_does_not_take_the_places_of_another",
+        f"{PROJECTS}::test_one_project_does_not_take_the_slots_of_another",
     ),
     Attack(
         "Another project's tokens, revoked", "nothing", f"{TOKENS}::test_a_subject_is_revoked_in_its_own_project_only"
@@ -192,7 +192,7 @@ ATTACKS: Final = (
         f"{LOCKOUT}::test_a_foreign_pages_pictures_are_refused",
     ),
     Attack(
-        "Holding the places of who resumes",
+        "Holding the slots of who resumes",
         "nothing",
         "extensions/test_resume.py::test_silent_clients_do_not_block_resumption",
     ),

@@ -72,9 +72,9 @@ class Texts:
     async def send_events(self, events: Sequence[bytes]) -> None:
         await self._answer("send")
 
-    async def events_after(self, place: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
+    async def events_after(self, last_id: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
         await self._answer("events")
-        return place, []
+        return last_id, []
 
     async def are_events_requested(self) -> bool:
         await self._answer("requested")

@@ -386,18 +386,18 @@ def test_the_server_of_the_tests_leaves_no_folder(redis: RedisServer) -> None:
 
 
 async def test_an_event_is_read_by_each_node_that_reads(redis: RedisServer) -> None:
-    """From the place on at which it began; nobody is asked for events whom no node reads."""
+    """A node reads from its start on. Events that no node reads are not requested."""
     async with open_redis(redis.url, "events") as cluster:
         assert not await cluster.are_events_requested()
         await cluster.send_events([b"before"])
-        places = [(await cluster.events_after("", limit=9, requested_s=60))[0] for _ in range(2)]
+        starts = [(await cluster.events_after("", limit=9, requested_s=60))[0] for _ in range(2)]
         assert await cluster.are_events_requested()
         await cluster.send_events([b"1", b"2"])
         await cluster.send_events([b"3"])
-        for start in places:
-            place, events = await cluster.events_after(start, limit=2, requested_s=60)
+        for start in starts:
+            last_id, events = await cluster.events_after(start, limit=2, requested_s=60)
             assert events[-2:] == [b"1", b"2"]
-            assert (await cluster.events_after(place, limit=9, requested_s=60))[1] == [b"3"]
+            assert (await cluster.events_after(last_id, limit=9, requested_s=60))[1] == [b"3"]
 
 
 async def test_a_hint_has_an_age_and_expires(redis: RedisServer) -> None:

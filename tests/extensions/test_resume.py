@@ -223,7 +223,7 @@ async def test_a_right_secret_passes_whatever_others_of_its_address_guessed(
 
 @pytest.mark.parametrize("place", ["1", ""])
 async def test_silent_clients_do_not_block_resumption(server: Any, place: str) -> None:
-    """Twice as many as there are places, of the user's own address: the one that waits longest makes room."""
+    """Twice as many as there are slots, of the user's own address: the one that waits longest makes room."""
     async with reconnecting_user(server.base_url, SESSION) as user, many_lines() as http:
         url = f"{server.base_url}/v1/realtime?resume={place or user.session_id}"
         silent_clients = [await http.ws_connect(url) for _ in range(2 * MAX_PER_ADDRESS)]

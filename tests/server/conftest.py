@@ -33,7 +33,7 @@ from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.chat_ports import ChatRoute
 from voicepipe.server.context import AgentChoice, ServerContext
 from voicepipe.server.embedding_ports import EmbeddingRoute
-from voicepipe.server.gateway.capacity import Places
+from voicepipe.server.gateway.capacity import RequestSlots
 from voicepipe.server.gateway.response_cache import ResponseCache
 from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
 from voicepipe.server.head_room import HeadRoom
@@ -375,11 +375,11 @@ def serve(tmp_path: Path) -> Serve:
             open_session=open_session,
             chat_models=NoModels(),
             response_cache=ResponseCache(ResponseCacheSettings(), NoModels()),
-            chat_places=Places("chats", settings.max_chats, settings.max_project_chats),
+            chat_slots=RequestSlots("chats", settings.max_chats, settings.max_project_chats),
             embedding_models=NoEmbeddings(),
             responses=(responses := ResponseStore(tmp_path / FILE_NAME, max_bytes=0, keep_s=0, health=new_health())),
             audio_models=NoSound(),
-            audio_places=Places("sounds", settings.max_audio, settings.max_project_audio),
+            audio_slots=RequestSlots("sounds", settings.max_audio, settings.max_project_audio),
             healths=lambda: (WELL, REFUSED),
             missing=lambda: tuple(missing),
             webhooks=(sender := Webhooks(webhooks, queue)),

@@ -1,4 +1,4 @@
-"""Who gets in: reserved places, quotas, and head-room."""
+"""Who gets in: reserved slots, quotas, and head-room."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def bearer(minted: dict[str, Any]) -> dict[str, str]:
     return {"Authorization": f"Bearer {minted['value']}"}
 
 
-# --- reserved places --------------------------------------------------------------------------
+# --- reserved slots --------------------------------------------------------------------------
 
 
-async def test_a_reserved_place_is_held_for_its_client_secret(serve: Any, gate: Any) -> None:
+async def test_a_reserved_slot_is_held_for_its_client_secret(serve: Any, gate: Any) -> None:
     """Nobody else gets it, and its session needs no second one."""
     async with serve(max_sessions=1) as server:
         server.talks.append(gate)
@@ -50,7 +50,7 @@ async def test_a_reserved_place_is_held_for_its_client_secret(serve: Any, gate: 
         assert server.context.live_sessions.n_refused == {"full": 1, "head_room": 0, "quota": 0}
 
 
-async def test_a_client_secret_is_not_minted_without_a_place_to_reserve(serve: Any, gate: Any) -> None:
+async def test_a_client_secret_is_not_minted_without_a_slot_to_reserve(serve: Any, gate: Any) -> None:
     async with serve(max_sessions=1) as server:
         server.talks.append(gate)
         key = server.new_key("shop")
@@ -59,8 +59,8 @@ async def test_a_client_secret_is_not_minted_without_a_place_to_reserve(serve: A
         assert (status, answer["error"]["code"]) == (503, "server_overloaded")
 
 
-async def test_only_one_session_gets_the_reserved_place(serve: Any, gate: Any) -> None:
-    """The next session of the same client secret takes a place of its own."""
+async def test_only_one_session_gets_the_reserved_slot(serve: Any, gate: Any) -> None:
+    """The next session of the same client secret takes a slot of its own."""
     async with serve(max_sessions=2) as server:
         server.talks.append(gate)
         _, minted = await server.mint(RESERVE, headers=server.new_key("shop"))
@@ -71,8 +71,8 @@ async def test_only_one_session_gets_the_reserved_place(serve: Any, gate: Any) -
             gate.go.set()
 
 
-async def test_reserved_and_taken_places_are_always_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever order reservations, sessions and time come in: never more places than there are, and none is left."""
+async def test_reserved_and_taken_slots_are_always_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever order reservations, sessions and time come in: never more slots than there are, and none is left."""
 
     @given(
         st.lists(
@@ -112,7 +112,7 @@ async def _run_steps(steps: list[tuple[str, int]], monkeypatch: pytest.MonkeyPat
                     now[0] += 5
                     await cluster.renew_slots(slots.owner, until_s=now[0] + 30, now_s=now[0])
         except Overload:
-            assert await cluster.slots_taken(MACHINE, now_s=now[0]) == 3, "refused although a place was free"
+            assert await cluster.slots_taken(MACHINE, now_s=now[0]) == 3, "refused although a slot was free"
         assert len(running) <= await cluster.slots_taken(MACHINE, now_s=now[0]) <= 3
     for session in running:
         await session.__aexit__(None, None, None)
@@ -294,7 +294,7 @@ async def test_the_cost_of_sessions_is_measured_again_and_again(monkeypatch: pyt
 
 
 async def test_without_head_room_neither_session_nor_client_secret_is_given(serve: Any, gate: Any) -> None:
-    """A place that was reserved before counts, and stays."""
+    """A slot that was reserved before counts, and stays."""
     head_room = measured(*[(10, 10.0)] * 15)
     capacity = head_room.capacity
     async with serve(head_room=head_room) as server, AsyncExitStack() as stack:

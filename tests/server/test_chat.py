@@ -481,7 +481,7 @@ async def test_many_at_once_do_not_mix(server: Any) -> None:
         assert await asyncio.gather(*(complete(client, text) for text in texts)) == texts
 
 
-async def test_no_more_than_there_are_places(fake_server: Any) -> None:
+async def test_no_more_than_there_are_slots(fake_server: Any) -> None:
     async with (
         fake_server({"server.max_chats": 1}) as server,
         client_of(server) as client,
@@ -500,7 +500,7 @@ async def test_no_more_than_there_are_places(fake_server: Any) -> None:
         await client.chat.completions.create(model="default", messages=MESSAGES)
 
 
-async def test_one_project_has_no_more_than_its_places(fake_server: Any) -> None:
+async def test_one_project_has_no_more_than_its_slots(fake_server: Any) -> None:
     more = {"server.max_project_chats": 1}
     async with fake_server(more) as server, client_of(server) as client, asyncio.TaskGroup() as group:
         hold = Hold()

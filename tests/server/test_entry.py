@@ -63,7 +63,7 @@ async def test_an_address_that_others_reach_is_never_open(serve: Any) -> None:
         assert (status, error["code"]) == (401, "missing_credential")
 
 
-async def test_a_key_is_taken_from_every_place_where_clients_put_it(serve: Any) -> None:
+async def test_a_key_is_taken_wherever_clients_put_it(serve: Any) -> None:
     async with serve(query_token=True) as server:
         key = server.new_key("acme")["Authorization"].removeprefix("Bearer ")
         basic = aiohttp.encode_basic_auth("anything", key)

@@ -10,26 +10,26 @@ import pytest
 from voicepipe.errors import Overload
 from voicepipe.server.api import item_audio
 from voicepipe.server.authenticate import Principal
-from voicepipe.server.gateway.capacity import Places
+from voicepipe.server.gateway.capacity import RequestSlots
 from voicepipe.server.workers.messages import QueryResult
 from voicepipe.server.workers.peers import Workers
-from voicepipe.wiring.server import AUDIO_PLACES
+from voicepipe.wiring.server import AUDIO_SLOTS
 
 
-async def test_a_request_takes_a_place_of_audio(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_takes_a_slot_of_audio(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a free one only: the next is refused, not queued."""
     entered, left = asyncio.Event(), asyncio.Event()
     n_entered = 0
 
     async with serve() as server:
-        places = server.context.audio_places
+        slots = server.context.audio_slots
         path, key = "/v1/sessions/sess_1/items/item_1/audio", server.new_key("acme")
 
         async def held(*_: object) -> bytes:
             nonlocal n_entered
             n_entered += 1
-            if n_entered <= places.most:
-                if n_entered == places.most:
+            if n_entered <= slots.most:
+                if n_entered == slots.most:
                     entered.set()
                 await left.wait()
             return b"RIFF"
@@ -40,20 +40,20 @@ async def test_a_request_takes_a_place_of_audio(serve: Any, monkeypatch: pytest.
 
         monkeypatch.setattr(item_audio, "own_item_audio", held)
         async with asyncio.TaskGroup() as group:
-            taking = [group.create_task(status()) for _ in range(places.most)]
+            taking = [group.create_task(status()) for _ in range(slots.most)]
             await entered.wait()
             assert await status() == 503
             left.set()
-        assert [each.result() for each in taking] == [200] * places.most
-        assert len(places) == 0
+        assert [each.result() for each in taking] == [200] * slots.most
+        assert len(slots) == 0
 
 
-async def test_a_refusal_names_all_that_takes_these_places() -> None:
+async def test_a_refusal_names_all_that_takes_these_slots() -> None:
     """Whatever was requested is among it."""
-    places, principal = Places(AUDIO_PLACES, 1, 0), Principal("acme", None)
-    async with places.place(principal):
+    slots, principal = RequestSlots(AUDIO_SLOTS, 1, 0), Principal("acme", None)
+    async with slots.slot(principal):
         with pytest.raises(Overload) as refused:
-            places.check(principal)
+            slots.check(principal)
     for kind in ("speech", "transcription", "translation", "audio of items"):
         assert kind in refused.value.why
 

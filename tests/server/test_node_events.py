@@ -35,10 +35,10 @@ class Events:
         self._check()
         self.stored += events
 
-    async def events_after(self, place: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
+    async def events_after(self, last_id: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
         self._check()
         self.is_requested = True
-        begin = int(place) if place else len(self.stored)
+        begin = int(last_id) if last_id else len(self.stored)
         found = self.stored[begin : begin + limit]
         return str(begin + len(found)), found
 

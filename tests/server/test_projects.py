@@ -1,4 +1,4 @@
-"""What belongs to one project is out of another's reach, in every place where something belongs to a project."""
+"""What belongs to one project is out of another's reach, wherever something belongs to a project."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_sessions_are_of_the_project_of_their_credential(serve: Any) -> No
         assert [grant.project for grant in server.grants] == ["acme", "other"]
 
 
-async def test_one_project_does_not_take_the_places_of_another(serve: Any, gate: Any) -> None:
+async def test_one_project_does_not_take_the_slots_of_another(serve: Any, gate: Any) -> None:
     async with serve(quotas=Quotas(project_sessions=1)) as server:
         mine, theirs = server.new_key("mine"), server.new_key("theirs")
         server.talks.append(gate)

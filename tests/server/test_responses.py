@@ -159,15 +159,15 @@ async def test_a_history_that_is_sent_whole(server: Any, client: Any) -> None:
 
 
 async def test_json_by_a_schema(server: Any, client: Any) -> None:
-    class Place(BaseModel):
+    class Mountain(BaseModel):
         name: str
         metres: int
 
     server.vendor.llm.usual = LlmCue(tokens=('{"name":"Everest",', '"metres":8849}'))
-    answer = await client.responses.parse(model="default", input=QUESTION, text_format=Place)
-    assert answer.output_parsed == Place(name="Everest", metres=8849)
+    answer = await client.responses.parse(model="default", input=QUESTION, text_format=Mountain)
+    assert answer.output_parsed == Mountain(name="Everest", metres=8849)
     requested = (await question_of(server, 0))["response_format"]
-    assert (requested["type"], requested["json_schema"]["name"]) == ("json_schema", "Place")
+    assert (requested["type"], requested["json_schema"]["name"]) == ("json_schema", "Mountain")
     assert requested["json_schema"]["strict"] is True
 
 

@@ -222,7 +222,7 @@ async def test_a_client_that_takes_nothing_loses_its_answer(server: Any, monkeyp
     writer.transport.abort()
 
 
-async def test_there_are_so_many_places(fake_server: Any) -> None:
+async def test_there_are_so_many_slots(fake_server: Any) -> None:
     hold = Hold()
     async with (
         fake_server({"server.max_audio": 1}) as server,

@@ -126,7 +126,7 @@ async def test_a_text_that_this_node_cannot_read_is_left_to_others(
         assert await close_code(await requested(server)) == 1_013
         texts.text = json.dumps(FIRST_VERSION).encode()
         assert not texts.dropped
-        assert await goes_on(server), "a place was not given back"
+        assert await goes_on(server), "a slot was not given back"
 
 
 async def test_a_store_that_fails_once_loses_no_session(serve: Serve) -> None:
@@ -136,7 +136,7 @@ async def test_a_store_that_fails_once_loses_no_session(serve: Serve) -> None:
         assert await goes_on(server)
 
 
-async def test_a_node_without_a_place_leaves_the_session_to_others(serve: Serve) -> None:
+async def test_a_node_without_a_slot_leaves_the_session_to_others(serve: Serve) -> None:
     async with serve(session_texts=Texts(FIRST_VERSION), max_sessions=1) as server:
         other = await server.http.ws_connect(f"{server.base}/v1/realtime")
         assert await close_code(await requested(server)) == 1_013

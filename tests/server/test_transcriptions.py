@@ -242,7 +242,7 @@ async def test_an_upload_that_trickles_ends(server: Any, monkeypatch: pytest.Mon
         trickling.cancel()
 
 
-async def test_uploads_on_their_way_take_no_place(fake_server: Any) -> None:
+async def test_uploads_on_their_way_take_no_slot(fake_server: Any) -> None:
     """However many uploads are running, a client that has sent its whole recording is served meanwhile."""
     async with (
         fake_server({"server.max_audio": 2}) as server,

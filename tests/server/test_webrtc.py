@@ -213,7 +213,7 @@ async def test_a_broken_offer_is_refused_and_leaves_nothing(serve: Serve) -> Non
         assert len(server.context.live_sessions) == 0
 
 
-async def test_a_client_that_never_connects_loses_its_place(serve: Serve) -> None:
+async def test_a_client_that_never_connects_loses_its_slot(serve: Serve) -> None:
     async with serve() as server:
         object.__setattr__(server.context.rtc_calls.settings, "connect_ms", 100)
         connection = aiortc.RTCPeerConnection(aiortc.RTCConfiguration([]))

@@ -17,7 +17,7 @@ from voicepipe.cluster.channel import Channel
 from voicepipe.errors import Overload, StoreUnavailable
 from voicepipe.server.api.providers import _together
 from voicepipe.server.api.stream_state import _together as states_together
-from voicepipe.server.gateway.capacity import PlaceCounts
+from voicepipe.server.gateway.capacity import SlotCounts
 from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.server.sessions.live_sessions import ProcessLoad
 from voicepipe.server.webrtc.calls import RtcCallLookup
@@ -73,7 +73,7 @@ class Server:
     """A broker and the workers that have joined."""
 
     def __init__(self, tasks: BackgroundTasks) -> None:
-        self.broker = Broker({"chat": PlaceCounts(3, 2)})
+        self.broker = Broker({"chat": SlotCounts(3, 2)})
         self.members: list[Member] = []
         self._tasks = tasks
 
@@ -253,8 +253,8 @@ async def test_a_supervisor_that_does_not_answer_is_an_overload(monkeypatch: pyt
             await link.query("providers")
         with pytest.raises(Overload, match="supervisor does not answer"):
             async with link.taken("chat", "acme", "token"):
-                pytest.fail("it has no place")
-        assert (link._results, link._places) == ({}, {})
+                pytest.fail("it has no slot")
+        assert (link._results, link._slots) == ({}, {})
         link.close()
         assert Workers(link, "").relay("s") is None
         ours.close()
@@ -279,10 +279,10 @@ async def test_figures_are_read_again_after_a_while_and_stay_while_none_come(
     assert [each.records_lost for each in await workers.state()] == [3]
 
 
-# --- places, sessions, readers ----------------------------------------------------------------
+# --- slots, sessions, readers ----------------------------------------------------------------
 
 
-async def test_places_are_those_of_all_workers_and_free_when_one_ends(server: Server) -> None:
+async def test_slots_are_those_of_all_workers_and_free_when_one_ends(server: Server) -> None:
     one, other = server.join(), server.join()
     async with one.link.taken("chat", "acme", "") as first, other.link.taken("chat", "acme", "") as second:
         assert (first, second) == (None, None)
@@ -309,7 +309,7 @@ class Unread:
 
 async def test_files_leave_room_for_what_is_sent_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     """Seven workers request a long file of one worker at the same time, while the supervisor is busy: the files beyond
-    the bound are refused at once, and the places are freed all the same."""
+    the bound are refused at once, and the slots are freed all the same."""
     holder, *others = [server.join() for _ in range(8)]
     file = bytes(5_800_000)
     entered, go_on = 0, asyncio.Event()
@@ -339,7 +339,7 @@ async def test_files_leave_room_for_what_is_sent_once(server: Server, caplog: py
     assert 2 <= found.count(file) < len(others)
     assert set(found) == {file, "The process of this session does not send its audio now."}
     async with others[0].link.taken("chat", "acme", "") as one, others[0].link.taken("chat", "acme", "") as two:
-        assert (one, two) == (None, None), "the place of the first worker is free"
+        assert (one, two) == (None, None), "the slot of the first worker is free"
 
 
 async def audio_or_why(member: Member) -> bytes | str:
@@ -355,7 +355,7 @@ async def has_refused(caplog: pytest.LogCaptureFixture) -> bool | None:
 
 
 async def test_what_a_busy_supervisor_did_not_take_follows(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In order, as soon as it pings again. A place that can't be requested is refused at once."""
+    """In order, as soon as it pings again. A slot that can't be requested is refused at once."""
     one, other = server.join(), server.join()
     async with one.link.taken("chat", "acme", "") as first, one.link.taken("chat", "acme", "") as second:
         assert (first, second) == (None, None)
@@ -366,8 +366,8 @@ async def test_what_a_busy_supervisor_did_not_take_follows(server: Server, monke
     one.workers.opened("b")
     with pytest.raises(Overload, match="supervisor does not answer"):
         async with one.link.taken("chat", "acme", ""):
-            pytest.fail("it has no place")
-    assert one.link._places == {}
+            pytest.fail("it has no slot")
+    assert one.link._slots == {}
     monkeypatch.setattr(one.link._channel, "send", send)
     one.seen.ping()
     await eventually(lambda: has_session(one, "b"))

@@ -196,7 +196,7 @@ async def test_local_models_that_do_not_load_end_the_server_with_the_reason(
 
 
 async def test_the_settings_of_who_may_come_in_reach_the_server(tmp_path: Path) -> None:
-    """TLS, key files, trusted proxies and the places of a project."""
+    """TLS, key files, trusted proxies and the slots of a project."""
     from_outside = {"Host": "voice.example", "X-Forwarded-For": "203.0.113.7"}
     private = ed25519.Ed25519PrivateKey.generate()
     pem = tmp_path / "signs.pem"

@@ -9,7 +9,7 @@ from pathlib import Path
 from voicepipe.cluster.channel import Channel
 from voicepipe.config import load
 from voicepipe.server.workers.link import WorkerLink
-from voicepipe.server.workers.messages import CountFailure, FreeSlots, Query, Stop, ToWorker, encoded
+from voicepipe.server.workers.messages import CountFailure, FreeOwnerSlots, Query, Stop, ToWorker, encoded
 from voicepipe.server.workers.peers import Workers
 from voicepipe.server.workers.shared import SharedFeed
 from voicepipe.tasks import background_tasks
@@ -20,7 +20,7 @@ from voicepipe.wiring.server import WorkerParts
 
 
 async def test_messages_after_the_end_of_the_server_are_dropped(tmp_path: Path) -> None:
-    """Its stores are closed: freeing the places of another worker that ended meanwhile ended this one with an error."""
+    """Its stores are closed: freeing the slots of another worker that ended meanwhile ended this one with an error."""
     ours, its = socket.socketpair()
     async with FakeVendor() as vendor, background_tasks() as tasks:
         received: list[bytes] = []
@@ -40,7 +40,7 @@ async def test_messages_after_the_end_of_the_server_are_dropped(tmp_path: Path) 
             pass
         n_received = len(received)
         messages: list[ToWorker] = [
-            FreeSlots("p"),
+            FreeOwnerSlots("p"),
             CountFailure("192.0.2.1"),
             Query(1, "metrics", b""),
             Query(2, "state", b""),

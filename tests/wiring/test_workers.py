@@ -99,7 +99,7 @@ class Server:
             return dict(await answer.json())
 
     async def until_sessions(self, count: int) -> None:
-        """Wait until so many sessions have their places."""
+        """Wait until so many sessions have their slots."""
 
         async def probe() -> bool | None:
             return await self.metric("sessions") == count or None
@@ -260,9 +260,9 @@ async def test_each_worker_calls_the_tools_of_mcp_servers(tmp_path: Path) -> Non
         await server.until_workers(2)
         # A worker takes sessions while its connection is still missing, and offers no tools to them.
         await eventually(lambda: both_connected(server))
-        for place in range(MAX_SESSIONS):
+        for slot in range(MAX_SESSIONS):
             user = await stack.enter_async_context(talking(server, agent="clinic"))
-            call = CallCue("where", ("{}",), f"c_{place}")
+            call = CallCue("where", ("{}",), f"c_{slot}")
             server.vendor.llm.cue(LlmCue(calls=(call,)), LlmCue(tokens=tokens("There.")))
             content = [{"type": "input_text", "text": "Where?"}]
             await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
@@ -322,7 +322,7 @@ async def test_a_revocation_ends_the_sessions_of_both_workers(server: Server) ->
 
 
 async def test_concurrent_chats_are_limited_together(server: Server) -> None:
-    """With both places taken on one worker, the other refuses too; a freed place can be taken there."""
+    """With both slots taken on one worker, the other refuses too; a freed slot can be taken there."""
     holds = [Hold(), Hold()]
     server.vendor.llm.cue(*(LlmCue(hold=hold) for hold in holds))
 

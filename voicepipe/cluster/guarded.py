@@ -60,8 +60,8 @@ class GuardedStore:
     async def send_events(self, events: Sequence[bytes]) -> None:
         await self._requested(self.store.send_events(events))
 
-    async def events_after(self, place: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
-        return await self._requested(self.store.events_after(place, limit=limit, requested_s=requested_s))
+    async def events_after(self, last_id: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
+        return await self._requested(self.store.events_after(last_id, limit=limit, requested_s=requested_s))
 
     async def are_events_requested(self) -> bool:
         return await self._requested(self.store.are_events_requested())

@@ -182,14 +182,15 @@ class NodeEvents(Protocol):
         """Add events behind those of all nodes."""
         ...
 
-    async def events_after(self, place: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
-        """Return the events behind a place, oldest first, and the place behind them; an empty place is the end. All
-        nodes are asked for events for `requested_s` from now on.
+    async def events_after(self, last_id: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
+        """Return the last event's ID and the events after `last_id`, oldest first; an empty ID stands for the latest.
+
+        All nodes send their events for `requested_s` from now on.
         """
         ...
 
     async def are_events_requested(self) -> bool:
-        """Return whether any node asks for events."""
+        """Return whether any node requests events."""
         ...
 
 

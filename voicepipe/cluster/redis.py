@@ -176,9 +176,9 @@ class RedisCluster:
     async def send_events(self, events: Sequence[bytes]) -> None:
         await self._calls.read(SEND_EVENTS, *events)
 
-    async def events_after(self, place: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
-        new_place, *events = await self._calls.read(EVENTS_AFTER, place, limit, requested_s)
-        return new_place.decode(), events
+    async def events_after(self, last_id: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
+        new_last_id, *events = await self._calls.read(EVENTS_AFTER, last_id, limit, requested_s)
+        return new_last_id.decode(), events
 
     async def are_events_requested(self) -> bool:
         return bool(await self._calls.command("EXISTS", f"{self._prefix}events:requested"))

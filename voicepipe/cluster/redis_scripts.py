@@ -228,21 +228,21 @@ return 'sent'
 """ARGV: events."""
 
 EVENTS_AFTER: Final = """
-local key, place, answer = KEYS[1] .. 'events', ARGV[1], {''}
+local key, last_id, answer = KEYS[1] .. 'events', ARGV[1], {''}
 redis.call('SET', KEYS[1] .. 'events:requested', '1', 'EX', ARGV[3])
-if place == '' then
+if last_id == '' then
     local latest = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
-    place = latest and latest[1] or '0-0'
+    last_id = latest and latest[1] or '0-0'
 end
-for _, each in ipairs(redis.call('XRANGE', key, '(' .. place, '+', 'COUNT', ARGV[2])) do
-    place = each[1]
+for _, each in ipairs(redis.call('XRANGE', key, '(' .. last_id, '+', 'COUNT', ARGV[2])) do
+    last_id = each[1]
     answer[#answer + 1] = each[2][2]
 end
-answer[1] = place
+answer[1] = last_id
 return answer
 """
-"""ARGV: the place, how many to return, seconds for which events are requested. Answers the next place, and the events.
-A place is the id of the latest event, a time by the store's clock: it stays good when the events have expired."""
+"""ARGV: the last ID read, how many to return, seconds for which events are requested. Returns the new last ID, and the
+events. An ID is a time by the store's clock: it can be used when its event has expired."""
 
 KEEP_HINT: Final = """
 local key, time = KEYS[1] .. 'hints:' .. ARGV[1], redis.call('TIME')

@@ -1,7 +1,7 @@
 """The HTTP and WebSocket server: one aiohttp app on one port. It takes ready parts and builds none.
 
 `app` registers the routes from `context`. `authenticate` turns a request into a principal, `token_issuer` mints client
-secrets, and `realtime` admits a session. `sessions/` holds what runs: the sessions, their places, connections and
+secrets, and `realtime` admits a session. `sessions/` holds what runs: the sessions, their slots, connections and
 resumption. `usage_limits` counts what is used of a client secret, `revocations` ends what runs with it. `gateway/` has
 the model endpoints, `api/` those of integrations and operators.
 

@@ -1,6 +1,6 @@
 """Request bodies in transit: each must keep a minimum rate, and one client's bodies must not crowd out another's.
 
-An incomplete body takes only memory, not a place among the requests that are answered. The memory of all bodies is
+An incomplete body takes only memory, not a slot among the requests that are answered. The memory of all bodies is
 bounded. Beyond it the client with the most bytes loses its slowest body.
 """
 

@@ -21,7 +21,7 @@ from voicepipe.server.audio_ports import AudioModels
 from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.chat_ports import ChatModels
 from voicepipe.server.embedding_ports import EmbeddingModels
-from voicepipe.server.gateway.capacity import Places
+from voicepipe.server.gateway.capacity import RequestSlots
 from voicepipe.server.gateway.response_cache import ResponseCache
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas
@@ -139,7 +139,7 @@ class ServerContext:
     chat_models: ChatModels
     """The models that chat completions may use."""
 
-    chat_places: Places
+    chat_slots: RequestSlots
 
     response_cache: ResponseCache
     """The answers of chat completions and responses that are given again."""
@@ -153,7 +153,7 @@ class ServerContext:
     audio_models: AudioModels
     """The TTS and STT routes over REST."""
 
-    audio_places: Places
+    audio_slots: RequestSlots
 
     healths: Callable[[], tuple[Health, ...]]
     """The status of each provider."""
@@ -243,7 +243,7 @@ class ServerContext:
     @property
     def registries(self) -> tuple[EndsRevoked, ...]:
         """All that runs here and may run with a client secret."""
-        return self.live_sessions, self.chat_places, self.audio_places
+        return self.live_sessions, self.chat_slots, self.audio_slots
 
 
 CONTEXT: web.AppKey[ServerContext] = web.AppKey("context", ServerContext)

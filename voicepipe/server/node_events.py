@@ -48,7 +48,7 @@ class NodeFeed:
         self._feed, self._events, self._node, self._reads = feed, events, node, reads
         # Full: the oldest is dropped.
         self._unsent: deque[bytes] = deque(maxlen=MAX_UNSENT)
-        self._place = ""
+        self._last_id = ""
         feed.connect_nodes(node, self._forward)
 
     async def run(self) -> None:
@@ -71,7 +71,7 @@ class NodeFeed:
                 await self.send()
                 await self.read()
             except Overload:
-                self._place = ""
+                self._last_id = ""
             await asyncio.sleep(POLL_S)
 
     async def send(self) -> None:
@@ -90,11 +90,13 @@ class NodeFeed:
             Overload: the store is away.
         """
         if not (self._reads and self._feed.is_watched_here):
-            self._place = ""
+            self._last_id = ""
             return
         is_more = True
         while is_more:
-            self._place, found = await self._events.events_after(self._place, limit=AT_ONCE, requested_s=REQUESTED_S)
+            self._last_id, found = await self._events.events_after(
+                self._last_id, limit=AT_ONCE, requested_s=REQUESTED_S
+            )
             is_more = len(found) == AT_ONCE
             for each in found:
                 self._receive(each)

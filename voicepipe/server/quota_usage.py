@@ -33,7 +33,7 @@ class QuotaUsage:
 
     @property
     def pools(self) -> dict[str, int]:
-        """Return the pools of slots that a session must have a place in: name -> number of slots."""
+        """Return the pools of slots that a session must have a slot in: name -> number of slots."""
         return {quota.name: quota.sessions for quota in self._quotas if quota.sessions}
 
     def full(self, pool: str) -> QuotaExceeded:

@@ -1,4 +1,4 @@
-"""Serve an admitted session: its places, its usage and its events, to its end."""
+"""Serve an admitted session: its slots, its usage and its events, to its end."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from voicepipe.telemetry.log import log_crash, log_event, working_for
 
 @asynccontextmanager
 async def admitted(live: LiveSession, context: ServerContext) -> AsyncIterator[RunningSession]:
-    """Yield the session. While the block runs it has its places, is listed, and is held to its client secret."""
+    """Yield the session. While the block runs it has its slots, is listed, and is held to its client secret."""
     grant, limits = live.grant, live.usage.limits
-    async with context.live_sessions.place(live):
+    async with context.live_sessions.slot(live):
         session = live.session = _opened(context, live)
         if limits.claims is not None:
             # Check again: any later revocation finds the session.

@@ -111,7 +111,7 @@ class StoredSessions:
         refused.
 
         Raises:
-            Overload: not now, or not here: the store does not answer, this node has no place, or a newer voicepipe
+            Overload: not now, or not here: the store does not answer, this node has no slot, or a newer voicepipe
                 wrote the text. The client's secret stays good.
         """
         if self.others is not None and await self.others.resume(resume_request, socket):
@@ -137,7 +137,7 @@ class StoredSessions:
         """Run the session here to its end. `secret`: its next one, which the store knows already.
 
         Raises:
-            VoicepipeError: this node has no place for it, or its secret was revoked.
+            VoicepipeError: this node has no slot for it, or its secret was revoked.
             ProtocolError, ValueError: a newer voicepipe wrote it.
         """
         context, principal = self.context, stored.principal

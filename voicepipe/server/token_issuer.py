@@ -51,7 +51,7 @@ class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     locks: tuple[Lock, ...] = ()
     reserve: bool = False
-    """Hold a place for the first session, for 10 s."""
+    """Hold a slot for the first session, for 10 s."""
 
 
 class SecretRequest(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class Minted:
     """The ID that revokes it; not secret."""
 
     reserved_until_s: int
-    """Until when a place is reserved for its first session; 0: none is."""
+    """Until when a slot is reserved for its first session; 0: none is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

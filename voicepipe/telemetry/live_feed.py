@@ -32,7 +32,7 @@ MAX_PER_TOKEN: Final = 4
 """Maximum of readers with the same client secret."""
 
 FULL_WAIT_MS: Final = 5_000
-"""The retry delay for a reader that is refused because all places are taken."""
+"""The retry delay for a reader that is refused because all slots are taken."""
 
 
 @dataclass(slots=True)

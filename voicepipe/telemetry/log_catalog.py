@@ -333,7 +333,7 @@ LOG_EVENTS: Final = (
         "session_not_taken_over",
         ("warning",),
         ("why",),
-        "a session of another node could not go on here: no place was free, its client secret was revoked, or a "
+        "a session of another node could not go on here: no slot was free, its client secret was revoked, or a "
         "newer voicepipe wrote it",
     ),
     LogEvent(
@@ -432,7 +432,7 @@ LOG_EVENTS: Final = (
         ("warning",),
         ("message",),
         "a worker can't send its supervisor a message of this kind: too much waits. An answer is left out, so that the "
-        "request for it gets a 503; places and sessions are reported as soon as the supervisor reads again",
+        "request for it gets a 503; slots and sessions are reported as soon as the supervisor reads again",
     ),
     LogEvent("worker_killed", ("error",), ("why",), "a worker did not end in time after a stop"),
     LogEvent(

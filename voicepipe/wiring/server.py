@@ -29,7 +29,7 @@ from voicepipe.providers.net import connection_pool, http
 from voicepipe.router.tts.audio_cache import AudioCache, open_audio_cache
 from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.context import ServerContext
-from voicepipe.server.gateway.capacity import Places
+from voicepipe.server.gateway.capacity import RequestSlots
 from voicepipe.server.gateway.response_cache import ResponseCache
 from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
 from voicepipe.server.head_room import HeadRoom
@@ -90,8 +90,8 @@ def _silent(line: str) -> None:
     """Drop a progress line."""
 
 
-CHAT_PLACES: Final = "chat completions"
-AUDIO_PLACES: Final = "requests for speech, transcription, translation or audio of items"
+CHAT_SLOTS: Final = "chat completions"
+AUDIO_SLOTS: Final = "requests for speech, transcription, translation or audio of items"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Running:
     """Set when the models are loaded and sessions are accepted."""
 
     slots_owner: str = ""
-    """The owner of the process's places in the shared store."""
+    """The owner of the process's slots in the shared store."""
 
 
 @asynccontextmanager
@@ -409,11 +409,11 @@ def _context(
         response_cache=ResponseCache(
             ResponseCacheSettings() if settings.records.redact else settings.response_cache, chat
         ),
-        chat_places=Places(CHAT_PLACES, options.max_chats, options.max_project_chats, link),
+        chat_slots=RequestSlots(CHAT_SLOTS, options.max_chats, options.max_project_chats, link),
         embedding_models=Embeddings(settings),
         responses=responses,
         audio_models=audio,
-        audio_places=Places(AUDIO_PLACES, options.max_audio, options.max_project_audio, link),
+        audio_slots=RequestSlots(AUDIO_SLOTS, options.max_audio, options.max_project_audio, link),
         healths=sessions.healths,
         missing=models.missing,
         storage=health,

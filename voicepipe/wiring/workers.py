@@ -18,7 +18,7 @@ from voicepipe.config.reader import SettingsReader
 from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.errors import ConfigError
 from voicepipe.server.descriptors import raise_descriptor_limit
-from voicepipe.server.gateway.capacity import PlaceCounts
+from voicepipe.server.gateway.capacity import SlotCounts
 from voicepipe.server.head_room import EXPECTED_SHARE, MAX_CPU_SHARE
 from voicepipe.server.listening import address, bound
 from voicepipe.server.tls import tls_context
@@ -27,7 +27,7 @@ from voicepipe.server.workers.supervisor import Supervisor, WorkerProcess
 from voicepipe.telemetry.log import log_event, logging_to
 from voicepipe.wiring.prices import check_quota_prices
 from voicepipe.wiring.serve import dangers, greet, on_hang_up, stop_signals
-from voicepipe.wiring.server import AUDIO_PLACES, CHAT_PLACES, make_private
+from voicepipe.wiring.server import AUDIO_SLOTS, CHAT_SLOTS, make_private
 from voicepipe.wiring.tokens import key_store
 from voicepipe.wiring.worker import WorkerStart, packed
 
@@ -132,9 +132,9 @@ async def serve(settings: Settings, n_workers: int, say: Callable[[str], None], 
         spawn,
         n_workers=n_workers,
         drain_ms=options.drain_ms,
-        places={
-            CHAT_PLACES: PlaceCounts(options.max_chats, options.max_project_chats),
-            AUDIO_PLACES: PlaceCounts(options.max_audio, options.max_project_audio),
+        slots={
+            CHAT_SLOTS: SlotCounts(options.max_chats, options.max_project_chats),
+            AUDIO_SLOTS: SlotCounts(options.max_audio, options.max_project_audio),
         },
         say=say,
     )

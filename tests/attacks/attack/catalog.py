@@ -64,7 +64,7 @@ _ALL = (
     Attack(name="connection-flood", run=connections.connection_flood, never=FAULTS),
     Attack(name="bad-keys", run=credentials.bad_keys, sees={"good key 200": 1, "good call 101": 1}),
     Attack(name="foreign-pages", run=credentials.foreign_pages, sees={"good key 200": 1, "good call 101": 1}),
-    Attack(name="resume-places", run=credentials.resume_places, sees={"resumed": 1}),
+    Attack(name="resume-slots", run=credentials.resume_slots, sees={"resumed": 1}),
     Attack(name="broken-pings", run=credentials.broken_pings, sees={"resumed": credentials.BROKEN}),
     Attack(name="fuzz-frames", run=fuzz_frames.frames, never=FAULTS),
     Attack(name="fuzz-events", run=fuzz_events.events, never=FAULTS),

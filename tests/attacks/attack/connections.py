@@ -49,7 +49,7 @@ async def slow_headers(target: Target) -> Sent:
 
 
 async def slow_uploads(target: Target) -> Sent:
-    """As many uploads as the server has places for, whose bodies never come; a good one is sent meanwhile."""
+    """As many uploads as the server has slots for, whose bodies never come; a good one is sent meanwhile."""
     sent = Sent()
     begun = FORM_BEGUN % target.secret.encode()
     held = await _held(target, sent, UPLOADS, lambda: begun)

@@ -48,7 +48,7 @@ async def foreign_pages(target: Target) -> Sent:
     return sent
 
 
-async def resume_places(target: Target) -> Sent:
+async def resume_slots(target: Target) -> Sent:
     """Strangers who say that they come back keep doing so; one whose line has broken comes back with the secret."""
     sent = Sent()
     line, came_back_with = await _resumable(target)

@@ -20,7 +20,7 @@ async def item_audio(request: web.Request) -> web.Response:
     principal.check_scope(TURNS)
     session, item = request.match_info["id"], request.match_info["item"]
     project = readable_project(principal, session, request.query.get("project"))
-    async with context.audio_places.place(principal):  # bounds the memory of the files, and those that workers send
+    async with context.audio_slots.slot(principal):  # bounds the memory of the files, and those that workers send
         found = await own_item_audio(context, project, session, item)
         if not found and context.workers is not None:
             found = await context.workers.item_audio(project, session, item)

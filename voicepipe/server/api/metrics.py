@@ -59,9 +59,9 @@ def _of_server(context: ServerContext) -> Iterator[Sample]:
     yield Sample("sessions_opened_total", context.live_sessions.n_accepted)
     for reason, count in context.live_sessions.n_refused.items():
         yield Sample("sessions_refused_total", count, (reason,))
-    for kind, places in (("chat", context.chat_places), ("audio", context.audio_places)):
-        yield Sample("http_requests_running", len(places), (kind,))
-        yield Sample("http_requests_limit", places.most, (kind,))
+    for kind, slots in (("chat", context.chat_slots), ("audio", context.audio_slots)):
+        yield Sample("http_requests_running", len(slots), (kind,))
+        yield Sample("http_requests_limit", slots.most, (kind,))
     yield from _of_response_cache(context.response_cache)
 
 

@@ -115,8 +115,8 @@ async def mint_secret(principal: Principal, requested: SecretRequest, context: S
 
     Raises:
         ProtocolError: the request cannot be met; `field` names the wrong field.
-        Overload: the server has no place for another session.
-        QuotaExceeded: no place is left for it to reserve.
+        Overload: the server has no slot for another session.
+        QuotaExceeded: no slot is left for it to reserve.
     """
     await context.live_sessions.check_capacity()
     minted = await context.token_issuer.mint(principal.project, requested, key_id=principal.key_id)

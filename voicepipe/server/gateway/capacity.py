@@ -15,7 +15,7 @@ from voicepipe.server.errors import TooManyRequests
 from voicepipe.server.revocations import REVOKED, Revocable
 
 FULL_WAIT_MS: Final = 1_000
-"""`Retry-After` when all places are taken: answers last seconds."""
+"""`Retry-After` when all slots are taken: answers last seconds."""
 
 TOKEN_AT_ONCE: Final = 4
 """Limit of one client secret: a page sends one request at a time. It bounds the excess over a spending limit, since an
@@ -23,8 +23,8 @@ answer's cost is counted at its end."""
 
 
 @dataclass(slots=True, eq=False)
-class Place:
-    """One request's place."""
+class RequestSlot:
+    """One request's slot."""
 
     principal: Principal
     call: Revocable | None = None
@@ -40,15 +40,15 @@ class Place:
             self.call = None
 
 
-PlaceRefusal = Literal["full", "project", "token"]
-"""The limit that refuses a place: of all requests, of the project, or of the client secret."""
+SlotRefusal = Literal["full", "project", "token"]
+"""The limit that refuses a slot: of all requests, of the project, or of the client secret."""
 
 
-class PlaceCounts:
+class SlotCounts:
     """Counts the requests that are answered at once, of one kind."""
 
     def __init__(self, most: int, max_per_project: int) -> None:
-        """Begin with none; the arguments are those of `Places`."""
+        """Begin with none; the arguments are those of `RequestSlots`."""
         self.most, self.max_per_project = most, max_per_project or most
         self._n = 0
         self._of_project: Counter[str] = Counter()
@@ -57,23 +57,23 @@ class PlaceCounts:
     def __len__(self) -> int:
         return self._n
 
-    def refusal(self, project: str, token: str) -> PlaceRefusal | None:
-        """Return the limit that refuses one request more; None: a place is free. An API key's `token` is empty."""
+    def refusal(self, project: str, token: str) -> SlotRefusal | None:
+        """Return the limit that refuses one request more; None: a slot is free. An API key's `token` is empty."""
         if self._n >= self.most:
             return "full"
         if self._of_project[project] >= self.max_per_project:
             return "project"
         return "token" if token and self._of_token[project, token] >= TOKEN_AT_ONCE else None
 
-    def take(self, project: str, token: str) -> PlaceRefusal | None:
-        """Take a place, or return the limit that refuses it."""
+    def take(self, project: str, token: str) -> SlotRefusal | None:
+        """Take a slot, or return the limit that refuses it."""
         refusal = self.refusal(project, token)
         if refusal is None:
             self._count(project, token, 1)
         return refusal
 
     def free(self, project: str, token: str) -> None:
-        """Free a place that was taken."""
+        """Free a slot that was taken."""
         self._count(project, token, -1)
 
     def _count(self, project: str, token: str, amount: int) -> None:
@@ -86,36 +86,36 @@ class PlaceCounts:
             del self._of_token[project, token]
 
 
-class SharedPlaces(Protocol):
-    """The places that several processes share."""
+class SharedSlots(Protocol):
+    """The slots that several processes share."""
 
-    def taken(self, what: str, project: str, token: str) -> AbstractAsyncContextManager[PlaceRefusal | None]:
-        """Take a place of the kind `what` while the block runs; yield the limit that refuses it, if one does."""
+    def taken(self, what: str, project: str, token: str) -> AbstractAsyncContextManager[SlotRefusal | None]:
+        """Take a slot of the kind `what` while the block runs; yield the limit that refuses it, if one does."""
         ...
 
 
-class Places:
-    """The places of a process, or of all processes that serve one port. Belongs to one event loop."""
+class RequestSlots:
+    """The slots of a process, or of all processes that serve one port. Belongs to one event loop."""
 
-    def __init__(self, what: str, most: int, max_per_project: int, shared: SharedPlaces | None = None) -> None:
-        """Begin with all places free.
+    def __init__(self, what: str, most: int, max_per_project: int, shared: SharedSlots | None = None) -> None:
+        """Begin with all slots free.
 
         Args:
             what: the kind of request, as text.
-            most: number of places.
-            max_per_project: number of places that a project may have; 0 means all.
-            shared: counts the places of all processes; None: this one serves alone.
+            most: number of slots.
+            max_per_project: number of slots that a project may have; 0 means all.
+            shared: counts the slots of all processes; None: this one serves alone.
         """
         self._what, self.most, self._shared = what, most, shared
-        self._counts = PlaceCounts(most, max_per_project)
-        self._taken: set[Place] = set()  # bounded: by `most`
+        self._counts = SlotCounts(most, max_per_project)
+        self._taken: set[RequestSlot] = set()  # bounded: by `most`
 
     def __len__(self) -> int:
-        """Number of places in use."""
+        """Number of slots in use."""
         return len(self._taken)
 
     def check(self, principal: Principal) -> None:
-        """Check that a place is free now in this process, before a long body is read.
+        """Check that a slot is free now in this process, before a long body is read.
 
         Raises:
             Overload: all are taken.
@@ -124,21 +124,21 @@ class Places:
         self._raise(self._counts.refusal(*_token(principal)), principal)
 
     @asynccontextmanager
-    async def place(self, principal: Principal) -> AsyncIterator[Place]:
-        """Take a place while the block runs.
+    async def slot(self, principal: Principal) -> AsyncIterator[RequestSlot]:
+        """Take a slot while the block runs.
 
         Raises:
             Overload, TooManyRequests: as in `check`.
         """
         with self._counted(principal):
             if self._shared is None:
-                with self._running(principal) as place:
-                    yield place
+                with self._running(principal) as slot:
+                    yield slot
                 return
             async with self._shared.taken(self._what, *_token(principal)) as refusal:
                 self._raise(refusal, principal)
-                with self._running(principal) as place:
-                    yield place
+                with self._running(principal) as slot:
+                    yield slot
 
     @contextmanager
     def _counted(self, principal: Principal) -> Iterator[None]:
@@ -149,15 +149,15 @@ class Places:
             self._counts.free(*_token(principal))
 
     @contextmanager
-    def _running(self, principal: Principal) -> Iterator[Place]:
-        place = Place(principal)
-        self._taken.add(place)
+    def _running(self, principal: Principal) -> Iterator[RequestSlot]:
+        slot = RequestSlot(principal)
+        self._taken.add(slot)
         try:
-            yield place
+            yield slot
         finally:
-            self._taken.discard(place)
+            self._taken.discard(slot)
 
-    def _raise(self, refusal: PlaceRefusal | None, principal: Principal) -> None:
+    def _raise(self, refusal: SlotRefusal | None, principal: Principal) -> None:
         match refusal:
             case "full":
                 raise Overload(f"Too many concurrent {self._what} (limit {self.most}).", retry_after_ms=FULL_WAIT_MS)
@@ -173,10 +173,10 @@ class Places:
 
     def end_revoked(self, revocation: Revocation) -> None:
         """End the answers whose client secret is revoked."""
-        for place in self._taken:
-            claims = place.principal.claims
-            if place.call is not None and claims is not None and revocation.covers(claims):
-                place.call.end_now(REVOKED)
+        for slot in self._taken:
+            claims = slot.principal.claims
+            if slot.call is not None and claims is not None and revocation.covers(claims):
+                slot.call.end_now(REVOKED)
 
 
 def _token(principal: Principal) -> tuple[str, str]:

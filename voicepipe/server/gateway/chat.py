@@ -38,10 +38,10 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     check_ready(context)
     requested = await _read_request(request)
     question = await question_for(principal, of_chat(requested), context.authenticator.handshake(request), context)
-    async with context.chat_places.place(principal) as place:
+    async with context.chat_slots.slot(principal) as slot:
         id_ = f"chatcmpl-{secrets.token_hex(16)}"
         work = _ChatWork(id_, request, requested, question, principal, context)
-        return await Exchange("chat", id_, requested.model, place, context).run(work)
+        return await Exchange("chat", id_, requested.model, slot, context).run(work)
 
 
 async def _read_request(request: web.Request) -> ChatRequest:

@@ -37,9 +37,9 @@ async def embeddings(request: web.Request) -> web.StreamResponse:
     check_ready(context)
     requested = read_embedding_request(await read_body(request, MAX_BODY_BYTES))
     route = _route(request, principal, requested.model, context)
-    async with context.chat_places.place(principal) as place:
+    async with context.chat_slots.slot(principal) as slot:
         work = _EmbeddingWork(requested, route, context)
-        return await Exchange("embedding", work.id, requested.model, place, context).run(work)
+        return await Exchange("embedding", work.id, requested.model, slot, context).run(work)
 
 
 def _route(request: web.Request, principal: Principal, name: str, context: ServerContext) -> EmbeddingRoute:

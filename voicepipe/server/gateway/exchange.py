@@ -13,7 +13,7 @@ from voicepipe.clock import loop_s, monotonic_ms
 from voicepipe.errors import AuthError, StageError, StageTimeout
 from voicepipe.server.context import ServerContext
 from voicepipe.server.errors import refused, veiled
-from voicepipe.server.gateway.capacity import Place
+from voicepipe.server.gateway.capacity import RequestSlot
 from voicepipe.server.usage_limits import UsageLimits, micro_usd
 from voicepipe.session.shutdown import Ending
 from voicepipe.telemetry.log import log_event
@@ -107,10 +107,10 @@ class StreamedWork(Work, Protocol):
 class Exchange:
     """A principal's request."""
 
-    def __init__(self, kind: Kind, id_: str, model: str, place: Place, context: ServerContext) -> None:
+    def __init__(self, kind: Kind, id_: str, model: str, slot: RequestSlot, context: ServerContext) -> None:
         """`model` is the requested name; `id_` identifies the answer in the log."""
         self._kind, self._id, self._model = kind, id_, model
-        self._place, self._principal, self._context = place, place.principal, context
+        self._slot, self._principal, self._context = slot, slot.principal, context
         claims = self._principal.claims
         self._usage_limits = UsageLimits(self._principal, context.quotas, context.cluster)
         length_s = context.options.max_session_s
@@ -149,7 +149,7 @@ class Exchange:
         claims = self._principal.claims
         try:
             async with self._call.limit:
-                with self._place.revocable(self._call):
+                with self._slot.revocable(self._call):
                     if claims is not None:
                         # Check again: any later revocation finds this request.
                         await self._context.authenticator.check_not_revoked(claims)

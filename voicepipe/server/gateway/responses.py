@@ -46,9 +46,9 @@ async def create_response(request: web.Request) -> web.StreamResponse:
     conversation = await conversation_of(requested, owner_of(principal), context.responses)
     answer = response_question(requested, conversation)
     question = await question_for(principal, answer, context.authenticator.handshake(request), context)
-    async with context.chat_places.place(principal) as place:
+    async with context.chat_slots.slot(principal) as slot:
         work = _ResponseWork(request, requested, conversation, question, principal, context)
-        return await Exchange("chat", work.id, requested.model, place, context).run(work)
+        return await Exchange("chat", work.id, requested.model, slot, context).run(work)
 
 
 class _ResponseWork:

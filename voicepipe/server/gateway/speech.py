@@ -51,10 +51,10 @@ async def speech(request: web.Request) -> web.StreamResponse:
     check_ready(context)
     requested = read_speech_request(await read_body(request))
     resolved = await _resolve(request, principal, requested, context)
-    async with context.audio_places.place(principal) as place:
+    async with context.audio_slots.slot(principal) as slot:
         id_ = f"speech-{secrets.token_hex(16)}"
         work = _SpeechWork(id_, request, requested, resolved, context)
-        return await Exchange("speech", id_, requested.model, place, context).run(work)
+        return await Exchange("speech", id_, requested.model, slot, context).run(work)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ async def transcriptions(request: web.Request) -> web.StreamResponse:
         id_ = f"transcription-{secrets.token_hex(16)}"
         async with upload.opened(resolved) as speech:
             work = _TranscriptionWork(id_, request, requested, speech, resolved.options.language)
-            return await Exchange("transcription", id_, requested.model, upload.place, upload.context).run(work)
+            return await Exchange("transcription", id_, requested.model, upload.slot, upload.context).run(work)
 
 
 def _with_times(stt: ResolvedStt, requested: TranscriptionRequest, upload: UploadedRecording) -> ResolvedStt:

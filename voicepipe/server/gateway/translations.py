@@ -41,7 +41,7 @@ async def translations(request: web.Request) -> web.StreamResponse:
         id_ = f"translation-{secrets.token_hex(16)}"
         async with upload.opened(resolved) as speech:
             work = _TranslationWork(id_, requested, speech, translator)
-            return await Exchange("translation", id_, requested.model, upload.place, upload.context).run(work)
+            return await Exchange("translation", id_, requested.model, upload.slot, upload.context).run(work)
 
 
 def _translator(

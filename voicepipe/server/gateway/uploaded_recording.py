@@ -1,4 +1,4 @@
-"""Take a request with a recording: its credential, its place and its file, in the order that costs others least."""
+"""Take a request with a recording: its credential, its slot and its file, in the order that costs others least."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from voicepipe.auth.scopes import AUDIO
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.decoding import DECODING, Decoding
-from voicepipe.server.gateway.capacity import Place
+from voicepipe.server.gateway.capacity import RequestSlot
 from voicepipe.server.gateway.recorded_speech import RecordedSpeech, refusing_files
 from voicepipe.server.gateway.stt_route import ResolvedStt
 from voicepipe.server.realtime import check_ready
@@ -25,12 +25,12 @@ MAX_DURATION_S: Final = 7_200
 
 @dataclass(frozen=True, slots=True)
 class UploadedRecording:
-    """A request with its file, which has a place."""
+    """A request with its file, which has a slot."""
 
     fields: Mapping[str, Sequence[str]]
     file: bytearray
     principal: Principal
-    place: Place
+    slot: RequestSlot
     context: ServerContext
     decoding: Decoding
 
@@ -49,7 +49,7 @@ class UploadedRecording:
 
 @asynccontextmanager
 async def uploaded_recording(request: web.Request) -> AsyncIterator[UploadedRecording]:
-    """Admit the client, read its form, and hold its place while the block runs.
+    """Admit the client, read its form, and hold its slot while the block runs.
 
     Raises:
         AuthError, Overload, TooManyRequests: the client may not do that, or not now.
@@ -59,11 +59,11 @@ async def uploaded_recording(request: web.Request) -> AsyncIterator[UploadedReco
     principal = await context.authenticator.admit(request)
     principal.check_scope(AUDIO)
     check_ready(context)
-    context.audio_places.check(principal)  # nothing is read while all places are taken
+    context.audio_slots.check(principal)  # nothing is read while all slots are taken
     decoding = request.app[DECODING]
     await decoding.warm()
     upload = await read_upload(request)
     assert upload.file is not None
     # Only now: a client that uploads slowly must not block others.
-    async with context.audio_places.place(principal) as place:
-        yield UploadedRecording(upload.fields, upload.file, principal, place, context, decoding)
+    async with context.audio_slots.slot(principal) as slot:
+        yield UploadedRecording(upload.fields, upload.file, principal, slot, context, decoding)

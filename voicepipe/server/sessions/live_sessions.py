@@ -1,4 +1,4 @@
-"""The sessions that run in this process: their places, their list, and how they end when the server stops."""
+"""The sessions that run in this process: their slots, their list, and how they end when the server stops."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class OtherProcesses(Protocol):
     """The processes that serve the same port, this one among them."""
 
     def opened(self, session: str) -> None:
-        """Note a session of this process that takes its place."""
+        """Note a session of this process that takes its slot."""
         ...
 
     def closed(self, session: str) -> None:
@@ -147,7 +147,7 @@ class LiveSessions:
         self.slots = Slots(cluster, max_sessions=max_sessions, node=node)
         self._head_room = head_room
         self._reserved_ms: deque[int] = deque()
-        """When places were reserved that no session has taken yet; the oldest first."""
+        """When slots were reserved that no session has taken yet; the oldest first."""
 
         self.n_accepted = 0
         """Number of sessions accepted so far."""
@@ -167,7 +167,7 @@ class LiveSessions:
         """Check that the session could start now; nothing is taken.
 
         Raises:
-            Overload: all places are taken, the server has no head-room, or it is stopping.
+            Overload: all slots are taken, the server has no head-room, or it is stopping.
             AuthError: 401 or 403: nothing is left of its client secret.
             QuotaExceeded: nothing is left of a quota.
         """
@@ -175,8 +175,8 @@ class LiveSessions:
         await live.usage.limits.check()
 
     @asynccontextmanager
-    async def place(self, live: LiveSession) -> AsyncIterator[None]:
-        """Take a place in this process and a shared one while the block runs.
+    async def slot(self, live: LiveSession) -> AsyncIterator[None]:
+        """Take a slot in this process and a shared one while the block runs.
 
         Raises:
             AuthError, Overload, QuotaExceeded: as in `check`; the machine, the API key, the project or the user has no
@@ -192,7 +192,7 @@ class LiveSessions:
         try:
             async with AsyncExitStack() as stack:
                 with self._counting_refusals():
-                    await self._take_place(live, stack)
+                    await self._take_slot(live, stack)
                 self.n_accepted += 1
                 yield
         finally:
@@ -204,7 +204,7 @@ class LiveSessions:
             if not self._sessions:
                 self._all_left.set()
 
-    async def _take_place(self, live: LiveSession, stack: AsyncExitStack) -> None:
+    async def _take_slot(self, live: LiveSession, stack: AsyncExitStack) -> None:
         limits = live.usage.limits
         if not live.is_taken_over:
             await limits.check()
@@ -297,10 +297,10 @@ class LiveSessions:
         return True
 
     async def reserve(self, project: str, token_id: str, quotas: QuotaUsage) -> None:
-        """Reserve the place of a client secret's first session for `slots.RESERVED_S`.
+        """Reserve the slot of a client secret's first session for `slots.RESERVED_S`.
 
         Raises:
-            Overload, QuotaExceeded: as in `place`.
+            Overload, QuotaExceeded: as in `slot`.
         """
         with self._counting_refusals():
             self._check_open()
@@ -313,7 +313,7 @@ class LiveSessions:
         """Check that one more session could start now, in any process that serves the port.
 
         Raises:
-            Overload: all places are taken, no process has head-room, or the server is stopping.
+            Overload: all slots are taken, no process has head-room, or the server is stopping.
         """
         with self._counting_refusals():
             await self._check_room()

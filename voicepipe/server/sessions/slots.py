@@ -1,4 +1,4 @@
-"""Places that processes share: the limits of sessions of a machine, an API key, a project and a user."""
+"""Slots that processes share: the limits of sessions of a machine, an API key, a project and a user."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from voicepipe.server.quota_usage import QuotaUsage
 from voicepipe.telemetry.log import log_event
 
 LEASE_S: Final = 30
-"""Time after which the places of a dead process are free again."""
+"""Time after which the slots of a dead process are free again."""
 
 RENEW_S: Final = 10
 """Interval of a process's heartbeat: two failures in a row are tolerated."""
 
 RESERVED_S: Final = 10
-"""Lifetime of a reserved place: a page connects within a second of getting its client secret."""
+"""Lifetime of a reserved slot: a page connects within a second of getting its client secret."""
 
 FULL_WAIT_MS: Final = 5_000
-"""`Retry-After` when all places are taken: sessions last minutes."""
+"""`Retry-After` when all slots are taken: sessions last minutes."""
 
 MACHINE: Final = "machine"
 
 RESERVATIONS: Final = "reservations"
-"""The owner of reserved places. No process renews them: they expire."""
+"""The owner of reserved slots. No process renews them: they expire."""
 
 
 class Full(Overload):
-    """All places of this server are taken."""
+    """All slots of this server are taken."""
 
 
 class Slots:
-    """The shared places, as one process takes them. `run` must run while the process holds any place."""
+    """The shared slots, as one process takes them. `run` must run while the process holds any slot."""
 
     def __init__(self, cluster: Cluster, *, max_sessions: int, node: str = "") -> None:
-        """`node`: the machine's name, of several that share the store: each has `max_sessions` places."""
+        """`node`: the machine's name, of several that share the store: each has `max_sessions` slots."""
         self._cluster, self._max_sessions = cluster, max_sessions
         self._machine = f"{MACHINE}/{node}" if node else MACHINE
         self.owner = f"process-{secrets.token_hex(8)}"
@@ -53,7 +53,7 @@ class Slots:
 
     @asynccontextmanager
     async def slot(self, holder: str, quotas: QuotaUsage) -> AsyncIterator[None]:
-        """Take a place while the block runs. A holder that has reserved one gets that one.
+        """Take a slot while the block runs. A holder that has reserved one gets that one.
 
         Raises:
             Full: the machine has no more.
@@ -67,7 +67,7 @@ class Slots:
             await self._release(holder)
 
     async def reserve(self, holder: str, quotas: QuotaUsage) -> None:
-        """Take a place that is free again after `RESERVED_S`, unless its session has begun.
+        """Take a slot that is free again after `RESERVED_S`, unless its session has begun.
 
         Raises:
             Full, Overload, QuotaExceeded: as in `slot`.
@@ -75,7 +75,7 @@ class Slots:
         await self._take(holder, quotas, RESERVATIONS, RESERVED_S)
 
     async def use_reservation(self, claims: Claims | None) -> str | None:
-        """Return the holder of a client secret's reserved place, to the first session that requests it; None: there is
+        """Return the holder of a client secret's reserved slot, to the first session that requests it; None: there is
         none.
 
         Raises:
@@ -89,7 +89,7 @@ class Slots:
         return reservation(claims.project, claims.token_id) if used.counted else None
 
     async def run(self) -> None:
-        """Renew this process's places until cancelled."""
+        """Renew this process's slots until cancelled."""
         while True:
             await asyncio.sleep(RENEW_S)
             now_s = unix_s()
@@ -101,7 +101,7 @@ class Slots:
                 log_event("slot_renewal_failed", level=logging.WARNING, why=busy.why)
 
     async def free_owner(self, owner: str) -> None:
-        """Free the places of another process, which has died, before their lease ends.
+        """Free the slots of another process, which has died, before their lease ends.
 
         Raises:
             Overload: the shared store cannot be reached.
@@ -128,5 +128,5 @@ class Slots:
 
 
 def reservation(project: str, token_id: str) -> str:
-    """Return the holder of the place that is reserved for a client secret."""
+    """Return the holder of the slot that is reserved for a client secret."""
     return f"reserved/{project}/{token_id}"

@@ -49,33 +49,33 @@ class WaitingConnections:
 
     @contextmanager
     def waiting(self, group: Group, drop: Drop) -> Iterator[None]:
-        """Take a place while the block runs; `drop` is called when another connection takes it."""
+        """Take a slot while the block runs; `drop` is called when another connection takes it."""
         by_address = group[0] == "address"
         if len(self._groups.get(group, ())) >= (MAX_PER_ADDRESS if by_address else MAX_PER_SESSION):
             self._drop_oldest(group)
         elif by_address and self._n_by_address >= MAX_CONNECTIONS:
             self._drop_oldest(max(self._addresses(), key=lambda each: len(self._groups[each])))
-        place = object()
-        self._groups.setdefault(group, OrderedDict())[place] = drop
+        slot = object()
+        self._groups.setdefault(group, OrderedDict())[slot] = drop
         self._n_by_address += by_address
         try:
             yield
         finally:
-            self._leave(group, place)
+            self._leave(group, slot)
 
     def _addresses(self) -> Iterator[Group]:
         return (group for group in self._groups if group[0] == "address")
 
     def _drop_oldest(self, group: Group) -> None:
-        place, drop = next(iter(self._groups[group].items()))
-        self._leave(group, place)
+        slot, drop = next(iter(self._groups[group].items()))
+        self._leave(group, slot)
         drop()
 
-    def _leave(self, group: Group, place: object) -> None:
-        """Free a place; a place that was taken away is free already."""
-        places = self._groups.get(group, OrderedDict())
-        if places.pop(place, None) is None:
+    def _leave(self, group: Group, slot: object) -> None:
+        """Free a slot; a slot that was taken away is free already."""
+        slots = self._groups.get(group, OrderedDict())
+        if slots.pop(slot, None) is None:
             return
         self._n_by_address -= group[0] == "address"
-        if not places:
+        if not slots:
             del self._groups[group]

@@ -200,8 +200,8 @@ class RtcSocket:
         """Stop playing, and truncate the item that played: over WebRTC the server knows what was played."""
         part = self.playout.clear(response_id)
         if part is not None:
-            place = {"item_id": part.item_id, "content_index": part.content_index, "audio_end_ms": part.played_ms}
-            self._put(events.event("conversation.item.truncate", self._next_id(), **place))
+            fields = {"item_id": part.item_id, "content_index": part.content_index, "audio_end_ms": part.played_ms}
+            self._put(events.event("conversation.item.truncate", self._next_id(), **fields))
 
     def _report(self, what: PlayoutEvent, response_id: str) -> None:
         if not self._is_over:

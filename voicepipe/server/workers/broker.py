@@ -14,7 +14,7 @@ from typing import Final
 from voicepipe.clock import monotonic_ms
 from voicepipe.cluster.channel import Channel
 from voicepipe.cluster.local_texts import LocalTexts
-from voicepipe.server.gateway.capacity import PlaceCounts
+from voicepipe.server.gateway.capacity import SlotCounts
 from voicepipe.server.workers.messages import (
     HUNG,
     LOST,
@@ -22,13 +22,12 @@ from voicepipe.server.workers.messages import (
     CountFailure,
     DropText,
     FeedMessage,
-    FreePlace,
-    FreeSlots,
+    FreeOwnerSlots,
+    FreeSlot,
     FromWorker,
     HasText,
     KeepText,
     Ping,
-    PlaceResult,
     PublishEvent,
     Query,
     QueryResult,
@@ -36,7 +35,8 @@ from voicepipe.server.workers.messages import (
     Reply,
     SessionClosed,
     SessionOpened,
-    TakePlace,
+    SlotResult,
+    TakeSlot,
     TakeText,
     TextRequest,
     TextResult,
@@ -71,7 +71,7 @@ class ConnectedWorker:
     index: int
     channel: Channel
     owner: str = ""
-    """The owner of its places in the shared store; empty until it listens."""
+    """The owner of its slots in the shared store; empty until it listens."""
 
     accepts: bool = False
     """Whether it takes connections."""
@@ -84,8 +84,8 @@ class ConnectedWorker:
     metrics: bytes = b""
     """Its latest text of `/metrics`."""
 
-    places: dict[int, tuple[str, tuple[str, str]]] = field(default_factory=dict)
-    """Number of the request -> its kind, and the place's project and client secret."""
+    slots: dict[int, tuple[str, tuple[str, str]]] = field(default_factory=dict)
+    """Number of the request -> its kind, and the slot's project and client secret."""
 
     given_ms: deque[int] = field(default_factory=deque)
     """When it got the connections of the last `RECENT_MS` that are open and have no session yet; bounded by that
@@ -130,8 +130,8 @@ class _Pending:
 class Broker:
     """Passes messages between workers. Belongs to the supervisor's event loop."""
 
-    def __init__(self, places: Mapping[str, PlaceCounts]) -> None:
-        """`places`: the limits of concurrent REST requests, by kind."""
+    def __init__(self, slots: Mapping[str, SlotCounts]) -> None:
+        """`slots`: the limits of concurrent REST requests, by kind."""
         self.workers: list[ConnectedWorker] = []
         self.n_restarts = 0
         """Workers that were started again."""
@@ -146,7 +146,7 @@ class Broker:
         """The latest event of the live feed."""
 
         self._lost: dict[str, None] = {}  # full: the oldest is dropped
-        self._places = dict(places)
+        self._slots = dict(slots)
         self._texts = LocalTexts()
         self._number = 0
         self._pending: dict[int, _Pending] = {}  # bounded in time: by QUERY_S
@@ -166,15 +166,15 @@ class Broker:
         self._lost |= dict.fromkeys(worker.sessions)
         for session in tuple(islice(self._lost, max(0, len(self._lost) - LOST_SESSIONS))):
             del self._lost[session]
-        for number in tuple(worker.places):
-            self._free_place(worker, number)
+        for number in tuple(worker.slots):
+            self._free_slot(worker, number)
         if worker.metrics:
             self._retired = counters(merged([text for text in (self._retired, worker.metrics) if text]))
         if worker.watching:
             self._send_watched()
         serving = next((each for each in self.workers if each.owner), None)
         if worker.owner and serving is not None:
-            serving.send(FreeSlots(worker.owner))
+            serving.send(FreeOwnerSlots(worker.owner))
         for number, pending in tuple(self._pending.items()):
             if worker is pending.sender:
                 self._pending.pop(number).timer.cancel()
@@ -213,10 +213,10 @@ class Broker:
                 self._send_watched()
             case CountFailure():
                 self._to((each for each in self.workers if each is not worker), message)
-            case TakePlace():
-                self._take_place(worker, message)
-            case FreePlace(number):
-                self._free_place(worker, number)
+            case TakeSlot():
+                self._take_slot(worker, message)
+            case FreeSlot(number):
+                self._free_slot(worker, number)
             case RelaySession(session):
                 self._relay(message, session, passed)
             case HasText() | KeepText() | TakeText() | DropText():
@@ -241,19 +241,19 @@ class Broker:
         else:
             holder.send(message, passed)
 
-    # --- places of REST requests --------------------------------------------------------------
+    # --- slots of REST requests --------------------------------------------------------------
 
-    def _take_place(self, worker: ConnectedWorker, message: TakePlace) -> None:
-        place = (message.project, message.token)
-        refusal = self._places[message.what].take(*place)
+    def _take_slot(self, worker: ConnectedWorker, message: TakeSlot) -> None:
+        slot = (message.project, message.token)
+        refusal = self._slots[message.what].take(*slot)
         if not refusal:
-            worker.places[message.number] = (message.what, place)
-        worker.send(PlaceResult(message.number, refusal or ""))
+            worker.slots[message.number] = (message.what, slot)
+        worker.send(SlotResult(message.number, refusal or ""))
 
-    def _free_place(self, worker: ConnectedWorker, number: int) -> None:
-        if number in worker.places:
-            what, place = worker.places.pop(number)
-            self._places[what].free(*place)
+    def _free_slot(self, worker: ConnectedWorker, number: int) -> None:
+        if number in worker.slots:
+            what, slot = worker.slots.pop(number)
+            self._slots[what].free(*slot)
 
     # --- texts of sessions --------------------------------------------------------------------
 

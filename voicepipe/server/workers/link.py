@@ -13,16 +13,15 @@ from typing import Final, TypeVar
 
 from voicepipe.cluster.channel import Channel
 from voicepipe.errors import Overload, StoreUnavailable
-from voicepipe.server.gateway.capacity import FULL_WAIT_MS, PlaceRefusal
+from voicepipe.server.gateway.capacity import FULL_WAIT_MS, SlotRefusal
 from voicepipe.server.workers.messages import (
     TO_WORKER,
     CountFailure,
     FeedMessage,
-    FreePlace,
-    FreeSlots,
+    FreeOwnerSlots,
+    FreeSlot,
     FromWorker,
     Ping,
-    PlaceResult,
     Pong,
     Query,
     QueryKind,
@@ -30,9 +29,10 @@ from voicepipe.server.workers.messages import (
     RelaySession,
     ReloadSettings,
     Reply,
+    SlotResult,
     Stop,
     TakeConnection,
-    TakePlace,
+    TakeSlot,
     TextRequest,
     TextResult,
     ToWorker,
@@ -55,7 +55,7 @@ Answer = Callable[[bytes], Awaitable[bytes]]
 """Answers a query for this worker."""
 
 
-_REFUSALS: Final[dict[str, PlaceRefusal | None]] = {"": None, "full": "full", "project": "project", "token": "token"}
+_REFUSALS: Final[dict[str, SlotRefusal | None]] = {"": None, "full": "full", "project": "project", "token": "token"}
 
 
 class WorkerLink:
@@ -75,11 +75,11 @@ class WorkerLink:
 
         self._drop_handlers()
         self._results: dict[int, asyncio.Future[QueryResult]] = {}  # bounded: as many as requests are answered
-        self._places: dict[int, asyncio.Future[str]] = {}  # likewise
+        self._slots: dict[int, asyncio.Future[str]] = {}  # likewise
         self._texts: dict[int, asyncio.Future[TextResult]] = {}  # bounded: a few for each session
         self._number = 0
         self._is_full = False
-        # What nothing repeats, and the supervisor did not read; bounded: by the places and sessions of this worker.
+        # What nothing repeats, and the supervisor did not read; bounded: by the slots and sessions of this worker.
         self._late: deque[FromWorker] = deque()
         self._channel = Channel(end, self._on_message, self._on_closed)
 
@@ -144,8 +144,8 @@ class WorkerLink:
             del self._results[number]
 
     @asynccontextmanager
-    async def taken(self, what: str, project: str, token: str) -> AsyncIterator[PlaceRefusal | None]:
-        """As in `SharedPlaces`.
+    async def taken(self, what: str, project: str, token: str) -> AsyncIterator[SlotRefusal | None]:
+        """As in `SharedSlots`.
 
         Raises:
             Overload: the supervisor does not answer.
@@ -154,9 +154,9 @@ class WorkerLink:
         number = self._number
         result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         silent = Overload("The server's supervisor does not answer.", retry_after_ms=FULL_WAIT_MS)
-        if not self.send(TakePlace(number, what, project, token)):
+        if not self.send(TakeSlot(number, what, project, token)):
             raise silent
-        self._places[number] = result
+        self._slots[number] = result
         try:
             try:
                 async with asyncio.timeout(ANSWER_S):
@@ -165,8 +165,8 @@ class WorkerLink:
                 raise silent from None
             yield _REFUSALS[refusal]
         finally:
-            del self._places[number]
-            self.send_surely(FreePlace(number))  # also if the answer never came: messages are handled in order
+            del self._slots[number]
+            self.send_surely(FreeSlot(number))  # also if the answer never came: messages are handled in order
 
     async def request_text(self, request: TextRequest) -> TextResult:
         """Return the supervisor's answer to a request for a session's text; the number is given here.
@@ -214,8 +214,8 @@ class WorkerLink:
                 self._tasks.start(self._answer(message), name=f"answer {message.kind}")
             case QueryResult(number):
                 _set(self._results.get(number), message)
-            case PlaceResult(number, refusal):
-                _set(self._places.get(number), refusal)
+            case SlotResult(number, refusal):
+                _set(self._slots.get(number), refusal)
             case TextResult(number):
                 _set(self._texts.get(number), message)
             case FeedMessage():
@@ -225,7 +225,7 @@ class WorkerLink:
                 self.on_watched(watched)
             case CountFailure(address):
                 self.on_failure(address)
-            case FreeSlots(owner):
+            case FreeOwnerSlots(owner):
                 self._tasks.start(self._free_slots(owner), name="free slots")
             case _:
                 pass

@@ -48,7 +48,7 @@ class Listening(_Message):
     """Whether any client on this machine may use the server without a key."""
 
     owner: str
-    """The owner of its places in the shared store."""
+    """The owner of its slots in the shared store."""
 
 
 class Loaded(_Message):
@@ -81,7 +81,7 @@ class ConnectionClosed(_Message):
 
 
 class SessionOpened(_Message):
-    """A session began to take its place."""
+    """A session began to take its slot."""
 
     session: str
 
@@ -130,8 +130,8 @@ class CountFailure(_Message):
     address: str
 
 
-class TakePlace(_Message):
-    """Take a place for a REST request."""
+class TakeSlot(_Message):
+    """Take a slot for a REST request."""
 
     number: int
     what: str
@@ -139,8 +139,8 @@ class TakePlace(_Message):
     token: str
 
 
-class FreePlace(_Message):
-    """Free the place that `TakePlace` of this number got."""
+class FreeSlot(_Message):
+    """Free the slot that `TakeSlot` of this number got."""
 
     number: int
 
@@ -229,8 +229,8 @@ class Watched(_Message):
     watched: bool
 
 
-class PlaceResult(_Message):
-    """Whether a place was taken: empty, or which limit refused it."""
+class SlotResult(_Message):
+    """Whether a slot was taken: empty, or which limit refused it."""
 
     number: int
     refusal: str
@@ -247,8 +247,8 @@ class TextResult(_Message):
     """What was taken."""
 
 
-class FreeSlots(_Message):
-    """Free the places that a dead worker held in the shared store."""
+class FreeOwnerSlots(_Message):
+    """Free the slots that a dead worker held in the shared store."""
 
     owner: str
 
@@ -270,8 +270,8 @@ FromWorker = (
     | PublishEvent
     | Watching
     | CountFailure
-    | TakePlace
-    | FreePlace
+    | TakeSlot
+    | FreeSlot
     | RelaySession
     | TextRequest
 )
@@ -286,10 +286,10 @@ ToWorker = (
     | FeedMessage
     | Watched
     | CountFailure
-    | PlaceResult
+    | SlotResult
     | TextResult
     | RelaySession
-    | FreeSlots
+    | FreeOwnerSlots
 )
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -69,7 +69,7 @@ class Workers:
     _fetching: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def opened(self, session: str) -> None:
-        """Report a session that takes its place."""
+        """Report a session that takes its slot."""
         self.link.send_surely(SessionOpened(session))
 
     def closed(self, session: str) -> None:

@@ -18,7 +18,7 @@ from voicepipe.clock import monotonic_ms
 from voicepipe.cluster.channel import Channel
 from voicepipe.errors import ConfigError, VoicepipeError
 from voicepipe.server.acceptor import Listeners
-from voicepipe.server.gateway.capacity import PlaceCounts
+from voicepipe.server.gateway.capacity import SlotCounts
 from voicepipe.server.log_limit import LogLimit
 from voicepipe.server.workers.broker import Broker, ConnectedWorker
 from voicepipe.server.workers.messages import (
@@ -91,7 +91,7 @@ class Supervisor:
         *,
         n_workers: int,
         drain_ms: int,
-        places: Mapping[str, PlaceCounts],
+        slots: Mapping[str, SlotCounts],
         say: Callable[[str], None],
     ) -> None:
         """Prepare.
@@ -101,12 +101,12 @@ class Supervisor:
             spawn: starts a worker.
             n_workers: how many run.
             drain_ms: `server.drain_ms` of the workers.
-            places: the limits of concurrent REST requests, by kind.
+            slots: the limits of concurrent REST requests, by kind.
             say: gets the lines for the operator at the terminal.
         """
         self._sockets, self._spawn, self._say = listeners, spawn, say
         self._n_workers, self._drain_ms = n_workers, drain_ms
-        self._broker = Broker(places)
+        self._broker = Broker(slots)
         self._listeners: Listeners | None = None
         self._closed_limit = LogLimit()
         self._failure: VoicepipeError | None = None
