@@ -1,4 +1,4 @@
-"""Session texts of a store that hangs or is away: look-ups wait for it a while, all else fails at once."""
+"""Session snapshots of a store that hangs or is away: look-ups wait for it a while, all else fails at once."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ class Texts:
         if self.is_away or what == self.refuses:
             raise StoreUnavailable("unreachable", "away")
 
-    async def has_text(self, session_id: str) -> bool:
+    async def has_snapshot(self, session_id: str) -> bool:
         await self._answer(session_id)
         return session_id == "s"
 
-    async def keep_text(
-        self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, former: str = ""
+    async def store_snapshot(
+        self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, previous_digest: str = ""
     ) -> bool:
         await self._answer("keep")
         return True
 
-    async def take_text(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
+    async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
         await self._answer("take")
         return b"text"
 
-    async def drop_text(self, session_id: str, *, owner: str) -> None:
+    async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
         await self._answer("drop")
 
     async def announce(self, process: str, facts: bytes, *, life_s: int) -> str:
@@ -109,49 +109,53 @@ class Calls(StoreCalls):
 
 
 @asynccontextmanager
-async def calls_of(*, answer_ms: int = NEVER_MS, text_ms: int = NEVER_MS) -> AsyncIterator[Calls]:
+async def calls_of(*, answer_ms: int = NEVER_MS, snapshot_ms: int = NEVER_MS) -> AsyncIterator[Calls]:
     async with asyncio.TaskGroup() as group:
-        calls = Calls(group, StorageHealth(unix_ms), answer_ms, text_ms)
+        calls = Calls(group, StorageHealth(unix_ms), answer_ms, snapshot_ms)
         yield calls
         calls.cancel()
 
 
-async def stored_text(texts: GuardedStore) -> bool:
-    return await texts.keep_text("s", b"t", digest="d", owner="o", life_s=60)
+async def stored_snapshot(snapshots: GuardedStore) -> bool:
+    return await snapshots.store_snapshot("s", b"t", digest="d", owner="o", life_s=60)
 
 
 async def test_a_store_that_answers_gets_each_request_once() -> None:
     store = Texts()
     async with calls_of() as calls:
-        texts = GuardedStore(store, calls)
-        assert await texts.has_text("s")
-        assert await stored_text(texts)
-        assert await texts.take_text("s", digest="d", owner="o", next_digest="e") == b"text"
-        await texts.drop_text("s", owner="o")
-        assert (await texts.announce("p", b"", life_s=1), await texts.announced()) == ("epoch", [])
-        await texts.send_events([b"e"])
-        assert await texts.events_after("1", limit=1, requested_s=1) == ("1", [])
-        assert not await texts.are_events_requested()
-        await texts.keep_hint("kind", "p", b"", life_s=1)
-        assert await texts.hints("kind") == []
-        await texts.share_keys({}, {})
-        assert (await texts.keys_version(), await texts.shared_keys()) == ("v", ({}, {}))
+        snapshots = GuardedStore(store, calls)
+        assert await snapshots.has_snapshot("s")
+        assert await stored_snapshot(snapshots)
+        assert await snapshots.acquire_snapshot("s", digest="d", owner="o", next_digest="e") == b"text"
+        await snapshots.delete_snapshot("s", owner="o")
+        assert (await snapshots.announce("p", b"", life_s=1), await snapshots.announced()) == ("epoch", [])
+        await snapshots.send_events([b"e"])
+        assert await snapshots.events_after("1", limit=1, requested_s=1) == ("1", [])
+        assert not await snapshots.are_events_requested()
+        await snapshots.keep_hint("kind", "p", b"", life_s=1)
+        assert await snapshots.hints("kind") == []
+        await snapshots.share_keys({}, {})
+        assert (await snapshots.keys_version(), await snapshots.shared_keys()) == ("v", ({}, {}))
     shared = ["announce", "announced", "send", "events", "requested", "keep hint", "hints"]
     assert store.requests == ["s", "keep", "take", "drop", *shared, "share keys", "keys version", "keys"]
 
 
 async def test_after_one_failure_no_other_of_its_side_reaches_the_store() -> None:
-    """Of texts, and of announcements: each is refused at once. Client secrets are still checked."""
+    """Of snapshots, and of announcements: each is refused at once. Client secrets are still checked."""
     store = Texts()
     store.is_away = True
     async with calls_of() as calls:
-        texts = GuardedStore(store, calls, look_up_ms=0)
-        for request in (stored_text(texts), stored_text(texts), texts.drop_text("s", owner="o")):
+        snapshots = GuardedStore(store, calls, look_up_ms=0)
+        for request in (
+            stored_snapshot(snapshots),
+            stored_snapshot(snapshots),
+            snapshots.delete_snapshot("s", owner="o"),
+        ):
             with pytest.raises(StoreUnavailable):
                 await request
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
-                await texts.announced()
+                await snapshots.announced()
         assert (calls.reads.away, calls.writes.away) == (False, False)
         assert calls.trouble.is_set(), "what tests the store and reports it is not awake"
         assert calls.n_reports == 0
@@ -160,7 +164,7 @@ async def test_after_one_failure_no_other_of_its_side_reaches_the_store() -> Non
 
 @pytest.mark.parametrize("side", ["reads", "writes"])
 async def test_a_check_that_fails_opens_it_for_all_but_texts(side: str) -> None:
-    """A check has 0.5 s and a text 5 s: a store that is too slow for checks still gets the texts of sessions, whose
+    """A check has 0.5 s and a text 5 s: a store that is too slow for checks still gets the snapshots of sessions, whose
     nodes may die. One that is dead fails the first of them, too."""
     store = Texts()
     async with calls_of() as calls:
@@ -169,7 +173,7 @@ async def test_a_check_that_fails_opens_it_for_all_but_texts(side: str) -> None:
         with pytest.raises(StoreUnavailable):
             await shared.announced()
         assert (calls.reads.away, calls.writes.away, calls.n_reports) == (True, True, 1)
-        assert await stored_text(shared)
+        assert await stored_snapshot(shared)
         calls.worked()
         assert await shared.announced() == []
     assert store.requests == ["keep", "announced"]
@@ -181,23 +185,23 @@ async def test_a_text_is_stored_by_a_store_that_is_too_slow_for_checks() -> None
     store.hanging = {"keep": slow, "announced": asyncio.Event()}
     async with calls_of(answer_ms=1) as calls:
         shared = GuardedStore(store, calls)
-        writing = asyncio.create_task(stored_text(shared))
+        writing = asyncio.create_task(stored_snapshot(shared))
         with pytest.raises(StoreUnavailable):
             await shared.announced()
         slow.set()
         assert await writing
-        assert not calls.texts.away
+        assert not calls.snapshots.away
 
 
 async def test_texts_that_are_too_slow_leave_all_else_alone() -> None:
     """Client secrets are checked, and announcements sent."""
     store = Texts()
     store.hanging = {"keep": asyncio.Event()}
-    async with calls_of(text_ms=1) as calls:
+    async with calls_of(snapshot_ms=1) as calls:
         shared = GuardedStore(store, calls)
         with pytest.raises(StoreUnavailable):
-            await stored_text(shared)
-        assert (calls.texts.away, calls.reads.away, calls.writes.away) == (True, False, False)
+            await stored_snapshot(shared)
+        assert (calls.snapshots.away, calls.reads.away, calls.writes.away) == (True, False, False)
         assert await shared.announced() == []
 
 
@@ -212,17 +216,17 @@ async def test_one_text_at_a_time_tests_a_store_that_is_away(monkeypatch: pytest
         for at_ms in (0, RETRY_MS - 1, RETRY_MS, RETRY_MS + 1):
             now_ms = at_ms
             with pytest.raises(StoreUnavailable):
-                await stored_text(shared)
+                await stored_snapshot(shared)
         assert store.requests == ["keep", "keep"]
         store.is_away, now_ms = False, 2 * RETRY_MS
         store.hanging = {"keep": (slow := asyncio.Event())}
-        test = asyncio.create_task(stored_text(shared))
+        test = asyncio.create_task(stored_snapshot(shared))
         await asyncio.sleep(0)
         with pytest.raises(StoreUnavailable):
-            await stored_text(shared)
+            await stored_snapshot(shared)
         slow.set()
         assert await test
-        assert await stored_text(shared)
+        assert await stored_snapshot(shared)
 
 
 @pytest.mark.parametrize("hangs", ["s", PROBE])
@@ -232,9 +236,9 @@ async def test_a_look_up_without_an_answer_is_sent_again(hangs: str, monkeypatch
     store = Texts()
     store.hanging = {hangs: asyncio.Event()}
     async with calls_of() as calls:
-        calls.texts.away = hangs == PROBE
-        assert await GuardedStore(store, calls, look_up_ms=NEVER_MS).has_text("s")
-        assert not calls.texts.away
+        calls.snapshots.away = hangs == PROBE
+        assert await GuardedStore(store, calls, look_up_ms=NEVER_MS).has_snapshot("s")
+        assert not calls.snapshots.away
     assert store.requests[:2] == [hangs, hangs]
 
 
@@ -243,10 +247,10 @@ async def test_look_ups_wait_for_the_store_with_one_probe() -> None:
     store = Texts()
     store.is_away = True
     async with calls_of() as calls:
-        texts = GuardedStore(store, calls, look_up_ms=NEVER_MS)
+        snapshots = GuardedStore(store, calls, look_up_ms=NEVER_MS)
         with pytest.raises(StoreUnavailable):
-            await stored_text(texts)
-        waiting = [asyncio.create_task(texts.has_text("s")) for _ in range(20)]
+            await stored_snapshot(snapshots)
+        waiting = [asyncio.create_task(snapshots.has_snapshot("s")) for _ in range(20)]
         await store.probed.wait()
         assert store.requests == ["keep", PROBE]
         store.is_away = False
@@ -271,8 +275,8 @@ async def test_a_store_that_refuses_what_its_probe_does_not_gets_requests_with_p
     monkeypatch.setattr(asyncio, "sleep", paused)
     store.refuses = "take"
     async with calls_of() as calls:
-        texts = GuardedStore(store, calls, look_up_ms=NEVER_MS)
-        assert await texts.take_text("s", digest="d", owner="o", next_digest="e") == b"text"
+        snapshots = GuardedStore(store, calls, look_up_ms=NEVER_MS)
+        assert await snapshots.acquire_snapshot("s", digest="d", owner="o", next_digest="e") == b"text"
     assert store.requests.count("take") == 1 + len(pauses) == 4
 
 
@@ -280,23 +284,23 @@ async def test_a_look_up_ends_in_its_time() -> None:
     store = Texts()
     store.is_away = True
     async with calls_of() as calls:
-        texts = GuardedStore(store, calls, look_up_ms=1)
+        snapshots = GuardedStore(store, calls, look_up_ms=1)
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
-                await texts.has_text("s")
+                await snapshots.has_snapshot("s")
 
 
 async def test_a_server_that_hangs_holds_no_resume(redis: RedisServer) -> None:
     """The session is found as soon as the server answers; until then a look-up ends in its time."""
     async with open_redis(redis.url, "guarded") as store, open_resilient(store, StorageHealth(unix_ms)) as cluster:
-        texts = cluster.node_store
-        assert isinstance(texts, GuardedStore)
-        assert await stored_text(texts)
+        snapshots = cluster.node_store
+        assert isinstance(snapshots, GuardedStore)
+        assert await stored_snapshot(snapshots)
         redis.freeze()
         try:
             with pytest.raises(StoreUnavailable):
-                await texts.has_text("s")
-            waiting = asyncio.create_task(texts.take_text("s", digest="d", owner="other", next_digest="e"))
+                await snapshots.has_snapshot("s")
+            waiting = asyncio.create_task(snapshots.acquire_snapshot("s", digest="d", owner="other", next_digest="e"))
         finally:
             redis.thaw()
         assert await waiting == b"t"

@@ -12,11 +12,11 @@ from multiprocessing import get_context
 import pytest
 from redis.asyncio.connection import Connection
 
-from tests.cluster.text_rules import check_next_secret, check_one_owner
+from tests.cluster.snapshot_rules import check_next_secret, check_one_owner
 from voicepipe.clock import unix_ms
 from voicepipe.cluster.port import Cluster, Tally
 from voicepipe.cluster.redis import open_redis
-from voicepipe.cluster.redis_calls import FIRST_TEXT_CONNECTIONS
+from voicepipe.cluster.redis_calls import FIRST_SNAPSHOT_CONNECTIONS
 from voicepipe.cluster.resilient import ResilientOptions, open_resilient
 from voicepipe.cluster.revocation import RevokedToken
 from voicepipe.errors import ConfigError, StoreUnavailable
@@ -177,10 +177,10 @@ async def test_a_read_of_a_server_that_hangs_ends_in_its_time(redis: RedisServer
 
 async def test_a_text_has_longer_than_a_check(redis: RedisServer) -> None:
     """Over connections of its own: a server that is too slow for checks stores it. A check ends in its time."""
-    async with open_redis(redis.url, "slow", answer_ms=50, text_ms=int(WAIT_S * 1_000)) as cluster:
+    async with open_redis(redis.url, "slow", answer_ms=50, snapshot_ms=int(WAIT_S * 1_000)) as cluster:
         redis.freeze()
         try:
-            writing = asyncio.create_task(cluster.keep_text("s", b"t", digest="d", owner="o", life_s=60))
+            writing = asyncio.create_task(cluster.store_snapshot("s", b"t", digest="d", owner="o", life_s=60))
             with pytest.raises(StoreUnavailable):
                 await cluster.slots_taken("machine", now_s=1)
         finally:
@@ -255,9 +255,9 @@ async def test_a_text_needs_one_request_from_the_start(redis: RedisServer, monke
     redis.start()
     async with open_redis(redis.url, "first") as cluster:
         monkeypatch.setattr(Connection, "send_command", noted)
-        assert await cluster.keep_text("s", b"1", digest="d", owner="o", life_s=60)
-        assert await cluster.take_text("s", digest="d", owner="p", next_digest="e") == b"1"
-        await cluster.drop_text("s", owner="p")
+        assert await cluster.store_snapshot("s", b"1", digest="d", owner="o", life_s=60)
+        assert await cluster.acquire_snapshot("s", digest="d", owner="p", next_digest="e") == b"1"
+        await cluster.delete_snapshot("s", owner="p")
     assert sent == ["EVALSHA"] * 3
 
 
@@ -269,15 +269,15 @@ async def test_look_ups_need_no_new_connection_at_first(redis: RedisServer, monk
             raise OSError("no connection is made")
 
         monkeypatch.setattr(Connection, "_connect", refused)
-        looked_up = [cluster.has_text("s") for _ in range(FIRST_TEXT_CONNECTIONS)]
-        assert await asyncio.gather(*looked_up) == [False] * FIRST_TEXT_CONNECTIONS
+        looked_up = [cluster.has_snapshot("s") for _ in range(FIRST_SNAPSHOT_CONNECTIONS)]
+        assert await asyncio.gather(*looked_up) == [False] * FIRST_SNAPSHOT_CONNECTIONS
 
 
 async def test_a_text_expires(redis: RedisServer) -> None:
     """Each write gives it a new life."""
     async with open_redis(redis.url, "expiry") as cluster:
         for life_s in (60, 120):
-            await cluster.keep_text("s", b"1", digest="d", owner="p", life_s=life_s)
+            await cluster.store_snapshot("s", b"1", digest="d", owner="p", life_s=life_s)
             assert 0 < await cluster._calls.command("TTL", "voicepipe:{expiry}:text:s") <= life_s
 
 

@@ -22,7 +22,7 @@ from voicepipe.auth.rate_limit import AttemptOptions, FailedAttempts
 from voicepipe.auth.tokens import AUDIENCE, ISSUER
 from voicepipe.clock import unix_s
 from voicepipe.cluster.memory import MemoryCluster
-from voicepipe.cluster.port import NodePresence, SessionTexts
+from voicepipe.cluster.port import NodePresence, SessionSnapshots
 from voicepipe.cluster.response_store import FILE_NAME, ResponseStore
 from voicepipe.ports.model import Usage
 from voicepipe.protocol.extensions import Resume
@@ -47,10 +47,10 @@ from voicepipe.server.tls import tls_context
 from voicepipe.server.token_issuer import TokenIssuer
 from voicepipe.server.webrtc.calls import OtherRtcCalls
 from voicepipe.session.grant import SessionGrant
-from voicepipe.session.session_text import Keep
 from voicepipe.session.shutdown import Ending
+from voicepipe.session.snapshot import SessionSnapshot, read_items
+from voicepipe.session.snapshot_writer import StoreSnapshot
 from voicepipe.session.socket import ClientSocket
-from voicepipe.session.text_state import TextState, read_items
 from voicepipe.telemetry.storage_log import new_health
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.telemetry.webhooks.payload import Webhook
@@ -177,10 +177,10 @@ class FakeSession:
     def forbid(self) -> None:
         """Do nothing: no client of these tests resumes."""
 
-    def share_text(self, keep: Keep) -> None:
+    def share_snapshot(self, keep: StoreSnapshot) -> None:
         """Do nothing: the servers of these tests share no store."""
 
-    def restore(self, state: TextState, request: Resume, secret: str) -> None:
+    def restore(self, state: SessionSnapshot, request: Resume, secret: str) -> None:
         """Do nothing likewise, if the items can be read."""
         read_items(state)
 
@@ -303,7 +303,7 @@ def serve(tmp_path: Path) -> Serve:
         head_room: HeadRoom | None = None,
         other_sessions: OtherSessions | None = None,
         other_rtc_calls: OtherRtcCalls | None = None,
-        session_texts: SessionTexts | None = None,
+        session_snapshots: SessionSnapshots | None = None,
         presence: NodePresence | None = None,
         records_written: Callable[[str], Awaitable[None]] = at_once,
         **options: Any,
@@ -386,7 +386,7 @@ def serve(tmp_path: Path) -> Serve:
             session_events=SessionEvents(sender),
             other_sessions=other_sessions,
             other_rtc_calls=other_rtc_calls,
-            session_texts=session_texts,
+            session_snapshots=session_snapshots,
             records_written=records_written,
             presence=presence,
         )

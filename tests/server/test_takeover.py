@@ -43,25 +43,25 @@ class Texts:
         self.text = json.dumps(stored).encode()
         self.n_failures, self.dropped = n_failures, False
 
-    async def has_text(self, session_id: str) -> bool:
+    async def has_snapshot(self, session_id: str) -> bool:
         """Return whether it is the session of this text."""
         return session_id == "sess_x"
 
-    async def keep_text(
-        self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, former: str = ""
+    async def store_snapshot(
+        self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, previous_digest: str = ""
     ) -> bool:
         """Store the text in place of the one before."""
         self.text = text
         return True
 
-    async def take_text(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
+    async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
         """Return the text to whoever has the secret; the first calls fail."""
         if self.n_failures:
             self.n_failures -= 1
             raise StoreUnavailable
         return self.text if digest == digest_of(SECRET) else None
 
-    async def drop_text(self, session_id: str, *, owner: str) -> None:
+    async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
         """Note that the session is over."""
         self.dropped = True
 
@@ -89,7 +89,7 @@ async def goes_on(server: Server) -> bool:
 
 
 async def test_a_text_of_the_first_version_is_read(serve: Serve) -> None:
-    async with serve(session_texts=Texts(FIRST_VERSION)) as server:
+    async with serve(session_snapshots=Texts(FIRST_VERSION)) as server:
         assert await goes_on(server)
         assert server.grants[0].session_id == "sess_x"
 
@@ -122,7 +122,7 @@ async def test_a_text_that_this_node_cannot_read_is_left_to_others(
 ) -> None:
     """The client is not refused for good: it tries again, and reaches a node that reads it. The text stays."""
     texts = Texts(stored())
-    async with serve(session_texts=texts) as server:
+    async with serve(session_snapshots=texts) as server:
         assert await close_code(await requested(server)) == 1_013
         texts.text = json.dumps(FIRST_VERSION).encode()
         assert not texts.dropped
@@ -131,20 +131,20 @@ async def test_a_text_that_this_node_cannot_read_is_left_to_others(
 
 async def test_a_store_that_fails_once_loses_no_session(serve: Serve) -> None:
     """The store was away when the text was to be taken, and is back when the reason is looked for: not refused."""
-    async with serve(session_texts=Texts(FIRST_VERSION, n_failures=1)) as server:
+    async with serve(session_snapshots=Texts(FIRST_VERSION, n_failures=1)) as server:
         assert await close_code(await requested(server)) == 1_013
         assert await goes_on(server)
 
 
 async def test_a_node_without_a_slot_leaves_the_session_to_others(serve: Serve) -> None:
-    async with serve(session_texts=Texts(FIRST_VERSION), max_sessions=1) as server:
+    async with serve(session_snapshots=Texts(FIRST_VERSION), max_sessions=1) as server:
         other = await server.http.ws_connect(f"{server.base}/v1/realtime")
         assert await close_code(await requested(server)) == 1_013
         await other.close()
 
 
 async def test_a_wrong_secret_is_refused_for_good(serve: Serve) -> None:
-    async with serve(session_texts=Texts(FIRST_VERSION)) as server:
+    async with serve(session_snapshots=Texts(FIRST_VERSION)) as server:
         line = await requested(server, "wrong")
         assert json.loads(await line.receive_str(timeout=WAIT_S))["error"]["code"] == "resume_refused"
         assert await close_code(line) == 4_001
@@ -163,7 +163,7 @@ async def test_the_text_of_a_session_that_is_over_stays_until_its_records_are_st
     async def written(session_id: str) -> None:
         waited.append((session_id, texts.dropped))
 
-    async with serve(session_texts=texts, records_written=written) as server:
+    async with serve(session_snapshots=texts, records_written=written) as server:
         assert await goes_on(server)
         await eventually(lambda: dropped(texts))
     assert waited == [("sess_x", False)]
@@ -181,6 +181,6 @@ async def test_a_database_that_is_away_keeps_no_text(serve: Serve, monkeypatch: 
     async def never(session_id: str) -> None:
         await asyncio.Event().wait()
 
-    async with serve(session_texts=texts, records_written=never) as server:
+    async with serve(session_snapshots=texts, records_written=never) as server:
         assert await goes_on(server)
         await eventually(lambda: dropped(texts))

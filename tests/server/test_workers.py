@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from tests.cluster.text_rules import check_next_secret, check_one_owner
+from tests.cluster.snapshot_rules import check_next_secret, check_one_owner
 from voicepipe.cluster.channel import Channel
 from voicepipe.errors import Overload, StoreUnavailable
 from voicepipe.server.api.providers import _together
@@ -37,7 +37,7 @@ from voicepipe.server.workers.messages import (
     encoded,
 )
 from voicepipe.server.workers.peers import Workers, WorkerState
-from voicepipe.server.workers.texts import WorkerTexts
+from voicepipe.server.workers.snapshots import WorkerSnapshots
 from voicepipe.tasks import BackgroundTasks, background_tasks
 from voicepipe.testing.waiting import WAIT_S, eventually
 
@@ -495,22 +495,22 @@ def test_figures_of_several_workers_are_sums_and_the_worst() -> None:
     assert states_together([]).lag is None
 
 
-# --- texts of sessions ------------------------------------------------------------------------
+# --- snapshots of sessions ------------------------------------------------------------------------
 
 
 async def test_texts_of_sessions_follow_the_rules(server: Server) -> None:
-    texts = WorkerTexts(server.join().link)
+    texts = WorkerSnapshots(server.join().link)
     await check_one_owner(texts)
     await check_next_secret(texts)
 
 
 async def test_a_text_outlives_its_worker(server: Server) -> None:
     one, other = server.join(), server.join()
-    assert await WorkerTexts(one.link).keep_text("s", b"1", digest="d", owner="one", life_s=60)
+    assert await WorkerSnapshots(one.link).store_snapshot("s", b"1", digest="d", owner="one", life_s=60)
     server.broker.detach(one.seen)
-    texts = WorkerTexts(other.link)
-    assert await texts.has_text("s")
-    assert await texts.take_text("s", digest="d", owner="other", next_digest="e") == b"1"
+    texts = WorkerSnapshots(other.link)
+    assert await texts.has_snapshot("s")
+    assert await texts.acquire_snapshot("s", digest="d", owner="other", next_digest="e") == b"1"
 
 
 async def test_a_text_is_not_awaited_where_the_supervisor_is_gone_or_silent(
@@ -519,8 +519,8 @@ async def test_a_text_is_not_awaited_where_the_supervisor_is_gone_or_silent(
     one, other = server.join(), server.join()
     monkeypatch.setattr(link_module, "ANSWER_S", 0.0)
     with pytest.raises(StoreUnavailable):
-        await WorkerTexts(one.link).has_text("s")
+        await WorkerSnapshots(one.link).has_snapshot("s")
     other.link.close()
     with pytest.raises(StoreUnavailable):
-        await WorkerTexts(other.link).keep_text("s", b"1", digest="d", owner="o", life_s=60)
-    assert one.link._texts == other.link._texts == {}
+        await WorkerSnapshots(other.link).store_snapshot("s", b"1", digest="d", owner="o", life_s=60)
+    assert one.link._snapshots == other.link._snapshots == {}

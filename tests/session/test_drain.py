@@ -12,9 +12,9 @@ import pytest
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.drain import CHECK_S, SessionDrain
-from voicepipe.session.session_text import SessionText
 from voicepipe.session.shutdown import MOVED, EndingOrders
-from voicepipe.session.text_state import TextState
+from voicepipe.session.snapshot import SessionSnapshot
+from voicepipe.session.snapshot_writer import SnapshotWriter
 from voicepipe.testing.waiting import WAIT_S
 
 
@@ -22,7 +22,7 @@ from voicepipe.testing.waiting import WAIT_S
 class Client:
     """What the drain asks of the session, and what its client gets."""
 
-    text: SessionText = field(default_factory=SessionText)
+    text: SnapshotWriter = field(default_factory=SnapshotWriter)
     digests: tuple[str, str] | None = ("digest", "")
     is_silent: bool = True
     is_forbidden: bool = False
@@ -44,15 +44,15 @@ class Client:
         return SessionDrain(self.text, its, EventRenderer(config), self.put, its, self.orders)
 
 
-async def stored(state: TextState, digest: str, former: str) -> bool:
+async def stored(state: SessionSnapshot, digest: str, previous_digest: str) -> bool:
     """Store a text."""
     return True
 
 
 def client(**its: Any) -> Client:
-    """Return a client whose session's text is written."""
+    """Return a client whose session's snapshot is written."""
     made = Client(**its)
-    made.text.keep = stored
+    made.text.store = stored
     return made
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from voicepipe.protocol.extensions import ReceivedItem, Resume
 from voicepipe.session.open_answers import Sent, going_on
-from voicepipe.session.text_state import EarlierReply, ItemCodec, OpenReply, OpenTurn, OwedReply, TextState
+from voicepipe.session.snapshot import EarlierReply, ItemCodec, OpenReply, OpenTurn, OwedReply, SessionSnapshot
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import ROOT, ClauseSound, FunctionOutput, InputText, Item, Message, OutputAudio
 from voicepipe.turn.settings import ReplySettings
@@ -32,8 +32,8 @@ def turn(number: int) -> OpenTurn:
     return OpenTurn(id=f"t{number}", cause="create", user_text=f"Question {number}?", played_text="")
 
 
-def state_of(items: list[Item], **more: Any) -> TextState:
-    return TextState(items=ItemCodec().encoded(items), counts={"item": 7}, **more)
+def state_of(items: list[Item], **more: Any) -> SessionSnapshot:
+    return SessionSnapshot(items=ItemCodec().encoded(items), counts={"item": 7}, **more)
 
 
 def sent(*events: str) -> Sent:
@@ -46,7 +46,9 @@ def sent(*events: str) -> Sent:
     return tuple(found)
 
 
-def gone_on(state: TextState, named: Sent = (), **received: Any) -> tuple[list[str], list[e.ReplyOwed], list[str]]:
+def gone_on(
+    state: SessionSnapshot, named: Sent = (), **received: Any
+) -> tuple[list[str], list[e.ReplyOwed], list[str]]:
     """Return the ids of the conversation in order, the replies that are owed, and the items that are cut or deleted."""
     request = Resume(session_id="s", secret="x", **received)
     conversation, *rest = going_on(state, request, ReplySettings(), named)

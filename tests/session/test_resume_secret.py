@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 
 from voicepipe.session import session as sessions
-from voicepipe.session import session_text
-from voicepipe.session.session_text import SessionText
-from voicepipe.session.text_state import TextState
+from voicepipe.session import snapshot_writer
+from voicepipe.session.snapshot import SessionSnapshot
+from voicepipe.session.snapshot_writer import SnapshotWriter
 from voicepipe.testing.waiting import WAIT_S, eventually
 
 UPDATE = {"type": "session.update", "session": {"type": "realtime", "providerData": {"voicepipe": {"resume": True}}}}
@@ -28,7 +28,7 @@ class Store:
 
         self.answer_now = asyncio.Event()
 
-    async def keep(self, state: TextState, digest: str, former: str) -> bool:
+    async def keep(self, state: SessionSnapshot, digest: str, previous_digest: str) -> bool:
         """Store a text."""
         self.begun.append(digest)
         await self.answer_now.wait()
@@ -40,12 +40,12 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     """The store of every session that begins in this test."""
     made = Store()
 
-    def shared() -> SessionText:
-        text = SessionText()
-        text.keep = made.keep
+    def shared() -> SnapshotWriter:
+        text = SnapshotWriter()
+        text.store = made.keep
         return text
 
-    monkeypatch.setattr(sessions, "SessionText", shared)
+    monkeypatch.setattr(sessions, "SnapshotWriter", shared)
     return made
 
 
@@ -57,7 +57,7 @@ async def test_the_secret_leaves_when_the_store_knows_it(
     server: Any, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So do the events behind it, in their order; what came before has left."""
-    monkeypatch.setattr(session_text, "SECRET_HOLD_S", 10 * WAIT_S)
+    monkeypatch.setattr(snapshot_writer, "SECRET_HOLD_S", 10 * WAIT_S)
     got: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     async def read(line: aiohttp.ClientWebSocketResponse) -> None:
@@ -83,7 +83,7 @@ async def test_the_secret_leaves_when_the_store_knows_it(
 async def test_a_store_that_hangs_holds_the_secret_for_a_moment_only(
     server: Any, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_text, "HOLD_S", 0)
+    monkeypatch.setattr(snapshot_writer, "HOLD_S", 0)
     async with aiohttp.ClientSession() as http, http.ws_connect(f"{server.base_url}/v1/realtime") as line:
         async with asyncio.timeout(WAIT_S):
             await line.send_json(UPDATE)

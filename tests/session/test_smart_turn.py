@@ -141,7 +141,7 @@ async def is_ready(server: Any) -> bool | None:
         return answer.status == 200 or None
 
 
-async def text_of(server: Any, path: str) -> str:
+async def snapshot_of(server: Any, path: str) -> str:
     async with aiohttp.ClientSession() as http, http.get(server.base_url + path) as answer:
         return await answer.text()
 
@@ -156,7 +156,7 @@ async def test_scores_are_journaled(server: Any, spoken: Samples) -> None:
         async with calling(server.base_url) as user:
             await user.say_in_real_time(np.concatenate((spoken, np.zeros(2 * WIRE_HZ, np.int16))))
             await eventually(server.closed)
-        metrics = await text_of(server, "/metrics")
+        metrics = await snapshot_of(server, "/metrics")
     (journal,) = sessions.journals()
     scores = [line.event for line in journal.lines if isinstance(line.event, EndpointScored)]
     assert {each.name for each in scores} == {SMART_TURN}

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from tests.wiring.test_serve import config_file, lines_until
 from voicepipe.cluster.redis import open_redis
-from voicepipe.session.restored_text import UNKNOWN_OUTCOME
+from voicepipe.session.snapshot_restore import UNKNOWN_OUTCOME
 from voicepipe.telemetry.store.port import TurnQuery
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
 from voicepipe.testing.fakes.cues import CallCue, Hold, LlmCue
@@ -524,7 +524,7 @@ async def test_a_session_that_has_ended_leaves_no_text(tmp_path: Path, redis: Re
             await its.until_answered(user.session_id, 1)
 
         async def gone() -> bool | None:
-            return not await its.store.has_text(user.session_id) or None
+            return not await its.store.has_snapshot(user.session_id) or None
 
         await eventually(gone)
 

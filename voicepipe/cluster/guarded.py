@@ -1,5 +1,4 @@
-"""State that nodes share over a store that may be away, behind its circuit breaker: texts of sessions have a side of
-their own."""
+"""Share state between nodes over a store that may be away, behind circuit breakers. Snapshots have their own."""
 
 from __future__ import annotations
 
@@ -31,23 +30,25 @@ class GuardedStore:
     calls: StoreCalls
     look_up_ms: int = LOOK_UP_MS
 
-    # --- texts of sessions ----------------------------------------------------------------------
+    # --- snapshots of sessions ----------------------------------------------------------------------
 
-    async def has_text(self, session_id: str) -> bool:
-        return await self._looked_up(lambda: self.store.has_text(session_id))
+    async def has_snapshot(self, session_id: str) -> bool:
+        return await self._looked_up(lambda: self.store.has_snapshot(session_id))
 
-    async def keep_text(
-        self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, former: str = ""
+    async def store_snapshot(
+        self, session_id: str, snapshot: bytes, *, digest: str, owner: str, life_s: int, previous_digest: str = ""
     ) -> bool:
-        request = self.store.keep_text(session_id, text, digest=digest, owner=owner, life_s=life_s, former=former)
-        return await self.calls.request(self.calls.texts, request)
+        request = self.store.store_snapshot(
+            session_id, snapshot, digest=digest, owner=owner, life_s=life_s, previous_digest=previous_digest
+        )
+        return await self.calls.request(self.calls.snapshots, request)
 
-    async def take_text(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
+    async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
         its = {"digest": digest, "owner": owner, "next_digest": next_digest}
-        return await self._looked_up(lambda: self.store.take_text(session_id, **its))
+        return await self._looked_up(lambda: self.store.acquire_snapshot(session_id, **its))
 
-    async def drop_text(self, session_id: str, *, owner: str) -> None:
-        await self.calls.request(self.calls.texts, self.store.drop_text(session_id, owner=owner))
+    async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
+        await self.calls.request(self.calls.snapshots, self.store.delete_snapshot(session_id, owner=owner))
 
     # --- announcements, events, hints -----------------------------------------------------------
 
@@ -96,9 +97,9 @@ class GuardedStore:
         """
         until_ms = monotonic_ms() + self.look_up_ms
         while True:
-            await self.calls.wait_until_back(self.calls.texts, self._probe, until_ms)
+            await self.calls.wait_until_back(self.calls.snapshots, self._probe, until_ms)
             try:
-                return await self.calls.first_answer(self.calls.texts, request, until_ms)
+                return await self.calls.first_answer(self.calls.snapshots, request, until_ms)
             except StoreUnavailable:
                 if monotonic_ms() >= until_ms:
                     raise
@@ -106,4 +107,4 @@ class GuardedStore:
                 await asyncio.sleep(PROBE_PAUSE_MS / 1_000)
 
     async def _probe(self) -> object:
-        return await self.store.has_text(PROBE)
+        return await self.store.has_snapshot(PROBE)

@@ -117,37 +117,37 @@ class Cluster(Protocol):
         ...
 
 
-class SessionTexts(Protocol):
-    """The texts of sessions that another node can go on with. Each session has one owner at a time.
+class SessionSnapshots(Protocol):
+    """The snapshots of sessions that another node can go on with. Each session has one owner at a time.
 
     Raises:
         StoreUnavailable: from any method, when the store can't be reached.
     """
 
-    async def has_text(self, session_id: str) -> bool:
-        """Return whether there is a text of this session."""
+    async def has_snapshot(self, session_id: str) -> bool:
+        """Return whether there is a snapshot of this session."""
         ...
 
-    async def keep_text(
-        self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, former: str = ""
+    async def store_snapshot(
+        self, session_id: str, snapshot: bytes, *, digest: str, owner: str, life_s: int, previous_digest: str = ""
     ) -> bool:
-        """Store a session's text in place of the one before; False, and nothing is stored: it has another owner.
+        """Store a session's snapshot in place of the one before; False, and nothing is stored: it has another owner.
 
-        `former`: the digest of the secret before, while the client may not know the latest.
+        `previous_digest`: the digest of the secret before, while the client may not know the latest.
         """
         ...
 
-    async def take_text(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
-        """Make this process the owner, and return the text. An owner before it can't write any more. The digest of its
-        latest secret is `next_digest` from now on.
+    async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
+        """Make this process the owner, and return the snapshot. The owner before can't write any more. From now on the
+        digest of the latest secret is `next_digest`.
 
         None: there is none, or the digest is neither that of its latest secret nor of one whose answer may be lost:
-        with which it was taken last, until the owner stores it without `former`.
+        with which it was taken last, until the owner stores it without `previous_digest`.
         """
         ...
 
-    async def drop_text(self, session_id: str, *, owner: str) -> None:
-        """Delete the text of a session that is over, unless it has another owner."""
+    async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
+        """Delete the snapshot of a session that is over, unless it has another owner."""
         ...
 
 
@@ -240,7 +240,7 @@ class SharedKeys(Protocol):
 
 
 @runtime_checkable
-class NodeStore(SessionTexts, NodePresence, NodeEvents, RouterHints, SharedKeys, Protocol):
+class NodeStore(SessionSnapshots, NodePresence, NodeEvents, RouterHints, SharedKeys, Protocol):
     """All that nodes share beside the `Cluster`; the store of one machine does not have it."""
 
 

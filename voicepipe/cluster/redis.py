@@ -13,26 +13,26 @@ import msgspec
 from voicepipe.auth.claims import Claims
 from voicepipe.cluster.port import Hint, Tally, check_config
 from voicepipe.cluster.redis_scripts import (
+    ACQUIRE_SNAPSHOT,
     ANNOUNCE,
     ANNOUNCED,
     COUNT,
-    DROP_TEXT,
+    DELETE_SNAPSHOT,
     EVENTS_AFTER,
     GIVE_BACK_SLOTS,
     HINTS,
     KEEP,
     KEEP_HINT,
-    KEEP_TEXT,
     RENEW_SLOTS,
     REVOKE,
     REVOKED_AFTER,
     SEND_EVENTS,
     SHARE_KEYS,
+    STORE_SNAPSHOT,
     TAKE_SLOTS,
-    TAKE_TEXT,
 )
 from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
-from voicepipe.cluster.store_calls import TEXT_MS
+from voicepipe.cluster.store_calls import SNAPSHOT_MS
 from voicepipe.errors import ConfigError, StoreUnavailable
 from voicepipe.extras import install_command
 
@@ -48,7 +48,7 @@ WATCHED_AT_ONCE: Final = 500
 
 @asynccontextmanager
 async def open_redis(
-    url: str, name: str, *, poll_ms: int = 1_000, answer_ms: int = ANSWER_MS, text_ms: int = TEXT_MS
+    url: str, name: str, *, poll_ms: int = 1_000, answer_ms: int = ANSWER_MS, snapshot_ms: int = SNAPSHOT_MS
 ) -> AsyncIterator[RedisCluster]:
     """Connect to the server that holds the state of the cluster `name`. Leaving the context closes the connections.
 
@@ -58,7 +58,7 @@ async def open_redis(
         name: the cluster's name: clusters of other names on the same server share nothing with it.
         poll_ms: how often a watch of revocations checks for new ones.
         answer_ms: how long a request may take, including its wait for a connection.
-        text_ms: how long one may take that reads or writes the text of a session.
+        snapshot_ms: how long one may take that reads or writes the snapshot of a session.
 
     Raises:
         ConfigError: the package `redis` is missing, the URL is wrong, or the server can't be reached or refuses the
@@ -70,11 +70,11 @@ async def open_redis(
         raise ConfigError(
             f"cluster.store: Redis needs the package redis, which is not installed: {install_command('redis')}"
         ) from None
-    calls = RedisCalls(url, f"voicepipe:{{{name}}}:", answer_ms=answer_ms, text_ms=text_ms)
+    calls = RedisCalls(url, f"voicepipe:{{{name}}}:", answer_ms=answer_ms, snapshot_ms=snapshot_ms)
     try:
         try:
             await calls.connect()
-            await calls.load(KEEP_TEXT, TAKE_TEXT, DROP_TEXT)
+            await calls.load(STORE_SNAPSHOT, ACQUIRE_SNAPSHOT, DELETE_SNAPSHOT)
         except StoreUnavailable as gone:
             raise ConfigError(f"cluster.store: the server can't be used: {gone.detail}") from None
         yield RedisCluster(calls, f"voicepipe:{{{name}}}:", poll_ms)
@@ -148,22 +148,24 @@ class RedisCluster:
     async def slots_taken(self, pool: str, *, now_s: int) -> int:
         return int(await self._calls.command("ZCOUNT", f"{self._prefix}pool:{pool}", f"({now_s}", "+inf"))
 
-    async def has_text(self, session_id: str) -> bool:
-        return bool(await self._calls.command("EXISTS", f"{self._prefix}text:{session_id}", for_texts=True))
+    async def has_snapshot(self, session_id: str) -> bool:
+        return bool(await self._calls.command("EXISTS", f"{self._prefix}text:{session_id}", for_snapshots=True))
 
-    async def keep_text(
-        self, session_id: str, text: bytes, *, digest: str, owner: str, life_s: int, former: str = ""
+    async def store_snapshot(
+        self, session_id: str, snapshot: bytes, *, digest: str, owner: str, life_s: int, previous_digest: str = ""
     ) -> bool:
-        arguments = (session_id, owner, digest, text, life_s, former)
-        answer: bytes = await self._calls.read(KEEP_TEXT, *arguments, for_texts=True)
+        arguments = (session_id, owner, digest, snapshot, life_s, previous_digest)
+        answer: bytes = await self._calls.read(STORE_SNAPSHOT, *arguments, for_snapshots=True)
         return answer == b"kept"
 
-    async def take_text(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
-        text: bytes | None = await self._calls.read(TAKE_TEXT, session_id, owner, digest, next_digest, for_texts=True)
-        return text
+    async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
+        snapshot: bytes | None = await self._calls.read(
+            ACQUIRE_SNAPSHOT, session_id, owner, digest, next_digest, for_snapshots=True
+        )
+        return snapshot
 
-    async def drop_text(self, session_id: str, *, owner: str) -> None:
-        await self._calls.read(DROP_TEXT, session_id, owner, for_texts=True)
+    async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
+        await self._calls.read(DELETE_SNAPSHOT, session_id, owner, for_snapshots=True)
 
     async def announce(self, process: str, facts: bytes, *, life_s: int) -> str:
         epoch: bytes = await self._calls.read(ANNOUNCE, process, facts, life_s, secrets.token_hex(8))

@@ -21,11 +21,11 @@ from voicepipe.errors import ConfigError, StoreUnavailable, TroubleKind
 CONNECTIONS: Final = 16
 """Connections of one process. A request takes under 1 ms at the server, so more would wait there."""
 
-TEXT_CONNECTIONS: Final = 64
-"""Connections of one process for the texts of sessions, which a server that answers slowly may use for long: each
+SNAPSHOT_CONNECTIONS: Final = 64
+"""Connections of one process for the snapshots of sessions, which a server that answers slowly may use for long: each
 session has one request at a time. They are made when they are needed."""
 
-FIRST_TEXT_CONNECTIONS: Final = 8
+FIRST_SNAPSHOT_CONNECTIONS: Final = 8
 """Those that are made at the start: a slow server takes three answers to make one, which a resume would wait for."""
 
 FIRST_PAUSE_MS: Final = 100
@@ -78,11 +78,11 @@ class _Lane:
 class RedisCalls:
     """The requests of one process to one server. Belongs to one event loop.
 
-    Those for the texts of sessions (`for_texts`) have connections of their own: a slow server can't have them take all
-    connections from the checks.
+    Requests for snapshots of sessions (`for_snapshots`) have their own connections: with a slow server they would use
+    all connections of the checks.
     """
 
-    def __init__(self, url: str, prefix: str, *, answer_ms: int, text_ms: int) -> None:
+    def __init__(self, url: str, prefix: str, *, answer_ms: int, snapshot_ms: int) -> None:
         """Check the URL; nothing is connected yet.
 
         Raises:
@@ -115,12 +115,12 @@ class RedisCalls:
             pool = BlockingConnectionPool(max_connections=most, timeout=within_ms / 1_000, **arguments)
             return _Lane(pool, within_ms)
 
-        self._checks, self._texts = lane(CONNECTIONS, answer_ms), lane(TEXT_CONNECTIONS, text_ms)
+        self._checks, self._snapshots = lane(CONNECTIONS, answer_ms), lane(SNAPSHOT_CONNECTIONS, snapshot_ms)
         self._writes = _Writes()
 
     async def close(self) -> None:
         """Close the connections."""
-        for lane in (self._checks, self._texts):
+        for lane in (self._checks, self._snapshots):
             await lane.pool.disconnect()
 
     async def connect(self) -> None:
@@ -131,39 +131,41 @@ class RedisCalls:
         """
         try:
             await self._attempt(("PING",), self._checks, within_ms=START_MS)
-            texts = (self._attempt(("PING",), self._texts, within_ms=START_MS) for _ in range(FIRST_TEXT_CONNECTIONS))
-            await asyncio.gather(*texts)
+            snapshots = (
+                self._attempt(("PING",), self._snapshots, within_ms=START_MS) for _ in range(FIRST_SNAPSHOT_CONNECTIONS)
+            )
+            await asyncio.gather(*snapshots)
         except _Unknown as unknown:
             raise self._unreachable(unknown.why) from None
 
     async def load(self, *scripts: str) -> None:
-        """Have the server know scripts for texts: the first use of each is then one request, not two.
+        """Have the server know scripts for snapshots: the first use of each is then one request, not two.
 
         Raises:
             StoreUnavailable: there was no answer, or an error.
         """
         for script in scripts:
-            await self.command("SCRIPT LOAD", script, for_texts=True)
+            await self.command("SCRIPT LOAD", script, for_snapshots=True)
 
-    async def command(self, *parts: str | bytes | int, for_texts: bool = False) -> Any:
+    async def command(self, *parts: str | bytes | int, for_snapshots: bool = False) -> Any:
         """Return the server's answer to a command that changes nothing, or whose effect may be repeated.
 
         Raises:
             StoreUnavailable: there was no answer, or an error.
         """
         try:
-            return await self._attempt(parts, self._texts if for_texts else self._checks)
+            return await self._attempt(parts, self._snapshots if for_snapshots else self._checks)
         except _Unknown as unknown:
             raise self._unreachable(unknown.why) from None
 
-    async def read(self, script: str, *arguments: str | bytes | int, for_texts: bool = False) -> Any:
+    async def read(self, script: str, *arguments: str | bytes | int, for_snapshots: bool = False) -> Any:
         """Return the answer of a script that changes nothing, or whose effect the next call replaces.
 
         Raises:
             StoreUnavailable: there was no answer, or an error.
         """
         try:
-            return await self._run(script, arguments, self._texts if for_texts else self._checks)
+            return await self._run(script, arguments, self._snapshots if for_snapshots else self._checks)
         except _Unknown as unknown:
             raise self._unreachable(unknown.why) from None
 

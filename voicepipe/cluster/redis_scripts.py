@@ -163,7 +163,7 @@ return 'kept'
 """
 """ARGV: key, value, seconds."""
 
-KEEP_TEXT: Final = """
+STORE_SNAPSHOT: Final = """
 local key = KEYS[1] .. 'text:' .. ARGV[1]
 local owner = redis.call('HGET', key, 'owner')
 if owner and owner ~= ARGV[2] then return 'lost' end
@@ -171,9 +171,9 @@ redis.call('HSET', key, 'owner', ARGV[2], 'digest', ARGV[3], 'text', ARGV[4], 't
 redis.call('EXPIRE', key, ARGV[5])
 return 'kept'
 """
-"""ARGV: session, owner, digest, text, seconds, digest of the secret before, or nothing."""
+"""ARGV: session, owner, digest, snapshot, seconds, digest of the secret before, or nothing."""
 
-TAKE_TEXT: Final = """
+ACQUIRE_SNAPSHOT: Final = """
 local key = KEYS[1] .. 'text:' .. ARGV[1]
 local had = redis.call('HMGET', key, 'digest', 'taken_with', 'text')
 if not had[3] or not (had[1] == ARGV[3] or had[2] == ARGV[3]) then return false end
@@ -183,7 +183,7 @@ return had[3]
 """ARGV: session, owner, digest, digest of the next secret. The secret with which it was taken before is good too: that
 answer may be lost."""
 
-DROP_TEXT: Final = """
+DELETE_SNAPSHOT: Final = """
 local key = KEYS[1] .. 'text:' .. ARGV[1]
 if redis.call('HGET', key, 'owner') == ARGV[2] then redis.call('DEL', key) end
 return 'dropped'

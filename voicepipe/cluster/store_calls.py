@@ -19,9 +19,9 @@ T = TypeVar("T")
 PROBE_PAUSE_MS: Final = 100
 """Pause between two probes of a store while requests wait for it."""
 
-TEXT_MS: Final = 5_000
-"""How long a request for the text of a session may take: a store that is slow but works needs some answers for it, on a
-connection that is made first. Nothing waits for it as long; see `session.session_text.HOLD_S`."""
+SNAPSHOT_MS: Final = 5_000
+"""How long a request for the snapshot of a session may take: a slow store needs several answers for it, on a connection
+that is made first. Nothing waits for it as long; see `session.snapshot_writer.HOLD_S`."""
 
 AGAIN_MS: Final = 250
 """A look-up without an answer by then is sent again over another connection, and so on: after a break of the network a
@@ -33,7 +33,7 @@ RETRY_MS: Final = 1_000
 
 @dataclass(slots=True)
 class Side:
-    """Reads, writes, what nodes share, or texts of sessions: with a full disk, reads still work."""
+    """Reads, writes, what nodes share, or snapshots of sessions: with a full disk, reads still work."""
 
     answer_ms: int
     """Timeout of a request."""
@@ -86,16 +86,15 @@ class StoreCalls:
     _group: asyncio.TaskGroup
     _health: StorageHealth
     answer_ms: InitVar[int]
-    text_ms: InitVar[int] = TEXT_MS
+    snapshot_ms: InitVar[int] = SNAPSHOT_MS
     reads: Side = field(init=False)
     writes: Side = field(init=False)
     shared: Side = field(init=False)
     """What nodes tell each other: nothing of it is owed to a store that was away, so it is used again at once."""
 
-    texts: Side = field(init=False)
-    """The texts of sessions. A store that is too slow for checks is not too slow for these, and the other way round: a
-    large text that takes long must not have client secrets accepted unchecked. So neither side opens the other's
-    breaker."""
+    snapshots: Side = field(init=False)
+    """The snapshots of sessions. A store that is too slow for checks may still be used for these. And a large snapshot
+    that takes long must not have client secrets accepted unchecked. So neither side opens the other's breaker."""
 
     trouble: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the store has failed, or must be written to."""
@@ -105,9 +104,9 @@ class StoreCalls:
 
     _finishing: set[asyncio.Task[_Outcome]] = field(default_factory=set)  # bounded: one for each request that waits
 
-    def __post_init__(self, answer_ms: int, text_ms: int) -> None:
+    def __post_init__(self, answer_ms: int, snapshot_ms: int) -> None:
         self.reads, self.writes, self.shared = Side(answer_ms), Side(answer_ms), Side(answer_ms)
-        self.texts = Side(text_ms, tests_itself=True)
+        self.snapshots = Side(snapshot_ms, tests_itself=True)
 
     async def request(
         self, side: Side, request: Coroutine[Any, Any, T], late: Callable[[T], object] | None = None
@@ -167,7 +166,7 @@ class StoreCalls:
         return value
 
     async def wait_for_late(self) -> None:
-        """Wait for the requests whose results are not known yet, but those for texts: nothing is owed to them."""
+        """Wait for the requests whose results are not known yet, but those for snapshots: nothing is owed to them."""
         late = {*self.reads.late, *self.writes.late, *self.shared.late, *self._finishing}
         if late:
             await asyncio.wait(late)
@@ -225,7 +224,7 @@ class StoreCalls:
 
     @property
     def _sides(self) -> tuple[Side, ...]:
-        return self.reads, self.writes, self.shared, self.texts
+        return self.reads, self.writes, self.shared, self.snapshots
 
     def _answer(self, side: Side, outcome: _Outcome) -> Any:
         if isinstance(outcome.error, Overload):
@@ -239,9 +238,9 @@ class StoreCalls:
         side.away, side.tested_again_ms = True, monotonic_ms() + RETRY_MS
         self.trouble.set()
         if kind == "unreachable":
-            # A text, or an announcement while this process was busy, that takes long must not have client secrets
+            # A snapshot, or an announcement while this process was busy, that takes long must not have client secrets
             # accepted unchecked: those find out themselves. Nor is it a failure yet: the test that follows finds that.
-            if side is self.shared or side is self.texts:
+            if side is self.shared or side is self.snapshots:
                 return
             self.reads.away = self.writes.away = self.shared.away = True
         self._health.failed("shared", kind, detail)

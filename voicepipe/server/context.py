@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from voicepipe.auth.key_store import KeyStore
-from voicepipe.cluster.port import Cluster, NodeEvents, NodePresence, SessionTexts
+from voicepipe.cluster.port import Cluster, NodeEvents, NodePresence, SessionSnapshots
 from voicepipe.cluster.response_store import ResponseStore
 from voicepipe.phone.calls import PhoneCalls
 from voicepipe.phone.options import PhoneLine
@@ -182,8 +182,8 @@ class ServerContext:
     workers: Workers | None = None
     """All workers of the server; None: this process serves alone."""
 
-    session_texts: SessionTexts | None = None
-    """The texts of sessions that nodes share; None: this machine shares nothing."""
+    session_snapshots: SessionSnapshots | None = None
+    """The snapshots of sessions that nodes share; None: this machine shares nothing."""
 
     presence: NodePresence | None = None
     """What the nodes that share a store say of themselves; None: this machine shares nothing."""

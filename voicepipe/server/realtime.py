@@ -26,7 +26,7 @@ from voicepipe.server.sessions.live_sessions import LiveSession
 from voicepipe.server.sessions.resume import resume
 from voicepipe.server.sessions.session_usage import SessionUsage
 from voicepipe.server.sessions.websocket import AiohttpSocket, upgrade
-from voicepipe.server.takeover import StoredSessions, drop_text, share_text
+from voicepipe.server.takeover import StoredSessions, delete_snapshot, share_snapshot
 from voicepipe.server.token_issuer import metadata_of
 from voicepipe.server.usage_limits import UsageLimits
 from voicepipe.server.webrtc.calls import RtcCallLookup
@@ -63,11 +63,11 @@ async def realtime(request: web.Request) -> web.StreamResponse:
         await context.live_sessions.check(live)
         return upgrade_required()
     async with admitted(live, context) as session:
-        share_text(session, principal, grant, context)
+        share_snapshot(session, principal, grant, context)
         await line.prepare(request)
         live.socket = socket = AiohttpSocket(line, request.transport)
         await run_session(session, live, socket)
-    await drop_text(grant.session_id, context)
+    await delete_snapshot(grant.session_id, context)
     return line
 
 
@@ -100,8 +100,8 @@ async def _resume(request: web.Request, context: ServerContext) -> web.StreamRes
     if not line.can_prepare(request):
         return upgrade_required()
     others = context.other_sessions
-    if context.session_texts is not None:
-        others = StoredSessions(context, context.session_texts, others)
+    if context.session_snapshots is not None:
+        others = StoredSessions(context, context.session_snapshots, others)
     return await resume(request, line, context.live_sessions, context.resumptions, handshake.peer, others)
 
 

@@ -1,4 +1,4 @@
-"""Go on with a session whose node is gone: from its text, for the client that has its resume secret."""
+"""Go on with a session whose node is gone: from its snapshot, for the client that has its resume secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 
 from voicepipe.auth.apikeys import ApiKey
 from voicepipe.auth.claims import Claims
-from voicepipe.cluster.port import SessionTexts
+from voicepipe.cluster.port import SessionSnapshots
 from voicepipe.errors import Overload, ProtocolError, VoicepipeError
 from voicepipe.protocol.extensions import Resume
 from voicepipe.server.authenticate import Principal
@@ -27,12 +27,12 @@ from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.server.usage_limits import UsageLimits
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.resumption import digest_of, new_secret
-from voicepipe.session.text_state import LIFE_S, MAX_BYTES, TextState
+from voicepipe.session.snapshot import LIFE_S, MAX_BYTES, SessionSnapshot
 from voicepipe.telemetry.log import log_event
 
 RECORDS_S: Final = 5.0
-"""How long the text of a session that is over waits for the records of its turns. Without the database it is deleted
-then; the records wait in this process."""
+"""How long the snapshot of an ended session waits for the records of its turns. Without the database it is then
+deleted, and the records wait in this process."""
 
 
 class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,10 +42,10 @@ class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
     project: str
     claims: Claims | None
     api_key: dict[str, Any] | None
-    text: TextState
+    text: SessionSnapshot
 
     @classmethod
-    def of(cls, principal: Principal, grant: SessionGrant, text: TextState) -> bytes:
+    def of(cls, principal: Principal, grant: SessionGrant, text: SessionSnapshot) -> bytes:
         """Return a session as JSON."""
         key = principal.holder if isinstance(principal.holder, ApiKey) else None
         stored = cls(
@@ -64,27 +64,29 @@ class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
         return Principal(self.project, self.claims if self.claims is not None else key)
 
 
-def share_text(session: RunningSession, principal: Principal, grant: SessionGrant, context: ServerContext) -> None:
-    """Have a session's text written to the store, if nodes share one."""
-    if context.session_texts is not None:
+def share_snapshot(session: RunningSession, principal: Principal, grant: SessionGrant, context: ServerContext) -> None:
+    """Have a session's snapshot written to the store, if nodes share one."""
+    if context.session_snapshots is not None:
         owner = context.live_sessions.slots.owner
-        session.takeover.share_text(partial(_keep, context.session_texts, owner, principal, grant))
+        session.takeover.share_snapshot(partial(_store, context.session_snapshots, owner, principal, grant))
 
 
-async def _keep(
-    texts: SessionTexts,
+async def _store(
+    snapshots: SessionSnapshots,
     owner: str,
     principal: Principal,
     grant: SessionGrant,
-    text: TextState,
+    text: SessionSnapshot,
     digest: str,
-    former: str,
+    previous_digest: str,
 ) -> bool:
     stored = StoredSession.of(principal, grant, text)
     if len(stored) > MAX_BYTES:
-        log_event("session_text_too_long", level=logging.WARNING, session=grant.session_id, n_bytes=len(stored))
+        log_event("session_snapshot_too_large", level=logging.WARNING, session=grant.session_id, n_bytes=len(stored))
         return True
-    return await texts.keep_text(grant.session_id, stored, digest=digest, owner=owner, life_s=LIFE_S, former=former)
+    return await snapshots.store_snapshot(
+        grant.session_id, stored, digest=digest, owner=owner, life_s=LIFE_S, previous_digest=previous_digest
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,34 +94,37 @@ class StoredSessions:
     """The sessions of other nodes, and of the other processes of this one."""
 
     context: ServerContext
-    texts: SessionTexts
+    snapshots: SessionSnapshots
     others: OtherSessions | None
 
     async def find(self, session_id: str) -> Found:
-        """Return whether another process has this session; also `held` where the store has its text. While the store is
-        away that is unknown: `hung`."""
+        """Return whether another process has this session; `held` also where the store has its snapshot.
+
+        `hung`: unknown while the store is away.
+        """
         found: Found = "unknown" if self.others is None else await self.others.find(session_id)
         if found in ("held", "hung"):
             return found
         try:
-            return "held" if await self.texts.has_text(session_id) else found
+            return "held" if await self.snapshots.has_snapshot(session_id) else found
         except Overload:
             return "hung"
 
     async def resume(self, resume_request: Resume, socket: AiohttpSocket) -> bool:
-        """Continue the session in its process, or here from its text; return when it is done with the socket. False:
-        refused.
+        """Continue the session in its process, or here from its snapshot. Return when the socket is no longer used.
+
+        False: refused.
 
         Raises:
             Overload: not now, or not here: the store does not answer, this node has no slot, or a newer voicepipe
-                wrote the text. The client's secret stays good.
+                wrote the snapshot. The client's secret stays good.
         """
         if self.others is not None and await self.others.resume(resume_request, socket):
             return True
         owner, digest = self.context.live_sessions.slots.owner, digest_of(resume_request.secret)
         secret = new_secret()
         its = {"digest": digest, "owner": owner, "next_digest": digest_of(secret)}
-        found = await self.texts.take_text(resume_request.session_id, **its)
+        found = await self.snapshots.acquire_snapshot(resume_request.session_id, **its)
         if found is None:
             return False
         try:
@@ -145,23 +150,25 @@ class StoredSessions:
         limits = UsageLimits(principal, context.quotas, context.cluster)
         live = LiveSession(grant, SessionUsage(limits), is_taken_over=True)
         async with admitted(live, context) as session:
-            share_text(session, principal, grant, context)
+            share_snapshot(session, principal, grant, context)
             session.takeover.restore(stored.text, resume_request, secret)
             live.socket = socket
             log_event("session_taken_over", session=grant.session_id)
             await run_session(session, live, socket)
-        await drop_text(grant.session_id, context)
+        await delete_snapshot(grant.session_id, context)
 
 
-async def drop_text(session_id: str, context: ServerContext) -> None:
-    """Delete the text of a session that is over, and with it the copies of its latest records, once these are stored.
-    If the server stops the text stays: its client goes on at another node."""
-    if context.session_texts is None or context.live_sessions.closing:
+async def delete_snapshot(session_id: str, context: ServerContext) -> None:
+    """Delete the snapshot of an ended session once its latest records are stored, of which it has copies.
+
+    If the server stops the snapshot stays: its client goes on at another node.
+    """
+    if context.session_snapshots is None or context.live_sessions.closing:
         return
     with suppress(TimeoutError):
         async with asyncio.timeout(RECORDS_S):
             await context.records_written(session_id)
     try:
-        await context.session_texts.drop_text(session_id, owner=context.live_sessions.slots.owner)
+        await context.session_snapshots.delete_snapshot(session_id, owner=context.live_sessions.slots.owner)
     except Overload:
         return  # it expires

@@ -8,8 +8,8 @@ from typing import Final
 from voicepipe.clock import monotonic_ms
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.session.resumption import Resumption
-from voicepipe.session.session_text import SessionText
 from voicepipe.session.shutdown import MOVED, EndingOrders
+from voicepipe.session.snapshot_writer import SnapshotWriter
 from voicepipe.turn.core import Core
 
 CHECK_S: Final = 0.25
@@ -17,11 +17,11 @@ CHECK_S: Final = 0.25
 
 
 class SessionDrain:
-    """The drain of one session. The client gets `voicepipe.going_away` once the store has the session's latest text."""
+    """The drain of one session. The client gets `voicepipe.going_away` once the store has the latest snapshot."""
 
     def __init__(
         self,
-        text: SessionText,
+        text: SnapshotWriter,
         resumption: Resumption,
         wire: EventRenderer,
         put: Callable[[Frames], None],
@@ -39,7 +39,7 @@ class SessionDrain:
         Returns:
             False: no other node could go on with the session.
         """
-        if self._text.keep is None or self._resumption.digests is None:
+        if self._text.store is None or self._resumption.digests is None:
             return False
         self._ends_ms = monotonic_ms() + within_ms
         self._at_once = self._at_once or at_once

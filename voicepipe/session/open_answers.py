@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from voicepipe.protocol.extensions import Resume
-from voicepipe.session.restored_text import (
+from voicepipe.session.snapshot import OpenReply, OpenTurn, SessionSnapshot
+from voicepipe.session.snapshot_restore import (
     Continuation,
     Received,
     continuation,
@@ -20,7 +21,6 @@ from voicepipe.session.restored_text import (
     restored,
     settled,
 )
-from voicepipe.session.text_state import OpenReply, OpenTurn, TextState
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import ROOT, FunctionCall, FunctionOutput, InputText, Item, Message
 from voicepipe.turn.record.values import TurnElsewhere
@@ -59,7 +59,7 @@ class OpenAnswers:
     reply: ReplySettings
     """The settings of a reply of this session."""
 
-    state: TextState
+    state: SessionSnapshot
     items: list[Item]
     answers: list[_Answer]
     missing: dict[str, e.ItemCreateRequested] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class OpenAnswers:
     """Ids of the items that are read for an earlier request."""
 
     @classmethod
-    def of(cls, state: TextState, reply: ReplySettings) -> OpenAnswers:
+    def of(cls, state: SessionSnapshot, reply: ReplySettings) -> OpenAnswers:
         """Return what a process has written.
 
         Raises:
@@ -227,7 +227,9 @@ def _elsewhere(its: OpenTurn | None, played: str) -> TurnElsewhere | None:
     return TurnElsewhere(id=its.id, cause=its.cause, user_text=its.user_text, played_text=words)
 
 
-def going_on(state: TextState, request: Resume | None, reply: ReplySettings, sent: Sent = ()) -> tuple[e.Event, ...]:
+def going_on(
+    state: SessionSnapshot, request: Resume | None, reply: ReplySettings, sent: Sent = ()
+) -> tuple[e.Event, ...]:
     """Return the events that make a new core go on from a state, for the client that sent `request`.
 
     `reply`: the settings of a reply of this session. `sent`: what the client names there, as events.

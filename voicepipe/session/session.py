@@ -41,7 +41,6 @@ from voicepipe.session.recorded_items import RecordedItems
 from voicepipe.session.replies import Replies, SentAudio
 from voicepipe.session.resumption import Resumption
 from voicepipe.session.server_tools import SessionTools, session_of
-from voicepipe.session.session_text import SessionText
 from voicepipe.session.session_voice import Voices
 from voicepipe.session.shutdown import (
     INTERNAL_ERROR,
@@ -52,11 +51,12 @@ from voicepipe.session.shutdown import (
     end_as_ordered,
     expired,
 )
+from voicepipe.session.snapshot import AgentChanged, VariablesSet
+from voicepipe.session.snapshot_writer import SnapshotWriter
 from voicepipe.session.socket import ClientSocket
 from voicepipe.session.speech_model import SpeechSession, voice_of
 from voicepipe.session.summaries import Summaries
 from voicepipe.session.takeover import Takeover
-from voicepipe.session.text_state import AgentChanged, VariablesSet
 from voicepipe.session.transcription import SessionTranscription
 from voicepipe.session.unserved import UnservedFields
 from voicepipe.session.wake_timer import WakeTimer
@@ -103,8 +103,8 @@ class Session:
         self._wire = EventRenderer(hooks.show(config), dialect=BETA if grant.dialect == "beta" else GA)
         self._events = EventQueue()
         post = self._events.post
-        self._text = SessionText()
-        self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full), hold=self._text.hold)
+        self._writer = SnapshotWriter()
+        self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full), hold=self._writer.hold)
         self._pace = Pace()
         believes_short = stages.transcriber.capabilities.short_words
         core = replace(settings, believes_short=believes_short)
@@ -164,7 +164,7 @@ class Session:
             held_weakly(self._end_call),
             held_weakly(self._hand_over),
             hooks.start_outlasting,
-            self._text.hold,
+            self._writer.hold,
         )
         self._mcp = SessionMcp(hooks.open_mcp, self._wire, held_weakly(self._put), post, held_weakly(self._renew_tools))
         users = StageUsers(self._prompt_builder, self._voices, self._replies, self._audio_input, self._speech)
@@ -172,7 +172,7 @@ class Session:
         self.resumption = Resumption(self._wire, self._audio_input, post)
         self._orders_to_end = EndingOrders()
         self.takeover = Takeover(
-            self._text,
+            self._writer,
             self.resumption,
             self._wire,
             self._audio_input,
@@ -211,7 +211,7 @@ class Session:
         self._pace.is_gone = connection.is_gone
         self._stalls.begin()
         self._events.drain = self._handle_events
-        self._put([] if self._text.restored else self._wire.hello())
+        self._put([] if self._writer.restored else self._wire.hello())
         try:
             async with FreeingTaskGroup() as group:
                 try:
@@ -239,11 +239,11 @@ class Session:
         if self._recorded is not None:
             self._recorded.start()
         self.post(e.SettingsChanged(self._config.turn_settings()))
-        if self._text.restored is not None:
-            if self._text.restored.items:
+        if self._writer.restored is not None:
+            if self._writer.restored.items:
                 self._greeter.greeting = None
-            if self._text.agent is not None:
-                self._use(self._text.agent)
+            if self._writer.agent is not None:
+                self._use(self._writer.agent)
             self.takeover.go_on(connection)
         self._renew_phrases()
         group.create_task(self._outbox.run(connection), name="outbox")
@@ -259,7 +259,7 @@ class Session:
         ending = end_as_ordered(self._orders_to_end, connection, self._outbox, self._wire, written)
         group.create_task(ending, name="end")
         group.create_task(self._expire(), name="expiry")
-        if self._hooks.session_started is None or self._text.has_variables:
+        if self._hooks.session_started is None or self._writer.has_variables:
             self._greeter.release()
         else:
             group.create_task(self._start(self._hooks.session_started), name="start")
@@ -285,7 +285,7 @@ class Session:
     async def _start(self, hook: Callable[[], Awaitable[Mapping[str, str]]]) -> None:
         """Fill in the variables that a hook sets, and then let the agent greet."""
         variables = await hook()
-        self._text.note_change(VariablesSet(dict(variables)))
+        self._writer.note_change(VariablesSet(dict(variables)))
         if variables:
             self._config = self._config.with_variables(variables)
             self._wire.config = self._hooks.show(self._config)
@@ -329,7 +329,7 @@ class Session:
             return
         to = self._hooks.hand_over(agent)
         self._config = self._config.handed_over(to.config)
-        self._text.note_change(AgentChanged(to.name))
+        self._writer.note_change(AgentChanged(to.name))
         self._use(to)
         self._put(self._wire.handed_over(to.name))
 
@@ -440,7 +440,7 @@ class Session:
         if is_published(request.update):
             self._wire.speak(GA)  # some applications send the older header and the published events
         self._config = after
-        self._text.note_update(request.update)
+        self._writer.note_update(request.update)
         self._audio_input.configure(after)
         self._transcription.configure(after)
         if not self._audio_input.in_utterance:
@@ -485,8 +485,8 @@ class Session:
                     self._turn_observer.follow(now_ms)
                 for command in commands:
                     self._do(command)
-                if self._text.keep is not None:
-                    self._text.follow(event, commands)
+                if self._writer.store is not None:
+                    self._writer.follow(event, commands)
                 events.popleft()
             self._note_end_of_turn()
         except Exception as bug:
@@ -534,7 +534,7 @@ class Session:
                 self._wake.set(at_ms)
             case c.EndSession():
                 self.end_after_turn(Ending("idle", "The user was silent.", NORMAL))
-            case c.KeepRecord(record) if not self._text.has_moved:
+            case c.KeepRecord(record) if not self._writer.has_moved:
                 self._keep(record)
             case c.NoteStuck():
                 self._report("telemetry", self._hooks.note_stuck, command)
@@ -579,7 +579,7 @@ class Session:
         self._outbox.put_events(frames)
 
     def _put_secret(self, frames: Frames) -> None:
-        self._text.note_secret()
+        self._writer.note_secret()
         self._outbox.put_events(frames, has_secret=True)
 
     def _on_sent(self, outgoing: OutgoingFrame) -> None:

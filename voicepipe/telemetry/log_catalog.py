@@ -343,10 +343,10 @@ LOG_EVENTS: Final = (
         "the store of the [nodes](nodes.md#when-the-store-is-away) has lost its data; each process says so once",
     ),
     LogEvent(
-        "session_text_too_long",
+        "session_snapshot_too_large",
         ("warning",),
         ("session", "n_bytes"),
-        "the session's text is over 1 MB: it can't go on at another node",
+        "the session's snapshot is over 1 MB: it can't go on at another node",
     ),
     LogEvent("resume_refused", ("info",), ("peer",), "a client tried to resume a session without the right secret"),
     LogEvent("token_revoked", ("info",), ("project", "by"), "client secrets were revoked"),

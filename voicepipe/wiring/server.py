@@ -43,7 +43,7 @@ from voicepipe.server.workers.link import WorkerLink
 from voicepipe.server.workers.peers import Workers
 from voicepipe.server.workers.relay import RelayedRtcCalls, RelayedSessions
 from voicepipe.server.workers.shared import SharedAttempts, SharedFeed, deliver_to
-from voicepipe.server.workers.texts import WorkerTexts
+from voicepipe.server.workers.snapshots import WorkerSnapshots
 from voicepipe.storage import StorageHealth, advice, kind_of
 from voicepipe.telemetry.ended_turns import EndedTurns
 from voicepipe.telemetry.event_loop import EventLoopMonitor, watching
@@ -233,7 +233,7 @@ async def _open(
             context,
             phone_lines={name: entry.line(name) for name, entry in settings.phone.items()},
             phone_calls=tools.phone_calls,
-            session_texts=cluster.node_store or (WorkerTexts(workers.link) if workers is not None else None),
+            session_snapshots=cluster.node_store or (WorkerSnapshots(workers.link) if workers is not None else None),
             presence=cluster.node_store,
             node_events=cluster.node_store,
             node=node_of(settings) or socket.gethostname(),

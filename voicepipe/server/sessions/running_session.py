@@ -7,9 +7,9 @@ from typing import Protocol
 from voicepipe.protocol.extensions import Resume
 from voicepipe.server.revocations import Revocable
 from voicepipe.session.item_audio import ItemAudio
-from voicepipe.session.session_text import Keep
+from voicepipe.session.snapshot import SessionSnapshot
+from voicepipe.session.snapshot_writer import StoreSnapshot
 from voicepipe.session.socket import ClientSocket
-from voicepipe.session.text_state import TextState
 
 
 class ResumableSession(Protocol):
@@ -27,11 +27,11 @@ class ResumableSession(Protocol):
 class MovableSession(Protocol):
     """The takeover of a session, as the server uses it."""
 
-    def share_text(self, keep: Keep) -> None:
-        """Have the session's text written, so that another process can go on with it; before the session runs."""
+    def share_snapshot(self, store: StoreSnapshot) -> None:
+        """Have the session's snapshot written, so that another process can go on with it; before the session runs."""
         ...
 
-    def restore(self, state: TextState, request: Resume, secret: str) -> None:
+    def restore(self, state: SessionSnapshot, request: Resume, secret: str) -> None:
         """Go on with the session of another process; before the session runs. `secret`: its next resume secret.
 
         Raises:

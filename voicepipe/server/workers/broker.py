@@ -13,20 +13,20 @@ from typing import Final
 
 from voicepipe.clock import monotonic_ms
 from voicepipe.cluster.channel import Channel
-from voicepipe.cluster.local_texts import LocalTexts
+from voicepipe.cluster.local_snapshots import LocalSnapshots
 from voicepipe.server.gateway.capacity import SlotCounts
 from voicepipe.server.workers.messages import (
     HUNG,
     LOST,
+    AcquireSnapshot,
     ConnectionClosed,
     CountFailure,
-    DropText,
+    DeleteSnapshot,
     FeedMessage,
     FreeOwnerSlots,
     FreeSlot,
     FromWorker,
-    HasText,
-    KeepText,
+    HasSnapshot,
     Ping,
     PublishEvent,
     Query,
@@ -36,10 +36,10 @@ from voicepipe.server.workers.messages import (
     SessionClosed,
     SessionOpened,
     SlotResult,
+    SnapshotRequest,
+    SnapshotResult,
+    StoreSnapshot,
     TakeSlot,
-    TakeText,
-    TextRequest,
-    TextResult,
     ToWorker,
     Watched,
     Watching,
@@ -147,7 +147,7 @@ class Broker:
 
         self._lost: dict[str, None] = {}  # full: the oldest is dropped
         self._slots = dict(slots)
-        self._texts = LocalTexts()
+        self._snapshots = LocalSnapshots()
         self._number = 0
         self._pending: dict[int, _Pending] = {}  # bounded in time: by QUERY_S
         self._retired = b""
@@ -219,8 +219,8 @@ class Broker:
                 self._free_slot(worker, number)
             case RelaySession(session):
                 self._relay(message, session, passed)
-            case HasText() | KeepText() | TakeText() | DropText():
-                worker.send(self._answer_text(message))
+            case HasSnapshot() | StoreSnapshot() | AcquireSnapshot() | DeleteSnapshot():
+                worker.send(self._answer_snapshot(message))
             case _:
                 pass
 
@@ -255,22 +255,22 @@ class Broker:
             what, slot = worker.slots.pop(number)
             self._slots[what].free(*slot)
 
-    # --- texts of sessions --------------------------------------------------------------------
+    # --- snapshots of sessions --------------------------------------------------------------------
 
-    def _answer_text(self, request: TextRequest) -> TextResult:
-        texts, now_ms = self._texts, monotonic_ms()
+    def _answer_snapshot(self, request: SnapshotRequest) -> SnapshotResult:
+        snapshots, now_ms = self._snapshots, monotonic_ms()
         match request:
-            case HasText(number, session):
-                return TextResult(number, texts.has(session, now_ms=now_ms))
-            case KeepText(number, session, text, digest, owner, life_s, former):
-                its = {"digest": digest, "owner": owner, "former": former}
-                return TextResult(number, texts.keep(session, text, **its, life_s=life_s, now_ms=now_ms))
-            case TakeText(number, session, digest, owner, next_digest):
-                taken = texts.take(session, digest=digest, owner=owner, next_digest=next_digest, now_ms=now_ms)
-                return TextResult(number, taken is not None, taken)
-            case DropText(number, session, owner):
-                texts.drop(session, owner=owner)
-                return TextResult(number, is_done=True)
+            case HasSnapshot(number, session):
+                return SnapshotResult(number, snapshots.has(session, now_ms=now_ms))
+            case StoreSnapshot(number, session, snapshot, digest, owner, life_s, previous_digest):
+                its = {"digest": digest, "owner": owner, "previous_digest": previous_digest}
+                return SnapshotResult(number, snapshots.store(session, snapshot, **its, life_s=life_s, now_ms=now_ms))
+            case AcquireSnapshot(number, session, digest, owner, next_digest):
+                taken = snapshots.acquire(session, digest=digest, owner=owner, next_digest=next_digest, now_ms=now_ms)
+                return SnapshotResult(number, taken is not None, taken)
+            case DeleteSnapshot(number, session, owner):
+                snapshots.delete(session, owner=owner)
+                return SnapshotResult(number, is_done=True)
 
     # --- queries ------------------------------------------------------------------------------
 

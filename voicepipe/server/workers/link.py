@@ -30,11 +30,11 @@ from voicepipe.server.workers.messages import (
     ReloadSettings,
     Reply,
     SlotResult,
+    SnapshotRequest,
+    SnapshotResult,
     Stop,
     TakeConnection,
     TakeSlot,
-    TextRequest,
-    TextResult,
     ToWorker,
     Watched,
     encoded,
@@ -76,7 +76,7 @@ class WorkerLink:
         self._drop_handlers()
         self._results: dict[int, asyncio.Future[QueryResult]] = {}  # bounded: as many as requests are answered
         self._slots: dict[int, asyncio.Future[str]] = {}  # likewise
-        self._texts: dict[int, asyncio.Future[TextResult]] = {}  # bounded: a few for each session
+        self._snapshots: dict[int, asyncio.Future[SnapshotResult]] = {}  # bounded: a few for each session
         self._number = 0
         self._is_full = False
         # What nothing repeats, and the supervisor did not read; bounded: by the slots and sessions of this worker.
@@ -168,25 +168,25 @@ class WorkerLink:
             del self._slots[number]
             self.send_surely(FreeSlot(number))  # also if the answer never came: messages are handled in order
 
-    async def request_text(self, request: TextRequest) -> TextResult:
-        """Return the supervisor's answer to a request for a session's text; the number is given here.
+    async def request_snapshot(self, request: SnapshotRequest) -> SnapshotResult:
+        """Return the supervisor's answer to a request for a session's snapshot; the number is given here.
 
         Raises:
             StoreUnavailable: the supervisor does not answer.
         """
         self._number += 1
         request.number = number = self._number
-        result: asyncio.Future[TextResult] = asyncio.get_running_loop().create_future()
+        result: asyncio.Future[SnapshotResult] = asyncio.get_running_loop().create_future()
         if not self.send(request):
             raise StoreUnavailable
-        self._texts[number] = result
+        self._snapshots[number] = result
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await result
         except TimeoutError:
             raise StoreUnavailable from None
         finally:
-            del self._texts[number]
+            del self._snapshots[number]
 
     def _on_message(self, data: bytes, passed: socket.socket | None) -> None:
         self._handle(TO_WORKER.decode(data), passed)
@@ -216,8 +216,8 @@ class WorkerLink:
                 _set(self._results.get(number), message)
             case SlotResult(number, refusal):
                 _set(self._slots.get(number), refusal)
-            case TextResult(number):
-                _set(self._texts.get(number), message)
+            case SnapshotResult(number):
+                _set(self._snapshots.get(number), message)
             case FeedMessage():
                 self.on_feed(message)
             case Watched(watched):

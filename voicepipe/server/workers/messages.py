@@ -151,15 +151,15 @@ class RelaySession(_Message):
     session: str
 
 
-class HasText(_Message):
-    """Answer whether there is a text of this session; see `cluster.port.SessionTexts` for this and the next three."""
+class HasSnapshot(_Message):
+    """Request whether this session has a snapshot. See `cluster.port.SessionSnapshots` for this and the next three."""
 
     number: int
     session: str
 
 
-class KeepText(_Message):
-    """Store a session's text."""
+class StoreSnapshot(_Message):
+    """Store a session's snapshot."""
 
     number: int
     session: str
@@ -167,11 +167,11 @@ class KeepText(_Message):
     digest: str
     owner: str
     life_s: int
-    former: str
+    previous_digest: str
 
 
-class TakeText(_Message):
-    """Make this worker the owner of a session's text, and answer with it."""
+class AcquireSnapshot(_Message):
+    """Make this worker the owner of a session's snapshot, and answer with it."""
 
     number: int
     session: str
@@ -180,8 +180,8 @@ class TakeText(_Message):
     next_digest: str
 
 
-class DropText(_Message):
-    """Delete a session's text."""
+class DeleteSnapshot(_Message):
+    """Delete a session's snapshot."""
 
     number: int
     session: str
@@ -236,8 +236,8 @@ class SlotResult(_Message):
     refusal: str
 
 
-class TextResult(_Message):
-    """The answer to a request for a session's text."""
+class SnapshotResult(_Message):
+    """The answer to a request for a session's snapshot."""
 
     number: int
     is_done: bool
@@ -253,7 +253,7 @@ class FreeOwnerSlots(_Message):
     owner: str
 
 
-TextRequest = HasText | KeepText | TakeText | DropText
+SnapshotRequest = HasSnapshot | StoreSnapshot | AcquireSnapshot | DeleteSnapshot
 
 FromWorker = (
     Listening
@@ -273,7 +273,7 @@ FromWorker = (
     | TakeSlot
     | FreeSlot
     | RelaySession
-    | TextRequest
+    | SnapshotRequest
 )
 
 ToWorker = (
@@ -287,7 +287,7 @@ ToWorker = (
     | Watched
     | CountFailure
     | SlotResult
-    | TextResult
+    | SnapshotResult
     | RelaySession
     | FreeOwnerSlots
 )

@@ -1,4 +1,4 @@
-"""The text of a session, from which another process goes on."""
+"""The snapshot of a session, from which another process goes on."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.extensions import Resume
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.session import session_text
+from voicepipe.session import snapshot_writer
 from voicepipe.session.context import NextAgent
 from voicepipe.session.open_answers import going_on
-from voicepipe.session.restored_text import (
+from voicepipe.session.snapshot import (
+    AgentChanged,
+    ItemCodec,
+    OpenReply,
+    OwedReply,
+    SessionSnapshot,
+    SettingsSent,
+    VariablesSet,
+    read_items,
+)
+from voicepipe.session.snapshot_restore import (
     IDS_LEFT_OUT,
     NO_RESULT,
     UNKNOWN_OUTCOME,
     continuation,
     restored,
 )
-from voicepipe.session.session_text import SessionText
-from voicepipe.session.text_state import (
-    AgentChanged,
-    ItemCodec,
-    OpenReply,
-    OwedReply,
-    SettingsSent,
-    TextState,
-    VariablesSet,
-    read_items,
-)
+from voicepipe.session.snapshot_writer import SnapshotWriter
 from voicepipe.testing.waiting import WAIT_S, eventually
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -76,10 +76,10 @@ EVERY: list[Item] = [
 ]
 
 
-def state_of(items: list[Item], reply: OpenReply | None = None, **more: Any) -> TextState:
+def state_of(items: list[Item], reply: OpenReply | None = None, **more: Any) -> SessionSnapshot:
     """A state as the other process reads it."""
-    state = TextState(items=ItemCodec().encoded(items), counts={"item": 7}, reply=reply, **more)
-    return msgspec.json.decode(msgspec.json.encode(state), type=TextState)
+    state = SessionSnapshot(items=ItemCodec().encoded(items), counts={"item": 7}, reply=reply, **more)
+    return msgspec.json.decode(msgspec.json.encode(state), type=SessionSnapshot)
 
 
 def reply(*, generated: bool = True, synthesized: bool = True, response: str = "") -> OpenReply:
@@ -105,7 +105,7 @@ def test_ids_are_not_given_twice() -> None:
 
 
 def test_an_item_of_a_newer_version_is_an_error() -> None:
-    state = TextState(items=(msgspec.Raw(b'{"is":"Hologram"}'),), counts={})
+    state = SessionSnapshot(items=(msgspec.Raw(b'{"is":"Hologram"}'),), counts={})
     with pytest.raises(ValueError, match="this version knows"):
         read_items(state)
 
@@ -155,8 +155,8 @@ def test_a_clause_whose_audio_had_not_all_come_is_not_taken_for_played() -> None
         (state_of(EVERY), None, []),
     ],
 )
-def test_how_a_session_goes_on(state: TextState, received_ms: int | None, kinds: list[type]) -> None:
-    text = SessionText()
+def test_how_a_session_goes_on(state: SessionSnapshot, received_ms: int | None, kinds: list[type]) -> None:
+    text = SnapshotWriter()
     config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="Be brief.", expires_at=0)
     request = Resume(session_id="s", secret="x", received_item_id="i2", received_ms=received_ms)
     text.restore(state, request, config, EventRenderer(config))
@@ -173,12 +173,12 @@ def test_how_a_session_goes_on(state: TextState, received_ms: int | None, kinds:
 
 async def test_a_store_that_fails_is_tried_again_and_the_latest_state_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     """What changed meanwhile is written once; then another process has the session, and nothing is written any more."""
-    monkeypatch.setattr(session_text, "SHORT_PAUSE_S", 0)
-    monkeypatch.setattr(session_text, "PAUSE_S", 0)
-    monkeypatch.setattr(session_text, "RETRY_S", 0)
-    text, written, moved = SessionText(), list[int](), asyncio.Event()
+    monkeypatch.setattr(snapshot_writer, "SHORT_PAUSE_S", 0)
+    monkeypatch.setattr(snapshot_writer, "PAUSE_S", 0)
+    monkeypatch.setattr(snapshot_writer, "RETRY_S", 0)
+    text, written, moved = SnapshotWriter(), list[int](), asyncio.Event()
 
-    async def keep(state: TextState, digest: str, former: str) -> bool:
+    async def keep(state: SessionSnapshot, digest: str, previous_digest: str) -> bool:
         written.append(state.counts["n"])
         if len(written) == 1:
             raise StoreUnavailable
@@ -186,14 +186,14 @@ async def test_a_store_that_fails_is_tried_again_and_the_latest_state_wins(monke
 
     count = 0
 
-    def snapshot() -> tuple[TextState, str, str]:
+    def snapshot() -> tuple[SessionSnapshot, str, str]:
         nonlocal count
         count += 1
         if count == 2:
             text.note()
-        return TextState(items=(), counts={"n": count}), "digest", ""
+        return SessionSnapshot(items=(), counts={"n": count}), "digest", ""
 
-    text.keep = keep
+    text.store = keep
     for _ in range(5):
         text.note()
     async with asyncio.timeout(WAIT_S):
@@ -278,7 +278,7 @@ class Store:
         self.answer_now = asyncio.Event()
         self.answer_now.set()
 
-    async def keep(self, state: TextState, digest: str, former: str) -> bool:
+    async def keep(self, state: SessionSnapshot, digest: str, previous_digest: str) -> bool:
         self.n_begun += 1
         await self.answer_now.wait()
         if self.fails:
@@ -300,10 +300,10 @@ async def _is(found: bool) -> bool | None:
 
 
 @asynccontextmanager
-async def written(store: Store, *, can_resume: bool = True) -> AsyncIterator[SessionText]:
+async def written(store: Store, *, can_resume: bool = True) -> AsyncIterator[SnapshotWriter]:
     """A session whose text is written, once so far."""
-    text = SessionText()
-    text.keep = store.keep
+    text = SnapshotWriter()
+    text.store = store.keep
     writing = asyncio.create_task(text.run(lambda: (state_of([]), "digest", "") if can_resume else None, lambda: None))
     text.note()
     await store.begins(int(can_resume))
@@ -313,7 +313,7 @@ async def written(store: Store, *, can_resume: bool = True) -> AsyncIterator[Ses
 
 async def test_output_waits_until_the_store_has_what_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when a write of an earlier state is on its way; a later change of the reply itself is not waited for."""
-    monkeypatch.setattr(session_text, "HOLD_S", 10 * WAIT_S)
+    monkeypatch.setattr(snapshot_writer, "HOLD_S", 10 * WAIT_S)
     store = Store()
     async with written(store) as text, asyncio.timeout(WAIT_S):
         await store.wrote(1)
@@ -335,7 +335,7 @@ async def test_output_waits_until_the_store_has_what_it_answers(monkeypatch: pyt
 
 async def test_output_does_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """One answer of a session, not each, waits in vain for a store that hangs."""
-    monkeypatch.setattr(session_text, "HOLD_S", 0)
+    monkeypatch.setattr(snapshot_writer, "HOLD_S", 0)
     store = Store()
     async with written(store) as text, asyncio.timeout(WAIT_S):
         await store.wrote(1)
@@ -358,8 +358,8 @@ async def test_output_does_not_wait_for_long(monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_a_secret_waits_longer_than_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a slow store: a client whose secret the store does not know loses its session with its node."""
-    monkeypatch.setattr(session_text, "HOLD_S", 0)
-    monkeypatch.setattr(session_text, "SECRET_HOLD_S", 10 * WAIT_S)
+    monkeypatch.setattr(snapshot_writer, "HOLD_S", 0)
+    monkeypatch.setattr(snapshot_writer, "SECRET_HOLD_S", 10 * WAIT_S)
     store = Store()
     async with written(store) as text, asyncio.timeout(WAIT_S):
         await store.wrote(1)
@@ -377,7 +377,7 @@ async def test_a_secret_waits_longer_than_output(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("can_resume", [True, False])
 async def test_output_waits_for_no_store_that_would_not_help(can_resume: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has refused the latest write, or the session can't be resumed."""
-    monkeypatch.setattr(session_text, "RETRY_S", 10 * WAIT_S)
+    monkeypatch.setattr(snapshot_writer, "RETRY_S", 10 * WAIT_S)
     store = Store()
     store.fails = True
     async with written(store, can_resume=can_resume) as text, asyncio.timeout(WAIT_S):
@@ -388,7 +388,7 @@ async def test_output_waits_for_no_store_that_would_not_help(can_resume: bool, m
 
 async def test_the_first_output_of_a_session_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store has nothing of the session yet: a node that takes it over would not know that a function runs."""
-    monkeypatch.setattr(session_text, "HOLD_S", 10 * WAIT_S)
+    monkeypatch.setattr(snapshot_writer, "HOLD_S", 10 * WAIT_S)
     store = Store()
     store.answer_now.clear()
     async with written(store) as text, asyncio.timeout(WAIT_S):
@@ -401,8 +401,8 @@ async def test_the_first_output_of_a_session_waits_too(monkeypatch: pytest.Monke
 
 
 async def test_a_write_that_fails_lets_the_output_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_text, "HOLD_S", 10 * WAIT_S)
-    monkeypatch.setattr(session_text, "RETRY_S", 10 * WAIT_S)
+    monkeypatch.setattr(snapshot_writer, "HOLD_S", 10 * WAIT_S)
+    monkeypatch.setattr(snapshot_writer, "RETRY_S", 10 * WAIT_S)
     store = Store()
     async with written(store) as text, asyncio.timeout(WAIT_S):
         await store.wrote(1)
@@ -443,7 +443,7 @@ def test_an_agent_that_this_node_lacks_is_refused_before_the_session_runs(hand_o
     config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
     state = state_of([], changes=(AgentChanged("billing"),))
     with pytest.raises(ValueError, match="expected an agent that this server has, got 'billing'"):
-        SessionText().restore(state, resume_with(), config, EventRenderer(config), hand_over)
+        SnapshotWriter().restore(state, resume_with(), config, EventRenderer(config), hand_over)
 
 
 def test_settings_are_made_again_in_their_order() -> None:
@@ -461,7 +461,7 @@ def test_settings_are_made_again_in_their_order() -> None:
 
     stages: Any = None  # the session's own matter
     changes = (update(instructions="Be brief."), AgentChanged("billing"), update(audio={"output": {"speed": 1.5}}))
-    text, wire = SessionText(), EventRenderer(config)
+    text, wire = SnapshotWriter(), EventRenderer(config)
     after = text.restore(state_of([], changes=changes), resume_with(), config, wire, hand_over)
     assert (after.instructions, after.voice, after.speed) == ("Bills.", "billing", 1.5)
     assert text.agent is not None
@@ -472,9 +472,9 @@ def test_settings_are_made_again_in_their_order() -> None:
 
 def test_items_that_cannot_be_read_are_refused_before_the_session_runs() -> None:
     config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
-    state = TextState(items=(msgspec.Raw(b'{"is":"Hologram"}'),), counts={})
+    state = SessionSnapshot(items=(msgspec.Raw(b'{"is":"Hologram"}'),), counts={})
     with pytest.raises(ValueError, match="expected something that this version knows"):
-        SessionText().restore(state, resume_with(), config, EventRenderer(config))
+        SnapshotWriter().restore(state, resume_with(), config, EventRenderer(config))
 
 
 @pytest.mark.parametrize(
@@ -509,7 +509,7 @@ def test_a_function_that_ran_is_not_run_again(
 
 async def test_a_function_runs_when_the_store_has_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another node that does not know of the call would have the LLM call again."""
-    monkeypatch.setattr(session_text, "HOLD_S", 10 * WAIT_S)
+    monkeypatch.setattr(snapshot_writer, "HOLD_S", 10 * WAIT_S)
     store = Store()
     async with written(store) as text, asyncio.timeout(WAIT_S):
         await store.wrote(1)
@@ -522,7 +522,7 @@ async def test_a_function_runs_when_the_store_has_the_call(monkeypatch: pytest.M
 
 def test_a_session_that_no_node_shares_keeps_no_settings() -> None:
     """Its text grows with each update, so it is not collected for nothing."""
-    text = SessionText()
+    text = SnapshotWriter()
     text.note_update({"instructions": "Be brief."})
     text.follow(e.TimePassed(), INPUT)
     assert not text._changes
@@ -534,8 +534,8 @@ def test_the_settings_that_the_client_has_made_come_over() -> None:
     config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
     update = {"type": "realtime", "instructions": "Be brief."}
     state = state_of([], changes=(SettingsSent(msgspec.Raw(msgspec.json.encode(update))),), generation=2)
-    text, wire = SessionText(), EventRenderer(config, dialect=BETA)
-    text.keep = Store().keep
+    text, wire = SnapshotWriter(), EventRenderer(config, dialect=BETA)
+    text.store = Store().keep
     after = text.restore(state, resume_with(), config, wire)
     assert after.instructions == "Be brief."
     text.note_update({"type": "realtime", "instructions": "Be long."})
@@ -550,7 +550,7 @@ def test_the_settings_that_the_client_has_made_come_over() -> None:
 )
 def test_a_response_that_was_open_is_ended(open_reply: OpenReply | None, kinds: list[str]) -> None:
     config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
-    text, wire = SessionText(), EventRenderer(config)
+    text, wire = SnapshotWriter(), EventRenderer(config)
     assert text.end_of_response(wire, ReplySettings()) == []
     text.restore(state_of([SPOKEN], open_reply), resume_with(), config, wire)
     ends = [msgspec.json.decode(frame) for frame in text.end_of_response(wire, ReplySettings())]

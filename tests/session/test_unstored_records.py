@@ -1,4 +1,4 @@
-"""The records that a process leaves in a session's text, and what the process that goes on makes of them."""
+"""The records that a process leaves in a session's snapshot, and what the process that goes on makes of them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from voicepipe import clock
 from voicepipe.protocol.extensions import Resume
-from voicepipe.session.left_records import STORED_MS, LeftRecords, left_records
 from voicepipe.session.open_answers import going_on
-from voicepipe.session.session_text import SessionText
-from voicepipe.session.text_state import MOVED, TextState
+from voicepipe.session.snapshot import MOVED, SessionSnapshot
+from voicepipe.session.snapshot_writer import SnapshotWriter
+from voicepipe.session.unstored_records import STORED_MS, UnstoredRecords, unstored_records
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -28,15 +28,15 @@ class Process:
     """A session of one process, whose text is written."""
 
     def __init__(self) -> None:
-        self.scenario, self.text, self._n_followed = Scenario(), SessionText(), 0
+        self.scenario, self.text, self._n_followed = Scenario(), SnapshotWriter(), 0
 
-    def state(self) -> TextState:
+    def state(self) -> SessionSnapshot:
         """Return the text as another process reads it."""
         driver = self.scenario.driver
         self.text._records.follow(tuple(driver.commands[self._n_followed :]))
         self._n_followed = len(driver.commands)
         raw = msgspec.json.encode(self.text.state(driver.core, 0, driver.now_ms))
-        return msgspec.json.decode(raw, type=TextState)
+        return msgspec.json.decode(raw, type=SessionSnapshot)
 
     @property
     def records(self) -> list[TurnRecord]:
@@ -44,15 +44,15 @@ class Process:
         return list(self.scenario.driver.records.values())
 
 
-def left(state: TextState, **received: object) -> tuple[LeftRecords, tuple[e.Event, ...]]:
+def left(state: SessionSnapshot, **received: object) -> tuple[UnstoredRecords, tuple[e.Event, ...]]:
     """Return the records, and the events with which the other process goes on."""
     request = msgspec.convert({"session_id": "s", "secret": "x", **received}, Resume)
     events = going_on(state, request, ReplySettings())
     context = Core("s", TurnSettings(), CoreSettings()).context
-    return left_records(state, request, events, context, clock.unix_ms()), events
+    return unstored_records(state, request, events, context, clock.unix_ms()), events
 
 
-def item_of(state: TextState) -> str:
+def item_of(state: SessionSnapshot) -> str:
     assert state.reply is not None
     return state.reply.item_id
 
@@ -80,7 +80,7 @@ def test_marks_are_moved_to_the_clock_of_the_process_that_goes_on() -> None:
     process.scenario.answers(ANSWER)
     state = process.state()
     began_ms = state.began_unix_ms + 60_000
-    (record,) = left_records(state, None, (), process.scenario.driver.core.context, began_ms).open
+    (record,) = unstored_records(state, None, (), process.scenario.driver.core.context, began_ms).open
     (before,) = process.records
     assert dict(record.marks) == {name: at_ms - 60_000 for name, at_ms in before.marks}
 
@@ -96,7 +96,7 @@ def test_a_turn_that_goes_on_has_its_record_where_it_does(received_ms: int) -> N
     assert rest.goes_on is not None
     assert (rest.goes_on.id, rest.goes_on.cause, rest.goes_on.user_text) == (process.records[0].id, "vad", QUESTION)
     assert f"{rest.goes_on.played_text} {rest.words}".strip() == ANSWER
-    assert found == LeftRecords((), ())
+    assert found == UnstoredRecords((), ())
 
 
 def test_a_turn_whose_answer_was_due_goes_on_too() -> None:
@@ -107,7 +107,7 @@ def test_a_turn_whose_answer_was_due_goes_on_too() -> None:
     assert isinstance(request, e.ReplyOwed)
     assert request.goes_on is not None
     assert (request.goes_on.user_text, request.goes_on.played_text) == (QUESTION, "")
-    assert found == LeftRecords((), ())
+    assert found == UnstoredRecords((), ())
 
 
 def test_words_of_the_processes_before_are_its_words_too() -> None:

@@ -1,4 +1,4 @@
-"""Write the text of a session whenever it has changed, off the critical path; the latest state wins."""
+"""Write the snapshot of a session whenever it has changed, off the critical path; the latest state wins."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_update import is_published
 from voicepipe.session.context import NextAgent
-from voicepipe.session.left_records import ClosedRecords, left_records
 from voicepipe.session.open_answers import Sent, going_on
-from voicepipe.session.text_state import (
+from voicepipe.session.snapshot import (
     AgentChanged,
     Change,
     ItemCodec,
+    SessionSnapshot,
     SettingsSent,
-    TextState,
     VariablesSet,
     read_items,
-    text_of,
+    snapshot_of,
 )
+from voicepipe.session.unstored_records import ClosedRecords, unstored_records
 from voicepipe.telemetry.log import log_event
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -46,14 +46,14 @@ SHORT_PAUSE_S: Final = 0.02
 """Shortest time between two writes: an item or a response that begins or ends is written at once."""
 
 RENEW_S: Final = 30.0
-"""Longest time between two writes: the text of a process that died expires."""
+"""Longest time between two writes: the snapshot of a process that died expires."""
 
 RETRY_S: Final = 1.0
 """Pause before a write that the store refused is tried again."""
 
 HOLD_S: Final = 0.5
 """Longest time for which an answer waits for the write of its question. The write goes on
-(`cluster.store_calls.TEXT_MS`), and no later answer waits before one has succeeded."""
+(`cluster.store_calls.SNAPSHOT_MS`), and no later answer waits before one has succeeded."""
 
 SECRET_HOLD_S: Final = 2.0
 """Longest time for which a resume secret waits likewise, and with it the beginning of a session: without the text the
@@ -73,24 +73,24 @@ CHANGES: Final = (
     a.ResponseStarted,
     a.ResponseEnded,
 )
-"""Notifications after which the text is written."""
+"""Notifications after which the snapshot is written."""
 
 PROGRESS: Final = (e.ClauseHandedOver, e.SoundArrived, e.SynthesisFinished)
-"""Events of a reply after which the text is written."""
+"""Events of a reply after which the snapshot is written."""
 
 
-Keep = Callable[[TextState, str, str], Awaitable[bool]]
-"""Writes a session's text, with the digests of its resume secret and of the one before, if that is still good; False:
-another process has the session."""
+StoreSnapshot = Callable[[SessionSnapshot, str, str], Awaitable[bool]]
+"""Writes a session's snapshot, with the digests of its resume secret and of the one before, if that is still valid.
+False: another process has the session."""
 
-Take = Callable[[TurnRecord], None]
+TakeRecord = Callable[[TurnRecord], None]
 
-Snapshot = tuple[TextState, str, str]
-"""What `Keep` writes."""
+SnapshotWrite = tuple[SessionSnapshot, str, str]
+"""What `StoreSnapshot` writes."""
 
 
-class SessionText:
-    """The text of one session: written whenever it has changed, and restored in another process."""
+class SnapshotWriter:
+    """The snapshot of one session: written whenever it has changed, and restored in another process."""
 
     def __init__(self) -> None:
         self._changed, self._is_urgent, self._is_awaited = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -112,15 +112,15 @@ class SessionText:
         self._request: Resume | None = None
         self.renew_s = RENEW_S
         self.on_written: Callable[[], None] | None = None
-        """Called when the store has the latest text."""
+        """Called when the store has the latest snapshot."""
 
         self.has_moved = False
         """Whether another process has the session: the records of its open turns are that one's."""
 
-        self.keep: Keep | None = None
+        self.store: StoreSnapshot | None = None
         """None: no other process could read it."""
 
-        self.restored: TextState | None = None
+        self.restored: SessionSnapshot | None = None
         """The state that another process has written; None: the session began here."""
 
         self.agent: NextAgent | None = None
@@ -132,7 +132,7 @@ class SessionText:
     # --- writing ----------------------------------------------------------------------------
 
     def note(self, *, soon: bool = True) -> None:
-        """Have the text written; returns at once. `soon`: it can't wait for `PAUSE_S`."""
+        """Have the snapshot written; returns at once. `soon`: it can't wait for `PAUSE_S`."""
         self._changed.set()
         if soon:
             self._is_urgent.set()
@@ -140,28 +140,28 @@ class SessionText:
     def note_secret(self) -> None:
         """Have a new resume secret written, and have the frame that gives it to the client wait for that: a node that
         died in between would leave a client whose secret no node knows."""
-        if self.keep is not None:
+        if self.store is not None:
             self.note()
             self._n_inputs += 1
             self._has_secret = True
             self._settled.clear()
 
     def note_update(self, update: Any) -> None:
-        """Keep a `session.update` that was accepted."""
-        if self.keep is not None:
+        """Store a `session.update` that was accepted."""
+        if self.store is not None:
             self.note_change(SettingsSent(msgspec.Raw(msgspec.json.encode(update))))
 
     def note_change(self, change: Change) -> None:
-        """Keep a change of the session's settings: another process makes all of them again, in their order."""
-        if self.keep is not None:
+        """Store a change of the session's settings: another process makes all of them again, in their order."""
+        if self.store is not None:
             self._changes.append(change)
             self.note()
 
     def follow(self, event: e.Event, commands: tuple[c.Command, ...]) -> None:
-        """Have the text written if the event has changed it."""
+        """Have the snapshot written if the event has changed it."""
         is_change = any(map(_changes_text, commands))
         self._records.follow(commands)
-        if self.keep is not None and (is_change or isinstance(event, PROGRESS)):
+        if self.store is not None and (is_change or isinstance(event, PROGRESS)):
             self.note(soon=is_change)
             if any(map(_is_input, commands)):
                 self._n_inputs += 1
@@ -185,12 +185,12 @@ class SessionText:
             self._settled.set()
         self._has_secret = False
 
-    def state(self, core: Core, input_received_ms: int, now_ms: int) -> TextState:
+    def state(self, core: Core, input_received_ms: int, now_ms: int) -> SessionSnapshot:
         """Return the state as it is now. While the user speaks, those words are no item yet."""
         if core.user.state is User.QUIET and not core.user.utterances.pending:
             self._input_received_ms = input_received_ms
         generation = 0 if self.restored is None else self.restored.generation + 1
-        return text_of(
+        return snapshot_of(
             core,
             self._codec,
             now_ms,
@@ -201,13 +201,13 @@ class SessionText:
             input_received_ms=self._input_received_ms,
         )
 
-    async def run(self, snapshot: Callable[[], Snapshot | None], on_moved: Callable[[], None]) -> None:
-        """Write the text until cancelled, or until another process has the session.
+    async def run(self, snapshot: Callable[[], SnapshotWrite | None], on_moved: Callable[[], None]) -> None:
+        """Write the snapshot until cancelled, or until another process has the session.
 
         `snapshot` returns what is to be written; None: the session can't be resumed now. `on_moved` is called when
         another process has the session.
         """
-        while self.keep is not None:
+        while self.store is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.renew_s):
                     await self._changed.wait()
@@ -216,7 +216,7 @@ class SessionText:
             self._is_awaited.clear()
             n_inputs, found = self._n_inputs, snapshot()
             try:
-                if found is not None and not await self.keep(*found):
+                if found is not None and not await self.store(*found):
                     log_event("session_moved", level=logging.WARNING)
                     self.has_moved = True
                     on_moved()
@@ -242,7 +242,7 @@ class SessionText:
 
     def restore(
         self,
-        state: TextState,
+        state: SessionSnapshot,
         request: Resume,
         config: SessionConfig,
         wire: EventRenderer,
@@ -297,13 +297,15 @@ class SessionText:
         named: Sent = tuple(each for each in sent if isinstance(each, kinds))
         return going_on(self.restored, self._request, reply, named)
 
-    def keep_left(self, events: tuple[e.Event, ...], core: Core, now_ms: int, keep: Take, restore: Take) -> None:
-        """Have the records stored that the other process has left, where these events go on, and the text written.
+    def store_unstored_records(
+        self, events: tuple[e.Event, ...], core: Core, now_ms: int, keep: TakeRecord, restore: TakeRecord
+    ) -> None:
+        """Have the records stored that the other process has left, where these events go on, and the snapshot written.
 
         `keep` gets those of turns that nobody has closed, `restore` the others.
         """
         assert self.restored is not None
-        left = left_records(self.restored, self._request, events, core.context, clock.unix_ms() - now_ms)
+        left = unstored_records(self.restored, self._request, events, core.context, clock.unix_ms() - now_ms)
         for take, records in ((keep, left.open), (restore, left.closed)):
             for record in records:
                 take(record)

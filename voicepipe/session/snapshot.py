@@ -1,4 +1,4 @@
-"""The text of a session, from which another process goes on with it: items, the open reply, the client's settings.
+"""The snapshot of a session, from which another process goes on with it: items, the open reply, the client's settings.
 
 A process writes it at each change, off the critical path; the latest state wins. It has no audio.
 """
@@ -21,13 +21,13 @@ from voicepipe.turn.record.values import Cause, TurnRecord
 from voicepipe.turn.turn import Turn
 
 MAX_BYTES: Final = 1_000_000
-"""Limit of a session's text. A session with more can't be resumed at another node."""
+"""Limit of a session's snapshot. A session with more can't be resumed at another node."""
 
 MOVED: Final = "its process ended while the answer played, and the session went on in another one"
 """The reason of a turn whose end the client alone has seen."""
 
 LIFE_S: Final = 120
-"""How long the text is kept after the latest write."""
+"""How long the snapshot is stored after the latest write."""
 
 
 class OpenReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +92,8 @@ Change = SettingsSent | VariablesSet | AgentChanged
 """What has changed the settings of a session since it began."""
 
 
-class TextState(msgspec.Struct, frozen=True, kw_only=True):
-    """The text of one session."""
+class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The snapshot of one session."""
 
     items: tuple[msgspec.Raw, ...]
     counts: dict[str, int]
@@ -159,7 +159,7 @@ def _plain(value: Any) -> Any:
     return {"is": kind.__name__} | {each.name: _plain(getattr(value, each.name)) for each in fields(kind)}
 
 
-def read_items(state: TextState) -> tuple[Item, ...]:
+def read_items(state: SessionSnapshot) -> tuple[Item, ...]:
     """Return the items of a state.
 
     Raises:
@@ -168,8 +168,8 @@ def read_items(state: TextState) -> tuple[Item, ...]:
     return tuple(typed(msgspec.json.decode(raw), Item) for raw in state.items)
 
 
-def text_of(core: Core, codec: ItemCodec, now_ms: int, **more: Any) -> TextState:
-    """Return the text of a session as it is now; `more`: the fields that the core does not have."""
+def snapshot_of(core: Core, codec: ItemCodec, now_ms: int, **more: Any) -> SessionSnapshot:
+    """Return the snapshot of a session as it is now; `more`: the fields that the core does not have."""
     context = core.context
     running = [turn for turn in context.replies.of_conversation if turn.settings.in_conversation]
     live: dict[str, Item] = {turn.reply.item_id: turn.message() for turn in running if turn.reply.item_id}
@@ -181,7 +181,7 @@ def text_of(core: Core, codec: ItemCodec, now_ms: int, **more: Any) -> TextState
     waiting = [turn for turn in (context.turns.awaits_tools, *context.turns.soft.values()) if turn is not None]
     whole = [turn for turn, reply in zip(begun, replies, strict=True) if reply.is_generated]
     unclosed = {turn.id: turn for turn in (*waiting, *whole)}
-    return TextState(
+    return SessionSnapshot(
         items=codec.encoded(items),
         counts=dict(context.counts),
         reply=replies[-1] if replies else None,

@@ -1,4 +1,4 @@
-"""Restore the conversation of a session from its text: its items, and the rest of a reply that was open."""
+"""Restore the conversation of a session from its snapshot: its items, and the rest of a reply that was open."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from voicepipe.protocol.extensions import Resume
-from voicepipe.session.text_state import OpenReply, TextState, read_items
+from voicepipe.session.snapshot import OpenReply, SessionSnapshot, read_items
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import (
     ClauseSound,
@@ -69,8 +69,8 @@ class Received:
         return (*whole, *(() if last is None else (last,)))
 
 
-def is_newer(item_id: str, state: TextState) -> bool:
-    """Return whether an item was begun after this text was written: the ids of a session's items are numbered."""
+def is_newer(item_id: str, state: SessionSnapshot) -> bool:
+    """Return whether an item was begun after this snapshot was written: the ids of a session's items are numbered."""
     kind, _, rest = item_id.partition("_")
     number, n_given = rest.rpartition("_")[2], state.counts.get("item", 0)
     return kind == "item" and number.isdecimal() and n_given < int(number) <= n_given + IDS_LEFT_OUT
@@ -119,7 +119,7 @@ def settled(item: Item, reply: ReplySettings) -> Item:
     return replace(item, output=output, failed=True, status="completed")
 
 
-def restored(state: TextState) -> e.ConversationRestored:
+def restored(state: SessionSnapshot) -> e.ConversationRestored:
     """Return the event that gives a core the conversation of a state.
 
     Raises:

@@ -10,8 +10,8 @@ import msgspec
 
 from voicepipe import clock
 from voicepipe.protocol.extensions import Resume
-from voicepipe.session.restored_text import Received, is_newer
-from voicepipe.session.text_state import MOVED, OpenTurn, TextState, encoded_record, read_records
+from voicepipe.session.snapshot import MOVED, OpenTurn, SessionSnapshot, encoded_record, read_records
+from voicepipe.session.snapshot_restore import Received, is_newer
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
 from voicepipe.turn.context import TurnContext
@@ -49,7 +49,7 @@ class ClosedRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftRecords:
+class UnstoredRecords:
     """The records that another process has left."""
 
     open: tuple[TurnRecord, ...]
@@ -59,10 +59,14 @@ class LeftRecords:
     """Of turns that it had closed, and perhaps stored."""
 
 
-def left_records(
-    state: TextState, request: Resume | None, events: tuple[e.Event, ...], context: TurnContext, began_unix_ms: int
-) -> LeftRecords:
-    """Return the records that a process has left in a session's text, for the process that goes on with these events.
+def unstored_records(
+    state: SessionSnapshot,
+    request: Resume | None,
+    events: tuple[e.Event, ...],
+    context: TurnContext,
+    began_unix_ms: int,
+) -> UnstoredRecords:
+    """Return the records that a process left in its snapshot, for the process that goes on with these events.
 
     The turn that goes on has its record there. `began_unix_ms`: when the clock of this process's session was 0.
     """
@@ -75,7 +79,7 @@ def left_records(
     for its in (state.turn, *(each.turn for each in state.owed)):
         if its is not None and its.id not in known:
             found[its.id] = _received_elsewhere(its, state, received, context)
-    return LeftRecords(tuple(each for each in found.values() if each.id not in going_on), closed)
+    return UnstoredRecords(tuple(each for each in found.values() if each.id not in going_on), closed)
 
 
 def _shifted(record: TurnRecord, later_ms: int) -> TurnRecord:
@@ -84,7 +88,7 @@ def _shifted(record: TurnRecord, later_ms: int) -> TurnRecord:
 
 
 def _received_elsewhere(
-    its: OpenTurn, state: TextState, received: tuple[Received, ...], context: TurnContext
+    its: OpenTurn, state: SessionSnapshot, received: tuple[Received, ...], context: TurnContext
 ) -> TurnRecord:
     """Return the record of an answer that its client has received as a whole, and of which no mark is known.
 

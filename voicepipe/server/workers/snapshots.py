@@ -1,0 +1,33 @@
+"""The snapshots of sessions that the workers of one server share: in the supervisor's memory, never on a disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from voicepipe.server.workers.link import WorkerLink
+from voicepipe.server.workers.messages import AcquireSnapshot, DeleteSnapshot, HasSnapshot, StoreSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSnapshots:
+    """Implements `SessionSnapshots`: another worker goes on with the sessions of one that has died.
+
+    Each method raises `StoreUnavailable` when the supervisor does not answer.
+    """
+
+    link: WorkerLink
+
+    async def has_snapshot(self, session_id: str) -> bool:
+        return (await self.link.request_snapshot(HasSnapshot(0, session_id))).is_done
+
+    async def store_snapshot(
+        self, session_id: str, snapshot: bytes, *, digest: str, owner: str, life_s: int, previous_digest: str = ""
+    ) -> bool:
+        request = StoreSnapshot(0, session_id, snapshot, digest, owner, life_s, previous_digest)
+        return (await self.link.request_snapshot(request)).is_done
+
+    async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
+        return (await self.link.request_snapshot(AcquireSnapshot(0, session_id, digest, owner, next_digest))).text
+
+    async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
+        await self.link.request_snapshot(DeleteSnapshot(0, session_id, owner))
