@@ -68,6 +68,7 @@ BANNED: Final = {
         "transcript": "dictation",
         "user": "caller callers",
         "status, errors": "troubles",
+        "count, totals": "tally tallies",
     }.items()
     for word in words.split()
 }
@@ -98,7 +99,13 @@ BANNED_IN: Final = {
     ("voicepipe/server", "voicepipe/cluster", "tests/server", "tests/cluster"): {
         "place": "slot (of a session or a request)",
         "places": "slots (of sessions or requests)",
-    }
+    },
+    ("voicepipe/cluster", "tests/cluster"): {
+        "lane": "connections, worker",
+        "owe": "add_unwritten",
+        "owed": "unwritten",
+        "texts": "snapshots (of sessions)",
+    },
 }
 """Folders -> word -> what to say instead in the names of their files. Elsewhere the word has its usual meaning."""
 
@@ -283,6 +290,8 @@ def test_a_banned_word_is_found(kind: str, tmp_path: Path, monkeypatch: pytest.M
 def test_a_word_is_banned_in_some_folders() -> None:
     assert banned_in("voicepipe/server/sessions", "free_places")
     assert banned_in("voicepipe/cluster", "Place")
+    assert banned_in("voicepipe/cluster", "n_owed")
+    assert banned_in("voicepipe/cluster", "SessionTexts")
     assert banned_in("voicepipe/server", "placed") == ()
     assert banned_in("voicepipe/server", "slot") == ()
     assert banned_in("voicepipe/evals", "places") == ()

@@ -26,7 +26,7 @@ import numpy as np
 sys.path.append(str(Path(__file__).parents[2]))
 
 from soak_memory import Memory
-from soak_user import Tally, User
+from soak_user import Totals, User
 from voicepipe import clock
 from voicepipe.audio.files import read_sound
 from voicepipe.audio.samples import silence
@@ -48,7 +48,7 @@ HEAD: Final = "   min  turns  PSS MB  heap  anon  malloc  free  SQLite  blocks  
 class Outcome:
     """What a soak came to."""
 
-    tally: Tally
+    totals: Totals
     memory: list[Memory]
     missing: set[str]
     """Turns whose end a user was notified of and that are not stored."""
@@ -82,24 +82,24 @@ async def soak(folder: Path, *, minutes: float, n_users: int, think_s: float) ->
             started("soak_memory", str(path), "serve", "--config", str(settings), log=log) as server,
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
         ):
-            tally = Tally()
-            await _call(server.url, http, tally, path, minutes=minutes, n_users=n_users, think_s=think_s)
+            totals = Totals()
+            await _call(server.url, http, totals, path, minutes=minutes, n_users=n_users, think_s=think_s)
             metrics = await _rested(http, server.url)
             stored = await _stored(http, server.url)
     crashed = [line for line in log.read_text(errors="replace").splitlines() if '"crashed"' in line]
-    return Outcome(tally, read(path), tally.turns - stored, metrics, crashed)
+    return Outcome(totals, read(path), totals.turns - stored, metrics, crashed)
 
 
 async def _call(
-    url: str, http: aiohttp.ClientSession, tally: Tally, path: Path, *, minutes: float, n_users: int, think_s: float
+    url: str, http: aiohttp.ClientSession, totals: Totals, path: Path, *, minutes: float, n_users: int, think_s: float
 ) -> None:
     frames = messages()
     until_ms = clock.monotonic_ms() + round(minutes * 60_000)
     async with asyncio.TaskGroup() as group:
-        printing = group.create_task(_print_progress(path, tally), name="tell")
+        printing = group.create_task(_print_progress(path, totals), name="tell")
         async with asyncio.TaskGroup() as calls:
             for n in range(n_users):
-                its = {"frames": frames, "chance": random.Random(n), "tally": tally, "think_s": think_s}
+                its = {"frames": frames, "chance": random.Random(n), "totals": totals, "think_s": think_s}
                 user = User(url=f"{url}/v1/realtime", http=http, **its)  # type: ignore[arg-type]
                 calls.create_task(user.run(until_ms), name=f"user-{n}")
         printing.cancel()
@@ -115,12 +115,12 @@ def messages() -> list[str]:
     return [append_event(samples[n : n + n_frame]) for n in range(0, len(samples) - n_frame + 1, n_frame)]
 
 
-async def _print_progress(path: Path, tally: Tally) -> None:
+async def _print_progress(path: Path, totals: Totals) -> None:
     print_line(HEAD)
     while True:
         await asyncio.sleep(60)
         if seen := read(path):
-            print_line(line_of(seen[-1], len(tally.turns)))
+            print_line(line_of(seen[-1], len(totals.turns)))
 
 
 def line_of(memory: Memory, n_turns: int) -> str:
@@ -207,7 +207,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         run = soak(Path(folder), minutes=options.minutes, n_users=options.users, think_s=options.think_s)
         outcome = asyncio.run(run)
-    for line in (*growth(outcome.memory), str(dict(outcome.tally.counts)), *outcome.faults):
+    for line in (*growth(outcome.memory), str(dict(outcome.totals.counts)), *outcome.faults):
         print_line(line)
     return int(bool(outcome.faults))
 

@@ -28,7 +28,7 @@ DEEDS: Final = ("speak", "speak", "write", "interrupt", "tool")
 
 
 @dataclass(slots=True)
-class Tally:
+class Totals:
     """What all users did and received."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -44,7 +44,7 @@ class User:
     http: aiohttp.ClientSession
     frames: list[str]
     chance: random.Random
-    tally: Tally
+    totals: Totals
     think_s: float
     """From one turn to the next, on average."""
 
@@ -57,12 +57,12 @@ class User:
             try:
                 await self._call(until_ms)
             except (aiohttp.ClientError, ConnectionError) as why:
-                self.tally.counts[f"broke: {type(why).__name__}"] += 1
+                self.totals.counts[f"broke: {type(why).__name__}"] += 1
                 await asyncio.sleep(1)
 
     async def _call(self, until_ms: int) -> None:
         async with self.http.ws_connect(self.url, max_msg_size=0) as line, asyncio.TaskGroup() as group:
-            self.tally.counts["calls"] += 1
+            self.totals.counts["calls"] += 1
             self._ended = asyncio.Queue()
             listening = group.create_task(self._listen(line), name="listen")
             await self._talk(line, until_ms)
@@ -76,7 +76,7 @@ class User:
         for _ in range(self.chance.randrange(1, 6)):
             await self._turn(line, self.chance.choice(DEEDS))
             if self.chance.random() < 0.08:
-                self.tally.counts["dropped"] += 1
+                self.totals.counts["dropped"] += 1
                 return _cut(line)
             if line.closed or clock.monotonic_ms() > until_ms:
                 break
@@ -84,7 +84,7 @@ class User:
         return None
 
     async def _turn(self, line: aiohttp.ClientWebSocketResponse, deed: str) -> None:
-        self.tally.counts[deed] += 1
+        self.totals.counts[deed] += 1
         self._sound.clear()
         if deed in ("speak", "interrupt"):
             await self._speak(line)
@@ -103,15 +103,15 @@ class User:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 event = await self._end()
         except TimeoutError:
-            self.tally.counts[f"no answer: {deed}"] += 1
+            self.totals.counts[f"no answer: {deed}"] += 1
             return
         if event["type"] == "error":
-            self.tally.counts[f"error: {event['error']['code']}"] += 1
+            self.totals.counts[f"error: {event['error']['code']}"] += 1
             return
-        self.tally.counts[event["response"]["status"]] += 1
+        self.totals.counts[event["response"]["status"]] += 1
         for item in event["response"]["output"]:
             if item["type"] == "function_call":
-                self.tally.counts["tool results"] += 1
+                self.totals.counts["tool results"] += 1
                 output = {"type": "function_call_output", "call_id": item["call_id"], "output": "{}"}
                 await self._send(line, "conversation.item.create", item=output)
                 await self._send(line, "response.create")
@@ -123,7 +123,7 @@ class User:
             event = await self._ended.get()
             if event["type"] == "error" or event["response"]["status"] != "cancelled":
                 return event
-            self.tally.counts["cancelled"] += 1
+            self.totals.counts["cancelled"] += 1
 
     async def _speak(self, line: aiohttp.ClientWebSocketResponse) -> None:
         for frame in self.frames:
@@ -152,8 +152,8 @@ class User:
             case "response.done" | "error":
                 self._ended.put_nowait(event)
             case "voicepipe.turn.record" if event["record"]["outcome"]:
-                self.tally.turns.add(event["record"]["id"])
-                self.tally.counts[f"turns {event['record']['outcome']}"] += 1
+                self.totals.turns.add(event["record"]["id"])
+                self.totals.counts[f"turns {event['record']['outcome']}"] += 1
 
 
 def _cut(line: aiohttp.ClientWebSocketResponse) -> None:

@@ -23,16 +23,16 @@ def test_the_report_has_a_line_for_each_kind_and_the_cost(capsys: pytest.Capture
     assert "CPU ms per s" in cost
 
 
-def test_a_tally_counts_errors_and_misses() -> None:
+def test_totals_count_errors_and_misses() -> None:
     """An end more than 400 ms off is missed, and no error of t0; noise has neither end nor error."""
     clip = {"kind": "clean", "duration_ms": 2_000, "speech_start_ms": 500, "speech_end_ms": 1_500}
     near, far = (SpeechStop(Instant(at_ms, at_ms), 80) for at_ms in (1_520, 1_000))
-    tally = speech_end_bias.Tally()
-    tally.add(clip, [(620, SpeechStart(Instant(490, 490))), (1_080, far), (1_620, near)])
-    tally.add(clip, [(1_080, far)])
-    tally.add(clip | {"speech_start_ms": None, "speech_end_ms": None}, [])
-    assert (tally.t0_ms, tally.noticed_ms, tally.missed, tally.clips) == ([20], [120], 1, 3)
-    assert (tally.onset_ms, tally.started_ms) == ([-10], [120])
+    totals = speech_end_bias.Totals()
+    totals.add(clip, [(620, SpeechStart(Instant(490, 490))), (1_080, far), (1_620, near)])
+    totals.add(clip, [(1_080, far)])
+    totals.add(clip | {"speech_start_ms": None, "speech_end_ms": None}, [])
+    assert (totals.t0_ms, totals.noticed_ms, totals.missed, totals.clips) == ([20], [120], 1, 3)
+    assert (totals.onset_ms, totals.started_ms) == ([-10], [120])
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from voicepipe.testing.redis import RedisServer
 NEVER_MS = 600_000
 
 
-class Texts:
+class Snapshots:
     """A store with one text that can be away; it counts its requests."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Texts:
         await self._answer("requested")
         return False
 
-    async def keep_hint(self, kind: str, process: str, body: bytes, *, life_s: int) -> None:
+    async def store_hint(self, kind: str, process: str, body: bytes, *, life_s: int) -> None:
         await self._answer("keep hint")
 
     async def hints(self, kind: str) -> list[Hint]:
@@ -121,7 +121,7 @@ async def stored_snapshot(snapshots: GuardedStore) -> bool:
 
 
 async def test_a_store_that_answers_gets_each_request_once() -> None:
-    store = Texts()
+    store = Snapshots()
     async with calls_of() as calls:
         snapshots = GuardedStore(store, calls)
         assert await snapshots.has_snapshot("s")
@@ -132,7 +132,7 @@ async def test_a_store_that_answers_gets_each_request_once() -> None:
         await snapshots.send_events([b"e"])
         assert await snapshots.events_after("1", limit=1, requested_s=1) == ("1", [])
         assert not await snapshots.are_events_requested()
-        await snapshots.keep_hint("kind", "p", b"", life_s=1)
+        await snapshots.store_hint("kind", "p", b"", life_s=1)
         assert await snapshots.hints("kind") == []
         await snapshots.share_keys({}, {})
         assert (await snapshots.keys_version(), await snapshots.shared_keys()) == ("v", ({}, {}))
@@ -142,7 +142,7 @@ async def test_a_store_that_answers_gets_each_request_once() -> None:
 
 async def test_after_one_failure_no_other_of_its_side_reaches_the_store() -> None:
     """Of snapshots, and of announcements: each is refused at once. Client secrets are still checked."""
-    store = Texts()
+    store = Snapshots()
     store.is_away = True
     async with calls_of() as calls:
         snapshots = GuardedStore(store, calls, look_up_ms=0)
@@ -156,23 +156,23 @@ async def test_after_one_failure_no_other_of_its_side_reaches_the_store() -> Non
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
                 await snapshots.announced()
-        assert (calls.reads.away, calls.writes.away) == (False, False)
-        assert calls.trouble.is_set(), "what tests the store and reports it is not awake"
+        assert (calls.reads.is_open, calls.writes.is_open) == (False, False)
+        assert calls.recovery_needed.is_set(), "what tests the store and reports it is not awake"
         assert calls.n_reports == 0
     assert store.requests == ["keep", "announced"]
 
 
 @pytest.mark.parametrize("side", ["reads", "writes"])
-async def test_a_check_that_fails_opens_it_for_all_but_texts(side: str) -> None:
+async def test_a_check_that_fails_opens_all_breakers_but_that_of_snapshots(side: str) -> None:
     """A check has 0.5 s and a text 5 s: a store that is too slow for checks still gets the snapshots of sessions, whose
     nodes may die. One that is dead fails the first of them, too."""
-    store = Texts()
+    store = Snapshots()
     async with calls_of() as calls:
         shared = GuardedStore(store, calls)
         calls.failed(getattr(calls, side), StoreUnavailable("unreachable", "away"))
         with pytest.raises(StoreUnavailable):
             await shared.announced()
-        assert (calls.reads.away, calls.writes.away, calls.n_reports) == (True, True, 1)
+        assert (calls.reads.is_open, calls.writes.is_open, calls.n_reports) == (True, True, 1)
         assert await stored_snapshot(shared)
         calls.worked()
         assert await shared.announced() == []
@@ -181,7 +181,7 @@ async def test_a_check_that_fails_opens_it_for_all_but_texts(side: str) -> None:
 
 async def test_a_text_is_stored_by_a_store_that_is_too_slow_for_checks() -> None:
     """The check ends in its time, the text when the store answers."""
-    store, slow = Texts(), asyncio.Event()
+    store, slow = Snapshots(), asyncio.Event()
     store.hanging = {"keep": slow, "announced": asyncio.Event()}
     async with calls_of(answer_ms=1) as calls:
         shared = GuardedStore(store, calls)
@@ -190,18 +190,18 @@ async def test_a_text_is_stored_by_a_store_that_is_too_slow_for_checks() -> None
             await shared.announced()
         slow.set()
         assert await writing
-        assert not calls.snapshots.away
+        assert not calls.snapshots.is_open
 
 
-async def test_texts_that_are_too_slow_leave_all_else_alone() -> None:
+async def test_snapshots_that_are_too_slow_leave_all_else_alone() -> None:
     """Client secrets are checked, and announcements sent."""
-    store = Texts()
+    store = Snapshots()
     store.hanging = {"keep": asyncio.Event()}
     async with calls_of(snapshot_ms=1) as calls:
         shared = GuardedStore(store, calls)
         with pytest.raises(StoreUnavailable):
             await stored_snapshot(shared)
-        assert (calls.snapshots.away, calls.reads.away, calls.writes.away) == (True, False, False)
+        assert (calls.snapshots.is_open, calls.reads.is_open, calls.writes.is_open) == (True, False, False)
         assert await shared.announced() == []
 
 
@@ -209,7 +209,7 @@ async def test_one_text_at_a_time_tests_a_store_that_is_away(monkeypatch: pytest
     """Nothing else may find it back: for the test of all sides it can be too slow."""
     now_ms = 0
     monkeypatch.setattr(store_calls, "monotonic_ms", lambda: now_ms)
-    store = Texts()
+    store = Snapshots()
     store.is_away = True
     async with calls_of() as calls:
         shared = GuardedStore(store, calls)
@@ -233,18 +233,18 @@ async def test_one_text_at_a_time_tests_a_store_that_is_away(monkeypatch: pytest
 async def test_a_look_up_without_an_answer_is_sent_again(hangs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over another connection: after a break of the network that one works first. So is its probe."""
     monkeypatch.setattr(store_calls, "AGAIN_MS", 1)
-    store = Texts()
+    store = Snapshots()
     store.hanging = {hangs: asyncio.Event()}
     async with calls_of() as calls:
-        calls.snapshots.away = hangs == PROBE
+        calls.snapshots.is_open = hangs == PROBE
         assert await GuardedStore(store, calls, look_up_ms=NEVER_MS).has_snapshot("s")
-        assert not calls.snapshots.away
+        assert not calls.snapshots.is_open
     assert store.requests[:2] == [hangs, hangs]
 
 
 async def test_look_ups_wait_for_the_store_with_one_probe() -> None:
     """A resume is not sent away by a store that comes back; not each that waits sends a request."""
-    store = Texts()
+    store = Snapshots()
     store.is_away = True
     async with calls_of() as calls:
         snapshots = GuardedStore(store, calls, look_up_ms=NEVER_MS)
@@ -256,14 +256,14 @@ async def test_look_ups_wait_for_the_store_with_one_probe() -> None:
         store.is_away = False
         assert all(await asyncio.gather(*waiting))
         assert set(store.requests[1:-20]) == {PROBE}
-        await calls.pause(NEVER_MS)  # what is owed is written at once, too
+        await calls.pause(NEVER_MS)  # the missing state is written at once, too
 
 
 async def test_a_store_that_refuses_what_its_probe_does_not_gets_requests_with_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As one that takes no writes: the probe reads. Each further try takes a pause, and no loop runs hot."""
-    store, pauses = Texts(), list[float]()
+    store, pauses = Snapshots(), list[float]()
     sleep = asyncio.sleep
 
     async def paused(for_s: float) -> None:
@@ -281,7 +281,7 @@ async def test_a_store_that_refuses_what_its_probe_does_not_gets_requests_with_p
 
 
 async def test_a_look_up_ends_in_its_time() -> None:
-    store = Texts()
+    store = Snapshots()
     store.is_away = True
     async with calls_of() as calls:
         snapshots = GuardedStore(store, calls, look_up_ms=1)

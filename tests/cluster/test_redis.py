@@ -14,7 +14,7 @@ from redis.asyncio.connection import Connection
 
 from tests.cluster.snapshot_rules import check_next_secret, check_one_owner
 from voicepipe.clock import unix_ms
-from voicepipe.cluster.port import Cluster, Tally
+from voicepipe.cluster.port import Cluster, CountResult
 from voicepipe.cluster.redis import open_redis
 from voicepipe.cluster.redis_calls import FIRST_SNAPSHOT_CONNECTIONS
 from voicepipe.cluster.resilient import ResilientOptions, open_resilient
@@ -36,11 +36,11 @@ def sessions_opened(url: str, cluster_name: str, n_tries: int) -> int:
 
     async def tries() -> int:
         async with open_redis(url, cluster_name) as cluster:
-            tallies = [
+            results = [
                 await cluster.count("token/shop/t1/sessions", 1, limit=5, until_s=LATER_S, now_s=NOW_S)
                 for _ in range(n_tries)
             ]
-            return sum(tally.counted for tally in tallies)
+            return sum(result.counted for result in results)
 
     return asyncio.run(tries())
 
@@ -56,10 +56,10 @@ async def test_clusters_of_other_names_share_nothing(redis: RedisServer) -> None
     """Two clusters may use one server: revocations, counts, configs and slots are of one of them."""
     async with open_redis(redis.url, "one") as one, open_redis(redis.url, "other") as other:
         await one.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S)
-        await one.keep_config("c", b"{}", project="shop", until_s=LATER_S, now_s=NOW_S)
+        await one.store_config("c", b"{}", project="shop", until_s=LATER_S, now_s=NOW_S)
         await one.revoke(RevokedToken.at(NOW_S, "shop", "t1"), now_s=NOW_S)
         await one.take_slots("s1", {"m": 1}, owner="p", until_s=LATER_S, now_s=NOW_S)
-        assert await other.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S) == Tally(1, counted=True)
+        assert await other.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S) == CountResult(1, counted=True)
         assert await other.config("c", project="shop", now_s=NOW_S) is None
         assert not await other.is_revoked(claims_of(token_id="t1"))
         assert await other.slots_taken("m", now_s=NOW_S) == 0
@@ -69,7 +69,7 @@ async def test_every_key_expires(redis: RedisServer) -> None:
     """Whatever is stored ends by itself: no cluster fills a server with what has expired."""
     async with open_redis(redis.url, "life") as cluster:
         await cluster.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S)
-        await cluster.keep_config("c", b"{}", project="shop", until_s=LATER_S, now_s=NOW_S)
+        await cluster.store_config("c", b"{}", project="shop", until_s=LATER_S, now_s=NOW_S)
         await cluster.revoke(RevokedToken.at(NOW_S, "shop", "t1"), now_s=NOW_S)
         await cluster.take_slots("s1", {"m": 1}, owner="p", until_s=LATER_S, now_s=NOW_S)
         await cluster.renew_slots("p", until_s=LATER_S, now_s=NOW_S)
@@ -120,7 +120,7 @@ async def test_a_write_that_hangs_has_its_effect_once(redis: RedisServer) -> Non
             done, _ = await asyncio.wait({write}, timeout=0.4)
             assert not done
             redis.thaw()
-        assert write.result() == Tally(11, counted=True)
+        assert write.result() == CountResult(11, counted=True)
         assert (await cluster.count("n", 0, limit=None, until_s=LATER_S, now_s=NOW_S)).total == 11
 
 
@@ -134,7 +134,7 @@ async def test_a_write_that_a_killed_server_has_done_is_not_done_again(redis: Re
             await lost.one.wait()
             redis.kill()
             await asyncio.to_thread(redis.start)
-        assert write.result() == Tally(11, counted=True)
+        assert write.result() == CountResult(11, counted=True)
 
 
 class _LosesAnswers:
@@ -236,7 +236,7 @@ def test_a_server_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         pass
 
 
-async def test_texts_of_sessions_follow_the_rules(redis: RedisServer) -> None:
+async def test_snapshots_of_sessions_follow_the_rules(redis: RedisServer) -> None:
     async with open_redis(redis.url, "text") as cluster:
         await check_one_owner(cluster)
         await check_next_secret(cluster)
@@ -403,16 +403,16 @@ async def test_an_event_is_read_by_each_node_that_reads(redis: RedisServer) -> N
 async def test_a_hint_has_an_age_and_expires(redis: RedisServer) -> None:
     """The latest of each process and kind counts; the clock is the store's."""
     async with open_redis(redis.url, "hints") as cluster:
-        await cluster.keep_hint("k", "a", b"1", life_s=60)
-        await cluster.keep_hint("k", "a", b'{"x": "2 3"}', life_s=60)
-        await cluster.keep_hint("other", "a", b"4", life_s=60)
-        await cluster.keep_hint("k", "b", b"\x00\n5", life_s=60)
+        await cluster.store_hint("k", "a", b"1", life_s=60)
+        await cluster.store_hint("k", "a", b'{"x": "2 3"}', life_s=60)
+        await cluster.store_hint("other", "a", b"4", life_s=60)
+        await cluster.store_hint("k", "b", b"\x00\n5", life_s=60)
         found = sorted(await cluster.hints("k"), key=lambda each: each.process)
         assert [(each.process, each.body) for each in found] == [("a", b'{"x": "2 3"}'), ("b", b"\x00\n5")]
         assert all(0 <= each.age_ms < 60_000 for each in found)
         await cluster._calls.command("HSET", "voicepipe:{hints}:hints:k", "dead", "1 1 x")
         assert len(await cluster.hints("k")) == 2
-        await cluster.keep_hint("k", "b", b"6", life_s=1)
+        await cluster.store_hint("k", "b", b"6", life_s=1)
         lasts_s = await cluster._calls.command("TTL", "voicepipe:{hints}:hints:k")
         assert lasts_s > 1, "a short hint leaves the others' life as it was"
         assert not await cluster._calls.command("HEXISTS", "voicepipe:{hints}:hints:k", "dead")

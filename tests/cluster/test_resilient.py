@@ -20,10 +20,10 @@ from voicepipe.cluster import sqlite
 from voicepipe.cluster.local_configs import LocalConfig, LocalConfigs
 from voicepipe.cluster.local_counts import LocalCounts
 from voicepipe.cluster.memory import MemoryCluster
-from voicepipe.cluster.port import Cluster, Tally
+from voicepipe.cluster.port import Cluster, CountResult
 from voicepipe.cluster.resilient import Resilient, ResilientOptions, open_resilient
 from voicepipe.cluster.revocation import Revocation, RevokedToken
-from voicepipe.cluster.revoked import Revoked
+from voicepipe.cluster.revocation_set import RevocationSet
 from voicepipe.cluster.sqlite import FILE_NAME, open_sqlite
 from voicepipe.errors import ConfigError, StoreUnavailable
 from voicepipe.storage import StorageHealth
@@ -72,17 +72,17 @@ class FaultyCluster:
         async for revocation in self._memory.revocations():
             yield revocation
 
-    async def keep_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
-        await self._do(self._memory.keep_config(config_id, session, project=project, until_s=until_s, now_s=now_s))
+    async def store_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
+        await self._do(self._memory.store_config(config_id, session, project=project, until_s=until_s, now_s=now_s))
 
     async def config(self, config_id: str, *, project: str, now_s: int) -> bytes | None:
         found: bytes | None = await self._do(self._memory.config(config_id, project=project, now_s=now_s))
         return found
 
-    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
+    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> CountResult:
         counted = self._memory.count(name, amount, limit=limit, until_s=until_s, now_s=now_s)
-        tally: Tally = await self._do(counted)
-        return tally
+        result: CountResult = await self._do(counted)
+        return result
 
     async def take_slots(
         self, holder: str, pools: Mapping[str, int], *, owner: str, until_s: int, now_s: int
@@ -243,13 +243,13 @@ async def test_cancelled_count_is_still_counted(fault: Any) -> None:
         await eventually(lambda: _counted(store, cluster))
 
 
-async def _count(cluster: Cluster, amount: int) -> Tally:
+async def _count(cluster: Cluster, amount: int) -> CountResult:
     return await cluster.count("n", amount, limit=None, until_s=unix_s() + 600, now_s=unix_s())
 
 
 async def _counted(store: FaultyCluster, cluster: Resilient) -> bool | None:
     totals = [await _count(each, 0) for each in (store, cluster)]
-    return [tally.total for tally in totals] == [3, 3] or None
+    return [result.total for result in totals] == [3, 3] or None
 
 
 async def _released(store: FaultyCluster) -> bool | None:
@@ -257,23 +257,23 @@ async def _released(store: FaultyCluster) -> bool | None:
 
 
 def test_counts_that_find_no_room_are_counted() -> None:
-    """While the store is away nothing that it is owed makes room; else the least lately used does."""
-    counts = LocalCounts(most=2)
+    """While the store is away unwritten counts stay; other counters are dropped, the least recently used first."""
+    counts = LocalCounts(max_counters=2)
     for name in ("a", "b", "c"):
         assert counts.count(name, 1, limit=1, until_s=LATER_S, now_s=NOW_S).counted
-    assert (counts.n_owed, counts.n_lost) == (2, 1)
-    assert counts.next_owed(NOW_S) == ("a", 1, LATER_S)
-    counts.settle("a", 1, 1)
-    counts.note("d", 7, LATER_S)
-    assert (counts.knows("d"), counts.knows("a"), counts.n_owed) == (True, False, 1)
+    assert (counts.n_unwritten, counts.n_lost) == (2, 1)
+    assert counts.next_unwritten(NOW_S) == ("a", 1, LATER_S)
+    counts.mark_written("a", 1, 1)
+    counts.set_stored("d", 7, LATER_S)
+    assert (counts.knows("d"), counts.knows("a"), counts.n_unwritten) == (True, False, 1)
 
 
-def test_expired_counter_is_not_owed() -> None:
+def test_expired_counter_is_not_written() -> None:
     """The counter has expired, so no request may read it any more."""
     counts = LocalCounts()
     counts.count("a", 1, limit=None, until_s=NOW_S + 1, now_s=NOW_S)
-    assert counts.next_owed(NOW_S + 1) is None
-    assert counts.n_owed == 0
+    assert counts.next_unwritten(NOW_S + 1) is None
+    assert counts.n_unwritten == 0
 
 
 def test_configs_are_bounded_in_bytes() -> None:
@@ -281,16 +281,16 @@ def test_configs_are_bounded_in_bytes() -> None:
     configs = LocalConfigs(max_bytes=10)
     a, b, c = (LocalConfig(name, b"x" * 5, "shop", LATER_S) for name in "abc")
     for config in (a, b, c):
-        configs.note(config)
+        configs.add_stored(config)
     found = [configs.find(name, "shop", NOW_S) for name in "abc"]
     assert found == [None, b, c]
-    assert [configs.owe(config) for config in (a, b, c)] == [True, True, False]
+    assert [configs.add_unwritten(config) for config in (a, b, c)] == [True, True, False]
     assert configs.find("a", "shop", NOW_S) == a
 
 
 def test_revocations_expire_and_are_bounded() -> None:
     """The oldest goes when there are too many, and what has expired at the next one."""
-    revoked = Revoked(most=2)
+    revoked = RevocationSet(max_revocations=2)
     for name in ("t1", "t2", "t3"):
         revoked.add(RevokedToken("shop", name, LATER_S), NOW_S)
     assert [revoked.covers(claims_of(token_id=name)) for name in ("t1", "t2", "t3")] == [False, True, True]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from voicepipe.cluster.port import Tally
+from voicepipe.cluster.port import CountResult
 from voicepipe.cluster.revocation import RevokedToken
 from voicepipe.cluster.sqlite import FILE_NAME, open_sqlite
 from voicepipe.cluster.sqlite_tables import Tables
@@ -26,8 +26,8 @@ def sessions_opened(data_dir: Path, name: str, n_tries: int) -> int:
 
     async def tries() -> int:
         async with open_sqlite(data_dir) as cluster:
-            tallies = [await cluster.count(name, 1, limit=5, until_s=LATER_S, now_s=NOW_S) for _ in range(n_tries)]
-            return sum(tally.counted for tally in tallies)
+            results = [await cluster.count(name, 1, limit=5, until_s=LATER_S, now_s=NOW_S) for _ in range(n_tries)]
+            return sum(result.counted for result in results)
 
     return asyncio.run(tries())
 
@@ -44,9 +44,9 @@ async def test_what_one_opener_did_another_sees(tmp_path: Path) -> None:
     """Revocations, counts and configs are shared, also by a watch that was waiting."""
     async with open_sqlite(tmp_path, poll_ms=10) as one, open_sqlite(tmp_path, poll_ms=10) as other:
         await one.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S)
-        await one.keep_config("c", b"{}", project="shop", until_s=LATER_S, now_s=NOW_S)
+        await one.store_config("c", b"{}", project="shop", until_s=LATER_S, now_s=NOW_S)
         await one.revoke(RevokedToken.at(NOW_S, "shop", "t1"), now_s=NOW_S)
-        assert await other.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S) == Tally(1, counted=False)
+        assert await other.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S) == CountResult(1, counted=False)
         assert await other.config("c", project="shop", now_s=NOW_S) == b"{}"
         assert await other.is_revoked(claims_of(token_id="t1"))
         async with asyncio.timeout(WAIT_S), aclosing(other.revocations()) as watch:
@@ -82,7 +82,7 @@ async def test_a_watch_that_is_cancelled_ends(tmp_path: Path) -> None:
 def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
     """Session configs hold instructions; that goes for the write-ahead log too."""
     with closing(Tables(tmp_path / FILE_NAME)) as tables:
-        tables.keep_config("c", b"{}", "shop", LATER_S, NOW_S)
+        tables.store_config("c", b"{}", "shop", LATER_S, NOW_S)
         modes = [stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()]
     assert len(modes) >= 2
     assert set(modes) == {0o600}

@@ -37,7 +37,7 @@ NEAR_MS: Final = 400
 
 
 @dataclass(slots=True)
-class Tally:
+class Totals:
     """The measurements of one kind of clip."""
 
     clips: int = 0
@@ -105,12 +105,14 @@ def by_telephone(samples: Samples) -> Samples:
 
 def measure(
     clips: list[tuple[dict[str, Any], Samples]], vad: Vad = "silero", rate_hz: int = RATE_HZ
-) -> dict[str, Tally]:
-    """Return the tallies by kind of clip, with this VAD."""
-    tallies: dict[str, Tally] = {}
+) -> dict[str, Totals]:
+    """Return the totals by kind of clip, with this VAD."""
+    totals_by_kind: dict[str, Totals] = {}
     for clip, samples in clips:
-        tallies.setdefault(clip["kind"], Tally()).add(clip, list(speech_edges(samples, VadSegmenter(rate_hz, vad=vad))))
-    return tallies
+        totals_by_kind.setdefault(clip["kind"], Totals()).add(
+            clip, list(speech_edges(samples, VadSegmenter(rate_hz, vad=vad)))
+        )
+    return totals_by_kind
 
 
 def cpu_ms_per_s(sounds: list[Samples], new_gate: Callable[[], EnergyGate] = EnergyGate, vad: Vad = "silero") -> float:
@@ -136,16 +138,16 @@ def _started(delays_ms: list[int]) -> tuple[float, ...]:
     return tuple(np.percentile(delays_ms, (50, 90, 100))) if delays_ms else (np.nan,) * 3
 
 
-def table(tallies: dict[str, Tally]) -> Iterator[str]:
+def table(totals_by_kind: dict[str, Totals]) -> Iterator[str]:
     """Yield the report, line by line."""
     columns = "".join(f"{name:^24}" for name in ("t0 - label", "onset - label", "noticed - label"))
     yield f"{'ms: p10 p50 p90 ±p90':<23}{columns}miss  pauses starts/min  start noticed p50 p90 max"
-    for kind, tally in sorted(tallies.items()):
-        spreads = _spread(tally.t0_ms) + _spread(tally.onset_ms) + _spread(tally.noticed_ms)
-        per_min = 60_000 * tally.starts / tally.audio_ms
-        counts = f"{tally.missed:4d}{tally.pauses / tally.clips:8.1f}{per_min:8.1f}"
-        started = "".join(f"{value:5.0f}" for value in _started(tally.started_ms))
-        yield f"{kind:<17}{tally.clips:4d}  {spreads}{counts}{started:>24}"
+    for kind, totals in sorted(totals_by_kind.items()):
+        spreads = _spread(totals.t0_ms) + _spread(totals.onset_ms) + _spread(totals.noticed_ms)
+        per_min = 60_000 * totals.starts / totals.audio_ms
+        counts = f"{totals.missed:4d}{totals.pauses / totals.clips:8.1f}{per_min:8.1f}"
+        started = "".join(f"{value:5.0f}" for value in _started(totals.started_ms))
+        yield f"{kind:<17}{totals.clips:4d}  {spreads}{counts}{started:>24}"
 
 
 def main(arguments: list[str] | None = None) -> None:

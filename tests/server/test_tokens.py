@@ -195,8 +195,8 @@ async def counted(server: Any, token: str, turns: int) -> None:
     name = counter(claims_of(server, token), "turns")
 
     async def probe() -> bool | None:
-        tally = await server.context.cluster.count(name, 0, limit=None, until_s=unix_s() + 9, now_s=unix_s())
-        return tally.total == turns or None
+        result = await server.context.cluster.count(name, 0, limit=None, until_s=unix_s() + 9, now_s=unix_s())
+        return result.total == turns or None
 
     await eventually(probe)
 

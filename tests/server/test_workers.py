@@ -498,7 +498,7 @@ def test_figures_of_several_workers_are_sums_and_the_worst() -> None:
 # --- snapshots of sessions ------------------------------------------------------------------------
 
 
-async def test_texts_of_sessions_follow_the_rules(server: Server) -> None:
+async def test_snapshots_of_sessions_follow_the_rules(server: Server) -> None:
     texts = WorkerSnapshots(server.join().link)
     await check_one_owner(texts)
     await check_next_secret(texts)

@@ -23,7 +23,7 @@ class Store:
         self.is_away = False
         self.was_read = asyncio.Event()
 
-    async def keep_hint(self, kind: str, process: str, body: bytes, *, life_s: int) -> None:
+    async def store_hint(self, kind: str, process: str, body: bytes, *, life_s: int) -> None:
         self.stored[kind, process] = body
 
     async def hints(self, kind: str) -> list[Hint]:

@@ -67,8 +67,8 @@ class GuardedStore:
     async def are_events_requested(self) -> bool:
         return await self._requested(self.store.are_events_requested())
 
-    async def keep_hint(self, kind: str, process: str, body: bytes, *, life_s: int) -> None:
-        await self._requested(self.store.keep_hint(kind, process, body, life_s=life_s))
+    async def store_hint(self, kind: str, process: str, body: bytes, *, life_s: int) -> None:
+        await self._requested(self.store.store_hint(kind, process, body, life_s=life_s))
 
     async def hints(self, kind: str) -> list[Hint]:
         return await self._requested(self.store.hints(kind))

@@ -29,17 +29,17 @@ class LocalConfigs:
         self._stored: OrderedDict[str, LocalConfig] = OrderedDict()
         self._stored_bytes = 0
         # Full: the next config is refused, and its client secret is not minted.
-        self._owed: OrderedDict[str, LocalConfig] = OrderedDict()
-        self._owed_bytes = 0
+        self._unwritten: OrderedDict[str, LocalConfig] = OrderedDict()
+        self._unwritten_bytes = 0
 
     def find(self, config_id: str, project: str, now_s: int) -> LocalConfig | None:
         """Return the config of that id, if it belongs to this project and has not expired."""
-        config = self._owed.get(config_id) or self._stored.get(config_id)
+        config = self._unwritten.get(config_id) or self._stored.get(config_id)
         if config is None or config.project != project or config.until_s <= now_s:
             return None
         return config
 
-    def note(self, config: LocalConfig) -> None:
+    def add_stored(self, config: LocalConfig) -> None:
         """Add a config that the store has."""
         self._drop_stored(config.id)
         self._stored[config.id] = config
@@ -47,32 +47,32 @@ class LocalConfigs:
         while self._stored_bytes > self._max_bytes:
             self._drop_stored(next(iter(self._stored)))
 
-    def owe(self, config: LocalConfig) -> bool:
+    def add_unwritten(self, config: LocalConfig) -> bool:
         """Add a config that must still be written to the store; False: the buffer is full."""
-        if self._owed_bytes + len(config.session) > self._max_bytes:
+        if self._unwritten_bytes + len(config.session) > self._max_bytes:
             return False
-        self.drop_owed(config.id)
-        self._owed[config.id] = config
-        self._owed_bytes += len(config.session)
+        self.drop_unwritten(config.id)
+        self._unwritten[config.id] = config
+        self._unwritten_bytes += len(config.session)
         return True
 
-    def next_owed(self, now_s: int) -> LocalConfig | None:
+    def next_unwritten(self, now_s: int) -> LocalConfig | None:
         """Return a config that must still be written to the store; None: the store has all."""
-        for config in tuple(self._owed.values()):
+        for config in tuple(self._unwritten.values()):
             if config.until_s > now_s:
                 return config
-            self.drop_owed(config.id)
+            self.drop_unwritten(config.id)
         return None
 
-    def drop_owed(self, config_id: str) -> None:
+    def drop_unwritten(self, config_id: str) -> None:
         """Mark a config as written to the store."""
-        config = self._owed.pop(config_id, None)
-        self._owed_bytes -= len(config.session) if config is not None else 0
+        config = self._unwritten.pop(config_id, None)
+        self._unwritten_bytes -= len(config.session) if config is not None else 0
 
     @property
-    def n_owed(self) -> int:
+    def n_unwritten(self) -> int:
         """Return how many configs must still be written to the store."""
-        return len(self._owed)
+        return len(self._unwritten)
 
     def _drop_stored(self, config_id: str) -> None:
         config = self._stored.pop(config_id, None)

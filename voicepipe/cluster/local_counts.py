@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from voicepipe.cluster.port import Tally
+from voicepipe.cluster.port import CountResult
 
 MAX_COUNTERS: Final = 20_000
 """Limit of counters in memory, about 7 MB: 3 for each recently used client secret."""
@@ -17,7 +17,7 @@ class _Counter:
     stored: int | None
     """The store's last value; None: not known yet."""
 
-    owed: int
+    unwritten: int
     """Counted here since, and not yet written to the store."""
 
     until_s: int
@@ -28,12 +28,12 @@ class LocalCounts:
     it.
     """
 
-    def __init__(self, most: int = MAX_COUNTERS) -> None:
+    def __init__(self, max_counters: int = MAX_COUNTERS) -> None:
         # The least recently used first. Full: the first counter without unwritten counts is dropped. If there is none,
         # the count is not stored, and `n_lost` is increased.
         self._counters: OrderedDict[str, _Counter] = OrderedDict()
-        self._owed: dict[str, None] = {}  # the names in `_counters` with unwritten counts
-        self._most = most
+        self._unwritten: dict[str, None] = {}  # the names in `_counters` with unwritten counts
+        self._max_counters = max_counters
         self.n_lost = 0
         """Counts that were lost because the buffer was full while the store was away."""
 
@@ -42,62 +42,62 @@ class LocalCounts:
         counter = self._counters.get(name)
         return counter is not None and counter.stored is not None
 
-    def owed(self, name: str) -> int:
+    def unwritten(self, name: str) -> int:
         """Return how much of a counter is not yet written to the store."""
         counter = self._counters.get(name)
-        return counter.owed if counter is not None else 0
+        return counter.unwritten if counter is not None else 0
 
-    def note(self, name: str, stored: int, until_s: int) -> None:
+    def set_stored(self, name: str, stored: int, until_s: int) -> None:
         """Store the value that the store returned."""
         counter = self._counter(name, until_s)
         if counter is not None:
             counter.stored = stored
 
-    def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
+    def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> CountResult:
         """Count here, as `Cluster.count` does; the count must still be written to the store."""
         self._expire(name, now_s)
         counter = self._counter(name, until_s)
-        had = (counter.stored or 0) + counter.owed if counter is not None else 0
-        tally = Tally.of(had, amount, limit)
+        had = (counter.stored or 0) + counter.unwritten if counter is not None else 0
+        result = CountResult.of(had, amount, limit)
         if counter is not None:
-            self._owe(name, counter, tally.total - had)
-        elif tally.counted and amount:
+            self._add_unwritten(name, counter, result.total - had)
+        elif result.counted and amount:
             self.n_lost += 1
-        return tally
+        return result
 
-    def settle(self, name: str, amount: int, stored: int) -> None:
+    def mark_written(self, name: str, amount: int, stored: int) -> None:
         """Mark `amount` as written to the store, whose value is now `stored`."""
         counter = self._counters.get(name)
         if counter is not None:
-            self._owe(name, counter, -amount)
+            self._add_unwritten(name, counter, -amount)
             counter.stored = stored
 
-    def next_owed(self, now_s: int) -> tuple[str, int, int] | None:
+    def next_unwritten(self, now_s: int) -> tuple[str, int, int] | None:
         """Return (name, amount, until_s) of one counter to write to the store; None: all are written."""
-        while self._owed:
-            name = next(iter(self._owed))
+        while self._unwritten:
+            name = next(iter(self._unwritten))
             counter = self._counters[name]
             if counter.until_s > now_s:
-                return name, counter.owed, counter.until_s
-            self._owe(name, counter, -counter.owed)  # an expired counter is no longer needed
+                return name, counter.unwritten, counter.until_s
+            self._add_unwritten(name, counter, -counter.unwritten)  # an expired counter is no longer needed
         return None
 
     @property
-    def n_owed(self) -> int:
+    def n_unwritten(self) -> int:
         """Return how many counters must still be written to the store."""
-        return len(self._owed)
+        return len(self._unwritten)
 
-    def _owe(self, name: str, counter: _Counter, amount: int) -> None:
-        counter.owed += amount
-        if counter.owed:
-            self._owed[name] = None
+    def _add_unwritten(self, name: str, counter: _Counter, amount: int) -> None:
+        counter.unwritten += amount
+        if counter.unwritten:
+            self._unwritten[name] = None
         else:
-            self._owed.pop(name, None)
+            self._unwritten.pop(name, None)
 
     def _counter(self, name: str, until_s: int) -> _Counter | None:
         counter = self._counters.get(name)
         if counter is None:
-            if len(self._counters) >= self._most and not self._make_room():
+            if len(self._counters) >= self._max_counters and not self._make_room():
                 return None
             counter = self._counters[name] = _Counter(None, 0, until_s)
         counter.until_s = max(counter.until_s, until_s)
@@ -105,9 +105,9 @@ class LocalCounts:
         return counter
 
     def _make_room(self) -> bool:
-        if len(self._owed) >= len(self._counters):
+        if len(self._unwritten) >= len(self._counters):
             return False
-        while (name := next(iter(self._counters))) in self._owed:
+        while (name := next(iter(self._counters))) in self._unwritten:
             self._counters.move_to_end(name)
         del self._counters[name]
         return True
@@ -116,4 +116,4 @@ class LocalCounts:
         counter = self._counters.get(name)
         if counter is not None and counter.until_s <= now_s:
             del self._counters[name]
-            self._owed.pop(name, None)
+            self._unwritten.pop(name, None)

@@ -1,4 +1,4 @@
-"""The slots of this process's own sessions."""
+"""Hold the slots of this process's own sessions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class LocalSlots:
         return tuple(self._released.items())
 
     @property
-    def n_owed(self) -> int:
+    def n_unwritten(self) -> int:
         """Return how many ended sessions must still be reported."""
         return len(self._released)
 

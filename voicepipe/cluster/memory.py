@@ -1,4 +1,4 @@
-"""The cluster of one process: for tests, and for a server that runs alone and keeps nothing across restarts."""
+"""Implement the cluster port in the memory of one process: for tests, and for a server that stores nothing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 
 from voicepipe.auth.claims import Claims
-from voicepipe.cluster.port import Tally, check_config
+from voicepipe.cluster.port import CountResult, check_config
 from voicepipe.cluster.revocation import Revocation
-from voicepipe.cluster.revoked import Revoked
+from voicepipe.cluster.revocation_set import RevocationSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class MemoryCluster:
     """Stores everything in dicts and drops expired entries at each write. For use by one event loop."""
 
     def __init__(self) -> None:
-        self._revoked = Revoked()
+        self._revoked = RevocationSet()
         self._configs: dict[str, _StoredConfig] = {}
         self._counts: dict[str, _Count] = {}
         self._slots: dict[tuple[str, str], _Slot] = {}
@@ -49,7 +49,7 @@ class MemoryCluster:
     def revocations(self) -> AsyncGenerator[Revocation, None]:
         return self._revoked.watch()
 
-    async def keep_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
+    async def store_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
         check_config(session)
         self._configs = {key: stored for key, stored in self._configs.items() if stored.until_s > now_s}
         self._configs[config_id] = _StoredConfig(project, session, until_s)
@@ -58,12 +58,12 @@ class MemoryCluster:
         stored = self._configs.get(config_id)
         return stored.session if stored and stored.project == project and stored.until_s > now_s else None
 
-    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
+    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> CountResult:
         self._counts = {key: count for key, count in self._counts.items() if count.until_s > now_s}
         had = self._counts.get(name, _Count(0, until_s))
-        tally = Tally.of(had.total, amount, limit)
-        self._counts[name] = _Count(tally.total, max(had.until_s, until_s))
-        return tally
+        result = CountResult.of(had.total, amount, limit)
+        self._counts[name] = _Count(result.total, max(had.until_s, until_s))
+        return result
 
     async def take_slots(
         self, holder: str, pools: Mapping[str, int], *, owner: str, until_s: int, now_s: int

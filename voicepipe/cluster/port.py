@@ -1,4 +1,4 @@
-"""The port to the state that processes and nodes share. Times are unix seconds, passed in."""
+"""Define the ports to the state that processes and nodes share. Times are unix seconds, passed in."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ store.
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """A counter's answer to a count."""
+class CountResult:
+    """The result of `Cluster.count`."""
 
     total: int
     counted: bool
@@ -67,7 +67,7 @@ class Cluster(Protocol):
         """
         ...
 
-    async def keep_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
+    async def store_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
         """Store a token's initial session config, as JSON text, until the token expires.
 
         Raises:
@@ -79,7 +79,7 @@ class Cluster(Protocol):
         """Return the config of that id; None when it expired, was never stored, or belongs to another project."""
         ...
 
-    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
+    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> CountResult:
         """Add `amount` to a counter, unless that would pass `limit`; a negative amount gives back, and 0 only reads.
 
         A counter starts at 0 and is dropped at the latest `until_s` that it was given. Sessions may outlive a token,
@@ -152,7 +152,7 @@ class SessionSnapshots(Protocol):
 
 
 class NodePresence(Protocol):
-    """The announcements of the processes of all nodes. They inform operators; no decision uses them.
+    """The announced status of the processes of all nodes, for operators; no decision uses it.
 
     Raises:
         StoreUnavailable: from any method, when the store can't be reached.
@@ -210,7 +210,7 @@ class RouterHints(Protocol):
         StoreUnavailable: from any method, when the store can't be reached.
     """
 
-    async def keep_hint(self, kind: str, process: str, body: bytes, *, life_s: int) -> None:
+    async def store_hint(self, kind: str, process: str, body: bytes, *, life_s: int) -> None:
         """Store a process's hint of a kind in place of the one before; it expires after `life_s`."""
         ...
 

@@ -1,4 +1,4 @@
-"""The cluster of many machines: a Redis or Valkey server that all of them reach."""
+"""Implement the cluster port on a Redis or Valkey server that all machines reach."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from voicepipe.auth.claims import Claims
-from voicepipe.cluster.port import Hint, Tally, check_config
+from voicepipe.cluster.port import CountResult, Hint, check_config
 from voicepipe.cluster.redis_scripts import (
     ACQUIRE_SNAPSHOT,
     ANNOUNCE,
@@ -19,16 +19,16 @@ from voicepipe.cluster.redis_scripts import (
     COUNT,
     DELETE_SNAPSHOT,
     EVENTS_AFTER,
-    GIVE_BACK_SLOTS,
     HINTS,
-    KEEP,
-    KEEP_HINT,
+    RELEASE_SLOTS,
     RENEW_SLOTS,
     REVOKE,
     REVOKED_AFTER,
     SEND_EVENTS,
     SHARE_KEYS,
+    STORE_HINT,
     STORE_SNAPSHOT,
+    STORE_VALUE,
     TAKE_SLOTS,
 )
 from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
@@ -93,7 +93,9 @@ class RedisCluster:
         self._calls, self._prefix, self._poll_ms = calls, prefix, poll_ms
 
     async def revoke(self, revocation: Revocation, *, now_s: int) -> bool:
-        await self._calls.repeat(REVOKE, _name(revocation), _encoded(revocation), revocation.until_s, now_s)
+        await self._calls.evaluate_idempotent(
+            REVOKE, _name(revocation), _encoded(revocation), revocation.until_s, now_s
+        )
         return True
 
     async def is_revoked(self, claims: Claims) -> bool:
@@ -104,17 +106,19 @@ class RedisCluster:
     async def revocations(self) -> AsyncGenerator[Revocation, None]:
         seen = "0"
         while True:
-            found = await self._calls.read(REVOKED_AFTER, seen, WATCHED_AT_ONCE)
+            found = await self._calls.evaluate(REVOKED_AFTER, seen, WATCHED_AT_ONCE)
             for number, value in zip(found[::2], found[1::2], strict=True):
                 seen = str(number, "ascii")
                 yield _decoded(value)
             if len(found) < 2 * WATCHED_AT_ONCE:
                 await asyncio.sleep(self._poll_ms / 1_000)
 
-    async def keep_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
+    async def store_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
         check_config(session)
         head = msgspec.json.encode((project, until_s))
-        await self._calls.repeat(KEEP, f"config:{config_id}", head + b"\n" + session, max(until_s - now_s, 1))
+        await self._calls.evaluate_idempotent(
+            STORE_VALUE, f"config:{config_id}", head + b"\n" + session, max(until_s - now_s, 1)
+        )
 
     async def config(self, config_id: str, *, project: str, now_s: int) -> bytes | None:
         stored: bytes | None = await self._calls.command("GET", f"{self._prefix}config:{config_id}")
@@ -124,26 +128,26 @@ class RedisCluster:
         its_project, until_s = msgspec.json.decode(head, type=tuple[str, int])
         return session if its_project == project and until_s > now_s else None
 
-    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
+    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> CountResult:
         if not amount:
             return await self._counted(name, now_s)
-        text = await self._calls.once(COUNT, name, amount, "" if limit is None else limit, until_s, now_s)
+        text = await self._calls.evaluate_once(COUNT, name, amount, "" if limit is None else limit, until_s, now_s)
         total, _, outcome = text.partition(" ")
-        return Tally(int(total), counted=outcome == "counted")
+        return CountResult(int(total), counted=outcome == "counted")
 
     async def take_slots(
         self, holder: str, pools: Mapping[str, int], *, owner: str, until_s: int, now_s: int
     ) -> str | None:
         each = (part for pool in pools.items() for part in pool)
-        text = await self._calls.once(TAKE_SLOTS, holder, owner, until_s, now_s, *each)
+        text = await self._calls.evaluate_once(TAKE_SLOTS, holder, owner, until_s, now_s, *each)
         outcome, _, full = text.partition(" ")
         return full if outcome == "full" else None
 
     async def renew_slots(self, owner: str, *, until_s: int, now_s: int) -> None:
-        await self._calls.repeat(RENEW_SLOTS, owner, until_s, now_s)
+        await self._calls.evaluate_idempotent(RENEW_SLOTS, owner, until_s, now_s)
 
     async def release_slots(self, holder: str, *, owner: str) -> None:
-        await self._calls.repeat(GIVE_BACK_SLOTS, holder, owner)
+        await self._calls.evaluate_idempotent(RELEASE_SLOTS, holder, owner)
 
     async def slots_taken(self, pool: str, *, now_s: int) -> int:
         return int(await self._calls.command("ZCOUNT", f"{self._prefix}pool:{pool}", f"({now_s}", "+inf"))
@@ -155,47 +159,47 @@ class RedisCluster:
         self, session_id: str, snapshot: bytes, *, digest: str, owner: str, life_s: int, previous_digest: str = ""
     ) -> bool:
         arguments = (session_id, owner, digest, snapshot, life_s, previous_digest)
-        answer: bytes = await self._calls.read(STORE_SNAPSHOT, *arguments, for_snapshots=True)
+        answer: bytes = await self._calls.evaluate(STORE_SNAPSHOT, *arguments, for_snapshots=True)
         return answer == b"kept"
 
     async def acquire_snapshot(self, session_id: str, *, digest: str, owner: str, next_digest: str) -> bytes | None:
-        snapshot: bytes | None = await self._calls.read(
+        snapshot: bytes | None = await self._calls.evaluate(
             ACQUIRE_SNAPSHOT, session_id, owner, digest, next_digest, for_snapshots=True
         )
         return snapshot
 
     async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
-        await self._calls.read(DELETE_SNAPSHOT, session_id, owner, for_snapshots=True)
+        await self._calls.evaluate(DELETE_SNAPSHOT, session_id, owner, for_snapshots=True)
 
     async def announce(self, process: str, facts: bytes, *, life_s: int) -> str:
-        epoch: bytes = await self._calls.read(ANNOUNCE, process, facts, life_s, secrets.token_hex(8))
+        epoch: bytes = await self._calls.evaluate(ANNOUNCE, process, facts, life_s, secrets.token_hex(8))
         return epoch.decode()
 
     async def announced(self) -> list[bytes]:
-        found: list[bytes] = await self._calls.read(ANNOUNCED)
+        found: list[bytes] = await self._calls.evaluate(ANNOUNCED)
         return found
 
     async def send_events(self, events: Sequence[bytes]) -> None:
-        await self._calls.read(SEND_EVENTS, *events)
+        await self._calls.evaluate(SEND_EVENTS, *events)
 
     async def events_after(self, last_id: str, *, limit: int, requested_s: int) -> tuple[str, list[bytes]]:
-        new_last_id, *events = await self._calls.read(EVENTS_AFTER, last_id, limit, requested_s)
+        new_last_id, *events = await self._calls.evaluate(EVENTS_AFTER, last_id, limit, requested_s)
         return new_last_id.decode(), events
 
     async def are_events_requested(self) -> bool:
         return bool(await self._calls.command("EXISTS", f"{self._prefix}events:requested"))
 
-    async def keep_hint(self, kind: str, process: str, body: bytes, *, life_s: int) -> None:
-        await self._calls.read(KEEP_HINT, kind, process, body, life_s)
+    async def store_hint(self, kind: str, process: str, body: bytes, *, life_s: int) -> None:
+        await self._calls.evaluate(STORE_HINT, kind, process, body, life_s)
 
     async def hints(self, kind: str) -> list[Hint]:
-        found = await self._calls.read(HINTS, kind)
+        found = await self._calls.evaluate(HINTS, kind)
         each = zip(found[::3], found[1::3], found[2::3], strict=True)
         return [Hint(process.decode(), int(age_ms), body) for process, age_ms, body in each]
 
     async def share_keys(self, keys: Mapping[str, bytes], revoked: Mapping[str, int]) -> None:
         parts = (part for pairs in (keys, revoked) for pair in pairs.items() for part in pair)
-        await self._calls.read(SHARE_KEYS, secrets.token_hex(8), len(keys), *parts)
+        await self._calls.evaluate(SHARE_KEYS, secrets.token_hex(8), len(keys), *parts)
 
     async def keys_version(self) -> str:
         version: bytes | None = await self._calls.command("GET", f"{self._prefix}keys:version")
@@ -209,9 +213,9 @@ class RedisCluster:
             {id_.decode(): int(at_s) for id_, at_s in zip(revoked[::2], revoked[1::2], strict=True)},
         )
 
-    async def _counted(self, name: str, now_s: int) -> Tally:
+    async def _counted(self, name: str, now_s: int) -> CountResult:
         total, until_s = await self._calls.command("HMGET", f"{self._prefix}count:{name}", "total", "until_s")
-        return Tally(int(total) if until_s is not None and int(until_s) > now_s else 0, counted=True)
+        return CountResult(int(total) if until_s is not None and int(until_s) > now_s else 0, counted=True)
 
 
 def _token(project: str, token_id: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Send requests to a Redis or Valkey server: within a time, once, and with errors of this package."""
+"""Send requests to a Redis or Valkey server, with timeouts and the errors of this package."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _Writes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lane:
+class _Connections:
     """Connections, and the timeout of each request over them, including its wait for a connection."""
 
     pool: BlockingConnectionPool
@@ -110,18 +110,21 @@ class RedisCalls:
             "protocol": 2,
         }
 
-        def lane(most: int, within_ms: int) -> _Lane:
+        def connections(max_connections: int, timeout_ms: int) -> _Connections:
             # Full: a request waits for a connection, within its time.
-            pool = BlockingConnectionPool(max_connections=most, timeout=within_ms / 1_000, **arguments)
-            return _Lane(pool, within_ms)
+            pool = BlockingConnectionPool(max_connections=max_connections, timeout=timeout_ms / 1_000, **arguments)
+            return _Connections(pool, timeout_ms)
 
-        self._checks, self._snapshots = lane(CONNECTIONS, answer_ms), lane(SNAPSHOT_CONNECTIONS, snapshot_ms)
+        self._checks, self._snapshots = (
+            connections(CONNECTIONS, answer_ms),
+            connections(SNAPSHOT_CONNECTIONS, snapshot_ms),
+        )
         self._writes = _Writes()
 
     async def close(self) -> None:
         """Close the connections."""
-        for lane in (self._checks, self._snapshots):
-            await lane.pool.disconnect()
+        for connections in (self._checks, self._snapshots):
+            await connections.pool.disconnect()
 
     async def connect(self) -> None:
         """Make the first connections, within `START_MS`.
@@ -130,16 +133,17 @@ class RedisCalls:
             StoreUnavailable: the server can't be reached, or refuses the connection.
         """
         try:
-            await self._attempt(("PING",), self._checks, within_ms=START_MS)
+            await self._attempt(("PING",), self._checks, timeout_ms=START_MS)
             snapshots = (
-                self._attempt(("PING",), self._snapshots, within_ms=START_MS) for _ in range(FIRST_SNAPSHOT_CONNECTIONS)
+                self._attempt(("PING",), self._snapshots, timeout_ms=START_MS)
+                for _ in range(FIRST_SNAPSHOT_CONNECTIONS)
             )
             await asyncio.gather(*snapshots)
         except _Unknown as unknown:
             raise self._unreachable(unknown.why) from None
 
     async def load(self, *scripts: str) -> None:
-        """Have the server know scripts for snapshots: the first use of each is then one request, not two.
+        """Load scripts for snapshots: the first use of each is then one request, not two.
 
         Raises:
             StoreUnavailable: there was no answer, or an error.
@@ -158,7 +162,7 @@ class RedisCalls:
         except _Unknown as unknown:
             raise self._unreachable(unknown.why) from None
 
-    async def read(self, script: str, *arguments: str | bytes | int, for_snapshots: bool = False) -> Any:
+    async def evaluate(self, script: str, *arguments: str | bytes | int, for_snapshots: bool = False) -> Any:
         """Return the answer of a script that changes nothing, or whose effect the next call replaces.
 
         Raises:
@@ -169,7 +173,7 @@ class RedisCalls:
         except _Unknown as unknown:
             raise self._unreachable(unknown.why) from None
 
-    async def repeat(self, script: str, *arguments: str | bytes | int) -> None:
+    async def evaluate_idempotent(self, script: str, *arguments: str | bytes | int) -> None:
         """Run a script whose effect may be repeated, and send it again until its outcome is known.
 
         Raises:
@@ -177,7 +181,7 @@ class RedisCalls:
         """
         await self._until_known(script, arguments)
 
-    async def once(self, script: str, *arguments: str | int) -> str:
+    async def evaluate_once(self, script: str, *arguments: str | int) -> str:
         """Run a script that has its effect once, and return its answer; send it again until its outcome is known.
 
         Raises:
@@ -214,25 +218,27 @@ class RedisCalls:
             await asyncio.sleep(pause_ms / 1_000)
             pause_ms = min(2 * pause_ms, LAST_PAUSE_MS)
 
-    async def _run(self, script: str, arguments: Sequence[str | bytes | int], lane: _Lane) -> Any:
+    async def _run(self, script: str, arguments: Sequence[str | bytes | int], connections: _Connections) -> Any:
         digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         tail = (1, self._prefix, *arguments)
         try:
-            return await self._attempt(("EVALSHA", digest, *tail), lane)
+            return await self._attempt(("EVALSHA", digest, *tail), connections)
         except exceptions.NoScriptError:  # the first time, and after a restart of the server
-            return await self._attempt(("EVAL", script, *tail), lane)
+            return await self._attempt(("EVAL", script, *tail), connections)
 
-    async def _attempt(self, parts: Sequence[str | bytes | int], lane: _Lane, *, within_ms: int | None = None) -> Any:
-        is_sent, within_ms = False, within_ms or lane.answer_ms
+    async def _attempt(
+        self, parts: Sequence[str | bytes | int], connections: _Connections, *, timeout_ms: int | None = None
+    ) -> Any:
+        is_sent, timeout_ms = False, timeout_ms or connections.answer_ms
         try:
-            async with asyncio.timeout(within_ms / 1_000):
-                connection = await lane.pool.get_connection()
+            async with asyncio.timeout(timeout_ms / 1_000):
+                connection = await connections.pool.get_connection()
                 try:
                     is_sent = True
                     await connection.send_command(*parts, check_health=False)
                     return await connection.read_response()
                 finally:
-                    await lane.pool.release(connection)
+                    await connections.pool.release(connection)
         except exceptions.NoScriptError:
             raise
         except (exceptions.ResponseError, exceptions.BusyLoadingError, exceptions.AuthenticationError) as refused:
@@ -240,7 +246,7 @@ class RedisCalls:
             kind = _KINDS.get(_code(refused), "unknown")
             raise StoreUnavailable(kind, f"{self.address}: {self._said(refused)}") from None
         except (exceptions.RedisError, OSError) as failed:
-            why = f"no answer within {within_ms} ms" if isinstance(failed, TimeoutError) else self._said(failed)
+            why = f"no answer within {timeout_ms} ms" if isinstance(failed, TimeoutError) else self._said(failed)
             if is_sent:
                 raise _Unknown(why) from None
             raise self._unreachable(why) from None

@@ -106,7 +106,7 @@ return 'renewed'
 """
 """ARGV: owner, until, now."""
 
-GIVE_BACK_SLOTS: Final = """
+RELEASE_SLOTS: Final = """
 local prefix, holder, owner = KEYS[1], ARGV[1], ARGV[2]
 local of_holder = prefix .. 'holder:' .. holder
 redis.call('SREM', prefix .. 'owner:' .. owner, holder)
@@ -157,7 +157,7 @@ return answer
 """
 """ARGV: the last number that was seen, and how many to return. Answers numbers and values, in turn."""
 
-KEEP: Final = """
+STORE_VALUE: Final = """
 redis.call('SET', KEYS[1] .. ARGV[1], ARGV[2], 'EX', ARGV[3])
 return 'kept'
 """
@@ -244,7 +244,7 @@ return answer
 """ARGV: the last ID read, how many to return, seconds for which events are requested. Returns the new last ID, and the
 events. An ID is a time by the store's clock: it can be used when its event has expired."""
 
-KEEP_HINT: Final = """
+STORE_HINT: Final = """
 local key, time = KEYS[1] .. 'hints:' .. ARGV[1], redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local all = redis.call('HGETALL', key)

@@ -1,7 +1,7 @@
-"""A cluster that keeps answering while its store is away: from this process's own copy, written to the store later.
+"""Answer from this process's copy while the store is away, and write to the store later.
 
 It wraps any store: the file of one machine, or a store over the network. Uses, spend and revocations of this process
-stay in force while the store is away. What only the store knows is decided by `unavailable`.
+stay in force while the store is away. `unavailable` decides where only the store knows the answer.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from voicepipe.cluster.guarded import GuardedStore
 from voicepipe.cluster.local_configs import LocalConfig, LocalConfigs
 from voicepipe.cluster.local_counts import LocalCounts
 from voicepipe.cluster.local_slots import HeldSlots, LocalSlots
-from voicepipe.cluster.port import NO_CONFIG, Cluster, NodeStore, Tally, Unavailable, check_config
+from voicepipe.cluster.port import NO_CONFIG, Cluster, CountResult, NodeStore, Unavailable, check_config
 from voicepipe.cluster.revocation import Revocation
-from voicepipe.cluster.revoked import Revoked
+from voicepipe.cluster.revocation_set import RevocationSet
 from voicepipe.cluster.store_calls import StoreCalls
 from voicepipe.errors import ConfigError, Overload, StoreUnavailable
 from voicepipe.storage import StorageHealth
 
-MAX_REVOKED: Final = 100_000
+MAX_REVOCATIONS: Final = 100_000
 """Limit of revocations in this process's copy, about 30 MB."""
 
 MAX_UNWRITTEN: Final = 10_000
@@ -65,7 +65,7 @@ async def open_resilient(
     async with asyncio.TaskGroup() as group:
         options = options or ResilientOptions()
         cluster = Resilient(store, health, options, StoreCalls(group, health, options.answer_ms))
-        tasks = [group.create_task(work, name="store-standby") for work in (cluster.watch(), cluster.bring_back())]
+        tasks = [group.create_task(work, name="store-standby") for work in (cluster.watch(), cluster.recover())]
         try:
             yield cluster
         except Exception as error:  # raised as it is, not wrapped by the group
@@ -82,7 +82,7 @@ async def open_resilient(
 class Resilient:
     """The port, in front of a store that may fail. Belongs to one event loop; see `open_resilient`.
 
-    Only `revoke` and `keep_config` may still raise `StoreUnavailable`, when their buffer is full. With
+    Only `revoke` and `store_config` may still raise `StoreUnavailable`, when their buffer is full. With
     `unavailable="refuse"` so does every method that needs what only the store knows.
     """
 
@@ -90,8 +90,8 @@ class Resilient:
     _health: StorageHealth
     _options: ResilientOptions
     _calls: StoreCalls
-    _revoked: Revoked = field(default_factory=lambda: Revoked(MAX_REVOKED))
-    _unwritten: dict[Revocation, None] = field(default_factory=dict)  # bounded by MAX_UNWRITTEN
+    _revoked: RevocationSet = field(default_factory=lambda: RevocationSet(MAX_REVOCATIONS))
+    _unwritten_revocations: dict[Revocation, None] = field(default_factory=dict)  # bounded by MAX_UNWRITTEN
     _counts: LocalCounts = field(default_factory=LocalCounts)
     _configs: LocalConfigs = field(default_factory=LocalConfigs)
     _slots: LocalSlots = field(default_factory=LocalSlots)
@@ -104,9 +104,14 @@ class Resilient:
     # --- unwritten state ----------------------------------------------------------------------
 
     @property
-    def n_owed(self) -> int:
+    def n_unwritten(self) -> int:
         """Return how many entries must still be written to the store."""
-        return self._counts.n_owed + self._configs.n_owed + len(self._unwritten) + self._slots.n_owed
+        return (
+            self._counts.n_unwritten
+            + self._configs.n_unwritten
+            + len(self._unwritten_revocations)
+            + self._slots.n_unwritten
+        )
 
     @property
     def n_lost(self) -> int:
@@ -117,15 +122,15 @@ class Resilient:
 
     async def revoke(self, revocation: Revocation, *, now_s: int) -> bool:
         """As in the port; False while only this process knows."""
-        if len(self._unwritten) >= MAX_UNWRITTEN and revocation not in self._unwritten:
+        if len(self._unwritten_revocations) >= MAX_UNWRITTEN and revocation not in self._unwritten_revocations:
             raise StoreUnavailable()
-        self._unwritten[revocation] = None
+        self._unwritten_revocations[revocation] = None
         self._revoked.add(revocation, now_s)
-        written = partial(self._drop_unwritten, revocation)
+        written = partial(self._drop_unwritten_revocation, revocation)
         try:
             await self._calls.request(self._calls.writes, self._store.revoke(revocation, now_s=now_s), written)
         except StoreUnavailable:
-            self._owe()
+            self._start_recovery()
             return False
         written()
         return True
@@ -137,25 +142,27 @@ class Resilient:
         try:
             return await self._calls.request(self._calls.reads, self._store.is_revoked(claims))
         except StoreUnavailable:
-            self._only_if_admitted()
+            self._check_admitted()
             return False
 
     def revocations(self) -> AsyncGenerator[Revocation, None]:
         """As in the port; this process's own revocations come at once, also while the store is away."""
         return self._revoked.watch()
 
-    async def keep_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
+    async def store_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
         """As in the port; while the store is away, this process keeps the config."""
         check_config(session)
         config = LocalConfig(config_id, session, project, until_s)
-        if not self._configs.owe(config):
+        if not self._configs.add_unwritten(config):
             raise StoreUnavailable("unknown", "no room for another session config")
         try:
-            await self._calls.request(self._calls.writes, self._give(config, now_s), partial(self._given, config))
+            await self._calls.request(
+                self._calls.writes, self._write_config(config, now_s), partial(self._on_config_written, config)
+            )
         except StoreUnavailable:
-            self._owe()
+            self._start_recovery()
         else:
-            self._given(config)
+            self._on_config_written(config)
 
     async def config(self, config_id: str, *, project: str, now_s: int) -> bytes | None:
         """As in the port; while the store is away, a config that only the store has is empty, or refused."""
@@ -167,27 +174,27 @@ class Resilient:
                 self._calls.reads, self._store.config(config_id, project=project, now_s=now_s)
             )
         except StoreUnavailable:
-            self._only_if_admitted()
+            self._check_admitted()
             return NO_CONFIG
 
-    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
+    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> CountResult:
         """As in the port; while the store is away, from its last value and the counts here since.
 
         A cancelled count has still been counted.
         """
         return await self._calls.finish(self._count(name, amount, limit, until_s, now_s))
 
-    async def _count(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> Tally:
+    async def _count(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> CountResult:
         request = self._store.count(name, amount, limit=limit, until_s=until_s, now_s=now_s)
-        side = self._calls.writes if amount else self._calls.reads
+        breaker = self._calls.writes if amount else self._calls.reads
         try:
-            tally = await self._calls.request(side, request, partial(self._counted_late, name, amount))
+            result = await self._calls.request(breaker, request, partial(self._on_late_count, name, amount))
         except StoreUnavailable:
-            tally = await self._count_here(name, amount, limit, until_s, now_s)
-            self._owe()
-            return tally
-        self._counts.note(name, tally.total, until_s)
-        return replace(tally, total=tally.total + self._counts.owed(name))
+            result = await self._count_here(name, amount, limit, until_s, now_s)
+            self._start_recovery()
+            return result
+        self._counts.set_stored(name, result.total, until_s)
+        return replace(result, total=result.total + self._counts.unwritten(name))
 
     async def take_slots(
         self, holder: str, pools: Mapping[str, int], *, owner: str, until_s: int, now_s: int
@@ -195,23 +202,23 @@ class Resilient:
         """As in the port; while the store is away, only this process's slots count."""
         request = self._store.take_slots(holder, pools, owner=owner, until_s=until_s, now_s=now_s)
         try:
-            full = await self._calls.request(self._calls.writes, request, lambda _: self._taken_late(holder, owner))
+            full = await self._calls.request(self._calls.writes, request, lambda _: self._on_late_slots(holder, owner))
         except StoreUnavailable:
             full = self._slots.full_pool(holder, pools, now_s)
-            self._owe()
+            self._start_recovery()
         except asyncio.CancelledError:  # the store may still have taken them
             self._slots.release(holder, owner)
-            self._owe()
+            self._start_recovery()
             raise
         if full is None:
             self._slots.take(holder, HeldSlots(tuple(pools), owner, until_s, until_s - now_s))
         return full
 
-    def _taken_late(self, holder: str, owner: str) -> None:
-        """Handle slots that the store took after all, for a session that may have been refused meanwhile."""
+    def _on_late_slots(self, holder: str, owner: str) -> None:
+        """Release slots that the store took after the timeout, if their session was refused meanwhile."""
         if not self._slots.holds(holder):
             self._slots.release(holder, owner)
-            self._owe()
+            self._start_recovery()
 
     async def renew_slots(self, owner: str, *, until_s: int, now_s: int) -> None:
         """As in the port; slots are reported to a store that is away when it is back."""
@@ -219,7 +226,7 @@ class Resilient:
         try:
             await self._calls.request(self._calls.writes, self._store.renew_slots(owner, until_s=until_s, now_s=now_s))
         except StoreUnavailable:
-            self._owe()
+            self._start_recovery()
 
     async def release_slots(self, holder: str, *, owner: str) -> None:
         """As in the port."""
@@ -228,7 +235,7 @@ class Resilient:
         try:
             await self._calls.request(self._calls.writes, request, partial(self._drop_slots, holder))
         except StoreUnavailable:
-            self._owe()
+            self._start_recovery()
         else:
             self._slots.drop(holder)
 
@@ -239,36 +246,36 @@ class Resilient:
         except StoreUnavailable:
             return self._slots.taken(pool, now_s)
 
-    def _owe(self) -> None:
+    def _start_recovery(self) -> None:
         """Wake the task that writes to the store."""
-        self._calls.trouble.set()
+        self._calls.recovery_needed.set()
 
-    def _only_if_admitted(self) -> None:
+    def _check_admitted(self) -> None:
         if self._options.unavailable == "refuse":
             raise StoreUnavailable()
 
     # --- counting here ------------------------------------------------------------------------
 
-    async def _count_here(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> Tally:
+    async def _count_here(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> CountResult:
         if amount:  # with a full disk, reads still work
             try:
                 request = self._store.count(name, 0, limit=None, until_s=until_s, now_s=now_s)
-                self._counts.note(name, (await self._calls.request(self._calls.reads, request)).total, until_s)
+                self._counts.set_stored(name, (await self._calls.request(self._calls.reads, request)).total, until_s)
             except StoreUnavailable:
                 pass
         if not self._counts.knows(name) and (not amount or limit is not None):
-            self._only_if_admitted()
+            self._check_admitted()
         return self._counts.count(name, amount, limit=limit, until_s=until_s, now_s=now_s)
 
-    def _counted_late(self, name: str, amount: int, tally: Tally) -> None:
-        """Handle a count that the store made after all, and that was meanwhile counted or refused here."""
-        if tally.counted:
-            self._counts.settle(name, amount, tally.total)
+    def _on_late_count(self, name: str, amount: int, result: CountResult) -> None:
+        """Subtract a count that the store made after the timeout, and that was counted or refused here meanwhile."""
+        if result.counted:
+            self._counts.mark_written(name, amount, result.total)
 
     # --- in the background --------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Receive the revocations of other processes, until cancelled."""
+        """Add the revocations of other processes to the copy, until cancelled."""
         while True:
             try:
                 async for revocation in self._store.revocations():
@@ -279,11 +286,11 @@ class Resilient:
                 self._calls.failed(self._calls.reads, gone)
             await asyncio.sleep(self._options.first_pause_ms / 1_000)
 
-    async def bring_back(self) -> None:
-        """Retry a store that is away until it is back, and write what it has missed; until cancelled."""
+    async def recover(self) -> None:
+        """Probe a store that is away, and write the missing state when it is back; until cancelled."""
         pause_ms = self._options.first_pause_ms
         while True:
-            await self._calls.trouble.wait()
+            await self._calls.recovery_needed.wait()
             await self._calls.pause(pause_ms)
             if await self._write_all():
                 pause_ms = self._options.first_pause_ms
@@ -295,10 +302,10 @@ class Resilient:
         pause = asyncio.Event()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._options.close_ms / 1_000):
-                while self.n_owed and not await self._write_all():
+                while self.n_unwritten and not await self._write_all():
                     with suppress(TimeoutError):
                         await asyncio.wait_for(pause.wait(), self._options.first_pause_ms / 1_000)
-        left = self._counts.n_owed + self._configs.n_owed + len(self._unwritten)
+        left = self._counts.n_unwritten + self._configs.n_unwritten + len(self._unwritten_revocations)
         if left:
             self._health.lost("shared", left, "counts, revocations and session configs that no other process knows")
         self._calls.cancel()
@@ -306,19 +313,19 @@ class Resilient:
     async def _write_all(self) -> bool:
         """Return whether the store now has everything, and is readable and writable. No request waits for this."""
         await self._calls.wait_for_late()
-        self._calls.trouble.clear()
+        self._calls.recovery_needed.clear()
         try:
-            await self._write_owed()
+            await self._write_unwritten()
         except Overload as gone:
             self._calls.failed(self._calls.writes, gone)
             return False
         self._calls.worked()
         return True
 
-    async def _write_owed(self) -> None:
+    async def _write_unwritten(self) -> None:
         now_s, store = unix_s(), self._store
         await self._calls.finish(store.slots_taken(PROBE, now_s=now_s))
-        self._calls.reads.away = False
+        self._calls.reads.is_open = False
         await self._calls.finish(store.count(PROBE, 1, limit=None, until_s=now_s + 60, now_s=now_s))
         for holder, held in self._slots.held():
             await self._write_slots(holder, held)
@@ -326,7 +333,7 @@ class Resilient:
             request = store.release_slots(holder, owner=owner)
             await self._calls.finish(request, partial(self._drop_slots, holder))
         # Counts come last, and without a pause after the last one: from then on the store is used again.
-        while self._counts.n_owed or self._configs.n_owed or self._unwritten:
+        while self._counts.n_unwritten or self._configs.n_unwritten or self._unwritten_revocations:
             await self._write_one(unix_s())
 
     async def _write_slots(self, holder: str, held: HeldSlots) -> None:
@@ -337,33 +344,33 @@ class Resilient:
             await self._calls.finish(
                 self._store.take_slots(holder, room, owner=held.owner, until_s=until_s, now_s=now_s)
             )
-            self._taken_late(holder, held.owner)  # if its session has ended meanwhile
+            self._on_late_slots(holder, held.owner)  # if its session has ended meanwhile
 
     async def _write_one(self, now_s: int) -> None:
-        for revocation in tuple(self._unwritten)[:1]:
-            written = partial(self._drop_unwritten, revocation)
+        for revocation in tuple(self._unwritten_revocations)[:1]:
+            written = partial(self._drop_unwritten_revocation, revocation)
             await self._calls.finish(self._store.revoke(revocation, now_s=now_s), written)
-        config = self._configs.next_owed(now_s)
+        config = self._configs.next_unwritten(now_s)
         if config is not None:
-            await self._calls.finish(self._give(config, now_s), partial(self._given, config))
-        owed = self._counts.next_owed(now_s)
-        if owed is not None:
-            name, amount, until_s = owed
+            await self._calls.finish(self._write_config(config, now_s), partial(self._on_config_written, config))
+        unwritten = self._counts.next_unwritten(now_s)
+        if unwritten is not None:
+            name, amount, until_s = unwritten
             request = self._store.count(name, amount, limit=None, until_s=until_s, now_s=now_s)
-            await self._calls.finish(request, lambda tally: self._counts.settle(name, amount, tally.total))
+            await self._calls.finish(request, lambda result: self._counts.mark_written(name, amount, result.total))
 
     def _drop_slots(self, holder: str, _: object = None) -> None:
         if not self._slots.holds(holder):
             self._slots.drop(holder)
 
-    def _drop_unwritten(self, revocation: Revocation, _: object = None) -> None:
-        self._unwritten.pop(revocation, None)
+    def _drop_unwritten_revocation(self, revocation: Revocation, _: object = None) -> None:
+        self._unwritten_revocations.pop(revocation, None)
 
-    async def _give(self, config: LocalConfig, now_s: int) -> None:
-        await self._store.keep_config(
+    async def _write_config(self, config: LocalConfig, now_s: int) -> None:
+        await self._store.store_config(
             config.id, config.session, project=config.project, until_s=config.until_s, now_s=now_s
         )
 
-    def _given(self, config: LocalConfig, _: object = None) -> None:
-        self._configs.drop_owed(config.id)
-        self._configs.note(config)
+    def _on_config_written(self, config: LocalConfig, _: object = None) -> None:
+        self._configs.drop_unwritten(config.id)
+        self._configs.add_stored(config)

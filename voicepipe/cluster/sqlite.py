@@ -1,4 +1,4 @@
-"""The cluster of one machine: a SQLite file under `data_dir`, shared by its processes without any extra service."""
+"""Implement the cluster port on a SQLite file under `data_dir` that the processes of one machine share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from voicepipe.auth.claims import Claims
 from voicepipe.clock import monotonic_ms
-from voicepipe.cluster.port import Tally, check_config
+from voicepipe.cluster.port import CountResult, check_config
 from voicepipe.cluster.revocation import Revocation
 from voicepipe.cluster.sqlite_tables import Tables
 from voicepipe.errors import StoreUnavailable
@@ -42,12 +42,12 @@ async def open_sqlite(
         ConfigError: the file is damaged, or a newer voicepipe made it.
     """
     path = data_dir / FILE_NAME
-    async with _lane(path, "writes", answer_ms) as writes, _lane(path, "reads", answer_ms) as reads:
+    async with _worker(path, "writes", answer_ms) as writes, _worker(path, "reads", answer_ms) as reads:
         yield SqliteCluster(writes, reads, poll_ms)
 
 
 @dataclass(frozen=True, slots=True)
-class _Lane:
+class _Worker:
     """A thread with its own connection to the file."""
 
     tables: Tables
@@ -68,7 +68,7 @@ class _Lane:
 
 
 @asynccontextmanager
-async def _lane(path: Path, name: str, answer_ms: int) -> AsyncIterator[_Lane]:
+async def _worker(path: Path, name: str, answer_ms: int) -> AsyncIterator[_Worker]:
     # One thread: SQLite allows one write at a time anyway. Its queue has no bound of its own; it holds at most one
     # request for each waiting handshake or turn, and admission bounds those.
     executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"cluster-{name}")
@@ -76,7 +76,7 @@ async def _lane(path: Path, name: str, answer_ms: int) -> AsyncIterator[_Lane]:
     try:
         tables = await loop.run_in_executor(executor, Tables, path)
         try:
-            yield _Lane(tables, executor, answer_ms)
+            yield _Worker(tables, executor, answer_ms)
         finally:
             await loop.run_in_executor(executor, tables.close)
     finally:
@@ -90,7 +90,7 @@ class SqliteCluster:
     for. Reads do not wait for writes (SQLite's WAL).
     """
 
-    def __init__(self, writes: _Lane, reads: _Lane, poll_ms: int) -> None:
+    def __init__(self, writes: _Worker, reads: _Worker, poll_ms: int) -> None:
         self._writes, self._reads, self._poll_ms = writes, reads, poll_ms
 
     async def revoke(self, revocation: Revocation, *, now_s: int) -> bool:
@@ -108,16 +108,16 @@ class SqliteCluster:
                 yield revocation
             await asyncio.sleep(self._poll_ms / 1_000)
 
-    async def keep_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
+    async def store_config(self, config_id: str, session: bytes, *, project: str, until_s: int, now_s: int) -> None:
         check_config(session)
-        await self._writes.run(self._writes.tables.keep_config, config_id, session, project, until_s, now_s)
+        await self._writes.run(self._writes.tables.store_config, config_id, session, project, until_s, now_s)
 
     async def config(self, config_id: str, *, project: str, now_s: int) -> bytes | None:
         return await self._reads.run(self._reads.tables.config, config_id, project, now_s)
 
-    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> Tally:
-        lane = self._writes if amount else self._reads
-        return await lane.run(lane.tables.count, name, amount, limit, until_s, now_s)
+    async def count(self, name: str, amount: int, *, limit: int | None, until_s: int, now_s: int) -> CountResult:
+        worker = self._writes if amount else self._reads
+        return await worker.run(worker.tables.count, name, amount, limit, until_s, now_s)
 
     async def take_slots(
         self, holder: str, pools: Mapping[str, int], *, owner: str, until_s: int, now_s: int

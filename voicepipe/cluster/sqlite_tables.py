@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from voicepipe.auth.claims import Claims
-from voicepipe.cluster.port import Tally
+from voicepipe.cluster.port import CountResult
 from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
 from voicepipe.errors import ConfigError, StoreUnavailable
 from voicepipe.storage import advice, kind_of
@@ -111,7 +111,7 @@ class Tables:
             ).fetchall()
         return [(row[0], _revocation(*row[1:])) for row in rows]
 
-    def keep_config(self, config_id: str, session: bytes, project: str, until_s: int, now_s: int) -> None:
+    def store_config(self, config_id: str, session: bytes, project: str, until_s: int, now_s: int) -> None:
         with self._transaction() as connection:
             connection.execute("DELETE FROM configs WHERE until_s <= ?", (now_s,))
             connection.execute(
@@ -126,19 +126,19 @@ class Tables:
             ).fetchone()
         return row[0] if row else None
 
-    def count(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> Tally:
+    def count(self, name: str, amount: int, limit: int | None, until_s: int, now_s: int) -> CountResult:
         if not amount:  # a read: answered also when writes fail
             return self._counted(name, now_s)
         with self._transaction() as connection:
             connection.execute("DELETE FROM counts WHERE until_s <= ?", (now_s,))
             row = connection.execute("SELECT total FROM counts WHERE name = ?", (name,)).fetchone()
-            tally = Tally.of(row[0] if row else 0, amount, limit)
+            result = CountResult.of(row[0] if row else 0, amount, limit)
             connection.execute(
                 "INSERT INTO counts (name, total, until_s) VALUES (?1, ?2, ?3)"
                 " ON CONFLICT (name) DO UPDATE SET total = ?2, until_s = max(until_s, ?3)",
-                (name, tally.total, until_s),
+                (name, result.total, until_s),
             )
-        return tally
+        return result
 
     def take_slots(self, holder: str, pools: Mapping[str, int], owner: str, until_s: int, now_s: int) -> str | None:
         with self._transaction() as connection:
@@ -172,12 +172,12 @@ class Tables:
             ).fetchone()
         return int(taken)
 
-    def _counted(self, name: str, now_s: int) -> Tally:
+    def _counted(self, name: str, now_s: int) -> CountResult:
         with self._transaction("BEGIN") as connection:
             row = connection.execute(
                 "SELECT total FROM counts WHERE name = ? AND until_s > ?", (name, now_s)
             ).fetchone()
-        return Tally(row[0] if row else 0, counted=True)
+        return CountResult(row[0] if row else 0, counted=True)
 
     @contextmanager
     def _transaction(self, begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:

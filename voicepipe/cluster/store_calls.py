@@ -1,4 +1,4 @@
-"""Requests to a store that may be away, hang or fail."""
+"""Send requests to a store that may be away, hang or fail, behind circuit breakers."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ AGAIN_MS: Final = 250
 new connection works at once, an old one only when TCP sends again."""
 
 RETRY_MS: Final = 1_000
-"""Pause before a single request tests a side that is away and that nothing waits for."""
+"""Pause after which a single request may test an open breaker that nothing waits for."""
 
 
 @dataclass(slots=True)
-class Side:
-    """Reads, writes, what nodes share, or snapshots of sessions: with a full disk, reads still work."""
+class StoreBreaker:
+    """The circuit breaker of one kind of requests: reads, writes, shared state or snapshots. Full disks allow reads."""
 
     answer_ms: int
     """Timeout of a request."""
 
-    tests_itself: bool = False
-    """Whether one request at a time tests it while it is away: nothing is owed to it, and what tests the store for all
-    may find it too slow."""
+    probes_itself: bool = False
+    """Whether one of its own requests at a time tests the open breaker: there is nothing to write for it, and the probe
+    of the other breakers may find the store too slow."""
 
-    away: bool = False
-    tested_again_ms: int = 0
-    """When the next request may test it (monotonic)."""
+    is_open: bool = False
+    next_probe_ms: int = 0
+    """When the next request may be sent while it is open (monotonic)."""
 
     late: set[asyncio.Task[_Outcome]] = field(default_factory=set)  # bounded: those in progress when the store hung
     probing: asyncio.Task[None] | None = None
@@ -54,12 +54,12 @@ class Side:
 
     def admits(self) -> bool:
         """Return whether a request may be sent now."""
-        if not self.away:
+        if not self.is_open:
             return True
         now_ms = monotonic_ms()
-        if not self.tests_itself or now_ms < self.tested_again_ms:
+        if not self.probes_itself or now_ms < self.next_probe_ms:
             return False
-        self.tested_again_ms = now_ms + self.answer_ms + RETRY_MS
+        self.next_probe_ms = now_ms + self.answer_ms + RETRY_MS
         return True
 
 
@@ -87,16 +87,16 @@ class StoreCalls:
     _health: StorageHealth
     answer_ms: InitVar[int]
     snapshot_ms: InitVar[int] = SNAPSHOT_MS
-    reads: Side = field(init=False)
-    writes: Side = field(init=False)
-    shared: Side = field(init=False)
-    """What nodes tell each other: nothing of it is owed to a store that was away, so it is used again at once."""
+    reads: StoreBreaker = field(init=False)
+    writes: StoreBreaker = field(init=False)
+    shared: StoreBreaker = field(init=False)
+    """State that nodes share. There is nothing to write after an outage, so it is used again at once."""
 
-    snapshots: Side = field(init=False)
+    snapshots: StoreBreaker = field(init=False)
     """The snapshots of sessions. A store that is too slow for checks may still be used for these. And a large snapshot
-    that takes long must not have client secrets accepted unchecked. So neither side opens the other's breaker."""
+    that takes long must not have client secrets accepted unchecked. So neither opens the other breakers."""
 
-    trouble: asyncio.Event = field(default_factory=asyncio.Event)
+    recovery_needed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the store has failed, or must be written to."""
 
     _answered: asyncio.Event = field(default_factory=asyncio.Event)
@@ -105,32 +105,35 @@ class StoreCalls:
     _finishing: set[asyncio.Task[_Outcome]] = field(default_factory=set)  # bounded: one for each request that waits
 
     def __post_init__(self, answer_ms: int, snapshot_ms: int) -> None:
-        self.reads, self.writes, self.shared = Side(answer_ms), Side(answer_ms), Side(answer_ms)
-        self.snapshots = Side(snapshot_ms, tests_itself=True)
+        self.reads, self.writes, self.shared = StoreBreaker(answer_ms), StoreBreaker(answer_ms), StoreBreaker(answer_ms)
+        self.snapshots = StoreBreaker(snapshot_ms, probes_itself=True)
 
     async def request(
-        self, side: Side, request: Coroutine[Any, Any, T], late: Callable[[T], object] | None = None
+        self, breaker: StoreBreaker, request: Coroutine[Any, Any, T], late: Callable[[T], object] | None = None
     ) -> T:
-        """Return the store's answer within the side's `answer_ms`. `late` gets an answer that comes later: its effect
-        stands.
+        """Return the store's answer within the breaker's `answer_ms`.
+
+        `late` gets an answer that comes later: the request has had its effect.
 
         Raises:
             StoreUnavailable: the store is away, has failed, or hangs.
         """
-        if not side.admits():
+        if not breaker.admits():
             request.close()
             raise StoreUnavailable()
-        call = self._start(request, side.late)
-        done, _ = await asyncio.wait({call}, timeout=side.answer_ms / 1_000)
+        call = self._start(request, breaker.late)
+        done, _ = await asyncio.wait({call}, timeout=breaker.answer_ms / 1_000)
         if not done:
             if late is not None:
                 call.add_done_callback(partial(_deliver, late))
-            self._fail(side, "unreachable", f"no answer within {side.answer_ms} ms")
+            self._fail(breaker, "unreachable", f"no answer within {breaker.answer_ms} ms")
             raise StoreUnavailable()
-        value: T = self._answer(side, call.result())
+        value: T = self._answer(breaker, call.result())
         return value
 
-    async def first_answer(self, side: Side, request: Callable[[], Coroutine[Any, Any, T]], until_ms: int) -> T:
+    async def first_answer(
+        self, breaker: StoreBreaker, request: Callable[[], Coroutine[Any, Any, T]], until_ms: int
+    ) -> T:
         """Return the first answer to a request that may be repeated, by `until_ms` (monotonic). Without one it is sent
         again every `AGAIN_MS`, over another connection.
 
@@ -139,18 +142,18 @@ class StoreCalls:
         """
         calls: set[asyncio.Task[_Outcome]] = set()
         while True:
-            if side.away:
+            if breaker.is_open:
                 raise StoreUnavailable()
             left_ms = until_ms - monotonic_ms()
-            calls.add(self._start(request(), side.late))
+            calls.add(self._start(request(), breaker.late))
             done, calls = await asyncio.wait(
                 calls, timeout=max(0, min(AGAIN_MS, left_ms)) / 1_000, return_when=asyncio.FIRST_COMPLETED
             )
             if done:
-                value: T = self._answer(side, done.pop().result())
+                value: T = self._answer(breaker, done.pop().result())
                 return value
             if left_ms <= AGAIN_MS:
-                self._fail(side, "unreachable", "no answer to a look-up")
+                self._fail(breaker, "unreachable", "no answer to a look-up")
                 raise StoreUnavailable()
 
     async def finish(self, request: Coroutine[Any, Any, T], then: Callable[[T], object] | None = None) -> T:
@@ -166,22 +169,24 @@ class StoreCalls:
         return value
 
     async def wait_for_late(self) -> None:
-        """Wait for the requests whose results are not known yet, but those for snapshots: nothing is owed to them."""
+        """Wait for the requests whose results are not known yet, except those for snapshots."""
         late = {*self.reads.late, *self.writes.late, *self.shared.late, *self._finishing}
         if late:
             await asyncio.wait(late)
 
     async def wait_until_back(
-        self, side: Side, probe: Callable[[], Coroutine[Any, Any, object]], until_ms: int
+        self, breaker: StoreBreaker, probe: Callable[[], Coroutine[Any, Any, object]], until_ms: int
     ) -> None:
-        """Wait while a side is away, at most until `until_ms` (monotonic). However many wait, one probe at a time tests
-        the store."""
-        if not side.away:
+        """Wait while a breaker is open, at most until `until_ms` (monotonic).
+
+        One probe at a time tests the store for all that wait.
+        """
+        if not breaker.is_open:
             return
-        side.awaited_until_ms = max(side.awaited_until_ms, until_ms)
-        if side.probing is None or side.probing.done():
-            side.probing = self._group.create_task(self._probe(side, probe), name="store-probe")
-        await asyncio.wait({side.probing}, timeout=max(0, until_ms - monotonic_ms()) / 1_000)
+        breaker.awaited_until_ms = max(breaker.awaited_until_ms, until_ms)
+        if breaker.probing is None or breaker.probing.done():
+            breaker.probing = self._group.create_task(self._probe(breaker, probe), name="store-probe")
+        await asyncio.wait({breaker.probing}, timeout=max(0, until_ms - monotonic_ms()) / 1_000)
 
     async def pause(self, for_ms: int) -> None:
         """Wait before the next attempt to write to a store that is away; shorter if a probe finds it back."""
@@ -190,13 +195,13 @@ class StoreCalls:
                 await self._answered.wait()
         self._answered.clear()
 
-    async def _probe(self, side: Side, probe: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    async def _probe(self, breaker: StoreBreaker, probe: Callable[[], Coroutine[Any, Any, object]]) -> None:
         calls: set[asyncio.Task[_Outcome]] = set()  # bounded: each ends in `answer_ms`
-        while side.away and monotonic_ms() < side.awaited_until_ms:
-            calls.add(self._start(probe(), side.late))
+        while breaker.is_open and monotonic_ms() < breaker.awaited_until_ms:
+            calls.add(self._start(probe(), breaker.late))
             done, calls = await asyncio.wait(calls, timeout=AGAIN_MS / 1_000, return_when=asyncio.FIRST_COMPLETED)
             if any(call.result().error is None for call in done):
-                side.away = False
+                breaker.is_open = False
                 self._answered.set()
             elif done:
                 await asyncio.sleep(PROBE_PAUSE_MS / 1_000)
@@ -205,44 +210,44 @@ class StoreCalls:
         """Cancel the requests that are not done."""
         for call in tuple(self._finishing):
             call.cancel()
-        for side in self._sides:
-            for call in tuple(side.late):
+        for breaker in self._breakers:
+            for call in tuple(breaker.late):
                 call.cancel()
-            if side.probing is not None:
-                side.probing.cancel()
+            if breaker.probing is not None:
+                breaker.probing.cancel()
 
-    def failed(self, side: Side, gone: Overload) -> None:
-        """Send no request to this side of the store until it is back."""
+    def failed(self, breaker: StoreBreaker, gone: Overload) -> None:
+        """Open the breaker: send no request of this kind until the store is back."""
         kind, detail = (gone.kind, gone.detail) if isinstance(gone, StoreUnavailable) else ("unknown", gone.why)
-        self._fail(side, kind, detail)
+        self._fail(breaker, kind, detail)
 
     def worked(self) -> None:
         """Use the store again."""
-        for side in self._sides:
-            side.away = False
+        for breaker in self._breakers:
+            breaker.is_open = False
         self._health.worked("shared")
 
     @property
-    def _sides(self) -> tuple[Side, ...]:
+    def _breakers(self) -> tuple[StoreBreaker, ...]:
         return self.reads, self.writes, self.shared, self.snapshots
 
-    def _answer(self, side: Side, outcome: _Outcome) -> Any:
+    def _answer(self, breaker: StoreBreaker, outcome: _Outcome) -> Any:
         if isinstance(outcome.error, Overload):
-            self.failed(side, outcome.error)
+            self.failed(breaker, outcome.error)
             raise StoreUnavailable()
-        if side.tests_itself:
-            side.away = False
+        if breaker.probes_itself:
+            breaker.is_open = False
         return outcome.or_raise()
 
-    def _fail(self, side: Side, kind: TroubleKind, detail: str) -> None:
-        side.away, side.tested_again_ms = True, monotonic_ms() + RETRY_MS
-        self.trouble.set()
+    def _fail(self, breaker: StoreBreaker, kind: TroubleKind, detail: str) -> None:
+        breaker.is_open, breaker.next_probe_ms = True, monotonic_ms() + RETRY_MS
+        self.recovery_needed.set()
         if kind == "unreachable":
             # A snapshot, or an announcement while this process was busy, that takes long must not have client secrets
             # accepted unchecked: those find out themselves. Nor is it a failure yet: the test that follows finds that.
-            if side is self.shared or side is self.snapshots:
+            if breaker is self.shared or breaker is self.snapshots:
                 return
-            self.reads.away = self.writes.away = self.shared.away = True
+            self.reads.is_open = self.writes.is_open = self.shared.is_open = True
         self._health.failed("shared", kind, detail)
 
     def _start(self, request: Coroutine[Any, Any, Any], running: set[asyncio.Task[_Outcome]]) -> asyncio.Task[_Outcome]:

@@ -79,5 +79,5 @@ class QuotaUsage:
     async def _count(self, quota: Quota, what: Metered, amount: int) -> int:
         now_s = unix_s()
         name = f"quota/{quota.name}/{now_s // DAY_S}/{what}"
-        tally = await self._cluster.count(name, amount, limit=None, until_s=now_s + COUNTER_LIFE_S, now_s=now_s)
-        return tally.total
+        result = await self._cluster.count(name, amount, limit=None, until_s=now_s + COUNTER_LIFE_S, now_s=now_s)
+        return result.total

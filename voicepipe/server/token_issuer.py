@@ -134,7 +134,7 @@ class TokenIssuer:
         value = await self._threads.run(lambda: mint(claims, keyring.signer))  # an RSA signature takes a millisecond
         if not inline:
             stored = msgspec.json.encode(session)
-            await self.cluster.keep_config(token_id, stored, project=project, until_s=expires_at, now_s=now_s)
+            await self.cluster.store_config(token_id, stored, project=project, until_s=expires_at, now_s=now_s)
         return Minted(value, expires_at, preview, token_id, claims.reserved_until_s)
 
     def _session_preview(

@@ -9,7 +9,7 @@ from voicepipe.auth.claims import Limits
 from voicepipe.auth.token_limits import Usage, limit_reached
 from voicepipe.auth.tokens import MAX_LIFE_S
 from voicepipe.clock import unix_s
-from voicepipe.cluster.port import Cluster, Tally, counter
+from voicepipe.cluster.port import Cluster, CountResult, counter
 from voicepipe.errors import AuthError, Overload
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.quota_usage import QuotaUsage
@@ -114,7 +114,7 @@ class UsageLimits:
             case "seconds":
                 return False
 
-    async def _count(self, what: str, amount: int, limit: int | None = None) -> Tally:
+    async def _count(self, what: str, amount: int, limit: int | None = None) -> CountResult:
         assert self.claims is not None
         now_s = unix_s()
         # Sessions outlive their tokens, but not by this long.

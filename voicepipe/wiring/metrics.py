@@ -66,7 +66,7 @@ class Counts:
             yield Sample("endpoint_scores_total", count, (score, outcome))
         for agent, usd in self.sessions.phrases_usd.items():
             yield Sample("phrases_cost_usd_total", usd, (agent,))
-        yield Sample("shared_store_pending", self.shared.n_owed)
+        yield Sample("shared_store_pending", self.shared.n_unwritten)
         yield Sample("shared_store_dropped_total", self.shared.n_lost)
         yield Sample("records_waiting", self.sink.n_waiting)
         yield Sample("records_dropped_total", self.sink.dropped)

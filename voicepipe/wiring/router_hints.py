@@ -72,12 +72,12 @@ class HintExchange:
         self._hints.note_answers(now_ms)
         own = self._hints.open_breakers(now_ms)
         if own:
-            await self._store.keep_hint(BREAKERS, self._process, msgspec.json.encode(own), life_s=BREAKERS_LIFE_S)
+            await self._store.store_hint(BREAKERS, self._process, msgspec.json.encode(own), life_s=BREAKERS_LIFE_S)
         self._n_exchanges += 1
         if self._n_exchanges % LATENCY_EVERY == 0:
             body = msgspec.json.encode(self._hints.learned())
             if len(body) <= MAX_BYTES:
-                await self._store.keep_hint(LATENCY, self._process, body, life_s=LATENCY_LIFE_S)
+                await self._store.store_hint(LATENCY, self._process, body, life_s=LATENCY_LIFE_S)
         for hint in await self._store.hints(BREAKERS):
             if hint.process != self._process:
                 self._take(hint.body, hint.age_ms)

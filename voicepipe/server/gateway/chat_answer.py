@@ -26,11 +26,11 @@ class ChatAnswer:
     """An answer. Nothing is sent before the model's first event, so that a failure keeps its status."""
 
     def __init__(
-        self, request: web.Request, about: Completion, tally: ChatUsage, models: ChatModels, stops: tuple[str, ...]
+        self, request: web.Request, about: Completion, usage: ChatUsage, models: ChatModels, stops: tuple[str, ...]
     ) -> None:
         """`stops`: the answer ends before the first of these sequences."""
         self._cutter = StopCutter(stops)
-        self._about, self._usage, self._models = about, tally, models
+        self._about, self._usage, self._models = about, usage, models
         self._began_ms = monotonic_ms()
         self._out = StreamedResponse(request, EVENTS, self._headers)
 

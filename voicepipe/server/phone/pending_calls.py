@@ -80,7 +80,7 @@ async def dialed_agent(dial: str, line: PhoneLine, cluster: Cluster) -> str | No
 
 async def _store(name: str, text: bytes, wait_s: int, line: PhoneLine, cluster: Cluster) -> None:
     now_s = unix_s()
-    await cluster.keep_config(name, text, project=line.project, until_s=now_s + wait_s, now_s=now_s)
+    await cluster.store_config(name, text, project=line.project, until_s=now_s + wait_s, now_s=now_s)
 
 
 async def _stored(name: str, line: PhoneLine, cluster: Cluster) -> bytes | None:

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Final
 
 from voicepipe.auth.claims import Claims
-from voicepipe.cluster.port import MAX_CONFIG_BYTES, Cluster, Tally, counter
+from voicepipe.cluster.port import MAX_CONFIG_BYTES, Cluster, CountResult, counter
 from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToken
 from voicepipe.errors import ProtocolError
 from voicepipe.testing.waiting import WAIT_S
@@ -121,7 +121,7 @@ async def a_waiting_watch_is_woken(open_cluster: OpenCluster) -> None:
 async def a_config_is_stored_until_its_token_expires(open_cluster: OpenCluster) -> None:
     """A config is gone once its token has expired."""
     async with open_cluster() as cluster:
-        await cluster.keep_config("c1", b'{"instructions":"hi"}', project="shop", until_s=LATER_S, now_s=NOW_S)
+        await cluster.store_config("c1", b'{"instructions":"hi"}', project="shop", until_s=LATER_S, now_s=NOW_S)
         assert await cluster.config("c1", project="shop", now_s=LATER_S - 1) == b'{"instructions":"hi"}'
         assert await cluster.config("c1", project="shop", now_s=LATER_S) is None
         assert await cluster.config("c2", project="shop", now_s=NOW_S) is None
@@ -130,7 +130,7 @@ async def a_config_is_stored_until_its_token_expires(open_cluster: OpenCluster) 
 async def a_config_of_another_project_is_not_there(open_cluster: OpenCluster) -> None:
     """A config of another project is not found, even by its ID."""
     async with open_cluster() as cluster:
-        await cluster.keep_config("c1", b"{}", project="shop", until_s=LATER_S, now_s=NOW_S)
+        await cluster.store_config("c1", b"{}", project="shop", until_s=LATER_S, now_s=NOW_S)
         assert await cluster.config("c1", project="rival", now_s=NOW_S) is None
 
 
@@ -138,9 +138,9 @@ async def an_oversized_config_is_refused(open_cluster: OpenCluster) -> None:
     """The holder of a key cannot fill the store with one request."""
     async with open_cluster() as cluster:
         largest = b"x" * MAX_CONFIG_BYTES
-        await cluster.keep_config("c1", largest, project="shop", until_s=LATER_S, now_s=NOW_S)
+        await cluster.store_config("c1", largest, project="shop", until_s=LATER_S, now_s=NOW_S)
         assert await cluster.config("c1", project="shop", now_s=NOW_S) == largest
-        too_long = cluster.keep_config("c2", largest + b"x", project="shop", until_s=LATER_S, now_s=NOW_S)
+        too_long = cluster.store_config("c2", largest + b"x", project="shop", until_s=LATER_S, now_s=NOW_S)
         [refused] = await asyncio.gather(too_long, return_exceptions=True)
         assert isinstance(refused, ProtocolError)
 
@@ -150,38 +150,43 @@ async def a_counter_stops_at_its_limit(open_cluster: OpenCluster) -> None:
     name = counter(claims_of(), "sessions")
     async with open_cluster() as cluster:
         seen = [await cluster.count(name, 1, limit=2, until_s=LATER_S, now_s=NOW_S) for _ in range(4)]
-    assert seen == [Tally(1, counted=True), Tally(2, counted=True), Tally(2, counted=False), Tally(2, counted=False)]
+    assert seen == [
+        CountResult(1, counted=True),
+        CountResult(2, counted=True),
+        CountResult(2, counted=False),
+        CountResult(2, counted=False),
+    ]
 
 
 async def of_many_at_once_as_many_count_as_the_limit_lets(open_cluster: OpenCluster) -> None:
     """A single-use token opens one session, however many requests come at the same instant."""
     async with open_cluster() as cluster:
         tries = (cluster.count("single", 1, limit=1, until_s=LATER_S, now_s=NOW_S) for _ in range(20))
-        assert sum(tally.counted for tally in await asyncio.gather(*tries)) == 1
+        assert sum(result.counted for result in await asyncio.gather(*tries)) == 1
 
 
 async def what_is_given_back_can_be_counted_again(open_cluster: OpenCluster) -> None:
     """Giving back more than there is leaves nothing below zero."""
     async with open_cluster() as cluster:
         await cluster.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S)
-        assert await cluster.count("n", -5, limit=1, until_s=LATER_S, now_s=NOW_S) == Tally(0, counted=True)
-        assert await cluster.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S) == Tally(1, counted=True)
+        assert await cluster.count("n", -5, limit=1, until_s=LATER_S, now_s=NOW_S) == CountResult(0, counted=True)
+        assert await cluster.count("n", 1, limit=1, until_s=LATER_S, now_s=NOW_S) == CountResult(1, counted=True)
 
 
 async def a_counter_without_limit_only_counts(open_cluster: OpenCluster) -> None:
     """Amounts of any size are counted, as money is."""
     async with open_cluster() as cluster:
         await cluster.count("usd", 2_500_000_000, limit=None, until_s=LATER_S, now_s=NOW_S)
-        tally = await cluster.count("usd", 1, limit=None, until_s=LATER_S, now_s=NOW_S)
-    assert tally == Tally(2_500_000_001, counted=True)
+        result = await cluster.count("usd", 1, limit=None, until_s=LATER_S, now_s=NOW_S)
+    assert result == CountResult(2_500_000_001, counted=True)
 
 
 async def counters_of_other_names_are_others(open_cluster: OpenCluster) -> None:
     """A token's counter is not that of the same token ID in another project."""
     async with open_cluster() as cluster:
         for claims in (claims_of("shop"), claims_of("rival"), claims_of("shop", token_id="t2")):
-            tally = await cluster.count(counter(claims, "turns"), 1, limit=1, until_s=LATER_S, now_s=NOW_S)
-            assert tally.counted
+            result = await cluster.count(counter(claims, "turns"), 1, limit=1, until_s=LATER_S, now_s=NOW_S)
+            assert result.counted
 
 
 async def a_counter_lives_as_long_as_its_longest_count(open_cluster: OpenCluster) -> None:

@@ -58,7 +58,7 @@ class Bench:
         """Return when all pending changes are in the store, and the store is used again."""
 
         async def probe() -> bool | None:
-            return (not self.health.failing_stores() and not self.cluster.n_owed) or None
+            return (not self.health.failing_stores() and not self.cluster.n_unwritten) or None
 
         await eventually(probe)
 
@@ -132,8 +132,8 @@ async def spending_is_counted_once(open_rig: OpenRig) -> None:
         with its.rig.trouble():
             await asyncio.gather(*(_use(its.cluster, "spend", None, 10) for _ in range(10)))
             await _use(its.cluster, "spend", None, -30)
-            tally = await its.cluster.count("spend", 0, limit=None, until_s=unix_s() + LIFE_S, now_s=unix_s())
-            assert tally.total == 170
+            result = await its.cluster.count("spend", 0, limit=None, until_s=unix_s() + LIFE_S, now_s=unix_s())
+            assert result.total == 170
         await asyncio.gather(*(_use(its.cluster, "spend", None, 1) for _ in range(10)))
         await its.back()
         assert await its.total("spend") == 180
@@ -176,9 +176,9 @@ async def a_locally_stored_config_is_found(open_rig: OpenRig) -> None:
     now_s = unix_s()
     async with bench(open_rig) as its:
         more = {"project": "shop", "now_s": now_s}
-        await its.cluster.keep_config("c1", b'{"a":1}', project="shop", until_s=now_s + LIFE_S, now_s=now_s)
+        await its.cluster.store_config("c1", b'{"a":1}', project="shop", until_s=now_s + LIFE_S, now_s=now_s)
         with its.rig.trouble():
-            await its.cluster.keep_config("c2", b'{"a":2}', project="shop", until_s=now_s + LIFE_S, now_s=now_s)
+            await its.cluster.store_config("c2", b'{"a":2}', project="shop", until_s=now_s + LIFE_S, now_s=now_s)
             found = [await its.cluster.config(name, project="shop", now_s=now_s) for name in ("c1", "c2")]
             assert found == [b'{"a":1}', b'{"a":2}']
             assert await its.cluster.config("c2", project="rival", now_s=now_s) in (None, b"{}")

@@ -1,4 +1,4 @@
-"""The revocations that one process knows: found by name, dropped after their time."""
+"""Hold the revocations that one process knows, by name, until they expire."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ _Name = tuple[str, str, str]
 _AT_ONCE = 256  # yielded to a watch before other tasks run
 
 
-class Revoked:
+class RevocationSet:
     """Revocations in force. Belongs to one event loop."""
 
-    def __init__(self, most: int | None = None) -> None:
-        """`most`: limit of revocations in memory, None for no limit; full: the oldest is dropped, which a store still
-        has.
-        """
-        self._most = most
+    def __init__(self, max_revocations: int | None = None) -> None:
+        """`max_revocations`: limit in memory; None: no limit. Full: the oldest is dropped; the store still has it."""
+        self._max_revocations = max_revocations
         # By name, the latest last, each with its own number.
         self._known: dict[_Name, tuple[int, Revocation]] = {}
         self._ends: list[tuple[int, _Name]] = []  # a heap: when a name may be dropped; pruned with `_known`
         self._latest = 0
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -39,10 +37,10 @@ class Revoked:
         self._latest += 1
         self._known[name] = (self._latest, revocation)
         heapq.heappush(self._ends, (revocation.until_s, name))
-        if self._most is not None and len(self._known) > self._most:
+        if self._max_revocations is not None and len(self._known) > self._max_revocations:
             del self._known[next(iter(self._known))]
-        self._news.set()
-        self._news = asyncio.Event()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def covers(self, claims: Claims) -> bool:
         """Return whether any revocation covers a token."""
@@ -59,13 +57,13 @@ class Revoked:
         """Yield all revocations in force, then each new one, until closed or cancelled."""
         seen = 0
         while True:
-            news = self._news  # read before looking: a revocation added while we yield sets this same event
+            changed = self._changed  # read before looking: a revocation added while we yield sets this same event
             for count, (number, revocation) in enumerate(self._after(seen), 1):
                 seen = number
                 yield revocation
                 if count % _AT_ONCE == 0:
                     await asyncio.sleep(0)
-            await news.wait()
+            await changed.wait()
 
     def _after(self, seen: int) -> list[tuple[int, Revocation]]:
         newer = []
