@@ -106,6 +106,7 @@ BANNED_IN: Final = {
         "owed": "unwritten",
         "texts": "snapshots (of sessions)",
     },
+    ("voicepipe/session", "tests/session"): {"crowd": "active (clients)", "pace": "read_limit", "orders": "requests"},
 }
 """Folders -> word -> what to say instead in the names of their files. Elsewhere the word has its usual meaning."""
 

@@ -15,8 +15,8 @@ from voicepipe.session import connection as lines
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.connection import Connection, Reconnection
 from voicepipe.session.outbox import OutgoingFrame
-from voicepipe.session.pace import Pace
-from voicepipe.session.resumption import Password
+from voicepipe.session.read_limit import ReadLimit
+from voicepipe.session.resumption import ResumeSecret
 from voicepipe.testing.scenario import Scenario
 from voicepipe.testing.user import WIRE_HZ
 from voicepipe.turn import events as e
@@ -56,7 +56,7 @@ async def listened(question: Samples, *, down_after_ms: int | None) -> list[e.Ev
             clock.ms += AWAY_MS
             assert audio_input.restart() == down_after_ms
             audio_input.resume()
-        await audio_input.process(question[first : first + frame].astype("<i2").tobytes(), Pace())
+        await audio_input.process(question[first : first + frame].astype("<i2").tobytes(), ReadLimit())
     audio_input.close()
     return events
 
@@ -93,7 +93,7 @@ async def test_an_echo_is_known_after_a_line_was_down(question: Samples, down_af
             clock.ms += AWAY_MS
             audio_input.restart()
             audio_input.resume()
-        await audio_input.process(back[first : first + frame].astype("<i2").tobytes(), Pace())
+        await audio_input.process(back[first : first + frame].astype("<i2").tobytes(), ReadLimit())
     audio_input.close()
     assert [event for event in reports if event.echoes]
 
@@ -347,7 +347,7 @@ async def test_frames_before_the_opt_in_are_not_stored() -> None:
 
 
 def test_a_secret_is_good_until_the_next_one() -> None:
-    password = Password()
+    password = ResumeSecret()
     assert not password.matches("")
     first = password.renew()
     assert password.matches(first)

@@ -21,7 +21,7 @@ from voicepipe.audio.samples import Samples
 from voicepipe.ports.transcriber import TranscriberCapabilities
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
-from voicepipe.session.pace import Pace
+from voicepipe.session.read_limit import ReadLimit
 from voicepipe.turn import events as e
 
 RATE_HZ: Final = 24_000
@@ -62,7 +62,7 @@ class OneSession:
     """An audio input whose turns end after `SILENCE_MS`."""
 
     def __init__(self, clock: VirtualClock, vad: Vad) -> None:
-        self.stream, self.pace = EmptyStream(), Pace()
+        self.stream, self.read_limit = EmptyStream(), ReadLimit()
         capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
         config = SessionConfig(session_id="s", model="m", expires_at=0, vad=vad)
         self.audio_input = AudioInput(config, capabilities, clock, self._post)  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ async def measure(frames: list[bytes], n_sessions: int, vad: Vad = "silero") -> 
             clock.ms += FRAME_MS
             began_s = time.thread_time()
             for each in sessions:
-                await each.audio_input.process(frame, each.pace)
+                await each.audio_input.process(frame, each.read_limit)
             part = _part(number * FRAME_MS)
             spent_s[part] += (time.thread_time() - began_s) * counted
             n_frames[part] += n_sessions * counted

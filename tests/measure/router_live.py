@@ -45,7 +45,7 @@ from tests.router.measure import (
     n_models,
     request_all,
 )
-from tests.session.test_pace import VirtualLoop
+from tests.session.test_read_limit import VirtualLoop
 from voicepipe import clock
 from voicepipe.bench.simulate_world import HANG, World, WorldOptions, draw_world
 from voicepipe.cli.simulate import drawn_turns

@@ -30,7 +30,7 @@ from voicepipe.protocol.session_types import PCM_HZ, AudioFormat
 from voicepipe.providers.built_in import factory
 from voicepipe.registry import ProviderSettings, Spec
 from voicepipe.session.audio_input import AudioInput
-from voicepipe.session.pace import Pace
+from voicepipe.session.read_limit import ReadLimit
 from voicepipe.session.transcription import SessionTranscription
 from voicepipe.testing.fakes import deepgram_stt, elevenlabs_stt, openai_realtime_stt
 from voicepipe.testing.fakes.ws_stt import FakeWsTranscriber
@@ -54,7 +54,7 @@ class PhoneSession:
 
     def __init__(self, clock: VirtualClock, transcriber: Transcriber) -> None:
         config = SessionConfig(session_id="s", model="m", expires_at=0, input_format=AudioFormat("audio/pcmu"))
-        self.pace = Pace()
+        self.read_limit = ReadLimit()
         self.audio_input = AudioInput(config, transcriber.capabilities, clock, self._post)  # type: ignore[arg-type]
         self.options = SessionTranscription(
             transcriber, transcriber.name.partition("/")[2], config, self.audio_input, self._post, lambda event: None
@@ -127,7 +127,7 @@ async def measure(frames: list[bytes], n_sessions: int, transcriber: Transcriber
             for number, frame in enumerate(frames, 1):
                 clock.ms += FRAME_MS
                 for each in sessions:
-                    await each.audio_input.process(frame, each.pace)
+                    await each.audio_input.process(frame, each.read_limit)
                 await asyncio.sleep(max(0, began_s + number * FRAME_MS / SPEED / 1_000 - time.monotonic()))
         spent_s = time.thread_time() - began_cpu_s
         for each in sessions:

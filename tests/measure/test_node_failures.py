@@ -27,7 +27,7 @@ from tests.measure.node_users import (
 )
 from voicepipe import clock
 from voicepipe.client.events import ReplyAudio
-from voicepipe.session.open_answers import GO_ON
+from voicepipe.session.pending_replies import GO_ON
 from voicepipe.testing.fakes.script import ReceivedRequest
 
 

@@ -37,7 +37,7 @@ from voicepipe.ports.transcriber import Interim, TranscriberCapabilities, Transc
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_types import ServerVad
 from voicepipe.session.grant import SessionGrant
-from voicepipe.session.pace import ALL_CLIENTS
+from voicepipe.session.read_limit import ALL_CLIENTS
 from voicepipe.session.session import Session, SessionHooks, SessionStages
 from voicepipe.turn.endpointing.strategies import SOFT
 from voicepipe.turn.settings import CoreSettings

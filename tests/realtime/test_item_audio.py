@@ -15,7 +15,7 @@ import soundfile
 from voicepipe.audio.g711 import encode_mulaw
 from voicepipe.audio.samples import Samples
 from voicepipe.protocol import item_audio
-from voicepipe.session.pace import RETRIEVE_EVENTS, Pace
+from voicepipe.session.read_limit import RETRIEVE_EVENTS, ReadLimit
 from voicepipe.testing.user import User, calling
 from voicepipe.testing.waiting import WAIT_S, eventually
 
@@ -159,12 +159,12 @@ async def test_a_retrieval_counts_for_more_where_audio_is_held(
     """A loop of them is slowed down by the work it causes, even if its answers bring no audio."""
     charged: list[float] = []
 
-    class CountingPace(Pace):
+    class CountingPace(ReadLimit):
         def charge(self, n_events: float) -> None:
             charged.append(n_events)
             super().charge(n_events)
 
-    monkeypatch.setattr("voicepipe.session.session.Pace", CountingPace)
+    monkeypatch.setattr("voicepipe.session.session.ReadLimit", CountingPace)
     async with fake_server(held) as server, calling(server.url, session=MANUAL) as user:
         content = [{"type": "input_text", "text": "hello"}]
         await user.send(

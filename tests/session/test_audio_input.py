@@ -19,7 +19,7 @@ from voicepipe.audio.resample import Resampler
 from voicepipe.ports.transcriber import Samples, TranscriberCapabilities, TranscriptionOptions
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
-from voicepipe.session.pace import Pace
+from voicepipe.session.read_limit import ReadLimit
 from voicepipe.session.recorded_items import RecordedItems
 from voicepipe.session.transcription import SessionTranscription
 from voicepipe.testing.fakes.cues import LlmCue, SttCue
@@ -56,10 +56,10 @@ async def say(
     audio_input: AudioInput, clock: Hand, question: Samples, *, until: type[e.Event], events: list[Any]
 ) -> int:
     """Send frames of 20 ms until an event comes; return how many."""
-    pace = Pace()
+    read_limit = ReadLimit()
     for first in range(0, len(question), 480):
         clock.ms += 20
-        await audio_input.process(question[first : first + 480].astype("<i2").tobytes(), pace)
+        await audio_input.process(question[first : first + 480].astype("<i2").tobytes(), read_limit)
         if any(isinstance(event, until) for event in events):
             return first // 480 + 1
     raise AssertionError(f"no {until.__name__}")
@@ -78,7 +78,7 @@ async def test_missing_frames_are_looked_for_when_the_next_one_is_late(question:
     rest, n_waited = question[n_frames * 480 :], 0
     for first in range(0, 60 * 480, 480):
         clock.ms += 20
-        await audio_input.process(rest[first : first + 480].astype("<i2").tobytes(), Pace())
+        await audio_input.process(rest[first : first + 480].astype("<i2").tobytes(), ReadLimit())
         n_frames, n_waited = n_frames + 1, n_waited + audio_input._segmenter.has_deferred
         if n_waited and audio_input._segmenter.has_deferred:
             break
@@ -104,14 +104,14 @@ async def test_the_vad_of_the_agent_stays_when_the_format_changes(
     by_phone = encode_mulaw(Resampler(24_000, 8_000).push(question))
     for first in range(0, len(by_phone), 160):
         clock.ms += 20
-        await audio_input.process(by_phone[first : first + 160], Pace())
+        await audio_input.process(by_phone[first : first + 160], ReadLimit())
     assert any(isinstance(event, e.SpeechStarted) for event in events)
     audio_input.close()
 
 
 async def test_joined_audio_is_processed_once_and_in_order(question: Samples) -> None:
     """Up to 100 ms at a time. The events and the transcriber's audio are those of single frames."""
-    clock, pace, alone, joined = Hand(), Pace(), list[Any](), list[Any]()
+    clock, read_limit, alone, joined = Hand(), ReadLimit(), list[Any](), list[Any]()
     got_alone, got_joined = Given(), Given()
     one = AudioInput(CONFIG, STREAMS, clock, alone.append)  # type: ignore[arg-type]
     many = AudioInput(CONFIG, STREAMS, clock, joined.append)  # type: ignore[arg-type]
@@ -121,9 +121,9 @@ async def test_joined_audio_is_processed_once_and_in_order(question: Samples) ->
     frames, n_processed = frames[: len(frames) // 4 * 4], 0
     for number, frame in enumerate(frames):
         clock.ms += 80 * (number % 4 == 0)
-        await one.process(frame, pace)
+        await one.process(frame, read_limit)
         if number % 4 == 3 or not many.joins(frame):
-            await many.process(frame, pace)
+            await many.process(frame, read_limit)
             n_processed += 1
     assert n_processed == len(frames) // 4
     assert [type(event) for event in joined if not isinstance(event, e.SilenceGrew)] == [
@@ -139,10 +139,10 @@ async def test_joined_audio_is_processed_once_and_in_order(question: Samples) ->
 async def test_a_client_that_comes_back_sends_joined_audio_again() -> None:
     """It was not received: `restart` tells the client to go on before it."""
     audio_input = AudioInput(CONFIG, STREAMS, Hand(), list[Any]().append)  # type: ignore[arg-type]
-    await audio_input.process(bytes(960), Pace())
+    await audio_input.process(bytes(960), ReadLimit())
     assert audio_input.joins(bytes(960))
     assert audio_input.restart() == 20
-    await audio_input.process_joined(Pace())
+    await audio_input.process_joined(ReadLimit())
     assert audio_input.received_ms == 20
 
 
@@ -174,9 +174,9 @@ async def test_what_a_client_says_behind_waiting_audio_counts_all_of_it(monkeypa
     processed, journal = list[int](), EventJournal()
     process = AudioInput.process
 
-    async def counted(self: AudioInput, audio: bytes, pace: Pace) -> None:
+    async def counted(self: AudioInput, audio: bytes, read_limit: ReadLimit) -> None:
         before_ms = self.received_ms
-        await process(self, audio, pace)
+        await process(self, audio, read_limit)
         processed.append(self.received_ms - before_ms)
 
     monkeypatch.setattr(AudioInput, "process", counted)
@@ -216,7 +216,7 @@ async def test_a_telephone_is_transcribed_at_8_khz_where_the_stt_takes_it(
         audio_input.attach(stream)
         audio = encoding.encode(Resampler(24_000, 8_000).push(question))
         for first in range(0, len(audio), 160):
-            await audio_input.process(audio[first : first + 160], Pace())
+            await audio_input.process(audio[first : first + 160], ReadLimit())
         audio_input._catch_up()
         assert transcription.options.telephone == telephone
         assert encoding.encode(stream.samples) == audio
@@ -238,10 +238,10 @@ async def test_another_format_opens_another_stream_at_its_rate(before: str, afte
         async with transcriber.open(transcription.options) as stream:
             audio_input.attach(stream)
             silent = encoding_of(config).silence(encoding_of(config).bytes_per_ms * 500)
-            await audio_input.process(silent, Pace())
+            await audio_input.process(silent, ReadLimit())
             audio_input._catch_up()
             n_before = len(stream.samples)
-            await audio_input.process(silent, Pace())
+            await audio_input.process(silent, ReadLimit())
             audio_input._catch_up()
             return len(stream.samples) - n_before
 

@@ -12,7 +12,7 @@ import pytest
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.drain import CHECK_S, SessionDrain
-from voicepipe.session.shutdown import MOVED, EndingOrders
+from voicepipe.session.shutdown import MOVED, EndingRequests
 from voicepipe.session.snapshot import SessionSnapshot
 from voicepipe.session.snapshot_writer import SnapshotWriter
 from voicepipe.testing.waiting import WAIT_S
@@ -26,7 +26,7 @@ class Client:
     digests: tuple[str, str] | None = ("digest", "")
     is_silent: bool = True
     is_forbidden: bool = False
-    orders: EndingOrders = field(default_factory=EndingOrders)
+    requests: EndingRequests = field(default_factory=EndingRequests)
     got: list[dict[str, Any]] = field(default_factory=list)
 
     def forbid(self) -> None:
@@ -41,7 +41,7 @@ class Client:
         """Return the drain of this session."""
         config = SessionConfig.start(session_id="sess_1", model="m", voice="v", instructions="", expires_at=0)
         its: Any = self
-        return SessionDrain(self.text, its, EventRenderer(config), self.put, its, self.orders)
+        return SessionDrain(self.text, its, EventRenderer(config), self.put, its, self.requests)
 
 
 async def stored(state: SessionSnapshot, digest: str, previous_digest: str) -> bool:
@@ -98,5 +98,5 @@ async def test_the_session_ends_here_once_another_node_has_it() -> None:
     its = client()
     its.drain().moved()
     async with asyncio.timeout(WAIT_S):
-        assert await its.orders.due() is MOVED
+        assert await its.requests.due() is MOVED
     assert its.is_forbidden

@@ -11,7 +11,7 @@ from voicepipe.audio.samples import Samples
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.item_audio import MAX_ITEMS, ItemAudio, RetrievedAudio, both
-from voicepipe.session.pace import Pace
+from voicepipe.session.read_limit import ReadLimit
 from voicepipe.turn import notifications as a
 
 RATE_HZ = 24_000
@@ -163,7 +163,7 @@ async def test_only_the_item_that_was_prepared_has_audio_and_once() -> None:
     wire, held = EventRenderer(config), spoken(ItemAudio(1), 200)
     held.follow(a.AudioCommitted("user", None), 200)
     held.of_agent("agent")(ramp(0, 300), RATE_HZ)
-    retrieved = RetrievedAudio(held, wire, Pace())
+    retrieved = RetrievedAudio(held, wire, ReadLimit())
     for item_id, until_ms in (("user", 200), ("agent", 300)):
         await retrieved.prepare(item_id, config)
         audio = wire.audio_of(item_id)

@@ -16,7 +16,7 @@ from voicepipe.ports.synthesizer import Speech, SpeechEvent, Voice
 from voicepipe.session import phrase_preparation
 from voicepipe.session.phrase_preparation import MAX_BETWEEN_TURNS, Preparation
 from voicepipe.session.phrases import PhraseCache
-from voicepipe.session.session_voice import Voices
+from voicepipe.session.session_voice import SessionVoice
 from voicepipe.testing.fakes.cues import Status, TtsCue
 from voicepipe.testing.fakes.synthesizer import FakeSynthesizer
 from voicepipe.testing.records import turn_record
@@ -48,7 +48,7 @@ class FakeVoices:
 
 @asynccontextmanager
 async def running(voices: FakeVoices) -> AsyncIterator[Preparation]:
-    preparation = Preparation(cast(Voices, voices))
+    preparation = Preparation(cast(SessionVoice, voices))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(preparation.run())
         yield preparation

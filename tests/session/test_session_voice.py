@@ -5,7 +5,7 @@ from __future__ import annotations
 from voicepipe.audio.samples import Samples
 from voicepipe.ports.synthesizer import Voice
 from voicepipe.session.phrases import PhraseCache
-from voicepipe.session.session_voice import Voices
+from voicepipe.session.session_voice import SessionVoice
 from voicepipe.testing.fakes.cues import TtsCue
 from voicepipe.testing.fakes.synthesizer import FakeSynthesizer
 from voicepipe.testing.scenario import Scenario
@@ -36,7 +36,7 @@ async def test_a_filler_of_several_languages_is_ready_in_the_voice_of_each() -> 
     ).driver.core.context
     tts = FakeSynthesizer(TtsCue())
     book = NotedVoice(tts, prepared=(FILLER,))
-    voices = Voices(tts, "m", book, context, lambda event: None, lambda usd, by_client: None)
+    voices = SessionVoice(tts, "m", book, context, lambda event: None, lambda usd, by_client: None)
     await voices.prepare()
     assert not voices.lacks()
     for language, voice in (("es-ES", "Ana"), ("es-MX", "Maria"), ("en", "Heart"), (None, "Heart")):

@@ -18,7 +18,7 @@ from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session import snapshot_writer
 from voicepipe.session.context import NextAgent
-from voicepipe.session.open_answers import going_on
+from voicepipe.session.pending_replies import takeover_events
 from voicepipe.session.snapshot import (
     AgentChanged,
     ItemCodec,
@@ -132,7 +132,7 @@ def test_played_and_unplayed_words_are_all_words(received_ms: int, played: str, 
 )
 def test_what_is_played_is_not_said_again(received_ms: int | None, open_reply: OpenReply | None) -> None:
     request = resume_with(received_item_id="i2", received_ms=received_ms)
-    assert len(going_on(state_of([SPOKEN], open_reply), request, ReplySettings())) == 1
+    assert len(takeover_events(state_of([SPOKEN], open_reply), request, ReplySettings())) == 1
 
 
 def test_a_clause_whose_audio_had_not_all_come_is_not_taken_for_played() -> None:
@@ -218,7 +218,7 @@ def resume_with(**fields: Any) -> Resume:
 def test_the_words_that_a_client_names_are_the_played_ones(text: str, received_ms: int, played: str, rest: str) -> None:
     state = state_of([SPOKEN], reply(generated=False))
     request = resume_with(received_item_id="i2", received_ms=received_ms, received_text=text)
-    conversation, cut, again = going_on(state, request, ReplySettings())
+    conversation, cut, again = takeover_events(state, request, ReplySettings())
     assert isinstance(conversation, e.ConversationRestored)
     assert isinstance(cut, e.ItemTruncateRequested)
     assert isinstance(again, e.ReplyOwed)
@@ -237,7 +237,7 @@ def test_an_answer_that_a_client_has_whole_is_whole(received_ms: int | None) -> 
     text = "One two three. Four five six. Seven."
     state = state_of([SPOKEN], reply(generated=False, synthesized=False, response="r1"))
     request = resume_with(received_item_id="i2", received_ms=received_ms, received_text=text, received_done=True)
-    (conversation,) = going_on(state, request, ReplySettings())
+    (conversation,) = takeover_events(state, request, ReplySettings())
     assert isinstance(conversation, e.ConversationRestored)
     (item,) = conversation.items
     assert isinstance(item, Message)
@@ -251,7 +251,7 @@ def test_an_answer_that_the_store_did_not_know_is_known_from_the_client(is_done:
     """It was due in the store, and had begun since."""
     question = Message("i1", "user", (InputText("hi"),))
     request = resume_with(received_item_id="i2", received_ms=400, received_text="One two", received_done=is_done)
-    conversation, *rest = going_on(state_of([question], owed=(OwedReply(),)), request, ReplySettings())
+    conversation, *rest = takeover_events(state_of([question], owed=(OwedReply(),)), request, ReplySettings())
     assert isinstance(conversation, e.ConversationRestored)
     assert [item.id for item in conversation.items] == ["i1", "i2"]
     assert [type(event) for event in rest] == kinds
@@ -261,7 +261,7 @@ def test_an_item_of_an_earlier_answer_changes_nothing() -> None:
     """The client had no output of the answer that is due."""
     earlier = Message("i0", "assistant", (OutputText("Zero."),))
     request = resume_with(received_item_id="i0", received_text="Zero.", received_done=True)
-    conversation, *rest = going_on(state_of([earlier], owed=(OwedReply(),)), request, ReplySettings())
+    conversation, *rest = takeover_events(state_of([earlier], owed=(OwedReply(),)), request, ReplySettings())
     assert isinstance(conversation, e.ConversationRestored)
     assert conversation.items == (earlier,)
     assert [type(event) for event in rest] == [e.ReplyOwed]
@@ -428,7 +428,7 @@ def test_words_of_an_item_that_the_store_never_saw_are_in_the_history(item_id: s
     """The store has 7 items and knows of no reply: what the client has received of the next one was said. An older
     item was deleted."""
     request = resume_with(received_item_id=item_id, received_ms=900, received_text="One two")
-    conversation, *rest = going_on(state_of(EVERY[:1]), request, ReplySettings())
+    conversation, *rest = takeover_events(state_of(EVERY[:1]), request, ReplySettings())
     assert isinstance(conversation, e.ConversationRestored)
     assert [item.id for item in conversation.items] == ["i1", *([item_id] if is_stored else [])]
     assert [type(each) for each in rest] == ([e.ItemTruncateRequested, e.ReplyOwed] if is_stored else [])
@@ -498,7 +498,7 @@ def test_a_function_that_ran_is_not_run_again(
     items: list[Item] = [EVERY[0], EVERY[4], *begun, running, of_client, unapproved]
     state = state_of(items, None if played_ms is None else reply())
     request = resume_with(received_item_id="i2", received_ms=played_ms)
-    conversation, *cut, again = going_on(state, request, ReplySettings(server_tools=tools))
+    conversation, *cut, again = takeover_events(state, request, ReplySettings(server_tools=tools))
     assert isinstance(conversation, e.ConversationRestored)
     expected = replace(running, output=output, failed=True, status="completed")
     spoken = [] if played_ms is None else [replace(SPOKEN, status="incomplete")]

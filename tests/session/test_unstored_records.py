@@ -9,7 +9,7 @@ import pytest
 
 from voicepipe import clock
 from voicepipe.protocol.extensions import Resume
-from voicepipe.session.open_answers import going_on
+from voicepipe.session.pending_replies import takeover_events
 from voicepipe.session.snapshot import MOVED, SessionSnapshot
 from voicepipe.session.snapshot_writer import SnapshotWriter
 from voicepipe.session.unstored_records import STORED_MS, UnstoredRecords, unstored_records
@@ -47,7 +47,7 @@ class Process:
 def left(state: SessionSnapshot, **received: object) -> tuple[UnstoredRecords, tuple[e.Event, ...]]:
     """Return the records, and the events with which the other process goes on."""
     request = msgspec.convert({"session_id": "s", "secret": "x", **received}, Resume)
-    events = going_on(state, request, ReplySettings())
+    events = takeover_events(state, request, ReplySettings())
     context = Core("s", TurnSettings(), CoreSettings()).context
     return unstored_records(state, request, events, context, clock.unix_ms()), events
 

@@ -12,7 +12,7 @@ from voicepipe.session.mcp import SessionMcp
 from voicepipe.session.prompt import PromptBuilder
 from voicepipe.session.replies import Replies
 from voicepipe.session.server_tools import SessionTools
-from voicepipe.session.session_voice import Voices
+from voicepipe.session.session_voice import SessionVoice
 from voicepipe.session.speech_model import SpeechSession
 from voicepipe.turn.settings import ServerTool, Tool
 
@@ -22,7 +22,7 @@ class StageUsers:
     """The parts of a session that use an agent's stages."""
 
     prompt_builder: PromptBuilder
-    voices: Voices
+    voices: SessionVoice
     replies: Replies
     audio_input: AudioInput
     speech: SpeechSession

@@ -17,8 +17,8 @@ from voicepipe.audio.vad_segmenter import VadOptions, VadSegmenter, VadState
 from voicepipe.clock import SessionClock
 from voicepipe.ports.transcriber import TranscriberCapabilities, TranscriptStream
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.session.item_audio import TakesUserAudio
-from voicepipe.session.pace import Pace
+from voicepipe.session.item_audio import UserAudioReceiver
+from voicepipe.session.read_limit import ReadLimit
 from voicepipe.session.speech_model import SpeechSession
 from voicepipe.session.utterance_audio import UtteranceAudio
 from voicepipe.telemetry.journal.port import Journal
@@ -56,7 +56,7 @@ class AudioInput:
         clock: SessionClock,
         post: Post,
         journal: Journal | None = None,
-        recorder: TakesUserAudio | None = None,
+        recorder: UserAudioReceiver | None = None,
         speech: SpeechSession | None = None,
         scored: UtteranceAudio | None = None,
     ) -> None:
@@ -153,16 +153,16 @@ class AudioInput:
         self._has_more = True
         return True
 
-    async def process_joined(self, pace: Pace) -> None:
+    async def process_joined(self, read_limit: ReadLimit) -> None:
         """Process what `joins` has kept, as `process` does."""
         if self._joined:
-            await self.process(b"", pace)
+            await self.process(b"", read_limit)
 
-    async def process(self, audio: bytes, pace: Pace) -> None:
+    async def process(self, audio: bytes, read_limit: ReadLimit) -> None:
         """Process more of the user's audio, in the session's input format, as it came from the client, behind what was
         joined.
 
-        Audio that arrives faster than `pace` allows is processed later. This wait does not count for the speech
+        Audio that arrives faster than `read_limit` allows is processed later. This wait does not count for the speech
         detector, which would take it for silence.
         """
         if self._joined:
@@ -179,9 +179,9 @@ class AudioInput:
             if self._recorder is not None:
                 self._recorder.user_audio(piece, rate_hz, came_ms - more_ms)
             self._process_slice(piece, now_ms, more_ms)
-            if not pace.admits_audio(len(piece) * 1_000 / rate_hz):
-                self._fall_behind(await pace.wait_for_audio())
-            if left > 0 and pace.is_gone():
+            if not read_limit.admits_audio(len(piece) * 1_000 / rate_hz):
+                self._fall_behind(await read_limit.wait_for_audio())
+            if left > 0 and read_limit.is_gone():
                 return
         self._has_more = False
         self._watch()

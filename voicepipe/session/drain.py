@@ -8,7 +8,7 @@ from typing import Final
 from voicepipe.clock import monotonic_ms
 from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.session.resumption import Resumption
-from voicepipe.session.shutdown import MOVED, EndingOrders
+from voicepipe.session.shutdown import MOVED, EndingRequests
 from voicepipe.session.snapshot_writer import SnapshotWriter
 from voicepipe.turn.core import Core
 
@@ -26,10 +26,10 @@ class SessionDrain:
         wire: EventRenderer,
         put: Callable[[Frames], None],
         core: Core,
-        orders: EndingOrders,
+        requests: EndingRequests,
     ) -> None:
         self._text, self._resumption, self._wire = text, resumption, wire
-        self._put, self._core, self._orders = put, core, orders
+        self._put, self._core, self._ending_requests = put, core, requests
         self._ends_ms: int | None = None
         self._at_once = self._is_notified = False
 
@@ -51,7 +51,7 @@ class SessionDrain:
     def moved(self) -> None:
         """End the session here: the client has resumed it at another node."""
         self._resumption.forbid()
-        self._orders.now(MOVED)
+        self._ending_requests.now(MOVED)
 
     def _notify(self) -> None:
         if self._ends_ms is not None and not self._is_notified and (self._at_once or self._core.is_silent):

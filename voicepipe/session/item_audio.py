@@ -17,14 +17,14 @@ from voicepipe.audio.samples import Samples
 from voicepipe.protocol.item_audio import coded_audio
 from voicepipe.protocol.outbound import EventRenderer
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.session.pace import RETRIEVE_EVENTS, Pace
+from voicepipe.session.read_limit import RETRIEVE_EVENTS, ReadLimit
 from voicepipe.turn import notifications as a
 
 MAX_ITEMS: Final = 256
 """Items of the user whose place in the audio is known."""
 
 
-class TakesUserAudio(Protocol):
+class UserAudioReceiver(Protocol):
     """Something that records the user's audio."""
 
     def user_audio(self, samples: Samples, rate_hz: int, ended_ms: int) -> None:
@@ -157,9 +157,9 @@ class ItemAudio:
 class RetrievedAudio:
     """The audio of the item that the client retrieves, in the session's format of its direction."""
 
-    def __init__(self, items: ItemAudio | None, wire: EventRenderer, pace: Pace) -> None:
-        """Have `wire` show it; `pace` charges the work. `items` None: no audio is held."""
-        self._items, self._pace = items, pace
+    def __init__(self, items: ItemAudio | None, wire: EventRenderer, read_limit: ReadLimit) -> None:
+        """Have `wire` show it; `read_limit` charges the work. `items` None: no audio is held."""
+        self._items, self._read_limit = items, read_limit
         self._coded: tuple[str, str] | None = None
         if items is not None:
             wire.audio_of = self._take
@@ -168,7 +168,7 @@ class RetrievedAudio:
         """Code an item's audio, in a thread. Call it before the item is retrieved."""
         if self._items is None:
             return
-        self._pace.charge(RETRIEVE_EVENTS)
+        self._read_limit.charge(RETRIEVE_EVENTS)
         if (found := self._items.of(item_id)) is None:
             return
         form = config.output_format if self._items.is_of_agent(item_id) else config.input_format
@@ -180,7 +180,7 @@ class RetrievedAudio:
         return coded[1] if coded is not None and coded[0] == item_id else None
 
 
-def both(items: ItemAudio | None, recorder: TakesUserAudio | None) -> TakesUserAudio | None:
+def both(items: ItemAudio | None, recorder: UserAudioReceiver | None) -> UserAudioReceiver | None:
     """Return what takes the user's audio for both of these."""
     if items is None or recorder is None:
         return recorder if items is None else items
@@ -190,7 +190,7 @@ def both(items: ItemAudio | None, recorder: TakesUserAudio | None) -> TakesUserA
 class _Both:
     """Two that record the user's audio."""
 
-    def __init__(self, one: TakesUserAudio, other: TakesUserAudio) -> None:
+    def __init__(self, one: UserAudioReceiver, other: UserAudioReceiver) -> None:
         self._one, self._other = one, other
 
     def user_audio(self, samples: Samples, rate_hz: int, ended_ms: int) -> None:

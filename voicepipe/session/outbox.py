@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from voicepipe.clock import monotonic_us
-from voicepipe.session.pace import ALL_CLIENTS, Crowd
+from voicepipe.session.read_limit import ALL_CLIENTS, ActiveClients
 
 UNTAKEN_SOUND_MS = 2_000
 """Audio that the socket has not taken; above this the synthesizer waits."""
@@ -73,13 +73,13 @@ class Outbox:
         *,
         hold: Callable[[], Awaitable[None] | None] = lambda: None,
         now_us: Callable[[], int] = monotonic_us,
-        crowd: Crowd = ALL_CLIENTS,
+        active: ActiveClients = ALL_CLIENTS,
     ) -> None:
         """`on_full` is called by a `put` behind more than `MAX_UNTAKEN_BYTES`, once until that much has left. `hold` is
         called before a reply's output is sent, and returns what to wait for first. `now_us` is a monotonic clock;
-        `crowd` has all clients of the event loop."""
+        `active` counts the active clients of the event loop."""
         self._on_sent, self._on_full = on_sent, on_full
-        self._hold, self._now_us, self._crowd = hold, now_us, crowd
+        self._hold, self._now_us, self._active = hold, now_us, active
         self._n_put = 0
         # Bounded through `room`, `calm` and `on_full`.
         self._frames: deque[tuple[int, OutgoingFrame]] = deque()
@@ -134,8 +134,8 @@ class Outbox:
         while True:
             since_us = self._now_us()
             while self._frames:
-                if self._now_us() - since_us >= self._crowd.hold_us:
-                    await self._crowd.give_way()
+                if self._now_us() - since_us >= self._active.hold_us:
+                    await self._active.yield_to_others()
                     since_us = self._now_us()
                     continue  # what was queued may have been dropped meanwhile
                 first = self._frames[0][1]

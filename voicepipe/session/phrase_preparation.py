@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from voicepipe.session.session_voice import Voices
+from voicepipe.session.session_voice import SessionVoice
 from voicepipe.turn.record.values import TurnRecord
 
 SETTLE_S: Final = 1.0
@@ -19,7 +19,7 @@ until the next such turn."""
 class Preparation:
     """Prepare the phrases of one session, one voice at a time."""
 
-    def __init__(self, voices: Voices) -> None:
+    def __init__(self, voices: SessionVoice) -> None:
         self._voices = voices
         self._requested = asyncio.Event()
         self.n_made = 0

@@ -72,7 +72,7 @@ class PhraseCache:
         async with self._one_at_a_time:  # sessions that begin together want the same
             samples = self._known(voice, clause)
             if samples is None:
-                bill = _Bill(self.name, len(clause))
+                bill = _PhraseCost(self.name, len(clause))
                 try:
                     samples = await self._spoken(voice, clause, bill)
                 finally:  # a synthesizer that fails, or whose session ends meanwhile, has charged for the request
@@ -95,7 +95,7 @@ class PhraseCache:
         while len(self._sounds) > MAX_SOUNDS:
             self._sounds.popitem(last=False)
 
-    async def _spoken(self, voice: Voice, clause: str, bill: _Bill) -> Samples:
+    async def _spoken(self, voice: Voice, clause: str, bill: _PhraseCost) -> Samples:
         pieces = list[Samples]()
         async with self._synthesizer.open(voice) as speech:
             speech.say(clause)
@@ -110,7 +110,7 @@ class PhraseCache:
         return np.concatenate(pieces)
 
 
-class _Bill:
+class _PhraseCost:
     """The charge for one clause: the provider, and the number of characters."""
 
     def __init__(self, provider: str, n_chars: int) -> None:
@@ -168,16 +168,16 @@ class PhraseSynthesizer:
         """Do nothing."""
         return nullcontext()
 
-    def open(self, voice: Voice) -> AbstractAsyncContextManager[_Recited]:
+    def open(self, voice: Voice) -> AbstractAsyncContextManager[_CannedStream]:
         """Begin one turn's speech."""
         return self._open(voice)
 
     @asynccontextmanager
-    async def _open(self, voice: Voice) -> AsyncIterator[_Recited]:
-        yield _Recited(self._book, voice)
+    async def _open(self, voice: Voice) -> AsyncIterator[_CannedStream]:
+        yield _CannedStream(self._book, voice)
 
 
-class _Recited:
+class _CannedStream:
     """One turn's speech from a phrase book. All clauses are queued before playback starts: a `CannedModel` returns them
     at once."""
 

@@ -21,7 +21,7 @@ from voicepipe.session.outbox import Outbox, OutgoingFrame
 from voicepipe.session.phrases import CannedModel
 from voicepipe.session.prompt import PromptBuilder
 from voicepipe.session.reply import Reply
-from voicepipe.session.session_voice import Voices
+from voicepipe.session.session_voice import SessionVoice
 from voicepipe.session.speech_model import SpeechSession
 from voicepipe.session.speech_reply import SpeechReply
 from voicepipe.telemetry.journal.port import Journal
@@ -261,7 +261,7 @@ class Replies:
         self,
         model: Model,
         prompt_builder: PromptBuilder,
-        voices: Voices,
+        voices: SessionVoice,
         sent_audio: SentAudio,
         *,
         wire: EventRenderer,

@@ -28,7 +28,7 @@ class Resumption:
 
     def __init__(self, wire: EventRenderer, audio_input: AudioInput, post: Callable[[e.Event], None]) -> None:
         self._wire, self._audio_input, self._post = wire, audio_input, post
-        self._password = Password()
+        self._password = ResumeSecret()
         self._connection: Connection | None = None
         self._former = self._restored_secret = ""
 
@@ -125,7 +125,7 @@ class Resumption:
         self._post(e.ConnectionResumed(tuple(missed_ms.items())))
 
 
-class Password:
+class ResumeSecret:
     """A secret that is valid once. Only its digest is stored."""
 
     def __init__(self) -> None:

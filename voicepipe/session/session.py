@@ -32,23 +32,23 @@ from voicepipe.session.item_audio import RetrievedAudio, both
 from voicepipe.session.live_updates import TurnObserver
 from voicepipe.session.mcp import SessionMcp
 from voicepipe.session.outbox import MAX_UNTAKEN_BYTES, Outbox, OutgoingFrame
-from voicepipe.session.pace import UPDATE_EVENTS, Pace
 from voicepipe.session.phrase_preparation import Preparation
 from voicepipe.session.phrases import PhraseCache
 from voicepipe.session.prompt import PromptBuilder
+from voicepipe.session.read_limit import UPDATE_EVENTS, ReadLimit
 from voicepipe.session.recorded_call import recorded_call
 from voicepipe.session.recorded_items import RecordedItems
 from voicepipe.session.replies import Replies, SentAudio
 from voicepipe.session.resumption import Resumption
 from voicepipe.session.server_tools import SessionTools, session_of
-from voicepipe.session.session_voice import Voices
+from voicepipe.session.session_voice import SessionVoice
 from voicepipe.session.shutdown import (
     INTERNAL_ERROR,
     NORMAL,
     Ending,
-    EndingOrders,
+    EndingRequests,
     answer_close,
-    end_as_ordered,
+    end_on_request,
     expired,
 )
 from voicepipe.session.snapshot import AgentChanged, VariablesSet
@@ -58,7 +58,7 @@ from voicepipe.session.speech_model import SpeechSession, voice_of
 from voicepipe.session.summaries import Summaries
 from voicepipe.session.takeover import Takeover
 from voicepipe.session.transcription import SessionTranscription
-from voicepipe.session.unserved import UnservedFields
+from voicepipe.session.unserved_fields import UnservedFields
 from voicepipe.session.wake_timer import WakeTimer
 from voicepipe.telemetry.isolation import IsolatedJournal
 from voicepipe.telemetry.journal.port import NO_JOURNAL
@@ -105,7 +105,7 @@ class Session:
         post = self._events.post
         self._writer = SnapshotWriter()
         self._outbox = Outbox(held_weakly(self._on_sent), held_weakly(self._on_full), hold=self._writer.hold)
-        self._pace = Pace()
+        self._read_limit = ReadLimit()
         believes_short = stages.transcriber.capabilities.short_words
         core = replace(settings, believes_short=believes_short)
         opening = Opening(grant.session_id, config.turn_settings(), core, stages.strategies)
@@ -115,7 +115,7 @@ class Session:
         self._greeter = Greeter(greeting, self._recorded, post, is_held=hooks.session_started is not None)
         recorder = None if self._recorded is None else self._recorded.recorder
         self.items = hooks.items
-        self._retrieved_audio = RetrievedAudio(self.items, self._wire, self._pace)
+        self._retrieved_audio = RetrievedAudio(self.items, self._wire, self._read_limit)
         sink = both(self.items, recorder)
         self._speech = SpeechSession(stages.speech, hooks.charge_summary, voice_of(self._core.context))
         its, listener = stages.transcriber.capabilities, self._speech.listener
@@ -138,7 +138,7 @@ class Session:
             stages.model, stages.llm_model, grant, self._core, self._clock, Redactor(stages.redact_for_llm)
         )
         book = stages.phrases or PhraseCache(stages.synthesizer)
-        self._voices = Voices(
+        self._voices = SessionVoice(
             stages.synthesizer, stages.tts_model, book, self._core.context, post, hooks.charge, stages.pronunciations
         )
         self._preparation = Preparation(self._voices)
@@ -170,14 +170,14 @@ class Session:
         users = StageUsers(self._prompt_builder, self._voices, self._replies, self._audio_input, self._speech)
         self._agent = ActiveAgent(grant.agent, stages, users, self._tools, self._mcp)
         self.resumption = Resumption(self._wire, self._audio_input, post)
-        self._orders_to_end = EndingOrders()
+        self._ending_requests = EndingRequests()
         self.takeover = Takeover(
             self._writer,
             self.resumption,
             self._wire,
             self._audio_input,
             self._core,
-            self._orders_to_end,
+            self._ending_requests,
             config,
             self._clock,
             post=post,
@@ -208,7 +208,7 @@ class Session:
         session: its turns are closed as abandoned first.
         """
         connection = self.resumption.connection(socket)
-        self._pace.is_gone = connection.is_gone
+        self._read_limit.is_gone = connection.is_gone
         self._stalls.begin()
         self._events.drain = self._handle_events
         self._put([] if self._writer.restored else self._wire.hello())
@@ -256,7 +256,7 @@ class Session:
         group.create_task(self._preparation.run(), name="phrases")
         group.create_task(self._guard(connection), name="guard")
         written = self._hooks.records_written
-        ending = end_as_ordered(self._orders_to_end, connection, self._outbox, self._wire, written)
+        ending = end_on_request(self._ending_requests, connection, self._outbox, self._wire, written)
         group.create_task(ending, name="end")
         group.create_task(self._expire(), name="expiry")
         if self._hooks.session_started is None or self._writer.has_variables:
@@ -269,11 +269,11 @@ class Session:
 
     async def _receive(self, connection: Connection) -> None:
         outbox = self._outbox
-        while (raw := await self._pace.message(connection.receive)) is not None:
+        while (raw := await self._read_limit.message(connection.receive)) is not None:
             n_bytes = outbox.n_bytes
             await self._take(raw, is_followed=connection.has_message)
             if outbox.n_bytes != n_bytes:
-                self._pace.charge_bytes(outbox.n_bytes - n_bytes)
+                self._read_limit.charge_bytes(outbox.n_bytes - n_bytes)
             if not outbox.calm.is_set():
                 await outbox.calm.wait()
 
@@ -311,12 +311,12 @@ class Session:
 
     def end_now(self, ending: Ending) -> None:
         """Send the reason to the client, and close the connection. A running turn is cut."""
-        self._orders_to_end.now(ending)
+        self._ending_requests.now(ending)
 
     def end_after_turn(self, ending: Ending) -> None:
         """End the session when the running turn has been played to its end, within `MAX_LAST_TURN_S`; no other turn
         begins."""
-        self._orders_to_end.after_turn(ending)
+        self._ending_requests.after_turn(ending)
         self._note_end_of_turn()
 
     def _end_call(self) -> None:
@@ -350,14 +350,14 @@ class Session:
 
     def _note_end_of_turn(self) -> None:
         if self._core.is_silent:
-            self._orders_to_end.turn_over()
-            if self._orders_to_end.ending is None:
+            self._ending_requests.turn_over()
+            if self._ending_requests.ending is None:
                 self._greeter.announce(self._config)
 
     def _takes_sound(self) -> bool:
         """Return whether the user's audio is processed: not if the session is about to end, except in
         mid-utterance."""
-        return self._orders_to_end.ending is None or self._core.user.state in (User.SPEAKING, User.HOLDING)
+        return self._ending_requests.ending is None or self._core.user.state in (User.SPEAKING, User.HOLDING)
 
     def _leave(self) -> None:
         """Close every turn while the tasks still run: some tasks take long to end, and no new one may begin
@@ -384,9 +384,9 @@ class Session:
             if self._greeter.greeting is not None:
                 self._greet()
             if self._takes_sound() and not (is_followed and self._audio_input.joins(what.audio)):
-                await self._audio_input.process(what.audio, self._pace)
+                await self._audio_input.process(what.audio, self._read_limit)
             return
-        await self._audio_input.process_joined(self._pace)
+        await self._audio_input.process_joined(self._read_limit)
         match what:
             case inbound.InputCommit(event_id):
                 self.post(self._audio_input.commit_event(event_id))
@@ -416,7 +416,7 @@ class Session:
                 self.post(event)
 
     def _request_reply(self, request: e.ReplyRequested) -> None:
-        ending = self._orders_to_end.ending
+        ending = self._ending_requests.ending
         if ending is not None:
             self._put(self._wire.error(a.Refused(request.event_id, ending.code, ending.why)))
             return
@@ -429,7 +429,7 @@ class Session:
         self.post(request)
 
     def _update(self, request: inbound.SessionUpdate) -> None:
-        self._pace.charge(UPDATE_EVENTS)
+        self._read_limit.charge(UPDATE_EVENTS)
         try:
             before = self._config.listening_only() if request.listening_only else self._config
             after = before.merged(request.update)

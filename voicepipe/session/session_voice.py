@@ -24,7 +24,7 @@ Charge = Callable[[float, bool], None]
 """Takes the cost, in USD, of phrases spoken ahead, and whether the client's change of voice caused it."""
 
 
-class Voices:
+class SessionVoice:
     """The voice of one session, for replies and for phrases."""
 
     def __init__(

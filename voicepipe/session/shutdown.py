@@ -56,35 +56,35 @@ class Ending:
     close_code: int
 
 
-class EndingOrders:
-    """The server's orders to end one session."""
+class EndingRequests:
+    """The server's requests to end one session."""
 
     def __init__(self) -> None:
         self.ending: Ending | None = None
         """How the session will end; None while it may continue."""
 
-        self._ordered, self._due = asyncio.Event(), asyncio.Event()
+        self._requested, self._due = asyncio.Event(), asyncio.Event()
 
     def now(self, ending: Ending) -> None:
-        """End at once. This overrides earlier orders."""
+        """End at once. This overrides earlier requests."""
         self.ending = ending
-        self._ordered.set()
+        self._requested.set()
         self._due.set()
 
     def after_turn(self, ending: Ending) -> None:
-        """End when the running turn is over. Only the first order counts."""
+        """End when the running turn is over. Only the first request counts."""
         if self.ending is None:
             self.ending = ending
-            self._ordered.set()
+            self._requested.set()
 
     def turn_over(self) -> None:
-        """Report that no turn is running: end, if that was ordered."""
+        """Report that no turn is running: end, if that was requested."""
         if self.ending is not None:
             self._due.set()
 
     async def due(self) -> Ending:
-        """Wait until the session is to end, and return the ending: at most `MAX_LAST_TURN_S` after the order."""
-        await self._ordered.wait()
+        """Wait until the session is to end, and return the ending: at most `MAX_LAST_TURN_S` after the request."""
+        await self._requested.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(MAX_LAST_TURN_S):
                 await self._due.wait()
@@ -109,8 +109,8 @@ def expired(length_s: int) -> Ending:
     return Ending("session_expired", f"Your session hit the maximum duration of {length}.", GOING_AWAY)
 
 
-async def end_as_ordered(
-    orders: EndingOrders,
+async def end_on_request(
+    requests: EndingRequests,
     connection: Connection,
     outbox: Outbox,
     wire: EventRenderer,
@@ -118,7 +118,7 @@ async def end_as_ordered(
 ) -> None:
     """Wait until the session is to end. Then send an `error` event with the reason, unless it ends as usual, and what
     is queued, within `LAST_WORD_S`; and close the connection once the records are stored."""
-    ending = await orders.due()
+    ending = await requests.due()
     if ending.close_code != NORMAL:
         outbox.put_events(wire.error(Refused(None, ending.code, ending.why)))
     with suppress(TimeoutError):  # a client that does not read will see the close

@@ -18,7 +18,7 @@ from voicepipe.protocol.outbound import EventRenderer, Frames
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.protocol.session_update import is_published
 from voicepipe.session.context import NextAgent
-from voicepipe.session.open_answers import Sent, going_on
+from voicepipe.session.pending_replies import Sent, takeover_events
 from voicepipe.session.snapshot import (
     AgentChanged,
     Change,
@@ -295,7 +295,7 @@ class SnapshotWriter:
         sent = () if self._request is None else tuple(map(read, self._request.sent))
         kinds = (e.ItemCreateRequested, e.ReplyRequested)
         named: Sent = tuple(each for each in sent if isinstance(each, kinds))
-        return going_on(self.restored, self._request, reply, named)
+        return takeover_events(self.restored, self._request, reply, named)
 
     def store_unstored_records(
         self, events: tuple[e.Event, ...], core: Core, now_ms: int, keep: TakeRecord, restore: TakeRecord

@@ -16,7 +16,7 @@ from voicepipe.session.connection import Connection
 from voicepipe.session.context import NextAgent
 from voicepipe.session.drain import SessionDrain
 from voicepipe.session.resumption import Resumption
-from voicepipe.session.shutdown import EndingOrders
+from voicepipe.session.shutdown import EndingRequests
 from voicepipe.session.snapshot import SessionSnapshot
 from voicepipe.session.snapshot_writer import SnapshotWrite, SnapshotWriter, StoreSnapshot, TakeRecord
 from voicepipe.turn import events as e
@@ -33,7 +33,7 @@ class Takeover:
         wire: EventRenderer,
         audio_input: AudioInput,
         core: Core,
-        orders: EndingOrders,
+        requests: EndingRequests,
         config: SessionConfig,
         clock: SessionClock,
         *,
@@ -51,7 +51,7 @@ class Takeover:
         self._audio_input, self._core, self._config, self._clock = audio_input, core, config, clock
         self._post, self._put, self._configure = post, put, configure
         self._keep, self._restore_record, self._hand_over = keep, restore_record, hand_over
-        self._drain = SessionDrain(writer, resumption, wire, put, core, orders)
+        self._drain = SessionDrain(writer, resumption, wire, put, core, requests)
 
     # --- by another process -------------------------------------------------------------------
 

@@ -70,16 +70,16 @@ def unstored_records(
 
     The turn that goes on has its record there. `began_unix_ms`: when the clock of this process's session was 0.
     """
-    going_on = {each.goes_on.id for each in events if isinstance(each, e.ReplyOwed) and each.goes_on is not None}
+    takeover_events = {each.goes_on.id for each in events if isinstance(each, e.ReplyOwed) and each.goes_on is not None}
     later_ms = state.began_unix_ms - began_unix_ms
     closed = tuple(_shifted(each, later_ms) for each in read_records(state.closed_records))
     found = {each.id: _shifted(each, later_ms) for each in read_records(state.open_records)}
-    known = going_on | {*found, *(each.id for each in closed)}
+    known = takeover_events | {*found, *(each.id for each in closed)}
     received = () if request is None else Received.all_of(request)
     for its in (state.turn, *(each.turn for each in state.owed)):
         if its is not None and its.id not in known:
             found[its.id] = _received_elsewhere(its, state, received, context)
-    return UnstoredRecords(tuple(each for each in found.values() if each.id not in going_on), closed)
+    return UnstoredRecords(tuple(each for each in found.values() if each.id not in takeover_events), closed)
 
 
 def _shifted(record: TurnRecord, later_ms: int) -> TurnRecord:

@@ -21,7 +21,7 @@ from voicepipe.protocol.extensions import Resume, read_resume
 from voicepipe.server.sessions.live_sessions import LiveSession, LiveSessions
 from voicepipe.server.sessions.waiting_connections import Group, WaitingConnections, of_address, of_session
 from voicepipe.server.sessions.websocket import AiohttpSocket
-from voicepipe.session.resumption import Password
+from voicepipe.session.resumption import ResumeSecret
 from voicepipe.session.shutdown import NOT_AUTHORISED, TRY_AGAIN_LATER
 from voicepipe.session.socket import ClientSocket
 from voicepipe.telemetry.log import log_event
@@ -66,7 +66,7 @@ class Resumptions:
     def __init__(self) -> None:
         self.waiting = WaitingConnections()
         self._refused = FailedAttempts()
-        self._dummy_secret = Password()
+        self._dummy_secret = ResumeSecret()
 
     async def resume(self, live: LiveSession | None, resume_request: Resume | None, socket: ClientSocket) -> bool:
         """Pass the socket to its session and return when the session is done with it; False: no session accepts it."""

@@ -13,7 +13,7 @@ from voicepipe.clock import loop_clock, monotonic_us
 from voicepipe.freeing import held_weakly
 from voicepipe.protocol.binary import SoundFrame
 from voicepipe.session.connection import UNREAD_LIMIT_S
-from voicepipe.session.pace import TokenBucket
+from voicepipe.session.read_limit import TokenBucket
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 """A larger message closes the connection with 1009. Clients send up to 15 MiB of audio in one append."""

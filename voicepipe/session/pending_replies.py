@@ -36,7 +36,7 @@ Sent = tuple[e.ItemCreateRequested | e.ReplyRequested, ...]
 
 
 @dataclass(slots=True)
-class _Answer:
+class _PendingReply:
     """An answer that is not over."""
 
     turn: OpenTurn | None
@@ -53,7 +53,7 @@ class _Answer:
 
 
 @dataclass(slots=True)
-class OpenAnswers:
+class PendingReplies:
     """The conversation that goes on, and its answers that are not over."""
 
     reply: ReplySettings
@@ -61,7 +61,7 @@ class OpenAnswers:
 
     state: SessionSnapshot
     items: list[Item]
-    answers: list[_Answer]
+    answers: list[_PendingReply]
     missing: dict[str, e.ItemCreateRequested] = field(default_factory=dict)
     """Items that the other process did not know, by id."""
 
@@ -69,15 +69,15 @@ class OpenAnswers:
     """Ids of the items that are read for an earlier request."""
 
     @classmethod
-    def of(cls, state: SessionSnapshot, reply: ReplySettings) -> OpenAnswers:
+    def of(cls, state: SessionSnapshot, reply: ReplySettings) -> PendingReplies:
         """Return what a process has written.
 
         Raises:
             ValueError: as `read_items`.
         """
-        begun = [_Answer(each.turn, each.reply) for each in state.earlier]
-        begun += [] if state.reply is None else [_Answer(state.turn, state.reply)]
-        owed = [_Answer(each.turn, later_items=each.later_items) for each in state.owed]
+        begun = [_PendingReply(each.turn, each.reply) for each in state.earlier]
+        begun += [] if state.reply is None else [_PendingReply(state.turn, state.reply)]
+        owed = [_PendingReply(each.turn, later_items=each.later_items) for each in state.owed]
         return cls(reply, state, list(restored(state).items), [*begun, *owed])
 
     # --- what the client names ----------------------------------------------------------------
@@ -88,7 +88,7 @@ class OpenAnswers:
         for event in sent:
             if isinstance(event, e.ReplyRequested):
                 if event.event_id not in self.state.requests:
-                    self.answers.append(_Answer(None, request=event))
+                    self.answers.append(_PendingReply(None, request=event))
                 continue
             if event.item.id in ids:
                 self._put_behind(event.item.id, [each for each in self.answers if each.request is not None])
@@ -98,7 +98,7 @@ class OpenAnswers:
                 self._insert(event)
                 self._put_behind(event.item.id, [each for each in self.answers if each.reply is None])
 
-    def _put_behind(self, item_id: str, answers: list[_Answer]) -> None:
+    def _put_behind(self, item_id: str, answers: list[_PendingReply]) -> None:
         """Note that these answers don't read an item, since it was sent behind the requests for them."""
         for answer in answers:
             answer.later_items = (*answer.later_items, item_id)
@@ -126,7 +126,7 @@ class OpenAnswers:
         elif place is None and received.text is not None:
             self._add_newer(received)
 
-    def _received(self, its: _Answer, received: Received) -> None:
+    def _received(self, its: _PendingReply, received: Received) -> None:
         """Note how far an answer has come: those before it are over, and of those behind it nothing has come."""
         self.answers = self.answers[self.answers.index(its) :]
         its.received_ms = received.ms
@@ -138,7 +138,7 @@ class OpenAnswers:
         due = next((each for each in self.answers if each.reply is None), None)
         if due is None and not is_newer(received.item_id, self.state):
             return
-        its = due or _Answer(self.state.turn)
+        its = due or _PendingReply(self.state.turn)
         self.answers = [its, *(each for each in self.answers if each.reply is None and each is not its)]
         before = [place for place, item in enumerate(self.items) if item.id in its.later_items]
         self.items.insert(before[0] if before else len(self.items), received_message(received))
@@ -177,7 +177,7 @@ class OpenAnswers:
         pairs = zip(befores, self.items, strict=False)
         return [replace(self.missing[item.id], after=before) for before, item in pairs if item.id in self.missing]
 
-    def _owed(self, answer: _Answer) -> e.ReplyOwed:
+    def _owed(self, answer: _PendingReply) -> e.ReplyOwed:
         request, later = answer.request, answer.later_items
         if request is None:
             return e.ReplyOwed(self.reply, goes_on=_elsewhere(answer.turn, ""), later_items=later)
@@ -194,7 +194,7 @@ class OpenAnswers:
             typed += [part.text for part in reversed(item.parts) if isinstance(part, InputText) and part.text]
         return " ".join(reversed(typed))
 
-    def _rest(self, answer: _Answer, rest: Continuation) -> e.ReplyOwed:
+    def _rest(self, answer: _PendingReply, rest: Continuation) -> e.ReplyOwed:
         turn, later = _elsewhere(answer.turn, rest.played), self._behind(rest.item_id)
         if rest.is_whole:
             return e.ReplyOwed(self.reply, rest.rest, goes_on=turn, later_items=later)
@@ -227,7 +227,7 @@ def _elsewhere(its: OpenTurn | None, played: str) -> TurnElsewhere | None:
     return TurnElsewhere(id=its.id, cause=its.cause, user_text=its.user_text, played_text=words)
 
 
-def going_on(
+def takeover_events(
     state: SessionSnapshot, request: Resume | None, reply: ReplySettings, sent: Sent = ()
 ) -> tuple[e.Event, ...]:
     """Return the events that make a new core go on from a state, for the client that sent `request`.
@@ -237,7 +237,7 @@ def going_on(
     Raises:
         ValueError: as `read_items`.
     """
-    answers = OpenAnswers.of(state, reply)
+    answers = PendingReplies.of(state, reply)
     answers.add_sent(sent)
     for received in () if request is None else Received.all_of(request):
         answers.add_received(received)

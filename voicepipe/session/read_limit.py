@@ -1,4 +1,4 @@
-"""Limit how fast one client is read, so that the event loop is left to the others.
+"""Limit how fast one client is read, so that the event loop also serves the others.
 
 A client that sends more than its buckets hold gets no error. It is read more slowly, so that its messages wait in the
 kernels of both sides, and finally in the client (TCP, RFC 9293, 3.8.6).
@@ -73,8 +73,8 @@ class TokenBucket:
         return full_us - now_us - self._size_us
 
 
-class Crowd:
-    """The number of clients that give way: they have more to be read or sent, and wait for their next turn."""
+class ActiveClients:
+    """Counts the clients that have more to be read or sent and wait for the event loop."""
 
     __slots__ = ("hold_us", "n_waiting")
 
@@ -83,8 +83,8 @@ class Crowd:
         self.hold_us: float = HOLD_US
         """How long the client that is being read or written to may hold the event loop."""
 
-    async def give_way(self) -> None:
-        """Let all other tasks run once; from a crowd, for as long as the clients of the crowd run together.
+    async def yield_to_others(self) -> None:
+        """Let all other tasks run once; with many active clients, for as long as these run together.
 
         A turn of another client takes dozens of steps, and would otherwise wait `ALL_HOLD_US` at each.
         """
@@ -99,16 +99,16 @@ class Crowd:
         self.hold_us = HOLD_US if self.n_waiting < _FEW_CLIENTS else ALL_HOLD_US / (1 + self.n_waiting)
 
 
-ALL_CLIENTS: Final = Crowd()
+ALL_CLIENTS: Final = ActiveClients()
 """All clients of the process: what is read from them and what is sent to them."""
 
 
-class Pace:
-    """Slows down the reading of one client."""
+class ReadLimit:
+    """Limits the reading of one client by token buckets."""
 
-    def __init__(self, now_us: Callable[[], int] = monotonic_us, crowd: Crowd = ALL_CLIENTS) -> None:
-        """`now_us` is a monotonic clock; `crowd` has all clients of the event loop."""
-        self._crowd = crowd
+    def __init__(self, now_us: Callable[[], int] = monotonic_us, active: ActiveClients = ALL_CLIENTS) -> None:
+        """`now_us` is a monotonic clock; `active` counts the active clients of the event loop."""
+        self._active = active
         self._now_us = now_us
         self.is_gone: Callable[[], bool] = _is_here
         """Returns whether the client is gone: then the reader waits no longer."""
@@ -122,7 +122,7 @@ class Pace:
     async def message(self, receive: Callable[[], Awaitable[str | bytes | None]]) -> str | bytes | None:
         """Return the client's next message, once it may be read; None when there are no more."""
         began_us = self._now_us()
-        if self._owed_us >= _MIN_WAIT_US or began_us - self._since_us >= self._crowd.hold_us:
+        if self._owed_us >= _MIN_WAIT_US or began_us - self._since_us >= self._active.hold_us:
             await self._give_way(began_us)
             began_us = self._now_us()
         message = await receive()
@@ -147,7 +147,7 @@ class Pace:
         now_us = self._now_us()
         self._owed_audio_us = self._audio_ms.take(audio_ms, now_us)
         owes = self._owed_audio_us >= _MIN_WAIT_US or self._owed_us >= _MIN_WAIT_US
-        return not owes and now_us - self._since_us < self._crowd.hold_us
+        return not owes and now_us - self._since_us < self._active.hold_us
 
     async def wait_for_audio(self) -> int:
         """Wait until the next audio may be processed. Return for how many ms it had to wait beyond giving way."""
@@ -162,8 +162,8 @@ class Pace:
         if self._owed_us >= _MIN_WAIT_US:
             owed_us, self._owed_us = self._owed_us, 0.0
             await self._sleep(owed_us)
-        elif now_us - self._since_us >= self._crowd.hold_us:
-            await self._crowd.give_way()
+        elif now_us - self._since_us >= self._active.hold_us:
+            await self._active.yield_to_others()
             self._since_us = self._now_us()
 
     async def _sleep(self, wait_us: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from voicepipe.protocol.extensions import ReceivedItem, Resume
-from voicepipe.session.open_answers import Sent, going_on
+from voicepipe.session.pending_replies import Sent, takeover_events
 from voicepipe.session.snapshot import EarlierReply, ItemCodec, OpenReply, OpenTurn, OwedReply, SessionSnapshot
 from voicepipe.turn import events as e
 from voicepipe.turn.conversation import ROOT, ClauseSound, FunctionOutput, InputText, Item, Message, OutputAudio
@@ -51,7 +51,7 @@ def gone_on(
 ) -> tuple[list[str], list[e.ReplyOwed], list[str]]:
     """Return the ids of the conversation in order, the replies that are owed, and the items that are cut or deleted."""
     request = Resume(session_id="s", secret="x", **received)
-    conversation, *rest = going_on(state, request, ReplySettings(), named)
+    conversation, *rest = takeover_events(state, request, ReplySettings(), named)
     assert isinstance(conversation, e.ConversationRestored)
     ids = [item.id for item in conversation.items]
     for event in rest:
@@ -166,7 +166,7 @@ def test_the_whole_words_of_an_earlier_answer_are_in_the_history() -> None:
     state = state_of(half, requests=("r1",), reply=begun(1, response="resp_1"), turn=turn(1))
     last: dict[str, Any] = {"received_item_id": "item_s_0008", "received_ms": 500, "received_text": "One two"}
     request = Resume(session_id="s", secret="x", received_items=(ReceivedItem("a1", WORDS, 1_200),), **last)
-    conversation, *_ = going_on(state, request, ReplySettings(), sent("q2", "r2"))
+    conversation, *_ = takeover_events(state, request, ReplySettings(), sent("q2", "r2"))
     assert isinstance(conversation, e.ConversationRestored)
     texts = [(item.id, item.text()) for item in conversation.items if isinstance(item, Message)]
     assert texts == [("q1", "Question 1?"), ("a1", WORDS), ("item_s_0008", "One two")]

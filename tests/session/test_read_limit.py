@@ -14,7 +14,7 @@ from voicepipe.ports.transcriber import Samples, TranscriberCapabilities
 from voicepipe.protocol.session_config import SessionConfig
 from voicepipe.session.audio_input import AudioInput
 from voicepipe.session.outbox import Outbox, OutgoingFrame
-from voicepipe.session.pace import (
+from voicepipe.session.read_limit import (
     ALL_HOLD_US,
     AUDIO_SPEED,
     BURST_AUDIO_S,
@@ -22,8 +22,8 @@ from voicepipe.session.pace import (
     BYTES_PER_EVENT,
     EVENTS_PER_S,
     HOLD_US,
-    Crowd,
-    Pace,
+    ActiveClients,
+    ReadLimit,
     TokenBucket,
 )
 from voicepipe.turn import events as e
@@ -48,7 +48,7 @@ class HandClock:
             self.now_us += round(delay_s * 1_000_000)
             await real(0)
 
-        monkeypatch.setattr("voicepipe.session.pace.asyncio.sleep", sleep)
+        monkeypatch.setattr("voicepipe.session.read_limit.asyncio.sleep", sleep)
 
     def __call__(self) -> int:
         return self.now_us
@@ -108,13 +108,13 @@ def test_a_bucket_gives_its_size_at_once_and_then_so_much_a_second() -> None:
 
 def test_many_clients_share_the_time_that_all_of_them_may_take() -> None:
     """Twenty who send without a break hold the loop for 20 ms and a message each, where 5 ms each were 100 ms."""
-    n_clients, message_us, crowd, turns_at = 20, 700, Crowd(), list[int]()
+    n_clients, message_us, active, turns_at = 20, 700, ActiveClients(), list[int]()
 
     async def measure(loop: VirtualLoop) -> None:
         async def read() -> None:
-            pace = Pace(lambda: loop.now_us, crowd)
+            read_limit = ReadLimit(lambda: loop.now_us, active)
             for _ in range(200):
-                await pace.message(buffered(b"{}"))
+                await read_limit.message(buffered(b"{}"))
                 loop.now_us += message_us
 
         async with asyncio.TaskGroup() as group:
@@ -125,21 +125,21 @@ def test_many_clients_share_the_time_that_all_of_them_may_take() -> None:
 
     in_virtual_time(measure)
     gaps = [later - earlier for earlier, later in pairwise(turns_at)][2:]  # no client waits yet in the first turns
-    assert crowd.n_waiting == 0
+    assert active.n_waiting == 0
     assert len(gaps) > 10
     assert max(gaps) <= ALL_HOLD_US + n_clients * message_us
 
 
-def test_a_turn_beside_a_crowd_waits_once_not_at_each_of_its_steps() -> None:
+def test_a_turn_beside_many_clients_waits_once_not_at_each_of_its_steps() -> None:
     """Twenty clients send without a break; another one's turn takes thirty steps of the event loop."""
-    n_clients, message_us, n_steps, step_us, crowd = 20, 700, 30, 200, Crowd()
+    n_clients, message_us, n_steps, step_us, active = 20, 700, 30, 200, ActiveClients()
     waited_us: list[int] = []
 
     async def measure(loop: VirtualLoop) -> None:
         async def read() -> None:
-            pace = Pace(lambda: loop.now_us, crowd)
+            read_limit = ReadLimit(lambda: loop.now_us, active)
             for _ in range(2_000):
-                await pace.message(buffered(b"{}"))
+                await read_limit.message(buffered(b"{}"))
                 loop.now_us += message_us
 
         async with asyncio.TaskGroup() as group:
@@ -160,7 +160,7 @@ def test_a_turn_beside_a_crowd_waits_once_not_at_each_of_its_steps() -> None:
 
 def test_answers_that_wait_are_sent_in_slices() -> None:
     """A socket that takes everything at once: twenty clients hold the loop for 20 ms and a frame each."""
-    n_clients, n_frames, frame_us, crowd = 20, 400, 700, Crowd()
+    n_clients, n_frames, frame_us, active = 20, 400, 700, ActiveClients()
     turns_at, sent = list[int](), [list[int]() for _ in range(n_clients)]
 
     async def measure(loop: VirtualLoop) -> None:
@@ -173,7 +173,7 @@ def test_answers_that_wait_are_sent_in_slices() -> None:
                 loop.now_us += frame_us
 
         def outbox() -> Outbox:
-            full = Outbox(lambda _: None, lambda: None, now_us=lambda: loop.now_us, crowd=crowd)
+            full = Outbox(lambda _: None, lambda: None, now_us=lambda: loop.now_us, active=active)
             for _ in range(n_frames):
                 full.put(OutgoingFrame(b"{}"))
             return full
@@ -189,7 +189,7 @@ def test_answers_that_wait_are_sent_in_slices() -> None:
     in_virtual_time(measure)
     gaps = [later - earlier for earlier, later in pairwise(turns_at)][2:]  # no client waits yet in the first turns
     assert sent == [[*range(1, n_frames + 1)]] * n_clients
-    assert crowd.n_waiting == 0
+    assert active.n_waiting == 0
     assert len(gaps) > 10
     assert max(gaps) <= ALL_HOLD_US + n_clients * frame_us
 
@@ -197,10 +197,10 @@ def test_answers_that_wait_are_sent_in_slices() -> None:
 async def test_a_client_gives_way_when_its_events_have_taken_their_time(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """Buffered events are handled for 5 ms at most, then every other task has a turn."""
     clock = HandClock(monkeypatch)
-    pace, turns_at = Pace(clock), []
+    read_limit, turns_at = ReadLimit(clock), []
     for _ in range(100):
         before = clock.n_turns
-        await pace.message(buffered(b"{}"))
+        await read_limit.message(buffered(b"{}"))
         if clock.n_turns > before:
             turns_at.append(clock.now_us)
         clock.now_us += 700
@@ -210,24 +210,24 @@ async def test_a_client_gives_way_when_its_events_have_taken_their_time(monkeypa
     assert clock.slept_us == 0, "it waits for nobody"
 
 
-async def admit(pace: Pace, audio_ms: float) -> None:
+async def admit(read_limit: ReadLimit, audio_ms: float) -> None:
     """Process that much audio, as the audio input does."""
-    if not pace.admits_audio(audio_ms):
-        await pace.wait_for_audio()
+    if not read_limit.admits_audio(audio_ms):
+        await read_limit.wait_for_audio()
 
 
 async def test_an_event_that_was_waited_for_gives_no_way(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """The event loop has turned by itself: a user who speaks in real time pays for no turn of it."""
     clock = HandClock(monkeypatch)
-    pace = Pace(clock)
+    read_limit = ReadLimit(clock)
 
     async def in_20_ms() -> bytes:
         clock.now_us += 20_000
         return b"{}"
 
     for _ in range(10_000):
-        await pace.message(in_20_ms)
-        assert pace.admits_audio(20)
+        await read_limit.message(in_20_ms)
+        assert read_limit.admits_audio(20)
         clock.now_us += 500
     assert clock.n_turns == 0
 
@@ -235,51 +235,51 @@ async def test_an_event_that_was_waited_for_gives_no_way(monkeypatch) -> None:  
 async def test_many_events_pass_at_once_and_the_rest_as_the_bucket_fills(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """Nothing is refused: what comes beyond the bucket is read later."""
     clock = HandClock(monkeypatch)
-    pace = Pace(clock)
+    read_limit = ReadLimit(clock)
     for _ in range(BURST_EVENTS):
-        await pace.message(buffered(b"{}"))
+        await read_limit.message(buffered(b"{}"))
     assert clock.slept_us == 0
     for _ in range(10 * EVENTS_PER_S):
-        await pace.message(buffered(b"{}"))
+        await read_limit.message(buffered(b"{}"))
     assert 9_900_000 <= clock.slept_us <= 10_000_000
 
 
 async def test_long_messages_and_long_answers_count_for_more(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """By their bytes, either way."""
     clock = HandClock(monkeypatch)
-    pace = Pace(clock)
+    read_limit = ReadLimit(clock)
     long = bytes(BYTES_PER_EVENT * 999)
     for _ in range(BURST_EVENTS // 1_000):
-        await pace.message(buffered(long))
-    await pace.message(buffered(b"{}"))
+        await read_limit.message(buffered(long))
+    await read_limit.message(buffered(b"{}"))
     assert clock.slept_us == 0
-    pace.charge_bytes(EVENTS_PER_S * BYTES_PER_EVENT)
-    await pace.message(buffered(b"{}"))
+    read_limit.charge_bytes(EVENTS_PER_S * BYTES_PER_EVENT)
+    await read_limit.message(buffered(b"{}"))
     assert 990_000 <= clock.slept_us <= 1_010_000
 
 
 async def test_a_recording_passes_at_once_and_a_longer_one_faster_than_it_was_spoken(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """The first minute is processed without waiting, the rest at ten times real time."""
     clock = HandClock(monkeypatch)
-    pace = Pace(clock)
+    read_limit = ReadLimit(clock)
     for _ in range(BURST_AUDIO_S * 10):
-        await admit(pace, 100)
+        await admit(read_limit, 100)
     assert clock.slept_us == 0
     for _ in range(60 * 10):
-        await admit(pace, 100)
+        await admit(read_limit, 100)
     assert abs(clock.slept_us - 60_000_000 / AUDIO_SPEED) < 100_000
 
 
 async def test_a_client_that_is_gone_is_not_waited_for(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     """However much it owes: its session ends."""
     clock = HandClock(monkeypatch)
-    pace = Pace(clock)
-    pace.is_gone = lambda: clock.slept_us >= 2_000_000
-    await admit(pace, (BURST_AUDIO_S + 3_600) * 1_000)
+    read_limit = ReadLimit(clock)
+    read_limit.is_gone = lambda: clock.slept_us >= 2_000_000
+    await admit(read_limit, (BURST_AUDIO_S + 3_600) * 1_000)
     assert clock.slept_us == 2_000_000
 
 
-class SlowPace(Pace):
+class SlowReadLimit(ReadLimit):
     """Lets audio wait for four times as long as it lasts."""
 
     def __init__(self, clock: HandClock) -> None:
@@ -297,13 +297,13 @@ class SessionTime:
         return self.clock.now_us // 1_000
 
 
-async def events_of(question: Samples, clock: HandClock, pace: Pace) -> list[tuple[str, int]]:
+async def events_of(question: Samples, clock: HandClock, read_limit: ReadLimit) -> list[tuple[str, int]]:
     """Return the STT's events for a question that comes at once in frames of 100 ms, by their place in the audio."""
     events: list[e.Event] = []
     capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
     audio_input = AudioInput(CONFIG, capabilities, SessionTime(clock), events.append)  # type: ignore[arg-type]
     for first in range(0, len(question), 2_400):
-        await audio_input.process(question[first : first + 2_400].astype("<i2").tobytes(), pace)
+        await audio_input.process(question[first : first + 2_400].astype("<i2").tobytes(), read_limit)
     audio_input.close()
     starts = [("started", event.audio_start_ms) for event in events if isinstance(event, e.SpeechStarted)]
     return starts + [("paused", event.audio_end_ms) for event in events if isinstance(event, e.SpeechPaused)]
@@ -314,10 +314,10 @@ async def test_a_held_event_loop_is_no_silence(monkeypatch, question: Samples) -
     clock, events = HandClock(monkeypatch), list[e.Event]()
     capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
     audio_input = AudioInput(CONFIG, capabilities, SessionTime(clock), events.append)  # type: ignore[arg-type]
-    pace = Pace(clock)
+    read_limit = ReadLimit(clock)
     for first in range(0, len(question), 480):
         clock.now_us += 20_000
-        await audio_input.process(question[first : first + 480].astype("<i2").tobytes(), pace)
+        await audio_input.process(question[first : first + 480].astype("<i2").tobytes(), read_limit)
         if any(isinstance(event, e.SpeechStarted) for event in events):
             break
     events.clear()
@@ -353,12 +353,12 @@ async def test_transcriber_gets_a_calm_room_in_larger_pieces(monkeypatch, rate_h
     capabilities = TranscriberCapabilities(rate_hz=rate_hz, streams=True)
     audio_input = AudioInput(CONFIG, capabilities, SessionTime(clock), lambda _: None)  # type: ignore[arg-type]
     audio_input.attach(stream)  # type: ignore[arg-type]
-    pace, per_16 = Pace(clock), rate_hz / 16_000
+    read_limit, per_16 = ReadLimit(clock), rate_hz / 16_000
 
     async def send(n_frames: int) -> None:
         for _ in range(n_frames):
             clock.now_us += 20_000
-            await audio_input.process(bytes(960), pace)
+            await audio_input.process(bytes(960), read_limit)
 
     await send(12)
     assert len(stream.calls) == 2
@@ -385,11 +385,11 @@ async def test_how_late_a_pause_is_noticed_is_counted_in_the_audio(monkeypatch, 
         events: list[e.Event] = []
         capabilities = TranscriberCapabilities(rate_hz=16_000, streams=True)
         audio_input = AudioInput(CONFIG, capabilities, SessionTime(clock), events.append)  # type: ignore[arg-type]
-        pace = Pace(clock)
+        read_limit = ReadLimit(clock)
         for first in range(0, len(question), n_samples):
             frame = question[first : first + n_samples]
             clock.now_us += len(frame) * 1_000_000 // 24_000
-            await audio_input.process(frame.astype("<i2").tobytes(), pace)
+            await audio_input.process(frame.astype("<i2").tobytes(), read_limit)
         audio_input.close()
         found.append([event.noticed_ms for event in events if isinstance(event, e.SpeechPaused)])
     assert found[0] == found[1]
@@ -400,8 +400,8 @@ async def test_how_late_a_pause_is_noticed_is_counted_in_the_audio(monkeypatch, 
 async def test_audio_that_has_to_wait_is_no_silence(monkeypatch, question: Samples) -> None:  # type: ignore[no-untyped-def]
     """A recording that is read slowly has its voices and its pauses where they are."""
     clock = HandClock(monkeypatch)
-    at_once = await events_of(question, clock, Pace(clock))
+    at_once = await events_of(question, clock, ReadLimit(clock))
     assert clock.slept_us == 0
     assert len(at_once) >= 2
-    assert await events_of(question, clock, SlowPace(clock)) == at_once
+    assert await events_of(question, clock, SlowReadLimit(clock)) == at_once
     assert clock.slept_us > 3_900_000 * len(question) / 24_000
