@@ -43,7 +43,7 @@ MAX_LINES = 600
 """Refused above. At 400 ask which second noun has moved in; a file is cut by noun, never to satisfy a length."""
 
 ONE_VENDOR_ELSEWHERE = {
-    ("server.gateway.usual_models", "gemini"): "names of models that clients send to any server",
+    ("server.gateway.default_models", "gemini"): "names of models that clients send to any server",
     ("bench.load.processes", "deepgram"): "the fake STT of the load bench has its messages",
     ("bench.load.providers", "deepgram"): "the fake STT of the load bench has its messages",
     ("bench.load.stt_stream", "deepgram"): "the fake STT of the load bench has its messages",

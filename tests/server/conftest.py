@@ -33,7 +33,7 @@ from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.chat_ports import ChatRoute
 from voicepipe.server.context import AgentChoice, ServerContext
 from voicepipe.server.embedding_ports import EmbeddingRoute
-from voicepipe.server.gateway.capacity import RequestSlots
+from voicepipe.server.gateway.request_slots import RequestSlots
 from voicepipe.server.gateway.response_cache import ResponseCache
 from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
 from voicepipe.server.head_room import HeadRoom

@@ -10,7 +10,7 @@ import pytest
 from voicepipe.errors import Overload
 from voicepipe.server.api import item_audio
 from voicepipe.server.authenticate import Principal
-from voicepipe.server.gateway.capacity import RequestSlots
+from voicepipe.server.gateway.request_slots import RequestSlots
 from voicepipe.server.workers.messages import QueryResult
 from voicepipe.server.workers.peers import Workers
 from voicepipe.wiring.server import AUDIO_SLOTS

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from voicepipe.audio.files import wav_bytes
 from voicepipe.audio.samples import silence
-from voicepipe.server import bodies, form_reader
+from voicepipe.server import form_reader, request_bodies
 from voicepipe.server.gateway import uploaded_recording
 from voicepipe.testing.fakes.cues import Hang, Hold, Status, SttCue
 from voicepipe.testing.fakes.script import soon
@@ -221,14 +221,14 @@ async def uploading(server: Any, **more: Any) -> AsyncIterator[tuple[asyncio.Str
 
 
 async def test_an_upload_that_stalls_ends(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "GRACE_S", 0.2)
+    monkeypatch.setattr(request_bodies, "GRACE_S", 0.2)
     async with uploading(server) as (reader, _):
         assert (await reader.readline()).startswith(b"HTTP/1.1 408")
 
 
 async def test_an_upload_that_trickles_ends(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte gives it time for a byte, not for another wait."""
-    monkeypatch.setattr(bodies, "GRACE_S", 0.3)
+    monkeypatch.setattr(request_bodies, "GRACE_S", 0.3)
 
     async def trickle(writer: asyncio.StreamWriter) -> None:
         writer.write(b'Content-Disposition: form-data; name="file"\r\n\r\n')
@@ -257,7 +257,7 @@ async def test_uploads_on_their_way_take_no_slot(fake_server: Any) -> None:
 
 async def test_an_address_has_so_many_uploads_on_their_way(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The slowest of its own goes; other addresses are not concerned."""
-    monkeypatch.setattr(bodies, "ADDRESS_BODIES", 3)
+    monkeypatch.setattr(request_bodies, "ADDRESS_BODIES", 3)
     async with AsyncExitStack() as stack, client_of(server) as client:
         other, _ = await stack.enter_async_context(uploading(server, local_addr=("127.0.0.2", 0)))
         ours = [(await stack.enter_async_context(uploading(server)))[0] for _ in range(5)]
@@ -273,7 +273,7 @@ async def test_an_address_has_so_many_uploads_on_their_way(server: Any, monkeypa
 
 async def test_a_body_whose_time_is_over_is_not_ended_again() -> None:
     """Another request that makes room in the same turn of the loop must not fail for it."""
-    body = bodies.Body()
+    body = request_bodies.Body()
 
     async def read() -> None:
         async with body.limit:
@@ -293,7 +293,7 @@ async def test_bodies_on_their_way_have_so_much_memory_and_no_more(
     server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The upload that holds most of the memory is refused, not the newest one."""
-    monkeypatch.setattr(bodies, "ALL_BYTES", 150_000)
+    monkeypatch.setattr(request_bodies, "ALL_BYTES", 150_000)
     async with uploading(server, local_addr=("127.0.0.2", 0)) as (little, few), uploading(server) as (first, much):
         few.write(b'Content-Disposition: form-data; name="file"\r\n\r\n' + b"x" * 20_000)
         much.write(b'Content-Disposition: form-data; name="file"\r\n\r\n' + b"x" * 90_000)
@@ -309,7 +309,7 @@ async def test_bodies_on_their_way_have_so_much_memory_and_no_more(
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/audio/speech", "/v1/realtime/client_secrets"])
 async def test_other_bodies_that_stall_end_too(server: Any, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "GRACE_S", 0.2)
+    monkeypatch.setattr(request_bodies, "GRACE_S", 0.2)
     address = server.url.removeprefix("http://")
     reader, writer = await asyncio.open_connection(*address.split(":"))
     writer.write(f"POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 1000\r\n\r\n{{".encode())

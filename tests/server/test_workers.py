@@ -17,7 +17,7 @@ from voicepipe.cluster.channel import Channel
 from voicepipe.errors import Overload, StoreUnavailable
 from voicepipe.server.api.providers import _together
 from voicepipe.server.api.stream_state import _together as states_together
-from voicepipe.server.gateway.capacity import SlotCounts
+from voicepipe.server.gateway.request_slots import SlotCounts
 from voicepipe.server.sessions.listed_sessions import ListedSessions
 from voicepipe.server.sessions.live_sessions import ProcessLoad
 from voicepipe.server.webrtc.calls import RtcCallLookup

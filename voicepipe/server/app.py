@@ -6,11 +6,11 @@ import logging
 
 from aiohttp import web
 
-from voicepipe.server.bodies import MAX_BODY_BYTES
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.endpoints import ENDPOINTS
 from voicepipe.server.errors import refuse_in_json
 from voicepipe.server.headers import READABLE_PATHS, add_headers, add_trace_header, answer_preflight, read_trace
+from voicepipe.server.request_bodies import MAX_BODY_BYTES
 
 
 def build_app(context: ServerContext) -> web.Application:

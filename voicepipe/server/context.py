@@ -21,7 +21,7 @@ from voicepipe.server.audio_ports import AudioModels
 from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.chat_ports import ChatModels
 from voicepipe.server.embedding_ports import EmbeddingModels
-from voicepipe.server.gateway.capacity import RequestSlots
+from voicepipe.server.gateway.request_slots import RequestSlots
 from voicepipe.server.gateway.response_cache import ResponseCache
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.quotas import Quotas

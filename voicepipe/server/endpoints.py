@@ -42,7 +42,7 @@ from voicepipe.server.gateway.speech import speech
 from voicepipe.server.gateway.stored_responses import cancel_response, delete_response, input_items, one_response
 from voicepipe.server.gateway.transcriptions import transcriptions
 from voicepipe.server.gateway.translations import translations
-from voicepipe.server.live import live_sessions
+from voicepipe.server.gpt_live import live_sessions
 from voicepipe.server.phone.dial import phone_dial
 from voicepipe.server.phone.routes import phone_next, phone_stream, phone_webhook
 from voicepipe.server.realtime import realtime

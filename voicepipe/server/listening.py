@@ -1,4 +1,4 @@
-"""Open the port, and close it in good order."""
+"""Open the port, and close it after a drain."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from voicepipe.errors import ConfigError
 from voicepipe.server.acceptor import Acceptor, bind
 from voicepipe.server.api.nodes import ANNOUNCER
 from voicepipe.server.app import build_app
-from voicepipe.server.bodies import BODIES, Bodies
 from voicepipe.server.connections import CONNECTIONS, Connections
 from voicepipe.server.context import ServerContext
 from voicepipe.server.decoding import DECODING, decoding
@@ -25,8 +24,9 @@ from voicepipe.server.log_limit import LogLimit
 from voicepipe.server.node_events import NodeFeed
 from voicepipe.server.options import ServerSettings
 from voicepipe.server.presence import Announcer
-from voicepipe.server.workers.answers import answer_queries
+from voicepipe.server.request_bodies import BODIES, Bodies
 from voicepipe.server.workers.messages import Draining
+from voicepipe.server.workers.query_answers import answer_queries
 from voicepipe.tasks import BackgroundTasks, background_tasks
 from voicepipe.telemetry.isolation import keep_running
 

@@ -1,4 +1,4 @@
-"""Serve an admitted session: its slots, its usage and its events, to its end."""
+"""Serve an admitted session until it ends, with its slots, its usage and its events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Go on with a session whose node is gone: from its snapshot, for the client that has its resume secret."""
+"""Take over a session whose node is gone, from its snapshot, for the client that has its resume secret."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from aiohttp import web
 
 from voicepipe.errors import ProtocolError
 from voicepipe.server import form_reader
-from voicepipe.server.bodies import BODIES
 from voicepipe.server.form_reader import FileTooLarge, Form, FormReader
+from voicepipe.server.request_bodies import BODIES
 
 MAX_HEADERS_BYTES: Final = form_reader.MAX_PARTS * form_reader.PART_HEADER_BYTES
 

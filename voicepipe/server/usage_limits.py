@@ -1,4 +1,4 @@
-"""Count what is used of a client secret, by its sessions and its REST requests alike, and hold it to its limits."""
+"""Count the usage of a client secret, by sessions and REST requests, and enforce its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The latest stalls of the event loop. Sessions read them when they have an event to handle: to note a stall takes as
+"""Store the latest stalls of the event loop. Sessions read them when they handle an event: to note a stall takes as
 long with a thousand sessions as with one, while all of them are late already."""
 
 from __future__ import annotations

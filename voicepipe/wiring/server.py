@@ -29,7 +29,7 @@ from voicepipe.providers.net import connection_pool, http
 from voicepipe.router.tts.audio_cache import AudioCache, open_audio_cache
 from voicepipe.server.authenticate import Authenticator
 from voicepipe.server.context import ServerContext
-from voicepipe.server.gateway.capacity import RequestSlots
+from voicepipe.server.gateway.request_slots import RequestSlots
 from voicepipe.server.gateway.response_cache import ResponseCache
 from voicepipe.server.gateway.response_cache_settings import ResponseCacheSettings
 from voicepipe.server.head_room import HeadRoom

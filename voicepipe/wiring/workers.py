@@ -18,7 +18,7 @@ from voicepipe.config.reader import SettingsReader
 from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.errors import ConfigError
 from voicepipe.server.descriptors import raise_descriptor_limit
-from voicepipe.server.gateway.capacity import SlotCounts
+from voicepipe.server.gateway.request_slots import SlotCounts
 from voicepipe.server.head_room import EXPECTED_SHARE, MAX_CPU_SHARE
 from voicepipe.server.listening import address, bound
 from voicepipe.server.tls import tls_context

@@ -15,9 +15,9 @@ from voicepipe.errors import AuthError
 from voicepipe.protocol.chat_request import json_refusal
 from voicepipe.server.api.query import stats_query
 from voicepipe.server.api.turns import json_answer, own_prefix
-from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT
 from voicepipe.server.errors import NotFound
+from voicepipe.server.request_bodies import read_body
 from voicepipe.telemetry.rollups.arms import experiments
 
 MAX_BODY_BYTES: Final = 1_000

@@ -12,8 +12,8 @@ from voicepipe.protocol.beta import BETA
 from voicepipe.protocol.session_types import SessionKind
 from voicepipe.protocol.session_update import is_published, published
 from voicepipe.server.api.tokens import admit_minter, mint_secret
-from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT
+from voicepipe.server.request_bodies import read_body
 from voicepipe.server.token_issuer import ExpiresAfter, SecretRequest
 
 LIFE_S: Final = 60

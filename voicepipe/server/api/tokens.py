@@ -16,9 +16,9 @@ from voicepipe.cluster.revocation import Revocation, RevokedSubject, RevokedToke
 from voicepipe.errors import ProtocolError
 from voicepipe.protocol.ga import session_object
 from voicepipe.server.authenticate import OPEN_PROJECT, Principal
-from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.quota_usage import QuotaUsage
+from voicepipe.server.request_bodies import read_body
 from voicepipe.server.token_issuer import (
     ExpiresAfter,
     Minted,

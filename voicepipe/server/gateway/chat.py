@@ -17,13 +17,13 @@ from voicepipe.clock import unix_s
 from voicepipe.protocol.chat_request import ChatRequest, read_chat_request
 from voicepipe.protocol.chat_response import Completion
 from voicepipe.server.authenticate import Principal
-from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.gateway.chat_answer import ChatAnswer
 from voicepipe.server.gateway.chat_request import Question, of_chat, question_for
 from voicepipe.server.gateway.chat_usage import ChatUsage
 from voicepipe.server.gateway.exchange import Exchange, Settled
 from voicepipe.server.realtime import check_ready
+from voicepipe.server.request_bodies import read_body
 
 MAX_BODY_BYTES: Final = 4 << 20
 """Maximum size of the body, which may hold images. JSON is read and written without a pause, in a thread too, and other

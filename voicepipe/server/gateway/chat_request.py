@@ -27,7 +27,7 @@ from voicepipe.server.context import ServerContext
 from voicepipe.server.errors import NotFound
 from voicepipe.server.gateway.answer_request import AnswerRequest
 from voicepipe.server.gateway.chat_token_policy import check_may_request, held
-from voicepipe.server.gateway.usual_models import route_of
+from voicepipe.server.gateway.default_models import route_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from voicepipe.auth.scopes import CHAT
 from voicepipe.protocol.embeddings import EmbeddingRequest, embeddings_answer, read_embedding_request
 from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.server.authenticate import Principal
-from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.embedding_ports import EmbeddingRoute
 from voicepipe.server.errors import NotFound
@@ -23,6 +22,7 @@ from voicepipe.server.gateway.chat import MAX_BODY_BYTES
 from voicepipe.server.gateway.exchange import Exchange, Settled
 from voicepipe.server.gateway.token_policy import check_may_reach
 from voicepipe.server.realtime import check_ready
+from voicepipe.server.request_bodies import read_body
 from voicepipe.turn.cost import estimated_tokens
 
 MAX_TOKENS: Final = 10_000_000

@@ -13,7 +13,7 @@ from voicepipe.clock import loop_s, monotonic_ms
 from voicepipe.errors import AuthError, StageError, StageTimeout
 from voicepipe.server.context import ServerContext
 from voicepipe.server.errors import refused, veiled
-from voicepipe.server.gateway.capacity import RequestSlot
+from voicepipe.server.gateway.request_slots import RequestSlot
 from voicepipe.server.usage_limits import UsageLimits, micro_usd
 from voicepipe.session.shutdown import Ending
 from voicepipe.telemetry.log import log_event

@@ -21,7 +21,6 @@ from voicepipe.protocol.response_rest_answer import ResponseWriter, item_id
 from voicepipe.protocol.response_rest_items import to_wire
 from voicepipe.protocol.response_rest_request import ResponseRequest, read_response_request
 from voicepipe.server.authenticate import Principal
-from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.gateway.chat import MAX_BODY_BYTES
 from voicepipe.server.gateway.chat_answer import MAX_CHARS
@@ -31,6 +30,7 @@ from voicepipe.server.gateway.exchange import Exchange, Settled
 from voicepipe.server.gateway.response_conversation import Conversation, conversation_of, owner_of
 from voicepipe.server.gateway.response_question import response_question
 from voicepipe.server.realtime import check_ready
+from voicepipe.server.request_bodies import read_body
 from voicepipe.server.streaming import EVENTS, StreamedResponse
 
 _encode: Final = msgspec.json.Encoder().encode

@@ -29,13 +29,13 @@ from voicepipe.protocol.json_fields import JsonObject
 from voicepipe.protocol.session_config import DEFAULT_VOICE
 from voicepipe.server.audio_ports import SpeechRoute
 from voicepipe.server.authenticate import Principal
-from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.errors import NotFound
+from voicepipe.server.gateway.default_models import route_of
 from voicepipe.server.gateway.exchange import Exchange, Settled
 from voicepipe.server.gateway.token_policy import check_may_reach, field_locked, token_session
-from voicepipe.server.gateway.usual_models import route_of
 from voicepipe.server.realtime import check_ready
+from voicepipe.server.request_bodies import read_body
 from voicepipe.server.streaming import EVENTS, StreamedResponse
 from voicepipe.turn.clauses import MAX_CHARS, ClauseSplitter
 from voicepipe.turn.cost import TtsUsage

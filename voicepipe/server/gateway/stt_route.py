@@ -13,8 +13,8 @@ from voicepipe.server.audio_ports import TranscriptionRoute
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import ServerContext
 from voicepipe.server.errors import NotFound
+from voicepipe.server.gateway.default_models import route_of
 from voicepipe.server.gateway.token_policy import check_may_reach, field_locked, token_session
-from voicepipe.server.gateway.usual_models import route_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Take a request with a recording: its credential, its slot and its file, in the order that costs others least."""
+"""Receive a request with a recording: check its credential, take a slot, then read its file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from voicepipe.auth.scopes import AUDIO
 from voicepipe.server.authenticate import Principal
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.decoding import DECODING, Decoding
-from voicepipe.server.gateway.capacity import RequestSlot
 from voicepipe.server.gateway.recorded_speech import RecordedSpeech, refusing_files
+from voicepipe.server.gateway.request_slots import RequestSlot
 from voicepipe.server.gateway.stt_route import ResolvedStt
 from voicepipe.server.realtime import check_ready
 from voicepipe.server.upload import read_upload

@@ -10,12 +10,12 @@ from aiohttp import web
 from voicepipe.auth.scopes import TOKENS
 from voicepipe.clock import unix_s
 from voicepipe.errors import AuthError, ProtocolError
-from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT
 from voicepipe.server.errors import NotFound, refusal
 from voicepipe.server.phone.carrier_api import send_request
 from voicepipe.server.phone.pending_calls import store_dial
 from voicepipe.server.phone.routes import MAX_BODY_BYTES, base_url_of, line_of
+from voicepipe.server.request_bodies import read_body
 from voicepipe.server.token_issuer import read_json
 
 

@@ -26,7 +26,6 @@ from voicepipe.phone.carrier import (
 from voicepipe.phone.options import PhoneLine
 from voicepipe.ports.server_tool import ToolError
 from voicepipe.server.authenticate import Principal
-from voicepipe.server.bodies import read_body
 from voicepipe.server.context import CONTEXT, ServerContext
 from voicepipe.server.errors import NotFound
 from voicepipe.server.phone.carrier_api import is_transient, send_request
@@ -41,6 +40,7 @@ from voicepipe.server.phone.pending_calls import (
 from voicepipe.server.phone.socket import SESSION, PhoneSocket
 from voicepipe.server.quota_usage import QuotaExceeded
 from voicepipe.server.realtime import check_ready, upgrade_required
+from voicepipe.server.request_bodies import read_body
 from voicepipe.server.serving import admitted, run_session
 from voicepipe.server.sessions.live_sessions import LiveSession
 from voicepipe.server.sessions.session_usage import SessionUsage

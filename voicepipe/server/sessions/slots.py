@@ -1,4 +1,4 @@
-"""Slots that processes share: the limits of sessions of a machine, an API key, a project and a user."""
+"""Take slots in the shared store: the limits of sessions of a machine, an API key, a project and a user."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ import msgspec
 from aiohttp import web
 
 from voicepipe.errors import ProtocolError
-from voicepipe.server.bodies import read_body
 from voicepipe.server.form_reader import FIELD_BYTES, MAX_PARTS, PART_HEADER_BYTES, FormReader
+from voicepipe.server.request_bodies import read_body
 
 MAX_BYTES: Final = FIELD_BYTES + MAX_PARTS * PART_HEADER_BYTES
 

@@ -1,4 +1,4 @@
-"""The supervisor's side of the channels: what one worker sends and the others must get."""
+"""The supervisor's side of the channels: pass messages of one worker to the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final
 from voicepipe.clock import monotonic_ms
 from voicepipe.cluster.channel import Channel
 from voicepipe.cluster.local_snapshots import LocalSnapshots
-from voicepipe.server.gateway.capacity import SlotCounts
+from voicepipe.server.gateway.request_slots import SlotCounts
 from voicepipe.server.workers.messages import (
     HUNG,
     LOST,

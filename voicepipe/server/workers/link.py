@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from voicepipe.cluster.channel import Channel
 from voicepipe.errors import Overload, StoreUnavailable
-from voicepipe.server.gateway.capacity import FULL_WAIT_MS, SlotRefusal
+from voicepipe.server.gateway.request_slots import FULL_WAIT_MS, SlotRefusal
 from voicepipe.server.workers.messages import (
     TO_WORKER,
     CountFailure,

@@ -1,4 +1,4 @@
-"""The port for a session's events and commands, and a journal that keeps nothing."""
+"""The port for a session's events and commands, and a journal that stores nothing."""
 
 from __future__ import annotations
 

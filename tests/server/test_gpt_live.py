@@ -8,7 +8,7 @@ import openai
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from voicepipe.server.live import WHY
+from voicepipe.server.gpt_live import WHY
 
 
 async def test_a_live_session_is_refused_in_a_sentence(fake_server: Any) -> None:

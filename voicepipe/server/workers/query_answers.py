@@ -1,4 +1,4 @@
-"""Answer the queries of other workers for this one."""
+"""Answer the queries that other workers send to this one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limit how many requests of a kind are answered at once: refused beyond that, never queued."""
+"""Limit how many requests of a kind are answered at once. A request without a slot is refused, never queued."""
 
 from __future__ import annotations
 

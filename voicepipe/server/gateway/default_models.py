@@ -1,4 +1,4 @@
-"""Take the model names that clients of vendors send by default, as the WebSocket does: they mean the default agent."""
+"""Route the model names that vendors' clients send by default to the default agent, as the WebSocket does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request bodies in transit: each must keep a minimum rate, and one client's bodies must not crowd out another's.
+"""Limit request bodies in transit: each must keep a minimum rate, and one client can't use all of their memory.
 
 An incomplete body takes only memory, not a slot among the requests that are answered. The memory of all bodies is
 bounded. Beyond it the client with the most bytes loses its slowest body.
