@@ -28,8 +28,8 @@ async def test_a_request_takes_a_slot_of_audio(serve: Any, monkeypatch: pytest.M
         async def held(*_: object) -> bytes:
             nonlocal n_entered
             n_entered += 1
-            if n_entered <= slots.most:
-                if n_entered == slots.most:
+            if n_entered <= slots.limit:
+                if n_entered == slots.limit:
                     entered.set()
                 await left.wait()
             return b"RIFF"
@@ -40,11 +40,11 @@ async def test_a_request_takes_a_slot_of_audio(serve: Any, monkeypatch: pytest.M
 
         monkeypatch.setattr(item_audio, "own_item_audio", held)
         async with asyncio.TaskGroup() as group:
-            taking = [group.create_task(status()) for _ in range(slots.most)]
+            taking = [group.create_task(status()) for _ in range(slots.limit)]
             await entered.wait()
             assert await status() == 503
             left.set()
-        assert [each.result() for each in taking] == [200] * slots.most
+        assert [each.result() for each in taking] == [200] * slots.limit
         assert len(slots) == 0
 
 

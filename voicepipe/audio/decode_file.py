@@ -89,7 +89,7 @@ class Pieces:
         self._blocks, self._from_hz, self._rate_hz = opened.blocks, opened.rate_hz, rate_hz
         self._resampled = soxr.ResampleStream(opened.rate_hz, rate_hz, 1, dtype="float32")
         self._max_frames = min(max_duration_s * opened.rate_hz, max_samples // opened.n_channels)
-        self._most = f"{max_duration_s} s and {max_samples} samples"
+        self._limits = f"{max_duration_s} s and {max_samples} samples"
         self._n_frames = 0
         self._check_length(opened.n_frames)
         self._waiting: Samples = silence(0)
@@ -124,7 +124,7 @@ class Pieces:
 
     def _check_length(self, n_frames: int) -> None:
         if n_frames > self._max_frames:
-            raise TooLong(f"expected at most {self._most} of sound, got more")
+            raise TooLong(f"expected at most {self._limits} of sound, got more")
 
     def _more(self, n_samples: int) -> list[Samples]:
         """Read more blocks, about `n_samples` samples; fewer at the end."""

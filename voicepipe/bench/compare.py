@@ -90,12 +90,12 @@ class Compared:
     n_before: int
     n_after: int
     checks: tuple[Check, ...]
-    fewest: int
+    min_turns: int
 
     @property
     def enough(self) -> bool:
         """Whether both runs have enough turns."""
-        return min(self.n_before, self.n_after) >= self.fewest
+        return min(self.n_before, self.n_after) >= self.min_turns
 
     @property
     def worse(self) -> bool:
@@ -104,14 +104,14 @@ class Compared:
 
 
 def compare(
-    before: Sequence[Measured], after: Sequence[Measured], *, p95_ms: float, misses: float, fewest: int = MIN_TURNS
+    before: Sequence[Measured], after: Sequence[Measured], *, p95_ms: float, misses: float, min_turns: int = MIN_TURNS
 ) -> Compared:
     """Compare a run with an earlier one.
 
     Args:
         p95_ms: allowed growth of the 95th percentile of the turn latency.
         misses: allowed growth of the share of turns that were over their limit, or failed.
-        fewest: minimum number of turns in each run.
+        min_turns: minimum number of turns in each run.
 
     A turn that failed before its first audio counts as missed, and its latency as that of a user who has hung up.
     """
@@ -119,7 +119,7 @@ def compare(
         Check("p95 ms", percentile(_waits(before)), percentile(_waits(after)), p95_ms),
         Check("missed %", _missed(before), _missed(after), misses, scale=100.0),
     )
-    return Compared(len(before), len(after), checks, fewest)
+    return Compared(len(before), len(after), checks, min_turns)
 
 
 def _waits(turns: Sequence[Measured]) -> list[int]:
@@ -140,4 +140,4 @@ def table(compared: Compared) -> Iterator[str]:
         yield f"{check.name:<10}{figures}{interval:>20}{by * check.bound:>+9.1f}  {check.verdict}"
     yield f"turns: {compared.n_before} before, {compared.n_after} after"
     if not compared.enough:
-        yield f"too few turns: expected {compared.fewest} of each"
+        yield f"too few turns: expected {compared.min_turns} of each"

@@ -20,13 +20,13 @@ def run(options: CompareOptions) -> int:
         RunError: a run has no turns.
         ConfigError: a bound is negative.
     """
-    fewest = MIN_TURNS if options.min_turns is None else options.min_turns
-    for name, value in (("--p95-ms", options.p95_ms), ("--misses", options.misses), ("--min-turns", fewest - 1)):
+    min_turns = MIN_TURNS if options.min_turns is None else options.min_turns
+    for name, value in (("--p95-ms", options.p95_ms), ("--misses", options.misses), ("--min-turns", min_turns - 1)):
         if value < 0:
             raise ConfigError(f"{name}: expected {'1' if name == '--min-turns' else '0'} or more")
     limit_ms = load(options.config, overrides=options.overrides()).budget.total_ms
     before, after = (read_run(path, limit_ms=limit_ms) for path in options.files)
-    compared = compare(before, after, p95_ms=options.p95_ms, misses=options.misses, fewest=fewest)
+    compared = compare(before, after, p95_ms=options.p95_ms, misses=options.misses, min_turns=min_turns)
     sys.stdout.write("\n".join(table(compared)) + "\n")
     if not compared.enough:
         return TOO_FEW

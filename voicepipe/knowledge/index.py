@@ -76,13 +76,13 @@ class KnowledgeIndex:
         """Return the passages that match best by their words and by `nearest`, which returns numbers of passages."""
         return self._within_limits(fused((self._by_words(query, DEPTH), nearest()))[:MAX_FOUND])
 
-    def _by_words(self, query: str, most: int) -> list[int]:
+    def _by_words(self, query: str, limit: int) -> list[int]:
         words = self._rarest(query)
         if not words:
             return []
         found = self._database.execute(
             "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY bm25(passages, 2.0, 1.0) LIMIT ?",
-            (" OR ".join(f'"{word}"' for word in words), most),
+            (" OR ".join(f'"{word}"' for word in words), limit),
         ).fetchall()
         return [number for (number,) in found]
 

@@ -41,15 +41,15 @@ class VectorIndex:
         """`vectors`: of length 1, in the order of the passages."""
         self._vectors = np.ascontiguousarray(vectors, dtype=np.float32)
 
-    def nearest(self, query: Vectors, most: int = DEPTH) -> list[int]:
+    def nearest(self, query: Vectors, limit: int = DEPTH) -> list[int]:
         """Return the numbers of the nearest passages by cosine, nearest first; `query`: (1, n_dimensions).
 
         Raises:
             ValueError: the query has another number of dimensions.
         """
         likeness = self._vectors @ query[0]
-        most = min(most, len(likeness))
-        best = np.argpartition(-likeness, most - 1)[:most]
+        limit = min(limit, len(likeness))
+        best = np.argpartition(-likeness, limit - 1)[:limit]
         return [int(number) for number in best[np.argsort(-likeness[best], kind="stable")]]
 
 

@@ -210,10 +210,10 @@ class RaceRunner(Generic[C]):
 class StreamQueue(Generic[E]):
     """The events of a routed stream between its calls and its consumer."""
 
-    def __init__(self, most: int) -> None:
-        """`most`: from this number of waiting events on, the provider waits."""
-        self._most = most
-        self._events: deque[E] = deque()  # bounded by `most`, and some reports for each call
+    def __init__(self, limit: int) -> None:
+        """`limit`: from this number of waiting events on, the provider waits."""
+        self._limit = limit
+        self._events: deque[E] = deque()  # bounded by `limit`, and some reports for each call
         self._ahead: deque[E] = deque()  # bounded likewise: reports
         self._failure: StageError | None = None
         self._over = False
@@ -228,7 +228,7 @@ class StreamQueue(Generic[E]):
 
     def lacks_room(self, held: int = 0) -> bool:
         """Return whether the provider has to wait; `held`: its events that are not in this queue yet."""
-        return len(self._events) >= self._most or held >= self._most
+        return len(self._events) >= self._limit or held >= self._limit
 
     def put(self, event: E) -> None:
         """Add an event."""

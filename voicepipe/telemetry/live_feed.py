@@ -84,8 +84,8 @@ Wants = Callable[[FeedEvent], bool]
 class Reader:
     """The events of one reader, oldest first."""
 
-    def __init__(self, wants: Wants, *, has_gap: bool = False, most: int = MAX_WAITING, token: str = "") -> None:
-        self._wants, self._most, self.token = wants, most, token
+    def __init__(self, wants: Wants, *, has_gap: bool = False, max_waiting: int = MAX_WAITING, token: str = "") -> None:
+        self._wants, self._max_waiting, self.token = wants, max_waiting, token
         # Full means that the reader is too slow: the oldest event is dropped and counted, since a live reader wants
         # the newest.
         self._waiting: deque[FeedEvent] = deque()
@@ -99,7 +99,7 @@ class Reader:
         """Take an event, if this reader wants it; never waits."""
         if not self._wants(event):
             return
-        if len(self._waiting) >= self._most:
+        if len(self._waiting) >= self._max_waiting:
             self._waiting.popleft()
             self.lost += 1
         self._waiting.append(event)
@@ -202,7 +202,7 @@ class Feed:
         """
         self._check_room(token)
         missed, has_gap = self._after(after)
-        reader = Reader(wants, has_gap=has_gap, most=self._max_waiting, token=token)
+        reader = Reader(wants, has_gap=has_gap, max_waiting=self._max_waiting, token=token)
         for event in missed:
             reader.offer(event)
         self._readers.add(reader)

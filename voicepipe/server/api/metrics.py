@@ -61,7 +61,7 @@ def _of_server(context: ServerContext) -> Iterator[Sample]:
         yield Sample("sessions_refused_total", count, (reason,))
     for kind, slots in (("chat", context.chat_slots), ("audio", context.audio_slots)):
         yield Sample("http_requests_running", len(slots), (kind,))
-        yield Sample("http_requests_limit", slots.most, (kind,))
+        yield Sample("http_requests_limit", slots.limit, (kind,))
     yield from _of_response_cache(context.response_cache)
 
 

@@ -47,9 +47,9 @@ SlotRefusal = Literal["full", "project", "token"]
 class SlotCounts:
     """Counts the requests that are answered at once, of one kind."""
 
-    def __init__(self, most: int, max_per_project: int) -> None:
+    def __init__(self, limit: int, max_per_project: int) -> None:
         """Begin with none; the arguments are those of `RequestSlots`."""
-        self.most, self.max_per_project = most, max_per_project or most
+        self.limit, self.max_per_project = limit, max_per_project or limit
         self._n = 0
         self._of_project: Counter[str] = Counter()
         self._of_token: Counter[tuple[str, str]] = Counter()
@@ -59,7 +59,7 @@ class SlotCounts:
 
     def refusal(self, project: str, token: str) -> SlotRefusal | None:
         """Return the limit that refuses one request more; None: a slot is free. An API key's `token` is empty."""
-        if self._n >= self.most:
+        if self._n >= self.limit:
             return "full"
         if self._of_project[project] >= self.max_per_project:
             return "project"
@@ -97,18 +97,18 @@ class SharedSlots(Protocol):
 class RequestSlots:
     """The slots of a process, or of all processes that serve one port. Belongs to one event loop."""
 
-    def __init__(self, what: str, most: int, max_per_project: int, shared: SharedSlots | None = None) -> None:
+    def __init__(self, what: str, limit: int, max_per_project: int, shared: SharedSlots | None = None) -> None:
         """Begin with all slots free.
 
         Args:
             what: the kind of request, as text.
-            most: number of slots.
+            limit: number of slots.
             max_per_project: number of slots that a project may have; 0 means all.
             shared: counts the slots of all processes; None: this one serves alone.
         """
-        self._what, self.most, self._shared = what, most, shared
-        self._counts = SlotCounts(most, max_per_project)
-        self._taken: set[RequestSlot] = set()  # bounded: by `most`
+        self._what, self.limit, self._shared = what, limit, shared
+        self._counts = SlotCounts(limit, max_per_project)
+        self._taken: set[RequestSlot] = set()  # bounded: by `limit`
 
     def __len__(self) -> int:
         """Number of slots in use."""
@@ -160,11 +160,11 @@ class RequestSlots:
     def _raise(self, refusal: SlotRefusal | None, principal: Principal) -> None:
         match refusal:
             case "full":
-                raise Overload(f"Too many concurrent {self._what} (limit {self.most}).", retry_after_ms=FULL_WAIT_MS)
+                raise Overload(f"Too many concurrent {self._what} (limit {self.limit}).", retry_after_ms=FULL_WAIT_MS)
             case "project":
-                most = self._counts.max_per_project
+                limit = self._counts.max_per_project
                 raise TooManyRequests(
-                    f"Too many concurrent {self._what} of project {principal.project!r} (limit {most})."
+                    f"Too many concurrent {self._what} of project {principal.project!r} (limit {limit})."
                 )
             case "token":
                 raise TooManyRequests(

@@ -130,14 +130,14 @@ def _of_ranges(
     return rows
 
 
-def _in_order(where: str, values: Sequence[object], order: str, query: TurnQuery, most: int) -> Work[Sequence[Row]]:
+def _in_order(where: str, values: Sequence[object], order: str, query: TurnQuery, limit: int) -> Work[Sequence[Row]]:
     """Return one row more than a page holds: it shows whether there is a next page."""
     if query.before is not None:
         where, values = f"{where} AND ({order}, t.id) < (?, ?)", [*values, *read_cursor(query.before)]
     # The turns are found in narrow rows, before any record is read.
     found = f"SELECT t.number FROM turns t WHERE {where} ORDER BY {order} DESC, t.id DESC LIMIT ?"
     sql = f"{_SELECT} WHERE t.number IN ({found}) ORDER BY {order} DESC, t.id DESC"
-    return (yield from fetch(sql, *values, most))
+    return (yield from fetch(sql, *values, limit))
 
 
 def _are_few(project: str, query: TurnFilter) -> Work[bool]:

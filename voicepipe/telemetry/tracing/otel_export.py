@@ -37,7 +37,7 @@ class SpanQueue(SpanProcessor):
         self._exporter = exporter
         self._batch = _number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)
         self._delay_s = _number("OTEL_BSP_SCHEDULE_DELAY", 5_000) / 1_000
-        self._most = _number("OTEL_BSP_MAX_QUEUE_SIZE", 2_048)
+        self._max_waiting = _number("OTEL_BSP_MAX_QUEUE_SIZE", 2_048)
         # Full means that the collector is slow or gone: a new span is dropped and counted.
         self._waiting: deque[ReadableSpan] = deque()
         self._due, self._closing = threading.Event(), threading.Event()
@@ -56,7 +56,7 @@ class SpanQueue(SpanProcessor):
         """Queue a span that has ended, if it was sampled."""
         if span.context is None or not span.context.trace_flags.sampled:
             return
-        if len(self._waiting) >= self._most or self._closing.is_set():
+        if len(self._waiting) >= self._max_waiting or self._closing.is_set():
             self.dropped += 1
             return
         self._waiting.append(span)

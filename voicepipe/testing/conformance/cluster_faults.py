@@ -83,9 +83,9 @@ async def _use(cluster: Cluster, name: str, limit: int | None, amount: int = 1) 
     return (await cluster.count(name, amount, limit=limit, until_s=now_s + LIFE_S, now_s=now_s)).counted
 
 
-async def _slot(cluster: Cluster, holder: str, most: int) -> str | None:
+async def _slot(cluster: Cluster, holder: str, limit: int) -> str | None:
     now_s = unix_s()
-    return await cluster.take_slots(holder, {"m": most}, owner="p", until_s=now_s + 30, now_s=now_s)
+    return await cluster.take_slots(holder, {"m": limit}, owner="p", until_s=now_s + 30, now_s=now_s)
 
 
 async def a_call_by_an_unknown_client_secret_goes_through(open_rig: OpenRig) -> None:
