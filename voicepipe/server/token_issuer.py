@@ -100,7 +100,7 @@ class TokenIssuer:
     async def mint(self, project: str, requested: SecretRequest, *, key_id: str = "") -> Minted:
         """Mint the requested secret; a session config too large for the token is first stored in the cluster's store.
 
-        `key_id`: of the API key that asks for it; empty without one.
+        `key_id`: of the API key that mints it; empty without one.
 
         Raises:
             ProtocolError: the request cannot be met; `field` names the wrong field.

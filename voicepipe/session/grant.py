@@ -38,7 +38,7 @@ class SessionGrant:
     """Unix seconds at which the session ends, when its running turn is over."""
 
     length_s: int | None = None
-    """The seconds from the grant to the end, which the client is told; None: those that are left when it begins."""
+    """Seconds from the grant to the end, as sent to the client. None: those that are left when the session begins."""
 
     metadata: tuple[tuple[str, str], ...] = ()
     """The metadata of the client's token: of its session, and its routing names and values, which win."""

@@ -108,7 +108,7 @@ class ItemAudio:
         if len(self._spans) > MAX_ITEMS:
             self._spans.popitem(last=False)
 
-    # --- what is asked for ----------------------------------------------------------------------
+    # --- retrieval ------------------------------------------------------------------------------
 
     def is_of_agent(self, item_id: str) -> bool:
         """Return whether this is the audio of an item of the agent's."""

@@ -41,7 +41,7 @@ class RecordedCall:
             self._begin()
 
     def announce(self) -> None:
-        """Have the call announced as soon as nobody speaks; a second call does nothing."""
+        """Have the recording announced as soon as neither side speaks; a second call does nothing."""
         self._is_due = self._is_due or not self._is_requested
         self._is_requested = True
 

@@ -38,8 +38,8 @@ LAST_WORD_S: Final = 2.0
 """How long a last event may take to leave before the connection is closed."""
 
 RECORDS_HOLD_S: Final = 0.5
-"""How long a session's close frame waits for the records of its turns. Who has the frame knows then that they are
-stored; without the database nobody waits for longer."""
+"""How long a session's close frame waits for the records of its turns. A client that has the frame knows then that they
+are stored. Without the database the wait ends here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def is_running(item: Item) -> bool:
 
 
 def settled(item: Item, reply: ReplySettings) -> Item:
-    """Return a call that ran with what the LLM is told of it: the call is not repeated here."""
+    """Return a call that ran, with the result that the LLM gets: the call is not repeated here."""
     if not isinstance(item, FunctionCall) or not is_running(item):
         return item
     tool = reply.server_tool(item.name)

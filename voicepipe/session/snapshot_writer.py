@@ -124,7 +124,7 @@ class SnapshotWriter:
         """The state that another process has written; None: the session began here."""
 
         self.agent: NextAgent | None = None
-        """To whom the call was handed over in another process."""
+        """The agent to which another process handed the call over."""
 
         self.has_variables = False
         """Whether the hook at the beginning of the session has returned in another process."""
@@ -302,7 +302,7 @@ class SnapshotWriter:
     ) -> None:
         """Have the records stored that the other process has left, where these events go on, and the snapshot written.
 
-        `keep` gets those of turns that nobody has closed, `restore` the others.
+        `keep` gets those of turns that no process has closed, `restore` the others.
         """
         assert self.restored is not None
         left = unstored_records(self.restored, self._request, events, core.context, clock.unix_ms() - now_ms)

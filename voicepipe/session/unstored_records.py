@@ -50,13 +50,13 @@ class ClosedRecords:
 
 @dataclass(frozen=True, slots=True)
 class UnstoredRecords:
-    """The records that another process has left."""
+    """The records that another process had not stored when it ended."""
 
     open: tuple[TurnRecord, ...]
-    """Of turns that nobody has closed: they are over now."""
+    """Records of turns that no process has closed: they are over now."""
 
     closed: tuple[TurnRecord, ...]
-    """Of turns that it had closed, and perhaps stored."""
+    """Records of turns that it had closed, and perhaps stored."""
 
 
 def unstored_records(

@@ -82,7 +82,7 @@ class _TranscriptionWork:
     def __init__(
         self, id_: str, request: web.Request, requested: TranscriptionRequest, speech: RecordedSpeech, hint: str | None
     ) -> None:
-        """`hint` is the language that the STT was told."""
+        """`hint` is the language in the request to the STT."""
         self._id, self._requested, self._speech, self._hint = id_, requested, speech, hint
         self._out = StreamedResponse(request, EVENTS, self._headers)
         self._pieces: list[TranscriptPiece] = []

@@ -1,8 +1,8 @@
 """`GET /v1/realtime?resume=...`: a client reconnects to its session on another socket.
 
 Its first event, `voicepipe.resume`, names the session and carries the secret. No other credential is required, since
-the token that the session began with may have expired. All errors get the same answer, but one: whoever knows the name
-of a session whose process has died or hangs learns that, since no secret would be of use.
+the token that the session began with may have expired. All errors get the same answer, except one: a client that
+names a session whose process has died or hangs learns that, since no secret would help.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class RtcSocket:
     async def close(self, code: int, reason: str) -> None:
         """End the call once the last events have left, or after `DRAIN_S`. WebRTC has no close codes.
 
-        Whoever opened the peer connection closes it behind that: aiortc can't be cancelled while it closes one.
+        The function that opened the peer connection closes it afterwards: closing one in aiortc can't be cancelled.
         """
         channel = self._channel
         with suppress(TimeoutError):  # a client that does not read

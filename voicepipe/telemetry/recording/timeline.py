@@ -28,7 +28,7 @@ AHEAD_MS: Final = 1_000
 """Audio that is so far ahead was sent faster than it was spoken, as a file is: nothing of it is left out."""
 
 QUIET_DBFS: Final = -50.0
-"""Below this nobody hears that a few ms are left out or put in. As `audio.samples.first_audible` has it."""
+"""Below this level a few ms can be left out or put in inaudibly. As `audio.samples.first_audible` has it."""
 
 
 @dataclass(frozen=True, slots=True)

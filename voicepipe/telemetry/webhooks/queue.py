@@ -115,7 +115,7 @@ class WebhookQueue:
         return await self._database.write(self._due_in_ms(webhook))
 
     async def delivered(self, delivery: Delivery) -> None:
-        """Delete a delivery that arrived, whoever has the lease by now."""
+        """Delete a delivery that arrived, also when another node has the lease by now."""
         await self._database.write(execute("DELETE FROM deliveries WHERE number = ?", [(delivery.number,)]))
 
     async def failed(self, delivery: Delivery, *, why: str, wait_ms: int) -> None:
