@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -15,11 +16,13 @@ from voicepipe.errors import StageBroken, StageRefused, StageTimeout
 from voicepipe.ports.transcriber import Final, TranscriptionOptions, TranscriptStream
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.connection import Exchange, Link, link
+from voicepipe.providers.local.engine import worker as worker_module
 from voicepipe.providers.local.engine.daemon import Daemon, Loaders
 from voicepipe.providers.local.engine.worker import QUEUE_LIMIT, SESSION_LIMIT, Task
+from voicepipe.providers.local.process import start_engine
 from voicepipe.providers.local.stt import open_transcriber
 from voicepipe.registry import ProviderSettings, Spec
-from voicepipe.testing.waiting import WAIT_S
+from voicepipe.testing.waiting import WAIT_S, eventually
 
 RunDaemon = Callable[[Loaders], AbstractAsyncContextManager[ProviderSettings]]
 SPEC = Spec("local", "moonshine-tiny")
@@ -93,6 +96,48 @@ async def in_queue(settings: ProviderSettings) -> None:
     while not isinstance(reply, wire.Ready):
         reply = await wire.receive(reader, wire.REPLIES)
     writer.close()
+
+
+async def test_a_lease_reports_how_busy_a_model_is(run_daemon: RunDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the clients of an engine, again and again; nothing is known of one that is gone."""
+    monkeypatch.setattr(wire, "LOAD_S", 0.01)
+    echo = Echo()
+
+    async def is_busy(share: float) -> bool | None:
+        return (0.0 < engine.load.get("stt", 0.0) <= 1.0) is (share > 0) or None
+
+    async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(WAIT_S):
+        engine = start_engine(Path(dict(settings.options)["socket"]), stages=("stt",))
+        assert engine.load == {}
+        async with engine:
+            job = await send_job(settings, "first")
+            await eventually(lambda: is_busy(1.0))
+            echo.open(1)
+            assert await job.next() == wire.Transcribed("1 samples")
+            await eventually(lambda: is_busy(0.0))
+
+
+def test_the_time_of_each_thread_counts_between_two_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also that of a job which is not done: a long answer must not look like a pause."""
+    now_us = 0
+    monkeypatch.setattr(worker_module, "monotonic_us", lambda: now_us)
+    echo, replies = Echo(), queue.SimpleQueue[wire.Reply]()
+    worker = worker_module.Worker("stt", lambda: echo, lambda: None)
+    assert worker.submit(Task(wire.Transcribe("s", b"\0\0"), replies.put))
+    assert worker.submit(Task(wire.Transcribe("s", b"\0\0"), replies.put))
+    assert echo.first_begun.wait(WAIT_S)
+    now_us = 1_000_000
+    assert worker.read_load() == 1.0
+    now_us = 1_500_000
+    echo.open(2)
+    for _ in range(2):
+        assert replies.get(timeout=WAIT_S) == wire.Transcribed("1 samples")
+    while worker._running_since_us:
+        pass
+    now_us = 3_000_000
+    assert worker.read_load() == 0.25
+    now_us = 4_000_000
+    assert worker.read_load() == 0.0
 
 
 async def test_full_queue_refuses_at_once(run_daemon: RunDaemon) -> None:

@@ -280,6 +280,51 @@ def test_as_many_sessions_get_in_as_there_is_cpu_time_for(measurements: list[tup
     assert refused.value.retry_after_ms > 0
 
 
+@pytest.mark.parametrize(
+    ("measurements", "capacity"),
+    [
+        ([], 4),  # nothing is known: 0.7 / 0.17
+        ([(1, 1.0)] * 5, 4),  # too few to measure
+        ([(3, 0.45)] * 3, 4),
+        ([(4, 0.95)] * 2, 4),  # one answer that takes long is no cost of a session
+        ([(4, 0.95)] * 3, 2),  # those that are there stay, and no more come
+        ([(4, 0.08)] * 3, 7),  # a fast machine lets further ones in as they come
+        ([(20, 0.4)] * 3, 21),
+        ([(40, 0.0)] * 3, 39),  # silent sessions may all speak
+    ],
+)
+def test_as_many_sessions_get_in_as_the_local_models_have_time_for(
+    measurements: list[tuple[int, float]], capacity: int
+) -> None:
+    now: list[float | None] = [None]
+    head_room = HeadRoom(lambda: 0.0, local_share=lambda: now[0])
+    for n_sessions, share in measurements:
+        now[0] = share
+        head_room.measure(n_sessions)
+    assert head_room.capacity == capacity
+    head_room.check(capacity - 1)
+    with pytest.raises(NoHeadRoom, match=rf"no time of the local models left .* \(it has for {capacity}\)"):
+        head_room.check(capacity)
+
+
+def test_no_session_gets_in_while_the_event_loop_is_late() -> None:
+    """Whatever the sessions cost: other programs may take the time. One late moment refuses nobody, nor do few sessions
+    wait for many."""
+    lag_ms = 80.0
+    head_room = HeadRoom(lambda: 0.1, lag_ms=lambda: lag_ms)
+    for _ in range(2):
+        head_room.measure(20)
+    head_room.check(20)
+    head_room.measure(20)
+    with pytest.raises(NoHeadRoom, match=r"event loop is 80 ms late \(limit 50 ms\)"):
+        head_room.check(20)
+    head_room.check(9)
+    lag_ms = 5.0
+    for _ in range(3):
+        head_room.measure(20)
+    head_room.check(20)
+
+
 async def test_the_cost_of_sessions_is_measured_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head_room_module, "MEASURE_S", 0)
     head_room = HeadRoom(lambda: 0.4)

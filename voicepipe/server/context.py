@@ -161,6 +161,9 @@ class ServerContext:
     missing: Callable[[], tuple[str, ...]]
     """The parts that are not ready, as text; empty when all are."""
 
+    local_loads: Callable[[], Mapping[str, float]] = dict
+    """Stage -> the share of its time that its local model worked lately, 0 to 1."""
+
     phone_lines: Mapping[str, PhoneLine] = field(default_factory=lambda: MappingProxyType({}))
     """The phone lines of the settings, by name."""
 

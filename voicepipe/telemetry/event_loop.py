@@ -160,10 +160,7 @@ class EventLoopMonitor:
 
     def figures(self) -> EventLoopFigures:
         """Return the loop's figures. Any thread may call this."""
-        lags = Sketch()
-        lags.merge(self._lags_before)
-        lags.merge(self._lags)
-        pauses = self._pauses
+        lags, pauses = self._recent_lags(), self._pauses
         return EventLoopFigures(
             lag_p50_ms=lags.p50_ms or 0.0,
             lag_p99_ms=lags.p99_ms or 0.0,
@@ -178,6 +175,16 @@ class EventLoopMonitor:
             gc_pause_ms=(pauses.total_us[0] / 1_000, pauses.total_us[1] / 1_000, pauses.total_us[2] / 1_000),
             gc_longest_ms=pauses.longest_us / 1_000,
         )
+
+    def lag_p95_ms(self) -> float:
+        """Return the 95th percentile of the loop's delays over the last 10 to 20 s."""
+        return self._recent_lags().quantile(0.95) or 0.0
+
+    def _recent_lags(self) -> Sketch:
+        lags = Sketch()
+        lags.merge(self._lags_before)
+        lags.merge(self._lags)
+        return lags
 
     def cpu_share(self) -> float | None:
         """Return the share of one core that the loop's thread used over the last `LOAD_MS`; None: not known yet."""

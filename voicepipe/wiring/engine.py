@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.process import LocalEngine, start_engine
 
@@ -33,6 +34,15 @@ class EngineUse:
         return WHAT[stage] if self.model_file is None else self.model_file.name
 
 
+def is_local_everywhere(settings: Settings) -> bool:
+    """Return whether each agent has a local model as its first choice in some stage: then a session too many slows all
+    others. A session that does without local models must not be refused because they are busy."""
+    return all(
+        any(settings.providers[agent.specs(stage)[0].provider].kind in LOCAL for stage in STAGES)
+        for agent in settings.agents.values()
+    )
+
+
 class LocalModels:
     """Runs the engine processes while `run` runs, and reports what is not loaded yet."""
 
@@ -56,6 +66,19 @@ class LocalModels:
         async with asyncio.TaskGroup() as group:
             for use in self._uses:
                 group.create_task(self._run(use), name=f"local-engine {use.socket_path.stem}")
+
+    def loads(self) -> dict[str, float]:
+        """Return the share of its time that each local model worked lately, of all clients of its engine together; the
+        largest where two serve a stage. Empty before the first report."""
+        loads: dict[str, float] = {}
+        for engine in self._engines.values():
+            for stage, share in engine.load.items():
+                loads[stage] = max(share, loads.get(stage, 0.0))
+        return loads
+
+    def busiest_share(self) -> float | None:
+        """Return the largest of `loads`; None before the first report."""
+        return max(self.loads().values(), default=None)
 
     def missing(self) -> tuple[str, ...]:
         """Return what is not loaded yet, as text; empty when sessions can be accepted."""

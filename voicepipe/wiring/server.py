@@ -61,7 +61,7 @@ from voicepipe.wiring.bench_jobs import jobs_of
 from voicepipe.wiring.chat import Chat
 from voicepipe.wiring.cluster import node_of, shared_state
 from voicepipe.wiring.embeddings import Embeddings
-from voicepipe.wiring.engine import LocalModels
+from voicepipe.wiring.engine import LocalModels, is_local_everywhere
 from voicepipe.wiring.knowledge import knowledge_of
 from voicepipe.wiring.mcp import open_mcp
 from voicepipe.wiring.metrics import Counts, log_turn, metrics_of
@@ -368,7 +368,8 @@ def _context(
     settings = in_force.settings
     options = settings.server
     link, others = (None, None) if workers is None else (workers.link, workers.others)
-    head_room = HeadRoom(loop.cpu_share) if options.head_room else None
+    local_share = models.busiest_share if is_local_everywhere(settings) else None
+    head_room = HeadRoom(loop.cpu_share, lag_ms=loop.lag_p95_ms, local_share=local_share) if options.head_room else None
     authenticator = Authenticator(
         key_store=files.key_store,
         api_keys=ApiKeys(settings.data_path, health=health),
@@ -416,6 +417,7 @@ def _context(
         audio_slots=RequestSlots(AUDIO_SLOTS, options.max_audio, options.max_project_audio, link),
         healths=sessions.healths,
         missing=models.missing,
+        local_loads=models.loads,
         storage=health,
         loop=loop,
         reference_figures=_reference_figures(settings),

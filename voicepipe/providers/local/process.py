@@ -82,6 +82,9 @@ class LocalEngine:
         self.ready = False
         """Whether the engine runs, as far as this process has checked."""
         self.restarts = 0
+        self.load: dict[wire.Stage, float] = {}
+        """How busy the engine's models were lately, by stage: the share of the time in which they worked, for all
+        clients. Empty before the first report."""
         self._on_progress, self._stages, self._model_file = on_progress, stages, model_file
         self._linger_ms, self._ready_timeout_ms = linger_ms, ready_timeout_ms
         self._tasks = asyncio.TaskGroup()
@@ -121,7 +124,7 @@ class LocalEngine:
         recent: deque[int] = deque(maxlen=len(BACK_OFF_MS))  # full: the oldest is dropped, the longest delay stays
         while True:
             if self._lease is not None:
-                await _lost(self._lease[0])
+                await self._follow(self._lease[0])
                 self._drop_lease()
                 log_event("local_engine_gone", level=logging.WARNING, pid=self.pid)
             now_ms = monotonic_ms()
@@ -134,6 +137,15 @@ class LocalEngine:
                 await self._attach()
             except VoicepipeError as error:
                 log_event("local_engine_failed", level=logging.ERROR, why=str(error))
+
+    async def _follow(self, reader: asyncio.StreamReader) -> None:
+        """Note how busy the engine is, and return when it has closed the lease, or has died."""
+        try:
+            while (reply := await wire.receive(reader, wire.REPLIES)) is not None:
+                if isinstance(reply, wire.Load):
+                    self.load = reply.shares
+        except (ValueError, msgspec.MsgspecError):
+            pass  # nothing can be trusted then: the lease is taken anew
 
     async def _attach(self) -> None:
         """Take a lease, starting the engine if there is none, and wait until it has loaded."""
@@ -183,7 +195,7 @@ class LocalEngine:
                     return False
 
     def _drop_lease(self) -> None:
-        self.ready = False
+        self.ready, self.load = False, {}
         if self._lease is not None:
             self._lease[1].close()
             self._lease = None

@@ -3,7 +3,8 @@
 A frame is a little-endian uint32, the length of its body in bytes, then the body: one msgpack map with a `type`. One
 connection carries one job (`Transcribe`, `Generate`, `Warm`, `Score`, `ScoreAudio`, `Speak`). The request goes up and
 replies come down; `FINAL` lists the last ones. Closing the connection cancels the job. `Attach` is the exception: its
-connection is a lease that keeps the engine running, and on which the engine reports how loading goes. Audio is raw
+connection is a lease that keeps the engine running, and on which the engine reports how loading goes, and then how busy
+its models are. Audio is raw
 little-endian int16.
 """
 
@@ -15,7 +16,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Version of these messages. A client does not attach to an engine of another version."""
 
 MAX_FRAME_BYTES: Final = 8 << 20
@@ -27,6 +28,9 @@ Stage = Literal["stt", "llm", "tts", "endpoint"]
 STAGES: Final[tuple[Stage, ...]] = ("stt", "llm", "tts")
 """The stages whose models come along."""
 
+LOAD_S: Final = 4.0
+"""How often the engine reports how busy its models are."""
+
 STT_RATE_HZ: Final = 16_000
 TTS_RATE_HZ: Final = 24_000
 
@@ -34,7 +38,8 @@ _LENGTH: Final = struct.Struct("<I")
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
-    """Keep the engine running while this connection is open, and load these stages. Answered by `Progress`, `Ready`."""
+    """Keep the engine running while this connection is open, and load these stages. Answered by `Progress`, `Ready`,
+    and then by a `Load` every `LOAD_S`."""
 
     version: int
     stages: tuple[Stage, ...]
@@ -112,6 +117,12 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     pid: int
 
 
+class Load(msgspec.Struct, frozen=True, tag="load"):
+    """The share of the time since the report before in which the threads of each stage's model worked, 0 to 1."""
+
+    shares: dict[Stage, float]
+
+
 class Transcribed(msgspec.Struct, frozen=True, tag="transcribed"):
     """The text of a `Transcribe`."""
 
@@ -167,7 +178,7 @@ class Broken(msgspec.Struct, frozen=True, tag="broken"):
     why: str
 
 
-Reply = Progress | Ready | Transcribed | Reading | Delta | Answered | Scored | Audio | Done | Refused | Broken
+Reply = Progress | Ready | Load | Transcribed | Reading | Delta | Answered | Scored | Audio | Done | Refused | Broken
 FINAL: Final = (Transcribed, Answered, Scored, Done, Refused, Broken)
 """Replies after which a job's connection carries nothing more."""
 

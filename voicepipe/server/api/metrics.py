@@ -59,6 +59,8 @@ def _of_server(context: ServerContext) -> Iterator[Sample]:
     yield Sample("sessions_opened_total", context.live_sessions.n_accepted)
     for reason, count in context.live_sessions.n_refused.items():
         yield Sample("sessions_refused_total", count, (reason,))
+    for stage, share in context.local_loads().items():
+        yield Sample("local_model_busy_ratio", share, (stage,))
     for kind, slots in (("chat", context.chat_slots), ("audio", context.audio_slots)):
         yield Sample("http_requests_running", len(slots), (kind,))
         yield Sample("http_requests_limit", slots.limit, (kind,))

@@ -86,6 +86,13 @@ NOW: Final = (
     ),
     Family("phrases_cost_usd_total", "counter", ("agent",), "Cost of phrases that were synthesized before any turn"),
     Family("ready", "gauge", (), "1: the server takes sessions; 0: it loads models or stops", merged="max"),
+    Family(
+        "local_model_busy_ratio",
+        "gauge",
+        ("stage",),
+        "Share of the last 4 s in which a local model worked, 0 to 1, for all clients of its engine",
+        merged="max",
+    ),
     Family("http_requests_running", "gauge", ("kind",), "REST requests that are being answered"),
     Family("http_requests_limit", "gauge", ("kind",), "Limit of concurrent REST requests", merged="max"),
     Family("connections_waiting", "gauge", (), "Connections without a request"),

@@ -41,6 +41,7 @@ class Daemon:
         self._over = asyncio.Event()
         self._end: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+        self._leases: set[asyncio.StreamWriter] = set()
 
     async def serve(self, socket_path: Path) -> None:
         """Listen until it is time to end. The socket is removed before this returns, so that no client finds a stopping
@@ -53,6 +54,7 @@ class Daemon:
                 clients.add(client)
                 client.add_done_callback(clients.discard)
 
+            reporting = group.create_task(self._report_load(), name="load")
             server = await asyncio.start_unix_server(accept, socket_path)
             try:
                 self._end_in(STARTER_WAIT_MS)
@@ -60,6 +62,7 @@ class Daemon:
             finally:
                 os.unlink(socket_path)
                 server.close()
+                reporting.cancel()
                 for client in clients:  # a client of the last instant: it looks for the next engine
                     client.cancel()
 
@@ -97,9 +100,21 @@ class Daemon:
                 break
             await news.wait()
         send(writer, wire.Ready(wire.VERSION, os.getpid()))
-        match await wire.receive(reader, wire.REQUESTS):
-            case wire.Leave():
-                self._given_back = True
+        self._leases.add(writer)
+        try:
+            match await wire.receive(reader, wire.REQUESTS):
+                case wire.Leave():
+                    self._given_back = True
+        finally:
+            self._leases.discard(writer)
+
+    async def _report_load(self) -> None:
+        """Tell all clients how busy the models are, until cancelled."""
+        while True:
+            await asyncio.sleep(wire.LOAD_S)
+            load = wire.Load({stage: worker.read_load() for stage, worker in self._workers.items()})
+            for writer in self._leases:
+                send(writer, load)
 
     async def _work(self, job: wire.Job, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass the job to its worker and wait until the client closes the connection, which it does when it has enough.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from voicepipe.clock import monotonic_ms
+from voicepipe.clock import monotonic_ms, monotonic_us
 from voicepipe.providers.local import wire
 from voicepipe.providers.local.engine.fair_queue import FairQueue
 
@@ -51,6 +52,10 @@ class Worker:
         self.progress = wire.Progress(stage, "loading")
         self._load, self._on_progress = load, on_progress
         self._queue: FairQueue[Task] = FairQueue(limit=QUEUE_LIMIT, session_limit=SESSION_LIMIT)
+        self._lanes = 1
+        self._meter = threading.Lock()
+        self._running_since_us: dict[int, int] = {}  # thread -> when it began its task; bounded by the lanes
+        self._worked_us, self._read_us = 0, monotonic_us()
         self._start(self._load_and_work)
 
     def submit(self, task: Task) -> bool:
@@ -65,6 +70,28 @@ class Worker:
         task.cancelled.set()
         self._queue.discard(task.job.session, task)
 
+    def read_load(self) -> float:
+        """Return the share of the time since the last reading in which the threads ran jobs, 0 to 1."""
+        with self._meter:
+            now_us = monotonic_us()
+            for thread, since_us in self._running_since_us.items():
+                self._worked_us += now_us - since_us
+                self._running_since_us[thread] = now_us
+            worked_us, passed_us = self._worked_us, max(1, now_us - self._read_us)
+            self._worked_us, self._read_us = 0, now_us
+        return min(1.0, worked_us / (passed_us * self._lanes))
+
+    @contextmanager
+    def _metered(self) -> Iterator[None]:
+        thread = threading.get_ident()
+        with self._meter:
+            self._running_since_us[thread] = monotonic_us()
+        try:
+            yield
+        finally:
+            with self._meter:
+                self._worked_us += monotonic_us() - self._running_since_us.pop(thread)
+
     def _start(self, run: Callable[[], None]) -> None:
         # Daemons: a model inside a long native call must not keep the process from ending.
         threading.Thread(target=run, name=self.progress.stage, daemon=True).start()
@@ -77,6 +104,7 @@ class Worker:
             log.exception("%s: can't load", self.progress.stage)
             self._fail(f"can't load the local {self.progress.stage} model: {error}")
             return
+        self._lanes = model.lanes
         self._report(wire.Progress(self.progress.stage, "ready", monotonic_ms() - began_ms))
         for _ in range(model.lanes - 1):
             self._start(lambda: self._work(model))
@@ -97,7 +125,8 @@ class Worker:
             if task.cancelled.is_set():
                 continue
             try:
-                model.run(task)
+                with self._metered():
+                    model.run(task)
             except Exception as error:
                 # Never log the job's text: it contains the user's speech.
                 log.error("%s: a job failed: %s", self.progress.stage, type(error).__name__)
