@@ -10,6 +10,10 @@ load, so each load has the same budget.
 A dynamic program over a session's turns (which models have read it, which providers have a bad minute) minimises
 late turns + price x dollars. For each price on a dollar this is a bound on every plan: late turns >= optimum - price x
 budget (weak duality). The price is the one at which the optimum costs the budget.
+
+The loads are those of the turns that `simulate router` counts. `replaced at the deadline` is the router's own rule: a
+model that is alone and still silent then is replaced, at any cost. With few `--draws` the program chooses plans that
+suit just these draws, so the bound is lower than with many.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +30,7 @@ import numpy.typing as npt
 
 from voicepipe.bench.simulate_pools import PublishedPool, published_pools
 from voicepipe.bench.simulate_world import HANG, WorldOptions
+from voicepipe.cli.simulate import FIRST_TURNS
 from voicepipe.router.candidate import CACHED_SHARE
 from voicepipe.router.plan_table import HOLD_MARGIN_MS
 from voicepipe.router.pool import USUAL_TOKENS
@@ -37,10 +42,17 @@ N_DRAWS: Final = 20_000
 STEP_MS, COARSE_MS = 25, 75
 """Between the instants at which a second model may start; and, where there is a third, both."""
 
-LOADS: Final = tuple(1 + 0.25 * np.cos((2 * k - 1) * np.pi / 6) for k in (1, 2, 3))
-"""The load of an hour, as three values of equal weight (Chebyshev nodes of the sine in `simulate_world`)."""
-
 WORLD: Final = WorldOptions()
+
+
+def loads(n: int = 4) -> tuple[float, ...]:
+    """Return the load in the middle of each n-th of the turns that `simulate router` counts: they begin after the
+    swing's peak, so they are faster than the mean of a swing."""
+    turns = FIRST_TURNS + (WORLD.n_turns - FIRST_TURNS) * (np.arange(n) + 0.5) / n
+    return tuple((1 + 0.25 * np.sin(2 * np.pi * turns / WORLD.turns_per_s / 86_400 * 6)).tolist())
+
+
+LOADS: Final = loads()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +76,20 @@ class Outcome:
     """(2^k,), the share of turns that leave exactly this set of models having read."""
 
 
-def draws(medians_ms: Sequence[float], bad: Sequence[bool], load: float, seed: int) -> tuple[Floats, Floats]:
+def draws(
+    medians_ms: Sequence[float], bad: Sequence[bool], load: float, seed: int, n: int = N_DRAWS
+) -> tuple[Floats, Floats]:
     """Return the times to the first token and to the failure, (k, n); infinite where there is none."""
     chance = np.random.default_rng(seed)
     answers, failures = [], []
     for median_ms, is_bad in zip(medians_ms, bad, strict=True):
-        ms = load * median_ms * np.exp(WORLD.sigma * chance.standard_normal(N_DRAWS))
-        late = chance.random(N_DRAWS) < WORLD.straggler_share
+        ms = load * median_ms * np.exp(WORLD.sigma * chance.standard_normal(n))
+        late = chance.random(n) < WORLD.straggler_share
         ms[late] *= 1 + chance.pareto(WORLD.straggler_shape, late.sum())
-        ms *= chance.uniform(3, 8, N_DRAWS) if is_bad else 1.0
-        fails = chance.random(N_DRAWS) < (WORLD.incident_error_share if is_bad else WORLD.error_share)
-        ms[(chance.random(N_DRAWS) < WORLD.hang_share) | fails] = HANG
-        error_ms = WORLD.error_median_ms * np.exp(0.4 * chance.standard_normal(N_DRAWS))
+        ms *= chance.uniform(3, 8, n) if is_bad else 1.0
+        fails = chance.random(n) < (WORLD.incident_error_share if is_bad else WORLD.error_share)
+        ms[(chance.random(n) < WORLD.hang_share) | fails] = HANG
+        error_ms = WORLD.error_median_ms * np.exp(0.4 * chance.standard_normal(n))
         answers.append(ms)
         failures.append(np.where(fails, error_ms, HANG))
     return np.array(answers), np.array(failures)
@@ -116,7 +130,7 @@ class Turns:
         read, written_usd, reads = np.zeros(len(over), np.int64), 0.0, [0.0] * k
         for place, model in enumerate(plan.models):
             facts = self._pool.models[model]
-            billed = started[place] & ~(failed[place] <= over)
+            billed = started[place] & ~(np.isfinite(failed[place]) & (failed[place] <= over))
             ends_ms = np.where(np.isfinite(over), over, 0.0)
             wrote_ms = np.maximum(0.0, ends_ms - ready[place])
             tokens = np.minimum(USUAL_TOKENS[1], facts.tokens_per_s * wrote_ms / 1_000)
@@ -128,11 +142,12 @@ class Turns:
         return Outcome(float(np.mean(over > self._deadline_ms)), written_usd, tuple(reads), sets)
 
 
-def plans_of(first: int, k: int, deadline_ms: int) -> list[Plan]:
-    """Return the plans that begin with this model: alone (with each replacement of a failure), with a second, with two
+def plans_of(first: int, k: int, deadline_ms: int, latest_ms: float = HANG) -> list[Plan]:
+    """Return the plans that begin with this model: alone until it fails, or until `latest_ms`; with a second; with two
     more."""
     others = [each for each in range(k) if each != first]
-    plans = [Plan((first, *order), (0.0, HANG, HANG)[: 1 + len(order)]) for order in itertools.permutations(others)]
+    starts_ms = (0.0, latest_ms, HANG)
+    plans = [Plan((first, *order), starts_ms[: 1 + len(order)]) for order in itertools.permutations(others)]
     for second, third in itertools.permutations(others, 2) if k > 2 else ():
         plans += [Plan((first, second, third), (0.0, float(t), HANG)) for t in range(0, deadline_ms, STEP_MS)]
         instants = range(0, deadline_ms, COARSE_MS)
@@ -140,12 +155,12 @@ def plans_of(first: int, k: int, deadline_ms: int) -> list[Plan]:
     return plans
 
 
-def outcomes_of(turns: Turns, first: int, k: int, deadline_ms: int) -> list[Outcome]:
+def outcomes_of(turns: Turns, first: int, k: int, deadline_ms: int, latest_ms: float) -> list[Outcome]:
     """Return what all plans that begin with this model do; and what it does alone while another one gets the request
     only to read the session (a keep-warm request)."""
-    plans = plans_of(first, k, deadline_ms)
+    plans = plans_of(first, k, deadline_ms, latest_ms)
     outcomes = [turns.run(plan) for plan in plans]
-    alone = [each for plan, each in zip(plans, outcomes, strict=True) if np.isinf(plan.starts_ms[1:]).all()]
+    alone = [each for plan, each in zip(plans, outcomes, strict=True) if min(plan.starts_ms[1:]) >= deadline_ms]
     return outcomes + [with_warming(each, model) for each in alone for model in range(k) if model != first]
 
 
@@ -160,7 +175,19 @@ def with_warming(outcome: Outcome, model: int) -> Outcome:
 class Bound:
     """The dynamic program of one pool."""
 
-    def __init__(self, pool: PublishedPool, *, slower: float, deadline_ms: int, hold: bool, learned: bool) -> None:
+    def __init__(
+        self,
+        pool: PublishedPool,
+        *,
+        slower: float,
+        deadline_ms: int,
+        hold: bool,
+        learned: bool,
+        replaces: bool = False,
+        n_draws: int = N_DRAWS,
+    ) -> None:
+        """`replaces`: a model that is alone and silent at the deadline is replaced, as the router does."""
+        latest_ms = float(deadline_ms) if replaces else HANG
         self._k = k = len(pool.models)
         self._prices = [Price(each.input_usd, each.output_usd, each.cached_usd) for each in pool.models]
         self._states = list(itertools.product((False, True), repeat=k))
@@ -174,10 +201,11 @@ class Bound:
         for load in LOADS:
             tables, single = [], []
             for number, state in enumerate(self._states):
-                turns = Turns(pool, *draws(medians_ms, state, load, number), deadline_ms, hold)
+                turns = Turns(pool, *draws(medians_ms, state, load, number, n_draws), deadline_ms, hold)
                 # In a bad minute of the first choice its circuit breaker may be open.
                 firsts = range(k) if learned or state[0] else (0,)
-                tables.append(self._table([each for f in firsts for each in outcomes_of(turns, f, k, deadline_ms)]))
+                outcomes = [each for f in firsts for each in outcomes_of(turns, f, k, deadline_ms, latest_ms)]
+                tables.append(self._table(outcomes))
                 single.append(turns.run(Plan((0,), (0.0,))))
             self._tables.append(tables)
             self._single.append(single)
@@ -256,17 +284,29 @@ def _moves(states: list[tuple[bool, ...]], bad_share: float) -> Floats:
     return np.array(rows)
 
 
+ROWS: Final[Mapping[str, Mapping[str, bool]]] = {
+    "given": {"hold": True, "learned": False},
+    "given, replaced at the deadline": {"hold": True, "learned": False, "replaces": True},
+    "first to speak": {"hold": False, "learned": False},
+    "learned": {"hold": False, "learned": True},
+}
+"""The rules of each row of the table."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the bounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pool", default="mid", choices=list(published_pools()))
     parser.add_argument("--slower", type=float, default=1.0)
     parser.add_argument("--deadline-ms", type=int, default=600)
+    parser.add_argument("--row", action="append", choices=list(ROWS), help="only this one; may be repeated")
+    parser.add_argument("--draws", type=int, default=N_DRAWS, help="of each state; few make the bound lower (20000)")
     parser.add_argument("--cost", type=float, nargs="+", default=[1.0, 1.1, 1.3])
     options = parser.parse_args(arguments)
     pool = published_pools()[options.pool]
-    for name, hold, learned in (("given", True, False), ("first to speak", False, False), ("learned", False, True)):
-        bound = Bound(pool, slower=options.slower, deadline_ms=options.deadline_ms, hold=hold, learned=learned)
+    for name in options.row or ROWS:
+        world = {"slower": options.slower, "deadline_ms": options.deadline_ms, "n_draws": options.draws}
+        bound = Bound(pool, **world, **ROWS[name])
         line = [f"{pool.name}, {name}: one model {bound.single_late():.2%}"]
         for cost in options.cost:
             late, spent = bound.at_cost(cost)
