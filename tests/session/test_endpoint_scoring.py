@@ -175,6 +175,29 @@ def test_the_stts_own_end_of_turn_is_a_score_of_the_pause() -> None:
     assert posted_by(USED, PAUSED, e.SpeechStarted(2_300, 2_300)) == []
 
 
+@pytest.mark.parametrize(
+    ("at_ms", "between", "scores"),
+    [
+        (2_100, (), [0.9]),
+        (1_900, (), []),
+        (2_100, (e.SpeechStarted(2_000, 2_000),), []),
+        (2_100, (PAUSED, e.SpeechStarted(2_300, 2_300)), [0.9]),
+    ],
+    ids=["before the VAD's report", "the user went on", "another utterance", "used once"],
+)
+def test_the_stt_may_detect_the_end_before_the_vad(
+    at_ms: int, between: tuple[e.Event, ...], scores: list[float]
+) -> None:
+    """The VAD reports a pause about 100 ms after its last voiced sample, in noise later."""
+    posted: list[e.Event] = []
+    scoring = EndpointScoring(None, "s", posted.append, stt_detects=True, now_ms=lambda: at_ms)
+    scoring.follow(USED)
+    scoring.take(EndOfTurn(1, 0.9))
+    for event in (*between, PAUSED):
+        scoring.follow(event)
+    assert posted == [e.EndpointScored(2_000, STT_END, score) for score in scores]
+
+
 # --- the audio -----------------------------------------------------------------------------------
 
 

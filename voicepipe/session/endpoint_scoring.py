@@ -95,6 +95,10 @@ def discard(name: str, outcome: Outcome) -> None:
     """Count nothing."""
 
 
+def _never() -> int:
+    return 0
+
+
 class EndpointScoring:
     """The scores of one session's pauses."""
 
@@ -107,9 +111,12 @@ class EndpointScoring:
         stt_detects: bool = False,
         audio_scorer: AudioScorer | None = None,
         note: NoteScore = discard,
+        now_ms: Callable[[], int] = _never,
     ) -> None:
-        """`scorer`: None where no model runs that costs nothing. `stt_detects`: the STT sends `EndOfTurn`."""
-        self._post = post
+        """`scorer`: None where no model runs that costs nothing. `stt_detects`: the STT sends `EndOfTurn`; then
+        `now_ms` is the session's clock.
+        """
+        self._post, self._now_ms = post, now_ms
         self._words = None if scorer is None else _words_requests(scorer, session, post, note)
         self._audio = None if audio_scorer is None else _audio_requests(audio_scorer, session, post, note)
         self.audio = None if audio_scorer is None else UtteranceAudio()
@@ -126,11 +133,17 @@ class EndpointScoring:
         self._audio_due = False
         """Whether the audio of the current pause is still to be judged."""
 
+        self._detected: tuple[int, EndOfTurn] | None = None
+        """The STT's latest detection while the VAD reports no pause, and when it came, in ms of the session."""
+
     def follow(self, event: e.Event) -> None:
         """Observe an event of the session, of those that are `followed`."""
         match event:
             case e.SpeechPaused(last_voiced_ms):
                 self._paused_ms, self._audio_due = last_voiced_ms, True
+                detected, self._detected = self._detected, None
+                if detected is not None and detected[0] >= last_voiced_ms:
+                    self.take(detected[1])
             case e.SpeechStarted():
                 self._clear()
             case e.SettingsChanged(settings):
@@ -143,8 +156,13 @@ class EndpointScoring:
                 self._words.put(self._paused_ms, text)
 
     def take(self, detected: EndOfTurn) -> None:
-        """Post the STT's own detection as a score. While the user speaks it is of no pause, and dropped."""
-        if self._paused_ms is not None:
+        """Post the STT's own detection as a score of the current pause.
+
+        It may come before the VAD reports the pause. It is then of the next pause, unless the user has spoken since.
+        """
+        if self._paused_ms is None:
+            self._detected = self._now_ms(), detected
+        else:
             self._post(e.EndpointScored(self._paused_ms, STT_END, detected.probability))
 
     async def run(self) -> None:
@@ -159,7 +177,7 @@ class EndpointScoring:
             self._audio.put(self._paused_ms, self.audio.latest())
 
     def _clear(self) -> None:
-        self._paused_ms, self._audio_due = None, False
+        self._paused_ms, self._audio_due, self._detected = None, False, None
         for each in (self._words, self._audio):
             if each is not None:
                 each.drop()

@@ -126,6 +126,7 @@ class Session:
             stt_detects=its.turn_events,
             audio_scorer=stages.audio_scorer,
             note=hooks.note_score,
+            now_ms=self._clock.now_ms,
         )
         self._audio_input = AudioInput(
             config, its, self._clock, post, self._journal, sink, listener, self._scoring.audio
