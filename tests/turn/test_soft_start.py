@@ -611,13 +611,58 @@ def test_a_voice_that_pauses_before_its_words_come_is_one_voice() -> None:
 
 
 def test_two_halves_of_a_voice_are_as_long_as_one() -> None:
-    """A second of voice in all has words: the answer is dropped, whatever the STT says."""
+    """A second of voice in all has words, unless the STT says that it has none: the answer is dropped."""
     talk = Talk()
     audible_ms = talk.is_answered_softly()
     talk.says(None, from_ms=audible_ms + 100, for_ms=600)
     talk.at(talk.ended_ms + 200, e.SpeechStarted(talk.ended_ms + 140, talk.ended_ms + 140))
     assert kinds(talk.at(talk.ended_ms + 300, e.SpeechWentOn(300))) == []
-    assert "StopReply" in kinds(talk.at(talk.ended_ms + 500, e.SpeechWentOn(400)))
+    ended_ms = talk.ended_ms + 500
+    talk.at(ended_ms, e.SpeechWentOn(400))
+    talk.at(ended_ms + 80, e.SpeechPaused(ended_ms, ended_ms))
+    got = talk.at(ended_ms + 5_000)
+    assert "StopReply" in kinds(got)
+    assert "ContinueReply" not in kinds(got)
+
+
+@pytest.mark.parametrize("for_ms", [1_100, 3_000])
+def test_a_long_sound_without_words_does_not_end_the_answer(for_ms: int) -> None:
+    """Laughter, a vacuum cleaner: once the STT says that it has no words, the answer goes on where it stopped."""
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    talk.says(None, from_ms=audible_ms + 300, for_ms=for_ms)
+    assert talk.agent() is Agent.READY
+    got = talk.gets("", talk.ended_ms + 150)
+    resumed = next(each for each in got if isinstance(each, c.ContinueReply))
+    talk.sends(ANSWER_MS - resumed.from_ms)
+    talk.at(talk.scene.driver.now_ms + 10_000)
+    (record,) = talk.scene.driver.records.values()
+    assert (record.outcome, record.resumed, record.played_text) == ("completed", 0, ANSWER)
+    assert len(talk.scene.started()) == 1, "the LLM is asked once"
+    assert talk.scene.driver.illegal_moves == []
+
+
+def test_a_long_voice_with_words_resumes_the_turn_when_they_come() -> None:
+    """With the first of them, in an interim text, or with all at the pause."""
+    for interim in (True, False):
+        talk = Talk()
+        audible_ms = talk.is_answered_softly()
+        talk.says(None, from_ms=audible_ms + 300, for_ms=2_000)
+        at_ms = talk.ended_ms + 100
+        event: e.Event = e.TranscriptFinished(talk.utterance, 1, "And tomorrow?", provider="fake/stt")
+        if interim:
+            event = e.TranscriptGrew(talk.utterance, "And tom")
+        assert "StopReply" in kinds(talk.at(at_ms, event))
+        assert talk.scene.driver.illegal_moves == []
+
+
+def test_a_long_voice_whose_text_fails_is_taken_for_words() -> None:
+    talk = Talk()
+    audible_ms = talk.is_answered_softly()
+    talk.says(None, from_ms=audible_ms + 300, for_ms=2_000)
+    got = talk.at(talk.ended_ms + 120, e.TranscriberFailed(talk.utterance, "fake/stt", "broke"))
+    assert "StopReply" in kinds(got)
+    assert "ContinueReply" not in kinds(got)
 
 
 def test_what_is_reported_of_a_voice_after_its_pause_counts_for_nothing() -> None:
@@ -833,6 +878,8 @@ def test_a_turn_that_waits_is_answered_with_the_one_that_goes_on() -> None:
     talk.answers(whole=False)
     talk.sends(200)
     talk.says(None, from_ms=scene.driver.now_ms, for_ms=1_100)
+    assert len(scene.started()) == 1
+    talk.gets("And tomorrow?", talk.ended_ms + 120)
     assert talk.user() is User.HOLDING
     assert scene.outcomes() == [("abandoned", "answered with the next turn")]
     assert len(scene.started()) == 1

@@ -276,7 +276,10 @@ class Core:
         return turn is not None and turn.reply.gate is Gate.SUSPENDED
 
     def _speech_went_on(self, event: e.SpeechWentOn, now_ms: int) -> None:
-        (self._soft if self._is_suspended else self._interruptions).speech_went_on(event, now_ms)
+        if self._is_suspended:
+            self._soft.speech_went_on(event)
+        else:
+            self._interruptions.speech_went_on(event, now_ms)
 
     def _speech_paused(self, event: e.SpeechPaused, now_ms: int) -> None:
         if not self._interruptions.speech_paused(event):

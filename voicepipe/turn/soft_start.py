@@ -106,14 +106,12 @@ class SoftStarts:
         self._user.speech_started(event, now_ms)
         self._context.issue(Duck(pending.turn.number))
 
-    def speech_went_on(self, event: e.SpeechWentOn, now_ms: int) -> None:
-        """Note how long the voice lasts: a long one has words."""
+    def speech_went_on(self, event: e.SpeechWentOn) -> None:
+        """Note how long the voice lasts."""
         pending = self._current()
         if pending is None or pending.overlap.paused is not None:
             return
         pending.overlap.add(event)
-        if not pending.overlap.echoes and pending.overlap.voiced_ms >= SUSTAINED_MS:
-            self._resume(pending, now_ms)
 
     def speech_paused(self, event: e.SpeechPaused, now_ms: int) -> None:
         """Wait for the words, or go on at once if the voice was the agent's own."""
@@ -147,9 +145,17 @@ class SoftStarts:
             self._restore(pending, now_ms)
 
     def transcript_failed(self, event: e.TranscriberFailed, now_ms: int) -> None:
-        """Go on with the answer: there will be no words."""
+        """Decide without a text: there will be none."""
         pending = self._current()
         if pending is not None and pending.overlap.utterance.number == event.utterance and pending.overlap.paused:
+            self._decide_without_text(pending, now_ms)
+
+    def _decide_without_text(self, pending: _Pending, now_ms: int) -> None:
+        """Resume the turn after a voice that lasted for a second, which rarely has no words; else restore it."""
+        overlap = pending.overlap
+        if not overlap.echoes and overlap.voiced_ms >= SUSTAINED_MS:
+            self._resume(pending, now_ms)
+        else:
             self._restore(pending, now_ms)
 
     def _weigh(self, pending: _Pending, text: str, language: str | None, now_ms: int) -> bool:
@@ -167,10 +173,10 @@ class SoftStarts:
     # --- what follows -------------------------------------------------------------------------
 
     def overdue(self, now_ms: int) -> None:
-        """Go on with the answer: no words have come in time."""
+        """Decide without a text: none has come in time."""
         pending = self._current()
         if pending is not None:
-            self._restore(pending, now_ms)
+            self._decide_without_text(pending, now_ms)
 
     def drop(self, now_ms: int) -> None:
         """Go on with the answer: the client drops what the user says."""
