@@ -23,6 +23,7 @@ import json
 import sys
 import tempfile
 from base64 import b64encode
+from collections.abc import Iterable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -59,11 +60,13 @@ LOCAL_QUIET_MS: Final = 10_000
 """How long the user listens for the answer. The local models take seconds on a busy machine."""
 
 
-def settings_of(folder: Path, vendor: FakeVendor, *, local: bool, smart_turn: Path | None) -> dict[str, object]:
-    """Return the settings of a server with one agent per strategy, and one with smart-turn if its file is named: of
-    fakes, or of the local models.
+def settings_of(
+    folder: Path, vendor: FakeVendor, fakes: Iterable[str], smart_turn: Path | None = None
+) -> dict[str, object]:
+    """Return the settings of a server with one agent per strategy, and one with smart-turn if its file is named. The
+    stages `fakes` have fake providers, the others the local models.
     """
-    stages = {} if local else {"stt": "fake/stt", "llm": "fake/llm", "tts": "fake/tts"}
+    stages = {stage: f"fake/{stage}" for stage in fakes}
     agents = {
         f"agents.{name}.{key}": value
         for name, strategy in (*((each, each) for each in STRATEGIES), (SMART_TURN, "soft"), ("default", "soft"))
@@ -185,7 +188,7 @@ async def measured(
         vendor.llm.usual = LlmCue(tokens=tokens(ANSWER), ttft_ms=150)
         vendor.tts.usual = TtsCue(ttfb_ms=90)
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            overrides = settings_of(Path(folder), vendor, local=local, smart_turn=smart_turn)
+            overrides = settings_of(Path(folder), vendor, () if local else ("stt", "llm", "tts"), smart_turn)
             settings = load(overrides=overrides, environ={"HOME": folder}, folder=Path(folder))
             async with running(settings) as server:
                 await ready(server.base_url)
