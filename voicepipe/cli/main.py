@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import Any, Final
 
 from voicepipe.cli.command_line import parse, parser
-from voicepipe.client.errors import CallRefused, NoAnswer, ServerUnreachable
 from voicepipe.errors import ConfigError, StoreUnavailable, VoicepipeError
 
 DONE: Final = 0
@@ -65,6 +64,9 @@ def _reader_gone() -> int:
 
 
 def _report_error(error: BaseException) -> int:
+    # Imported late: the client loads an HTTP library, which many commands do without.
+    from voicepipe.client.errors import CallRefused, NoAnswer, ServerUnreachable
+
     # On the command line the store's own error text is useful.
     said = error.detail if isinstance(error, StoreUnavailable) and error.detail else error
     sys.stderr.write(f"voicepipe: {said}\n")
