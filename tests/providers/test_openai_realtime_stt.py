@@ -235,12 +235,13 @@ async def test_session_ends_between_two_utterances(
 ) -> None:
     """Before the vendor cuts it at 60 minutes, and never in an utterance: the next stream takes over."""
     monkeypatch.setitem(realtime_stt.LIFETIME_MS, "openai", 1)
+    monkeypatch.setattr(manual_commit, "QUIET_S", 0.02)
     vendor.script.cue(SttCue(text="Yes."))
-    async with calling(vendor, make_transcriber()) as (stream, _):
+    async with make_transcriber().open(TRANSCRIPTION) as stream:
+        # All said before the connection is up: an idle one would end at once.
         stream.begin(1)
         push(stream, SECOND)
         stream.flush(1)
-        monkeypatch.setattr(manual_commit, "QUIET_S", 0.02)  # not before: a slow machine would end it unused
         async with promptly():
             assert [said async for said in stream if isinstance(said, Final)] == [Final(1, 1, "Yes.")]
 
