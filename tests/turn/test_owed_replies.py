@@ -106,3 +106,16 @@ def test_the_request_of_a_client_is_remembered() -> None:
     scenario._post(e.ReplyRequested("r1", ReplySettings()))
     scenario._post(e.ReplyRequested("r2", ReplySettings()))
     assert list(scenario.driver.core.context.requests) == ["r1"], "the second one was refused"
+
+
+def test_a_question_behind_a_running_answer_is_queued_once_its_words_are_known() -> None:
+    """A process that goes on with this session could not answer it before."""
+    scenario = Scenario(interrupt_response=False)
+    scenario.creates()
+    scenario.token("Hello there.")
+    scenario.speaks()
+    scenario.pauses()
+    scenario.stops()
+    assert not scenario.driver.core.queued
+    scenario.transcribes("Where is it?")
+    assert [turn.question.text for turn in scenario.driver.core.queued] == ["Where is it?"]
