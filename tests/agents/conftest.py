@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.virtual import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 from voicepipe.audio.files import read_sound
 from voicepipe.ports.transcriber import Samples
 from voicepipe.testing.journal_check import JournalCheck

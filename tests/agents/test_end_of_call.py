@@ -19,6 +19,7 @@ TOOL = ServerTool(tool=Tool("look_up", "", "{}"), label="voicepipe")
 IDLE_MS = 4_000
 
 
+@pytest.mark.virtual_time
 async def test_the_call_ends_after_the_goodbye(fake_server: Any, speech: Samples) -> None:
     """All of its audio comes before the close, which is no error."""
     async with fake_server(END) as server, calling(server.url, session={}) as user:
@@ -35,6 +36,7 @@ async def test_the_call_ends_after_the_goodbye(fake_server: Any, speech: Samples
     assert answer["tool_choice"] == "none"
 
 
+@pytest.mark.virtual_time
 async def test_a_function_of_that_name_ends_nothing(fake_server: Any) -> None:
     """Only the built-in one does, not one of the agent's author or of an MCP server."""
     agent = Agent()
@@ -53,6 +55,7 @@ async def test_a_function_of_that_name_ends_nothing(fake_server: Any) -> None:
 
 @pytest.mark.parametrize("n_sentences", [1, 20])
 @pytest.mark.parametrize("is_spoken", [True, False])
+@pytest.mark.virtual_time
 async def test_the_words_of_the_reply_that_ends_the_call_are_played(
     fake_server: Any, speech: Samples, n_sentences: int, is_spoken: bool
 ) -> None:
@@ -130,6 +133,7 @@ def test_agent_speaks_up_again_after_the_user_spoke() -> None:
     assert EndSession() not in scenario.driver.commands
 
 
+@pytest.mark.virtual_time
 async def test_a_session_ends_after_a_silence(fake_server: Any, speech: Samples) -> None:
     more = {"agents.default.idle_timeout_ms": 1_000, "agents.default.idle_ends": True}
     async with fake_server(more) as server, calling(server.url, session={}) as user:

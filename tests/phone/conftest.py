@@ -8,6 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.virtual import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 from voicepipe.audio import g711
 from voicepipe.audio.files import read_sound
 

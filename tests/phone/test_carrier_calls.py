@@ -1,4 +1,4 @@
-"""Calls of each carrier's fake to a whole server, on real sockets: what all carriers have to do."""
+"""Calls of each carrier's fake to a whole server: what all carriers have to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from voicepipe.testing.fakes.carrier import FRAME_BYTES
 from voicepipe.testing.fakes.cues import CallCue, LlmCue, SttCue, tokens
 from voicepipe.testing.waiting import eventually
 
-pytestmark = pytest.mark.slow  # a call takes as long as what is said in it
+pytestmark = pytest.mark.slow  # whole calls, of five carriers
 
 LONG = "One two three four five six seven eight nine ten. " * 12
 END = (CallCue("end_call", ("{}",), "c1"),)
@@ -47,6 +47,7 @@ async def estimate(server: Any) -> int | None:
     return found
 
 
+@pytest.mark.virtual_time
 async def test_a_call_is_answered_and_what_was_played_is_reported_by_marks(
     server: Any, carrier: FakeCarrier, http: aiohttp.ClientSession, no: bytes
 ) -> None:
@@ -63,6 +64,7 @@ async def test_a_call_is_answered_and_what_was_played_is_reported_by_marks(
     assert 0 <= turn["carrier_estimated_ms"] <= turn["total_ms"]
 
 
+@pytest.mark.virtual_time
 async def test_a_carrier_that_holds_audio_back_is_in_the_record_as_an_estimate(
     server: Any, carrier: FakeCarrier, http: aiohttp.ClientSession, no: bytes
 ) -> None:
@@ -76,6 +78,7 @@ async def test_a_carrier_that_holds_audio_back_is_in_the_record_as_an_estimate(
     assert estimated_ms >= 15 * 20 - 20
 
 
+@pytest.mark.virtual_time
 async def test_speech_over_the_agent_clears_what_the_carrier_has_not_played(
     server: Any, carrier: FakeCarrier, http: aiohttp.ClientSession, no: bytes
 ) -> None:
@@ -94,6 +97,7 @@ async def test_speech_over_the_agent_clears_what_the_carrier_has_not_played(
     assert first["latency_source"] == "reported"
 
 
+@pytest.mark.virtual_time
 async def test_pressed_keys_are_text_for_the_agent_and_stop_it(
     server: Any, carrier: FakeCarrier, http: aiohttp.ClientSession, no: bytes
 ) -> None:
@@ -112,6 +116,7 @@ async def test_pressed_keys_are_text_for_the_agent_and_stop_it(
     assert first["outcome"] == "interrupted"
 
 
+@pytest.mark.virtual_time
 async def test_the_agent_hangs_up_after_its_last_word(
     server: Any, carrier: FakeCarrier, http: aiohttp.ClientSession, no: bytes
 ) -> None:
@@ -125,6 +130,7 @@ async def test_the_agent_hangs_up_after_its_last_word(
         assert await carrier.outcome(http, webhook(server), call) == HUNG_UP
 
 
+@pytest.mark.virtual_time
 async def test_the_end_of_a_call_waits_for_the_last_mark(
     server: Any, carrier: FakeCarrier, http: aiohttp.ClientSession, no: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +144,7 @@ async def test_the_end_of_a_call_waits_for_the_last_mark(
         assert call.unplayed_bytes == 0, "the stream was closed before the last word was played"
 
 
+@pytest.mark.virtual_time
 async def test_a_carrier_that_never_returns_the_last_mark_ends_no_later_than_its_limit(
     server: Any, carrier: FakeCarrier, http: aiohttp.ClientSession, no: bytes
 ) -> None:
@@ -150,6 +157,7 @@ async def test_a_carrier_that_never_returns_the_last_mark_ends_no_later_than_its
         assert call.close_code == 1000
 
 
+@pytest.mark.virtual_time
 async def test_a_call_is_transferred_after_the_announcement(
     server: Any, carrier: FakeCarrier, http: aiohttp.ClientSession, no: bytes
 ) -> None:
@@ -185,6 +193,7 @@ async def test_a_webhook_with_a_wrong_signature_is_refused(
     assert await metric(server, "unsigned") == len(statuses)
 
 
+@pytest.mark.virtual_time
 async def test_garbage_is_counted_and_the_call_goes_on(
     server: Any, carrier: FakeCarrier, http: aiohttp.ClientSession, no: bytes
 ) -> None:
@@ -198,6 +207,7 @@ async def test_garbage_is_counted_and_the_call_goes_on(
     assert f"voicepipe_phone_messages_invalid_total {len(carrier.garbage)}.0" in lines
 
 
+@pytest.mark.virtual_time
 async def test_a_connection_that_is_cut_ends_the_session(
     server: Any, carrier: FakeCarrier, http: aiohttp.ClientSession, no: bytes
 ) -> None:
@@ -230,6 +240,7 @@ def _by_keys(question: Any) -> LlmCue:
     return LlmCue(tokens=tokens("It is noon."), calls=(transfer,) if n % 4 == 3 else ())
 
 
+@pytest.mark.virtual_time
 async def test_twenty_calls_at_once_with_speech_keys_interruptions_and_transfers(
     server: Any, carrier: FakeCarrier, http: aiohttp.ClientSession, no: bytes
 ) -> None:

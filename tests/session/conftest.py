@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.virtual import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 from voicepipe.audio.files import read_sound
 from voicepipe.config import load
 from voicepipe.ports.transcriber import Samples

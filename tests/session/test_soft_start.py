@@ -1,4 +1,4 @@
-"""Answers that begin softly, on a real socket: taken back by a voice with words, continued after a sound without."""
+"""Answers that begin softly: taken back by a voice with words, continued after a sound without."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from voicepipe.testing.user import WIRE_HZ, User, calling
 from voicepipe.testing.waiting import eventually
 from voicepipe.turn.endpointing.strategies import Soft
 from voicepipe.turn.endpointing.strategy import Evidence
+
+pytestmark = pytest.mark.virtual_time
 
 ANSWER = "It is sunny now. It will be warm all day long, with a light wind from the west."
 ANSWER_MS = 40 * len(ANSWER)
