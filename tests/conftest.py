@@ -81,11 +81,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark as slow what needs a slow fixture, before `-m` selects by the marks."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what needs a slow fixture, before `-m` selects by the marks; and let the long tests begin first."""
     for item in items:
         if not SLOW_FIXTURES.keys().isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 def is_slow(program: str) -> bool:

@@ -11,6 +11,7 @@ from voicepipe.bench.load.wire_protocols import RATE_HZ
 from voicepipe.cli.bench_load import SOUND
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_the_users_have_the_same_answers_by_either_connection() -> None:
     """Each turn is answered, with audio, and ends without an error."""

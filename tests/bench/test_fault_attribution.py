@@ -28,6 +28,7 @@ def ignore(line: str) -> None:
     """Discard the line."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_the_late_one_is_named(question: Path) -> None:
     """The LLM, the client, and the server itself, which is stopped with the answer in its socket."""

@@ -252,6 +252,7 @@ def test_a_whole_run_starts_what_it_needs(question: Path, tmp_path: Path, capsys
     assert again.err == ""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_admission_is_measured_with_and_without_a_flood(question: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Everything is admitted below the limit, and the flood was answered."""

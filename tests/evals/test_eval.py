@@ -42,6 +42,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("time", TIMES)
 def test_the_scenarios_pass(own_folder: Path, capsys: pytest.CaptureFixture[str], time: str) -> None:
@@ -57,6 +58,7 @@ def test_the_scenarios_pass(own_folder: Path, capsys: pytest.CaptureFixture[str]
     assert not list(own_folder.glob(".local/**/*.db"))  # turns of evals are no users' turns
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("time", TIMES)
 def test_each_wrong_agent_fails(own_folder: Path, capsys: pytest.CaptureFixture[str], time: str) -> None:

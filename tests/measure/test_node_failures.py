@@ -35,6 +35,7 @@ def request(*messages: tuple[str, str]) -> dict[str, object]:
     return {"messages": [{"role": role, "content": content} for role, content in messages]}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "n_failures"), [("kill", 5), ("rolling", 3)])
 async def test_users_lose_nothing(mode: Mode, n_failures: int) -> None:
@@ -44,6 +45,7 @@ async def test_users_lose_nothing(mode: Mode, n_failures: int) -> None:
     assert counts.resumed_ms, "no session has moved"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 async def test_users_who_speak_lose_nothing() -> None:
     """Their microphones are always on, and each turn has one record in Postgres, also where its node was killed."""

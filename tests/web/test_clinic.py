@@ -102,6 +102,7 @@ async def ready(server: asyncio.subprocess.Process) -> str:
     return "".join(lines)
 
 
+@pytest.mark.long
 async def test_the_clinic_of_the_guide(tmp_path: Path, unused_tcp_port_factory: Callable[[], int]) -> None:
     """Its eval passes, its server answers with the tool's result by text and by voice, its keys lock, and its page has
     an answer with a function call.
