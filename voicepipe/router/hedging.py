@@ -20,7 +20,7 @@ What hedges cost is held to a cap in dollars a turn (`hedge_budget`), by a price
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -39,6 +39,10 @@ LOYALTY: Final = 0.05
 
 ANSWER_STEPS: Final = np.arange(0, 3_000 // STEP_MS, 5)
 """The steps of the grid at which a hedge's answer is assumed, to compute how often it wins."""
+
+ANSWER_EDGES: Final = np.append(ANSWER_STEPS, ANSWER_STEPS[-1] + 5)
+ANSWERED: Final = np.arange(len(TIMES_MS))[:, None] + ANSWER_STEPS[None, :] + 2
+"""(n_times, n_answers): the step at which a hedge that starts then has answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class Planner:
         """`hold_ms`: until then a hedge is only heard if the first one fails."""
         n = len(candidates)
         self._hold_step = int(hold_ms) // STEP_MS
+        self._wins_at = np.minimum(np.maximum(ANSWERED, self._hold_step), len(GRID_MS) - 1)
         self.candidates, self.deadline_ms = candidates, deadline_ms
         self._deadlines = ((deadline_ms, 1.0), *((ms, w) for ms, w in LATER_DEADLINES if ms > deadline_ms))
         self._silent = np.zeros((n, len(GRID_MS)))
@@ -128,18 +133,15 @@ class Planner:
     def _answers_price(self) -> Curve:
         """Return what a hedge adds to the price of the answers, (k, k, n_times): below 0 if a cheaper one answers."""
         silent = self._silent
-        edges = np.append(ANSWER_STEPS, ANSWER_STEPS[-1] + 5)
-        answers = -np.diff(silent[:, edges], axis=1)
-        answered = np.arange(len(TIMES_MS))[:, None] + ANSWER_STEPS[None, :] + 2
+        answers = -np.diff(silent[:, ANSWER_EDGES], axis=1)
         until = self._hold_step
-        wins_at = np.minimum(np.maximum(answered, until), len(GRID_MS) - 1)
-        wins = np.einsum("atu,bu->abt", silent[:, wins_at], answers, optimize=True)
+        wins = np.tensordot(silent.take(self._wins_at, axis=1), answers, axes=(2, 1)).transpose(0, 2, 1)
         price: Curve = (self._written[None, :] - self._written[:, None])[:, :, None] * wins
         if until:
             # While it is held, a hedge writes what nobody hears if the first one speaks.
             lost = np.maximum(silent[:, :until] - silent[:, until : until + 1], 0.0)
             left = np.append(np.cumsum(lost[:, ::-1], axis=1)[:, ::-1], np.zeros((len(lost), 1)), axis=1)
-            held = np.einsum("atu,bu->abt", left[:, np.minimum(answered, until)], answers, optimize=True)
+            held = np.tensordot(left[:, np.minimum(ANSWERED, until)], answers, axes=(2, 1)).transpose(0, 2, 1)
             price += self._writes[None, :, None] * held
         return price
 
@@ -151,16 +153,17 @@ class Planner:
         alone = np.array(self._alone)
         lasting = 1 / (1 - stays[-1])
         cold_value, warm_value = alone * lasting, np.minimum(warm_losses, alone[:, None]) * lasting
-        tables = []
-        for stay in stays[::-1]:
+        warm_turn = np.minimum(warm_losses, alone[:, None])
+        by_turn = np.empty((len(stays), *cold.shape))
+        for turn in range(len(stays) - 1, -1, -1):
+            stay = stays[turn]
             credit = stay * np.maximum(cold_value[:, None] - warm_value, 0.0)
-            table = _best(cold - started * credit[:, :, None])
-            losses = np.array(table[0])
+            np.subtract(cold, started * credit[:, :, None], out=by_turn[turn])
+            losses = by_turn[turn].min(axis=2)
             np.fill_diagonal(losses, np.inf)
             cold_value = np.minimum(losses.min(axis=1), alone) + stay * cold_value
-            warm_value = np.minimum(warm_losses, alone[:, None]) + stay * warm_value
-            tables.append(table)
-        return tables[::-1]
+            warm_value = warm_turn + stay * warm_value
+        return list(zip(*_best(by_turn), strict=True))
 
     def medians_ms(self) -> dict[str, float]:
         """Return each model's median time to the first token, by spec."""
@@ -213,7 +216,6 @@ class Planner:
         return score - LOYALTY * abs(score) if first == last else score
 
 
-def _best(losses: Curve) -> tuple[list[list[float]], list[list[float]]]:
-    """Return the least losses, (k, k), and their instants in ms."""
-    best = losses.argmin(axis=2)
-    return np.take_along_axis(losses, best[:, :, None], axis=2)[:, :, 0].tolist(), TIMES_MS[best].tolist()
+def _best(losses: Curve) -> tuple[list[Any], list[Any]]:
+    """Return the least losses along the last axis, the times, and their instants in ms."""
+    return losses.min(axis=-1).tolist(), TIMES_MS[losses.argmin(axis=-1)].tolist()
