@@ -14,8 +14,8 @@ from redis.asyncio.connection import Connection
 
 from tests.cluster.snapshot_rules import check_next_secret, check_one_owner
 from voicepipe.clock import unix_ms
-from voicepipe.cluster.port import Cluster, CountResult
-from voicepipe.cluster.redis import open_redis
+from voicepipe.cluster.port import Cluster, CountResult, LeftSnapshot
+from voicepipe.cluster.redis import RedisCluster, open_redis
 from voicepipe.cluster.redis_calls import FIRST_SNAPSHOT_CONNECTIONS
 from voicepipe.cluster.resilient import ResilientOptions, open_resilient
 from voicepipe.cluster.revocation import RevokedToken
@@ -279,6 +279,72 @@ async def test_a_text_expires(redis: RedisServer) -> None:
         for life_s in (60, 120):
             await cluster.store_snapshot("s", b"1", digest="d", owner="p", life_s=life_s)
             assert 0 < await cluster._calls.command("TTL", "voicepipe:{expiry}:text:s") <= life_s
+
+
+async def aged(cluster: RedisCluster, session_id: str, by_s: int) -> None:
+    """Have a text of 120 s be written earlier than it was."""
+    await cluster._calls.command("EXPIRE", f"{cluster._prefix}text:{session_id}", 120 - by_s)
+    await cluster._calls.command("ZINCRBY", f"{cluster._prefix}texts", -by_s, session_id)
+
+
+async def stored(cluster: RedisCluster, session_id: str = "s") -> bool:
+    """Store a text of 120 s."""
+    return await cluster.store_snapshot(session_id, session_id.encode(), digest="d", owner="o", life_s=120)
+
+
+async def leased(cluster: RedisCluster, lease: str) -> LeftSnapshot | None:
+    """Lease a text that was not written for 60 s."""
+    return await cluster.lease_left_snapshot(after_s=60, life_s=120, lease=lease)
+
+
+async def test_a_text_that_is_not_written_is_leased_to_one_process(redis: RedisServer) -> None:
+    """One that dies too leaves it to the next, some time later. Its client can still take it."""
+    async with open_redis(redis.url, "left") as cluster:
+        assert await stored(cluster)
+        assert await leased(cluster, "1") is None, "its process writes it"
+        await aged(cluster, "s", 61)
+        assert await leased(cluster, "1") == LeftSnapshot("s", b"s")
+        assert await leased(cluster, "2") is None
+        await aged(cluster, "s", 61)
+        assert await leased(cluster, "2") == LeftSnapshot("s", b"s")
+        await cluster.delete_left_snapshot("s", lease="1")
+        assert await cluster.acquire_snapshot("s", digest="d", owner="p", next_digest="e") == b"s"
+        await cluster.delete_left_snapshot("s", lease="2")
+        assert await cluster.has_snapshot("s"), "it was taken"
+
+
+async def test_a_text_that_is_written_again_is_not_dropped(redis: RedisServer) -> None:
+    """Its process was away from the store for a while, and lives."""
+    async with open_redis(redis.url, "back") as cluster:
+        assert await stored(cluster)
+        await aged(cluster, "s", 61)
+        assert await leased(cluster, "1") is not None
+        assert await stored(cluster)
+        await cluster.delete_left_snapshot("s", lease="1")
+        assert await cluster.has_snapshot("s")
+
+
+async def test_texts_that_are_gone_leave_no_trace(redis: RedisServer) -> None:
+    """Expired, dropped by their own process, or ended for it."""
+    async with open_redis(redis.url, "gone") as cluster:
+        for name in ("expired", "over", "left"):
+            assert await stored(cluster, name)
+        await cluster._calls.command("DEL", f"{cluster._prefix}text:expired")
+        await cluster.delete_snapshot("over", owner="o")
+        for name in ("expired", "left"):
+            await cluster._calls.command("ZINCRBY", f"{cluster._prefix}texts", -61, name)
+        await cluster._calls.command("EXPIRE", f"{cluster._prefix}text:left", 59)
+        assert await leased(cluster, "1") == LeftSnapshot("left", b"left")
+        await cluster.delete_left_snapshot("left", lease="1")
+        assert await cluster._calls.command("KEYS", f"{cluster._prefix}text*") == []
+
+
+async def test_a_text_that_the_index_lacks_a_write_of_is_not_left(redis: RedisServer) -> None:
+    """A version without the index writes it, in a rolling upgrade: its life says that it was written."""
+    async with open_redis(redis.url, "index") as cluster:
+        assert await stored(cluster)
+        await cluster._calls.command("ZINCRBY", f"{cluster._prefix}texts", -61, "s")
+        assert await leased(cluster, "1") is None
 
 
 async def test_a_process_is_listed_until_its_announcement_expires(redis: RedisServer) -> None:

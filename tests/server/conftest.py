@@ -22,7 +22,7 @@ from voicepipe.auth.rate_limit import AttemptOptions, FailedAttempts
 from voicepipe.auth.tokens import AUDIENCE, ISSUER
 from voicepipe.clock import unix_s
 from voicepipe.cluster.memory import MemoryCluster
-from voicepipe.cluster.port import NodePresence, SessionSnapshots
+from voicepipe.cluster.port import LeftSnapshots, NodePresence, SessionSnapshots
 from voicepipe.cluster.response_store import FILE_NAME, ResponseStore
 from voicepipe.ports.model import Usage
 from voicepipe.protocol.extensions import Resume
@@ -304,6 +304,7 @@ def serve(tmp_path: Path) -> Serve:
         other_sessions: OtherSessions | None = None,
         other_rtc_calls: OtherRtcCalls | None = None,
         session_snapshots: SessionSnapshots | None = None,
+        left_snapshots: LeftSnapshots | None = None,
         presence: NodePresence | None = None,
         records_written: Callable[[str], Awaitable[None]] = at_once,
         **options: Any,
@@ -387,6 +388,7 @@ def serve(tmp_path: Path) -> Serve:
             other_sessions=other_sessions,
             other_rtc_calls=other_rtc_calls,
             session_snapshots=session_snapshots,
+            left_snapshots=left_snapshots,
             records_written=records_written,
             presence=presence,
         )

@@ -10,9 +10,9 @@ import pytest
 from voicepipe import clock
 from voicepipe.protocol.extensions import Resume
 from voicepipe.session.pending_replies import takeover_events
-from voicepipe.session.snapshot import MOVED, SessionSnapshot
+from voicepipe.session.snapshot import LEFT, MOVED, SessionSnapshot
 from voicepipe.session.snapshot_writer import SnapshotWriter
-from voicepipe.session.unstored_records import STORED_MS, UnstoredRecords, unstored_records
+from voicepipe.session.unstored_records import STORED_MS, UnstoredRecords, ended_records, unstored_records
 from voicepipe.testing.scenario import Scenario
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -108,6 +108,29 @@ def test_a_turn_whose_answer_was_due_goes_on_too() -> None:
     assert request.goes_on is not None
     assert (request.goes_on.user_text, request.goes_on.played_text) == (QUESTION, "")
     assert found == UnstoredRecords((), ())
+
+
+def test_an_answer_whose_client_does_not_come_back_is_interrupted() -> None:
+    """Its record has all that its process knew, with its own marks."""
+    process = Process()
+    process.scenario.says(QUESTION)
+    process.scenario.answers(ANSWER)
+    process.scenario.sent(500)
+    found = ended_records(process.state())
+    (record,), (running,) = found.open, process.records
+    assert (record.id, record.outcome, record.reason) == (running.id, "interrupted", LEFT)
+    assert (record.user_text, record.agent_text) == (QUESTION, ANSWER)
+    assert (record.marks[:3], record.total_ms) == (running.marks[:3], running.total_ms)
+    assert record.spoken_ms
+    assert found.closed == ()
+
+
+def test_a_question_whose_client_does_not_come_back_is_abandoned() -> None:
+    """No word of an answer was sent."""
+    process = Process()
+    process.scenario.says(QUESTION)
+    (record,) = ended_records(process.state()).open
+    assert (record.outcome, record.reason, record.user_text) == ("abandoned", LEFT, QUESTION)
 
 
 def test_words_of_the_processes_before_are_its_words_too() -> None:

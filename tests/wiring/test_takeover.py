@@ -19,6 +19,7 @@ from aiohttp import web
 
 from tests.wiring.test_serve import config_file, lines_until
 from voicepipe.cluster.redis import open_redis
+from voicepipe.session.snapshot import LEFT
 from voicepipe.session.snapshot_restore import UNKNOWN_OUTCOME
 from voicepipe.telemetry.store.port import TurnQuery
 from voicepipe.telemetry.store.sqlite import SqliteTurnStore
@@ -308,6 +309,31 @@ async def test_a_turn_whose_node_dies_has_one_record_at_the_other(
     assert record["id"] == text["turn"]["id"]
     assert (record["cause"], record["user_text"]) == ("create", "When does it leave?")
     assert record["agent_text"].split() == ANSWER.split()
+
+
+async def test_a_turn_whose_client_does_not_come_back_is_recorded_as_over_by_another_node(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    """As its node left it: half an answer. Its text is then deleted."""
+    async with nodes(tmp_path, redis) as its, talking(its.one) as user:
+        its.vendor.llm.cue(LlmCue(tokens=("It ", "leaves ", "at ", "noon."), hold=Hold(after=2)))
+        content = [{"type": "input_text", "text": "When does it leave?"}]
+        await user.send("conversation.item.create", item={"type": "message", "role": "user", "content": content})
+        await user.send("response.create")
+        await user.until("response.output_text.delta")
+        text = await its.until_written(user.session_id, r'"role":"assistant"')
+        await its.one.kill()
+        await its.store._calls.command("EXPIRE", f"{its.store._prefix}text:{user.session_id}", 30)
+        await its.store._calls.command("ZINCRBY", f"{its.store._prefix}texts", -90, user.session_id)
+        (record,) = await eventually(lambda: closed_turns(its.other.url, user.session_id))
+
+        async def gone() -> bool | None:
+            return not await its.store.has_snapshot(user.session_id) or None
+
+        await eventually(gone)
+    assert (record["id"], record["reason"]) == (text["turn"]["id"], LEFT)
+    assert (record["user_text"], record["outcome"]) == ("When does it leave?", "interrupted")
+    assert "noon." not in record["agent_text"]
 
 
 async def closed_turns(url: str, session_id: str) -> list[dict[str, Any]] | None:

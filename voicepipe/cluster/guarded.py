@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from voicepipe.clock import monotonic_ms
-from voicepipe.cluster.port import Hint, NodeStore
+from voicepipe.cluster.port import Hint, LeftSnapshot, NodeStore
 from voicepipe.cluster.store_calls import PROBE_PAUSE_MS, StoreCalls
 from voicepipe.errors import StoreUnavailable
 
@@ -49,6 +49,13 @@ class GuardedStore:
 
     async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
         await self.calls.request(self.calls.snapshots, self.store.delete_snapshot(session_id, owner=owner))
+
+    async def lease_left_snapshot(self, *, after_s: int, life_s: int, lease: str) -> LeftSnapshot | None:
+        request = self.store.lease_left_snapshot(after_s=after_s, life_s=life_s, lease=lease)
+        return await self.calls.request(self.calls.snapshots, request)
+
+    async def delete_left_snapshot(self, session_id: str, *, lease: str) -> None:
+        await self.calls.request(self.calls.snapshots, self.store.delete_left_snapshot(session_id, lease=lease))
 
     # --- announcements, events, hints -----------------------------------------------------------
 

@@ -117,6 +117,14 @@ class Cluster(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class LeftSnapshot:
+    """The snapshot of a session that no process has."""
+
+    session_id: str
+    text: bytes
+
+
 class SessionSnapshots(Protocol):
     """The snapshots of sessions that another node can go on with. Each session has one owner at a time.
 
@@ -148,6 +156,26 @@ class SessionSnapshots(Protocol):
 
     async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
         """Delete the snapshot of a session that is over, unless it has another owner."""
+        ...
+
+
+class LeftSnapshots(Protocol):
+    """The snapshots of sessions whose process has died and whose client has not come back.
+
+    Raises:
+        StoreUnavailable: from any method, when the store can't be reached.
+    """
+
+    async def lease_left_snapshot(self, *, after_s: int, life_s: int, lease: str) -> LeftSnapshot | None:
+        """Return a snapshot that was not written for `after_s`: its process has died, and its client has not come back.
+        No other process gets it for `after_s`. None: there is none.
+
+        `life_s`: that of the snapshot when it was written last, and from now on. It keeps its owner.
+        """
+        ...
+
+    async def delete_left_snapshot(self, session_id: str, *, lease: str) -> None:
+        """Delete a snapshot of `lease_left_snapshot`, unless it was written, taken or leased since."""
         ...
 
 
@@ -240,7 +268,7 @@ class SharedKeys(Protocol):
 
 
 @runtime_checkable
-class NodeStore(SessionSnapshots, NodePresence, NodeEvents, RouterHints, SharedKeys, Protocol):
+class NodeStore(SessionSnapshots, LeftSnapshots, NodePresence, NodeEvents, RouterHints, SharedKeys, Protocol):
     """All that nodes share beside the `Cluster`; the store of one machine does not have it."""
 
 

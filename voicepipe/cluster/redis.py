@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from voicepipe.auth.claims import Claims
-from voicepipe.cluster.port import CountResult, Hint, check_config
+from voicepipe.cluster.port import CountResult, Hint, LeftSnapshot, check_config
 from voicepipe.cluster.redis_scripts import (
     ACQUIRE_SNAPSHOT,
     ANNOUNCE,
     ANNOUNCED,
     COUNT,
+    DELETE_LEFT_SNAPSHOT,
     DELETE_SNAPSHOT,
     EVENTS_AFTER,
     HINTS,
+    LEASE_LEFT_SNAPSHOT,
     RELEASE_SLOTS,
     RENEW_SLOTS,
     REVOKE,
@@ -170,6 +172,13 @@ class RedisCluster:
 
     async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
         await self._calls.evaluate(DELETE_SNAPSHOT, session_id, owner, for_snapshots=True)
+
+    async def lease_left_snapshot(self, *, after_s: int, life_s: int, lease: str) -> LeftSnapshot | None:
+        found = await self._calls.evaluate(LEASE_LEFT_SNAPSHOT, after_s, life_s, lease, for_snapshots=True)
+        return None if found is None else LeftSnapshot(found[0].decode(), found[1])
+
+    async def delete_left_snapshot(self, session_id: str, *, lease: str) -> None:
+        await self._calls.evaluate(DELETE_LEFT_SNAPSHOT, session_id, lease, for_snapshots=True)
 
     async def announce(self, process: str, facts: bytes, *, life_s: int) -> str:
         epoch: bytes = await self._calls.evaluate(ANNOUNCE, process, facts, life_s, secrets.token_hex(8))

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from voicepipe.auth.key_store import KeyStore
-from voicepipe.cluster.port import Cluster, NodeEvents, NodePresence, SessionSnapshots
+from voicepipe.cluster.port import Cluster, LeftSnapshots, NodeEvents, NodePresence, SessionSnapshots
 from voicepipe.cluster.response_store import ResponseStore
 from voicepipe.phone.calls import PhoneCalls
 from voicepipe.phone.options import PhoneLine
@@ -92,6 +92,10 @@ Charge = Callable[[float], None]
 
 async def _do_nothing(session_id: str) -> None:
     """Do nothing."""
+
+
+def _ignore(record: TurnRecord) -> None:
+    """Store nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +192,9 @@ class ServerContext:
     session_snapshots: SessionSnapshots | None = None
     """The snapshots of sessions that nodes share; None: this machine shares nothing."""
 
+    left_snapshots: LeftSnapshots | None = None
+    """The snapshots that no process has any more; None: this machine shares nothing."""
+
     presence: NodePresence | None = None
     """What the nodes that share a store say of themselves; None: this machine shares nothing."""
 
@@ -225,6 +232,9 @@ class ServerContext:
 
     records_written: Callable[[str], Awaitable[None]] = _do_nothing
     """Waits until the records of a session are stored; without end while their store is away."""
+
+    records_of: Callable[[SessionGrant, str, int], Callable[[TurnRecord], None]] = lambda grant, agent, began: _ignore
+    """Returns what stores the records of an agent's turns: by session, agent, and when its clock was 0 (unix ms)."""
 
     delete_journal: Callable[[str, str], int] = lambda project, session: 0
     """Delete the journal of a project's session, by project and ID; may wait for a disk: for a worker thread."""

@@ -20,6 +20,7 @@ from voicepipe.server.decoding import DECODING, decoding
 from voicepipe.server.descriptors import max_client_connections, raise_descriptor_limit, warn_of_few
 from voicepipe.server.detached import DETACHED_TASKS
 from voicepipe.server.http_protocol import HttpProtocol
+from voicepipe.server.left_sessions import LeftSessions
 from voicepipe.server.log_limit import LogLimit
 from voicepipe.server.node_events import NodeFeed
 from voicepipe.server.options import ServerSettings
@@ -59,6 +60,7 @@ async def listening(context: ServerContext) -> AsyncIterator[str]:
             exchanging = [
                 detached.start(keep_running("presence", announcer.run), name="presence"),
                 *_shared_feed(context, detached),
+                *_left_sessions(context, detached),
             ]
             try:
                 listeners = bound(context.options) if workers is None else []
@@ -88,6 +90,14 @@ def _shared_feed(context: ServerContext, tasks: BackgroundTasks) -> list[asyncio
     reads = context.workers is None or context.workers.link.index == 0
     shared = NodeFeed(context.feed, context.node_events, context.node, reads=reads)
     return [tasks.start(keep_running("node-events", shared.run), name="node-events")]
+
+
+def _left_sessions(context: ServerContext, tasks: BackgroundTasks) -> list[asyncio.Task[None]]:
+    """Start to end the records of sessions that died with another node, if there may be any."""
+    if context.left_snapshots is None:
+        return []
+    left = LeftSessions(context, context.left_snapshots)
+    return [tasks.start(keep_running("left-sessions", left.run), name="left-sessions")]
 
 
 def _acceptor(

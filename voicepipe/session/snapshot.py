@@ -5,9 +5,9 @@ A process writes it at each change, off the critical path; the latest state wins
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +22,9 @@ from voicepipe.turn.turn import Turn
 
 MAX_BYTES: Final = 1_000_000
 """Limit of a session's snapshot. A session with more can't be resumed at another node."""
+
+LEFT: Final = "its process ended, and its client did not come back"
+"""The reason of a turn that no process has gone on with."""
 
 MOVED: Final = "its process ended while the answer played, and the session went on in another one"
 """The reason of a turn whose end the client alone has seen."""
@@ -121,7 +124,10 @@ class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     open_records: tuple[msgspec.Raw, ...] = ()
     """Records of turns that were not closed: of one whose answer was whole and still played, or whose functions had not
-    returned. Each as if it were over."""
+    returned."""
+
+    running_records: tuple[msgspec.Raw, ...] = ()
+    """Records of the other turns that were not closed: their last ones if no process goes on with the session."""
 
     closed_records: tuple[msgspec.Raw, ...] = ()
     """The latest records that were closed: the process may have ended before it had stored them."""
@@ -177,7 +183,8 @@ def snapshot_of(core: Core, codec: ItemCodec, now_ms: int, **more: Any) -> Sessi
     ids = {item.id for item in items}
     begun = [turn for turn in running if turn.reply.item_id in ids]
     replies = [_open_reply(turn) for turn in begun]
-    owed = [turn for turn in (*running, *core.queued) if turn not in begun]
+    others = [*running, *core.queued]
+    owed = [turn for turn in others if turn not in begun]
     waiting = [turn for turn in (context.turns.awaits_tools, *context.turns.soft.values()) if turn is not None]
     whole = [turn for turn, reply in zip(begun, replies, strict=True) if reply.is_generated]
     unclosed = {turn.id: turn for turn in (*waiting, *whole)}
@@ -192,7 +199,8 @@ def snapshot_of(core: Core, codec: ItemCodec, now_ms: int, **more: Any) -> Sessi
         owed=tuple(map(_owed_reply, owed)),
         requests=tuple(context.requests),
         turn=_open_turn(begun[-1:] or waiting),
-        open_records=tuple(_record(context, turn, now_ms) for turn in unclosed.values()),
+        open_records=_records(context, unclosed.values(), now_ms),
+        running_records=_records(context, [turn for turn in others if turn.id not in unclosed], now_ms),
         **more,
     )
 
@@ -231,11 +239,8 @@ def _open_turn(turns: list[Turn]) -> OpenTurn | None:
     )
 
 
-def _record(context: TurnContext, turn: Turn, now_ms: int) -> msgspec.Raw:
-    record = record_builder.record_of(context, turn, now_ms)
-    if record.outcome is None:
-        record = replace(record, outcome="completed", reason=MOVED, played_text=record.agent_text)
-    return encoded_record(record)
+def _records(context: TurnContext, turns: Iterable[Turn], now_ms: int) -> tuple[msgspec.Raw, ...]:
+    return tuple(encoded_record(record_builder.record_of(context, turn, now_ms)) for turn in turns)
 
 
 def encoded_record(record: TurnRecord) -> msgspec.Raw:

@@ -10,7 +10,7 @@ import msgspec
 
 from voicepipe import clock
 from voicepipe.protocol.extensions import Resume
-from voicepipe.session.snapshot import MOVED, OpenTurn, SessionSnapshot, encoded_record, read_records
+from voicepipe.session.snapshot import LEFT, MOVED, OpenTurn, SessionSnapshot, encoded_record, read_records
 from voicepipe.session.snapshot_restore import Received, is_newer
 from voicepipe.turn import commands as c
 from voicepipe.turn import events as e
@@ -73,13 +73,33 @@ def unstored_records(
     takeover_events = {each.goes_on.id for each in events if isinstance(each, e.ReplyOwed) and each.goes_on is not None}
     later_ms = state.began_unix_ms - began_unix_ms
     closed = tuple(_shifted(each, later_ms) for each in read_records(state.closed_records))
-    found = {each.id: _shifted(each, later_ms) for each in read_records(state.open_records)}
+    found = {each.id: _moved(_shifted(each, later_ms)) for each in read_records(state.open_records)}
     known = takeover_events | {*found, *(each.id for each in closed)}
     received = () if request is None else Received.all_of(request)
     for its in (state.turn, *(each.turn for each in state.owed)):
         if its is not None and its.id not in known:
             found[its.id] = _received_elsewhere(its, state, received, context)
     return UnstoredRecords(tuple(each for each in found.values() if each.id not in takeover_events), closed)
+
+
+def ended_records(state: SessionSnapshot) -> UnstoredRecords:
+    """Return the records of a session with which no process goes on: its client did not come back. Their marks are on
+    the clock of the process that has died."""
+    running = read_records((*state.open_records, *state.running_records))
+    return UnstoredRecords(tuple(map(_ended, running)), tuple(read_records(state.closed_records)))
+
+
+def _moved(record: TurnRecord) -> TurnRecord:
+    if record.outcome is not None:
+        return record
+    return replace(record, outcome="completed", reason=MOVED, played_text=record.agent_text)
+
+
+def _ended(record: TurnRecord) -> TurnRecord:
+    if record.outcome is not None:
+        return record
+    is_played = bool(record.spoken_ms or record.played_text)
+    return replace(record, outcome="interrupted" if is_played else "abandoned", reason=LEFT)
 
 
 def _shifted(record: TurnRecord, later_ms: int) -> TurnRecord:

@@ -327,6 +327,12 @@ LOG_EVENTS: Final = (
         "a client has resumed a session of [another node](nodes.md#a-node-that-dies) here",
     ),
     LogEvent(
+        "left_session_ended",
+        ("info",),
+        ("session", "n_turns"),
+        "the node of this session has died, and its client has not come back: its open turns are recorded as over",
+    ),
+    LogEvent(
         "session_moved", ("warning",), (), "the client of this session has resumed it at another node; it ends here"
     ),
     LogEvent(

@@ -164,7 +164,7 @@ class Sessions:
 
     def _keep_records_of(self, grant: SessionGrant, agent: str) -> Callable[[TurnRecord], None]:
         """Return what takes the records of an agent's turns."""
-        store, hooks = self._store_of(grant, agent), self._hooks_in_python(grant, agent)
+        store, hooks = self.records_of(grant, agent, clock.unix_ms()), self._hooks_in_python(grant, agent)
 
         def keep_record(record: TurnRecord) -> None:
             store(record)
@@ -173,13 +173,13 @@ class Sessions:
 
         return keep_record
 
-    def _store_of(self, grant: SessionGrant, agent: str) -> Callable[[TurnRecord], None]:
-        """Return what stores the records of an agent's turns."""
+    def records_of(self, grant: SessionGrant, agent: str, began_unix_ms: int) -> Callable[[TurnRecord], None]:
+        """Return what stores the records of an agent's turns. `began_unix_ms`: when the clock of the session was 0."""
         kinds = kinds_of(self._settings.records.redact, key="records.redact")
         store = self._sink.of_session(
             project=grant.project,
             agent=agent,
-            began_unix_ms=clock.unix_ms(),
+            began_unix_ms=began_unix_ms,
             keep_texts=self._settings.keeps_text,
             user=grant.identity or "",
             pool=self._settings.pooled.get((agent, "llm"), ""),
@@ -261,7 +261,7 @@ class Sessions:
         return SessionHooks(
             keep_record=keep_record,
             records_written=partial(self._sink.wait_until_written, grant.session_id),
-            restore_record=self._store_of(grant, grant.agent),
+            restore_record=self.records_of(grant, grant.agent, clock.unix_ms()),
             start_outlasting=self._outlasting.start,
             hand_over=hand_over,
             **({} if hooks is None else _hooks_of(hooks)),
