@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import random
 import sys
 import tempfile
@@ -69,10 +70,16 @@ async def failures(
     counts: Counts,
     namespace: StoreNamespace | None = None,
     delay_ms: int = SLOW_MS,
+    within_s: float = math.inf,
 ) -> None:
-    """Cause failures one after the other, each at a random time; `counts` gets when the store hung."""
+    """Cause failures one after the other, each at a random time and none after `within_s`; `counts` gets when the store
+    hung."""
     its.link.delay_ms = delay_ms // 2 if mode == "slow" else 0
+    until_ms = clock.monotonic_ms() + 1_000 * within_s
     for number in range(n_failures):
+        if clock.monotonic_ms() > until_ms:
+            break
+        counts.failures += 1
         await asyncio.sleep(chance.uniform(0.2, MAX_PAUSE_S))
         node = its.nodes[number % len(its.nodes)] if mode == "rolling" else chance.choice(its.nodes)
         match mode:
@@ -99,6 +106,7 @@ async def measured(
     delay_ms: int = SLOW_MS,
     with_postgres: bool = False,
     kind: type[User] = User,
+    within_s: float = math.inf,
 ) -> Counts:
     """Return what the callers counted.
 
@@ -117,7 +125,7 @@ async def measured(
             async with asyncio.TaskGroup() as group:
                 for user in users:
                     group.create_task(user.run(), name=user.name)
-                await failures(its, mode, n_failures, random.Random(seed), counts, namespace, delay_ms)
+                await failures(its, mode, n_failures, random.Random(seed), counts, namespace, delay_ms, within_s)
                 stopped.set()
             if url:  # what a session's end has cut is written behind it
                 await asyncio.gather(*(node.stop() for node in its.nodes))
@@ -145,7 +153,7 @@ def report(counts: Counts) -> str:
 
     return "\n".join(
         (
-            f"questions {counts.questions}, answers lost {counts.answers_lost}",
+            f"failures {counts.failures}, questions {counts.questions}, answers lost {counts.answers_lost}",
             f"words lost {counts.words_lost}, doubled {counts.words_doubled}, misplaced {counts.words_misplaced}, "
             f"wrong in history {counts.history_faults}",
             f"sessions lost {counts.sessions_lost}, new sessions refused {counts.sessions_refused}, "
@@ -183,13 +191,14 @@ def main() -> int:
     parser.add_argument("--store", choices=KINDS, default="redis")
     parser.add_argument("--drain-ms", type=int, default=20_000)
     parser.add_argument("--delay-ms", type=int, default=SLOW_MS)
+    parser.add_argument("--within-s", type=float, default=math.inf, help="cause no failure later than that")
     parser.add_argument("--postgres", action="store_true")
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--spoken", dest="kind", action="store_const", const=SpeakingUser, default=User)
     kinds.add_argument("--hasty", dest="kind", action="store_const", const=HastyUser)
     its = parser.parse_args()
     how = {"store": its.store, "drain_ms": its.drain_ms, "delay_ms": its.delay_ms, "with_postgres": its.postgres}
-    how["kind"] = its.kind
+    how |= {"kind": its.kind, "within_s": its.within_s}
     try:
         counts = asyncio.run(measured(its.mode, its.kills, n_users=its.users, seed=its.seed, **how))
     except NoNamespacesError as why:

@@ -86,6 +86,9 @@ def history_faults(messages: list[dict[str, Any]]) -> list[str]:
 class Counts:
     """What all callers of a run have counted."""
 
+    failures: int = 0
+    """How often a node was killed or stopped."""
+
     questions: int = 0
     answers_lost: int = 0
     words_lost: int = 0

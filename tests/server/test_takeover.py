@@ -13,7 +13,10 @@ from aiohttp import ClientWebSocketResponse, WSMsgType
 
 from tests.server.conftest import Serve, Server
 from voicepipe.errors import StoreUnavailable
+from voicepipe.protocol.extensions import Resume
 from voicepipe.server import takeover
+from voicepipe.server.sessions.resume import Found
+from voicepipe.server.sessions.websocket import AiohttpSocket
 from voicepipe.server.takeover import StoredSession
 from voicepipe.session.resumption import digest_of
 from voicepipe.testing.waiting import WAIT_S, eventually
@@ -42,9 +45,15 @@ class Texts:
     def __init__(self, stored: dict[str, Any], n_failures: int = 0) -> None:
         self.text = json.dumps(stored).encode()
         self.n_failures, self.dropped = n_failures, False
+        self.finds = asyncio.Event()
+        """Set: look-ups are answered."""
+
+        self.finds.set()
+        self.n_taken = 0
 
     async def has_snapshot(self, session_id: str) -> bool:
         """Return whether it is the session of this text."""
+        await self.finds.wait()
         return session_id == "sess_x"
 
     async def store_snapshot(
@@ -59,6 +68,7 @@ class Texts:
         if self.n_failures:
             self.n_failures -= 1
             raise StoreUnavailable
+        self.n_taken += 1
         return self.text if digest == digest_of(SECRET) else None
 
     async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
@@ -66,9 +76,9 @@ class Texts:
         self.dropped = True
 
 
-async def requested(server: Server, secret: str = SECRET) -> ClientWebSocketResponse:
+async def requested(server: Server, secret: str = SECRET, named: str = "sess_x") -> ClientWebSocketResponse:
     """Ask to resume the session."""
-    line: ClientWebSocketResponse = await server.http.ws_connect(f"{server.base}/v1/realtime?resume=sess_x")
+    line: ClientWebSocketResponse = await server.http.ws_connect(f"{server.base}/v1/realtime?resume={named}")
     await line.send_str(json.dumps({"type": "voicepipe.resume", "session_id": "sess_x", "secret": secret}))
     return line
 
@@ -134,6 +144,54 @@ async def test_a_store_that_fails_once_loses_no_session(serve: Serve) -> None:
     async with serve(session_snapshots=Texts(FIRST_VERSION, n_failures=1)) as server:
         assert await close_code(await requested(server)) == 1_013
         assert await goes_on(server)
+
+
+async def test_a_resume_needs_one_answer_of_the_store(serve: Serve) -> None:
+    """The text is taken with the client's first event, not behind a look-up: a slow store is waited for once."""
+    texts = Texts(FIRST_VERSION)
+    texts.finds.clear()
+    async with serve(session_snapshots=texts) as server:
+        assert await goes_on(server)
+        texts.finds.set()
+
+
+async def test_a_connection_without_an_event_waits_for_one_if_its_session_is_known(serve: Serve) -> None:
+    """The store's answer comes first: the event is read as soon as it is there."""
+    texts = Texts(FIRST_VERSION)
+    async with serve(session_snapshots=texts) as server:
+        line = await server.http.ws_connect(f"{server.base}/v1/realtime?resume=sess_x")
+        await eventually(lambda: is_waiting(server))
+        await line.send_str(json.dumps({"type": "voicepipe.resume", "session_id": "sess_x", "secret": SECRET}))
+        await line.send_str("echo")
+        assert (await line.receive(timeout=WAIT_S)).data in ("echo", b"echo")
+        await line.close()
+        assert not await is_waiting(server)
+
+
+async def is_waiting(server: Server) -> bool | None:
+    """Return whether the server waits for the first event of a connection."""
+    return len(server.context.resumptions.waiting) > 0 or None
+
+
+class HungProcess:
+    """Another process of this node, which has the session and does not answer."""
+
+    async def find(self, session_id: str) -> Found:
+        """Return what the supervisor knows."""
+        return "hung"
+
+    async def resume(self, resume_request: Resume, socket: AiohttpSocket) -> bool:
+        """Refuse."""
+        return False
+
+
+@pytest.mark.parametrize("named", ["sess_x", "1"])
+async def test_a_session_whose_own_process_hangs_is_not_taken_from_it(serve: Serve, named: str) -> None:
+    """That process may go on any moment: the client tries again."""
+    texts = Texts(FIRST_VERSION)
+    async with serve(session_snapshots=texts, other_sessions=HungProcess()) as server:
+        assert await close_code(await requested(server, named=named)) == 1_013
+        assert not texts.n_taken
 
 
 async def test_a_node_without_a_slot_leaves_the_session_to_others(serve: Serve) -> None:

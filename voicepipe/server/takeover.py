@@ -116,11 +116,14 @@ class StoredSessions:
         False: refused.
 
         Raises:
-            Overload: not now, or not here: the store does not answer, this node has no slot, or a newer voicepipe
-                wrote the snapshot. The client's secret stays good.
+            Overload: not now, or not here: the store or the session's own process does not answer, this node has no
+                slot, or a newer voicepipe wrote the snapshot. The client's secret stays good.
         """
-        if self.others is not None and await self.others.resume(resume_request, socket):
-            return True
+        if self.others is not None:
+            if await self.others.find(resume_request.session_id) == "hung":
+                raise Overload("The process of this session does not answer.")
+            if await self.others.resume(resume_request, socket):
+                return True
         owner, digest = self.context.live_sessions.slots.owner, digest_of(resume_request.secret)
         secret = new_secret()
         its = {"digest": digest, "owner": owner, "next_digest": digest_of(secret)}

@@ -99,8 +99,8 @@ async def resume(
     """Upgrade, and pass the socket to its session if its first event is right: other connections never prevent a right
     secret.
 
-    `?resume=SESSION_ID` waits among the connections of this session alone, and without waiting when there is no such
-    session. `?resume=1` waits among all of its address.
+    `?resume=SESSION_ID` is looked up while its first event comes, and then waits among the connections of this session
+    alone, or not at all when there is no such session. `?resume=1` waits among all of its address.
 
     Raises:
         Overload: the server is stopping.
@@ -110,11 +110,13 @@ async def resume(
     named = request.query["resume"]
     await websocket.prepare(request)
     socket = AiohttpSocket(websocket, request.transport)
-    found = await _found(named, sessions, others)
-    resume_request, is_known = None, found == "held"
-    if is_known or not named.startswith(SESSION_PREFIX):
-        group = of_session(named) if is_known else of_address(peer)
+    resume_request: Resume | None = None
+    found = await _found(named, sessions, None)
+    if found == "held" or not named.startswith(SESSION_PREFIX):
+        group = of_session(named) if found == "held" else of_address(peer)
         resume_request = await _first_event(socket, resumptions, group)
+    elif others is not None:
+        resume_request, found = await _first_event_or_look_up(named, socket, resumptions, others)
     live = sessions.find(resume_request.session_id) if resume_request is not None else None
     try:
         if live is None and others is not None and resume_request is not None:
@@ -153,6 +155,27 @@ async def _first_event(socket: AiohttpSocket, resumptions: Resumptions, group: G
     except TimeoutError:
         return None
     return None if first is None else read_resume(first)
+
+
+async def _first_event_or_look_up(
+    named: str, socket: AiohttpSocket, resumptions: Resumptions, others: OtherSessions
+) -> tuple[Resume | None, Found]:
+    """Return the first event, which ends the look-up of the session: a slow store then has one request less to answer.
+    Without an event yet, wait for it only if another process has the session; return what the look-up has found."""
+    found: Found = "unknown"
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(socket.receive(), name="first-event")
+        looking = group.create_task(others.find(named), name="find-session")
+        await asyncio.wait({first, looking}, return_when=asyncio.FIRST_COMPLETED)
+        if not first.done():
+            found = looking.result()
+            if found == "held":
+                with resumptions.waiting.waiting(of_session(named), socket.abort):
+                    await asyncio.wait({first}, timeout=FIRST_EVENT_S)
+        raw = first.result() if first.done() else None
+        first.cancel()
+        looking.cancel()
+    return (None if raw is None else read_resume(raw)), found
 
 
 def _refusal(code: str, why: str) -> bytes:
