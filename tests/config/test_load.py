@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -397,6 +398,20 @@ def test_wrong_environment_is_refused_by_its_variable(written: Path) -> None:
         "$VOICEPIPE_SERVER_PORT: unknown setting; did you mean VOICEPIPE_SERVER__PORT?"
     )
     assert read(written, "", VOICEPIPE_HOME="/x").server.port == 8080, "not every such variable is a setting"
+
+
+def test_a_folder_that_the_user_cannot_enter_has_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the home of the administrator who calls `sudo -u voicepipe voicepipe keys create`."""
+    folder, stat = tmp_path / "admin", Path.stat
+
+    def refused(self: Path, **options: bool) -> os.stat_result:
+        if self.is_relative_to(folder):
+            raise PermissionError(13, "Permission denied", str(self))
+        return stat(self, **options)
+
+    monkeypatch.setattr(Path, "stat", refused)
+    home = {"HOME": str(tmp_path)}
+    assert load(environ=home, folder=folder) == load(environ=home, folder=tmp_path)
 
 
 def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from voicepipe.config.sources import KEY_FILE_SUFFIX, SECTIONS
 from voicepipe.providers import catalog
 from voicepipe.providers.built_in import TRANSCRIBERS, VOICES, key_env_of
 from voicepipe.server.endpoints import ENDPOINTS
+from voicepipe.telemetry.store.schema import BACK, OLDEST, VERSION
 
 GUIDES = [path for path in PAGES if path.name in ("deploy.md", "deploy-nodes.md", "nodes.md")]
 FILES = [
@@ -78,6 +79,14 @@ COMMAND = re.compile(
 """In the guides: in a shell, by its path, in a container."""
 
 
+def test_the_guide_names_the_tables_of_this_version() -> None:
+    """Each version that can be left for an older one, newest first, and what that loses."""
+    (guide,) = (PAGES[path] for path in GUIDES if path.name == "deploy-nodes.md")
+    table = re.findall(r"^\| (\d+) \| [^|]+ \|(.*)\|$", guide, re.MULTILINE)
+    assert [int(version) for version, _ in table] == list(range(VERSION, OLDEST - 1, -1))
+    assert all(lost.strip() for version, lost in table if int(version) in BACK)
+
+
 def commands() -> Iterator[str]:
     """The commands of voicepipe in the guides' blocks for the terminal."""
     for guide in GUIDES:
@@ -87,7 +96,7 @@ def commands() -> Iterator[str]:
 
 
 def test_there_are_commands() -> None:
-    assert {each.split()[0] for each in commands()} == {"keys", "check", "providers", "talk"}
+    assert {each.split()[0] for each in commands()} == {"keys", "check", "providers", "talk", "records"}
 
 
 @pytest.mark.parametrize("command", sorted(set(commands())))

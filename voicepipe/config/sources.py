@@ -97,7 +97,16 @@ def find_file(config: str | None, environ: Mapping[str, str], folder: Path) -> P
             raise ConfigError(f"{came_from}: expected a settings file, got {named!r}, which does not exist")
         return path
     home = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "~")).expanduser() / ".config")
-    return next((p for p in (folder / FILE_NAME, home / "voicepipe" / FILE_NAME) if p.is_file()), None)
+    return next((path for path in (folder / FILE_NAME, home / "voicepipe" / FILE_NAME) if _is_there(path)), None)
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether a file is there: none is in a folder that this user can't enter, as the home of the user who calls
+    `sudo -u voicepipe`."""
+    try:
+        return path.is_file()
+    except PermissionError:
+        return False
 
 
 def from_file(path: Path) -> Leaves:
