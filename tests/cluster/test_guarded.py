@@ -130,21 +130,21 @@ async def stored_snapshot(snapshots: GuardedStore) -> bool:
 async def test_a_store_that_answers_gets_each_request_once() -> None:
     store = Snapshots()
     async with calls_of() as calls:
-        texts = GuardedStore(store, calls)
-        assert await texts.has_snapshot("s")
-        assert await stored_snapshot(texts)
-        assert await texts.acquire_snapshot("s", digest="d", owner="o", next_digest="e") == b"text"
-        await texts.delete_snapshot("s", owner="o")
-        assert await texts.lease_left_snapshot(after_s=1, life_s=2, lease="l") == LeftSnapshot("s", b"text")
-        await texts.delete_left_snapshot("s", lease="l")
-        assert (await texts.announce("p", b"", life_s=1), await texts.announced()) == ("epoch", [])
-        await texts.send_events([b"e"])
-        assert await texts.events_after("1", limit=1, requested_s=1) == ("1", [])
-        assert not await texts.are_events_requested()
-        await texts.store_hint("kind", "p", b"", life_s=1)
-        assert await texts.hints("kind") == []
-        await texts.share_keys({}, {})
-        assert (await texts.keys_version(), await texts.shared_keys()) == ("v", ({}, {}))
+        snapshots = GuardedStore(store, calls)
+        assert await snapshots.has_snapshot("s")
+        assert await stored_snapshot(snapshots)
+        assert await snapshots.acquire_snapshot("s", digest="d", owner="o", next_digest="e") == b"text"
+        await snapshots.delete_snapshot("s", owner="o")
+        assert await snapshots.lease_left_snapshot(after_s=1, life_s=2, lease="l") == LeftSnapshot("s", b"text")
+        await snapshots.delete_left_snapshot("s", lease="l")
+        assert (await snapshots.announce("p", b"", life_s=1), await snapshots.announced()) == ("epoch", [])
+        await snapshots.send_events([b"e"])
+        assert await snapshots.events_after("1", limit=1, requested_s=1) == ("1", [])
+        assert not await snapshots.are_events_requested()
+        await snapshots.store_hint("kind", "p", b"", life_s=1)
+        assert await snapshots.hints("kind") == []
+        await snapshots.share_keys({}, {})
+        assert (await snapshots.keys_version(), await snapshots.shared_keys()) == ("v", ({}, {}))
     shared = ["announce", "announced", "send", "events", "requested", "keep hint", "hints"]
     assert store.requests == [
         "s",

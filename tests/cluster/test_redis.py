@@ -324,7 +324,7 @@ async def test_a_text_that_is_written_again_is_not_dropped(redis: RedisServer) -
         assert await cluster.has_snapshot("s")
 
 
-async def test_texts_that_are_gone_leave_no_trace(redis: RedisServer) -> None:
+async def test_snapshots_that_are_gone_leave_no_trace(redis: RedisServer) -> None:
     """Expired, dropped by their own process, or ended for it."""
     async with open_redis(redis.url, "gone") as cluster:
         for name in ("expired", "over", "left"):
