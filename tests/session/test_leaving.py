@@ -15,9 +15,10 @@ import pytest
 from voicepipe.clock import unix_s
 from voicepipe.ports.transcriber import TranscriptionOptions
 from voicepipe.protocol.session_config import SessionConfig
-from voicepipe.session import shutdown
+from voicepipe.session import shutdown, snapshot_writer
 from voicepipe.session.grant import SessionGrant
 from voicepipe.session.session import Session, SessionHooks, SessionStages
+from voicepipe.session.snapshot import SessionSnapshot
 from voicepipe.testing.fakes.cues import Hang, LlmCue, SttCue, TtsCue
 from voicepipe.testing.fakes.ports import FakeModel, FakeSynthesizer, FakeTranscriber
 from voicepipe.testing.waiting import WAIT_S
@@ -162,3 +163,42 @@ async def test_a_database_that_is_away_holds_the_close_frame_for_a_moment(monkey
     async with asyncio.timeout(WAIT_S):
         await session_of(transcriber, [], never).run(client)
     assert client.closed.is_set()
+
+
+class LeavesWithResume(Leaves):
+    """The same client, in a session that another process could go on with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._enables = True
+
+    async def receive(self) -> str | None:
+        if self._enables:
+            self._enables = False
+            session = {"type": "realtime", "providerData": {"voicepipe": {"resume": True}}}
+            return json.dumps({"type": "session.update", "session": session})
+        return await super().receive()
+
+
+async def test_an_answer_that_is_due_stays_due_for_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session ends here, and its turn with it. But the snapshot is not written again while the close frame waits
+    for the record: no answer would be due in the process that goes on."""
+    monkeypatch.setattr(snapshot_writer, "SHORT_PAUSE_S", 0)
+    monkeypatch.setattr(snapshot_writer, "PAUSE_S", 0)
+    written: list[SessionSnapshot] = []
+
+    async def store(snapshot: SessionSnapshot, digest: str, previous_digest: str) -> bool:
+        written.append(snapshot)
+        return True
+
+    async def records_written() -> None:
+        n_before = len(written)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(written) == n_before
+
+    session = session_of(FakeTranscriber(SttCue()), [], records_written)
+    session.takeover.share_snapshot(store)
+    async with asyncio.timeout(WAIT_S):
+        await session.run(LeavesWithResume())
+    assert len(written[-1].owed) == 1

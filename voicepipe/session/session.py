@@ -366,6 +366,7 @@ class Session:
         self._group = None
         self._mcp.stop()
         self._audio_input.close()
+        self.takeover.close()
         self.post(e.UserLeft("the user left"))
         self._wake.cancel()
 

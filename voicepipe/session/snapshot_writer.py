@@ -117,6 +117,7 @@ class SnapshotWriter:
         self.has_moved = False
         """Whether another process has the session: the records of its open turns are that one's."""
 
+        self._is_closed = False
         self.store: StoreSnapshot | None = None
         """None: no other process could read it."""
 
@@ -201,6 +202,11 @@ class SnapshotWriter:
             input_received_ms=self._input_received_ms,
         )
 
+    def close(self) -> None:
+        """Write no more. The session ends here, which closes its turns as abandoned: for another process that goes on
+        with it, they are as the latest snapshot has them."""
+        self._is_closed = True
+
     async def run(self, snapshot: Callable[[], SnapshotWrite | None], on_moved: Callable[[], None]) -> None:
         """Write the snapshot until cancelled, or until another process has the session.
 
@@ -211,6 +217,8 @@ class SnapshotWriter:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.renew_s):
                     await self._changed.wait()
+            if self._is_closed:
+                return
             self._changed.clear()
             self._is_urgent.clear()
             self._is_awaited.clear()

@@ -64,6 +64,10 @@ class Takeover:
         """Write the snapshot until cancelled, or until another process has the session: then it ends here."""
         await self._writer.run(self._snapshot, self._drain.moved)
 
+    def close(self) -> None:
+        """Write no more: what is due stays due in the store, for the process that goes on with the session."""
+        self._writer.close()
+
     def drain(self, within_ms: int, *, at_once: bool) -> bool:
         """Have the client resume at another node; see `SessionDrain.begin`."""
         return self._drain.begin(within_ms, at_once=at_once)
