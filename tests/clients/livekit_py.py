@@ -30,7 +30,8 @@ async def get_weather(place: str) -> str:
 async def main(turn: Turn, given: argparse.Namespace) -> None:
     """Hold one turn."""
     async with aiohttp.ClientSession() as http:
-        detection = ServerVad(type="server_vad")
+        # A busy machine sends frames up to half a second late, and missing frames are a silence.
+        detection = ServerVad(type="server_vad", silence_duration_ms=1_000)
         model = openai.realtime.RealtimeModel(
             model=given.model, base_url=given.url, api_key=given.key, http_session=http, turn_detection=detection
         )

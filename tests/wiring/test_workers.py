@@ -508,8 +508,12 @@ async def test_the_session_of_a_dead_worker_goes_on_in_another(server: Server) -
     roles = [each["role"] for each in server.vendor.llm.received[-1].question["messages"]]
     assert roles == ["system", "user", "assistant", "user"]
     await server.until_sessions(0)
-    turns = (await server.read(f"/v1/turns?session={session_id}"))["data"]
-    assert [each["outcome"] for each in turns] == ["completed"] * 2
+
+    async def both_stored() -> bool | None:
+        turns = (await server.read(f"/v1/turns?session={session_id}"))["data"]
+        return [each["outcome"] for each in turns] == ["completed"] * 2 or None
+
+    await eventually(both_stored)
 
 
 async def _serves(server: Server, worker: int) -> bool | None:
