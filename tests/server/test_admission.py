@@ -310,13 +310,13 @@ def test_as_many_sessions_get_in_as_the_local_models_have_time_for(
 def test_no_session_gets_in_while_the_event_loop_is_late() -> None:
     """Whatever the sessions cost: other programs may take the time. One late moment refuses nobody, nor do few sessions
     wait for many."""
-    lag_ms = 80.0
+    lag_ms = 300.0
     head_room = HeadRoom(lambda: 0.1, lag_ms=lambda: lag_ms)
     for _ in range(2):
         head_room.measure(20)
     head_room.check(20)
     head_room.measure(20)
-    with pytest.raises(NoHeadRoom, match=r"event loop is 80 ms late \(limit 50 ms\)"):
+    with pytest.raises(NoHeadRoom, match=r"event loop is 300 ms late \(limit 250 ms\)"):
         head_room.check(20)
     head_room.check(9)
     lag_ms = 5.0
