@@ -117,7 +117,7 @@ async def test_a_lease_reports_how_busy_a_model_is(run_daemon: RunDaemon, monkey
             await eventually(lambda: is_busy(0.0))
 
 
-def test_the_time_of_each_thread_counts_between_two_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_time_of_each_thread_counts_between_two_readings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also that of a job which is not done: a long answer must not look like a pause."""
     now_us = 0
     monkeypatch.setattr(worker_module, "monotonic_us", lambda: now_us)
@@ -132,8 +132,11 @@ def test_the_time_of_each_thread_counts_between_two_readings(monkeypatch: pytest
     echo.open(2)
     for _ in range(2):
         assert replies.get(timeout=WAIT_S) == wire.Transcribed("1 samples")
-    while worker._running_since_us:
-        pass
+
+    async def is_idle() -> bool | None:
+        return not worker._running_since_us or None
+
+    await eventually(is_idle)
     now_us = 3_000_000
     assert worker.read_load() == 0.25
     now_us = 4_000_000
