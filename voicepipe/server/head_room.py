@@ -6,8 +6,9 @@ import asyncio
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from voicepipe.errors import Overload
@@ -41,25 +42,37 @@ class SharedTime:
     """The share that all sessions may use together."""
 
     first: int
-    """So many sessions are admitted whatever they cost, and are needed to measure what one costs."""
+    """So many sessions are admitted whatever they cost, and are needed to measure what they cost."""
+
+    base: float
+    """The share that any number of sessions uses, beside what each one does."""
 
     expected: float
-    """The share that a session uses until it is measured, and at least what each further one counts with."""
+    """The share that a session uses on the machine of the benches."""
 
-    min_share: float
-    """The least that a running session counts with: sessions that are silent now may all speak."""
+    min_ratio: float
+    """The least of what running sessions count with, as a ratio to what is expected of them: those that are silent now
+    may all speak."""
 
-    max_share: float
-    """The most that a session counts with: no client may make the measurement refuse all others."""
+    max_ratio: float
+    """The most that they count with: no client may make the measurement refuse all others."""
 
     n_measured: int
     """Of so many of the latest measurements the median counts. One that is missing counts as expected. So neither a
-    silence, nor sessions that have only just begun, nor a short flood of one client sets the cost of a session."""
+    silence, nor sessions that have only just begun, nor a short flood of one client sets the cost of a session. If more
+    came meanwhile and cost more, that counts sooner: measurements have the weight of their sessions then."""
+
+    def expected_of(self, n_sessions: float) -> float:
+        """Return the share that so many sessions, at the mean, use on the machine of the benches."""
+        return self.base + n_sessions * self.expected
 
 
-EXPECTED_SHARE: Final = 0.0078
-"""Share of a core that a session uses in the event loop's thread. Source: the load bench with 80 sessions, 0.94 to
-0.96 % on a quiet machine, and 0.86 of that, then 0.92 of the rest since; rounded up."""
+EXPECTED_SHARE: Final = 0.0076
+"""Share of a core that a session uses in the event loop's thread, beside `BASE_SHARE`. Source: five runs of the
+admission bench: 10 users used 13 to 20 %, 76 to 113 users 75 to 95 %."""
+
+BASE_SHARE: Final = 0.08
+"""Share of a core that the sessions use together, from the same runs: the more there are, the less each one costs."""
 
 MAX_CPU_SHARE: Final = 0.85
 """Beyond it all sessions wait: in the load bench by 16 ms (p50) with 80 sessions, 86 % of a core, and by 360 ms with
@@ -69,15 +82,23 @@ LOOP: Final = SharedTime(
     name="CPU time",
     limit=MAX_CPU_SHARE,
     first=10,
+    base=BASE_SHARE,
     expected=EXPECTED_SHARE,
-    min_share=EXPECTED_SHARE / 2,
-    max_share=4 * EXPECTED_SHARE,
-    n_measured=15,
+    min_ratio=0.5,
+    max_ratio=3,
+    n_measured=9,
 )
-"""The event loop's thread: a minute."""
+"""The event loop's thread: 36 s."""
 
 LOCAL_MODELS: Final = SharedTime(
-    name="time of the local models", limit=0.7, first=2, expected=0.17, min_share=0.02, max_share=0.35, n_measured=5
+    name="time of the local models",
+    limit=0.7,
+    first=2,
+    base=0,
+    expected=0.17,
+    min_ratio=0.12,
+    max_ratio=2,
+    n_measured=5,
 )
 """The local model that is busiest: 20 s. Its jobs wait for each other: with 70 % of its time in use, a job of even
 length waits for 1.2 times that length at the mean (Pollaczek and Khinchine: 0.7 / (2 (1 - 0.7))). What a session uses
@@ -91,10 +112,14 @@ class MeasuredCost:
     def __init__(self, what: SharedTime, used: Callable[[], float | None]) -> None:
         """`used` returns the share that was used lately; None: not known."""
         self.what, self._used = what, used
-        self._shares = deque([what.expected] * what.n_measured, maxlen=what.n_measured)
-        """What a session used, by measurement."""
+        self._measured = deque([(1.0, float(what.first))] * what.n_measured, maxlen=what.n_measured)
+        """(the share that sessions used as a ratio to the expected one, how many sessions), by measurement. A few
+        sessions tell with the ratio what many would use: how much slower this machine is, or how much more they do."""
+        self._n_before = 0
+        """Sessions at the last measurement."""
+
         self._n_measured = 0
-        """Sessions of the last measurement."""
+        """The same, if it tells what sessions cost."""
 
     @property
     def capacity(self) -> int:
@@ -104,19 +129,29 @@ class MeasuredCost:
         has not shown yet that it costs less.
         """
         what = self.what
-        share = min(max(statistics.median(self._shares), what.min_share), what.max_share)
-        left = what.limit - self._n_measured * share
-        return max(what.first, self._n_measured + math.floor(left / max(share, what.expected)))
+        ratios = [ratio for ratio, _ in self._measured]
+        ratio = max(statistics.median(ratios), _weighted_median(self._measured))
+        ratio = min(max(ratio, what.min_ratio), what.max_ratio)
+        left = what.limit - what.expected_of(self._n_measured) * (ratio if self._n_measured else 1)
+        return max(what.first, self._n_measured + math.floor(left / (what.expected * max(ratio, 1))))
 
     def measure(self, n_sessions: int) -> None:
-        """Measure what one of these sessions uses."""
-        used = self._used()
+        """Measure what these sessions use. While they come, there were fewer of them at the mean than there are now."""
+        used, n_mean, self._n_before = self._used(), (self._n_before + n_sessions) / 2, n_sessions
         if used is None or n_sessions < self.what.first:
-            self._shares.append(self.what.expected)
+            self._measured.append((1.0, self.what.first))
             self._n_measured = 0
         else:
-            self._shares.append(used / n_sessions)
+            self._measured.append((used / self.what.expected_of(n_mean), n_mean))
             self._n_measured = n_sessions
+
+
+def _weighted_median(measured: Iterable[tuple[float, float]]) -> float:
+    """Return the value that half of the weight is not above; each one comes with its weight."""
+    ordered = sorted(measured)
+    half = sum(weight for _, weight in ordered) / 2
+    below = accumulate(weight for _, weight in ordered)
+    return next(value for (value, _), weight in zip(ordered, below, strict=True) if weight >= half)
 
 
 class HeadRoom:
