@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from voicepipe.config import load
 pytestmark = pytest.mark.slow
 
 GUIDE = next(path for path in PAGES if path.name == "deploy-nodes.md")
+NODES = Path(__file__).parents[2] / "deploy" / "nodes"
+
 HERE = ("mkdir", "cd", "openssl", "printf", "cat", "chmod", "voicepipe")
 """Programs that change nothing but the working folder."""
 
@@ -83,3 +86,18 @@ def test_the_keys_for_kubernetes_are_those_that_the_server_reads(tmp_path: Path)
     keys = {key.project: key for key in ApiKeys(tmp_path / "keys").list()}
     assert sorted(keys) == ["mine", "ops"]
     assert list(keys["ops"].scopes) == ["operate_all"]
+
+
+def test_the_firewalls_let_in_the_addresses_of_the_guide() -> None:
+    (guide,) = (tomllib.loads(block) for block in code("toml", PAGES[GUIDE]) if "trusted_proxies" in block)
+    node, store = ((NODES / name).read_text() for name in ("firewall.nft", "firewall-store.nft"))
+    server = guide["server"]
+    assert _addresses(node) == [*server["trusted_proxies"], *server["metrics_allow"]]
+    scraped = re.findall(r"(10\.0\.0\.\d+):8080", PAGES[GUIDE])
+    assert _addresses(store) == sorted(set(scraped))
+    assert re.findall(r"dport (\d+)", node) == ["8080", "8080"]
+
+
+def _addresses(rules: str) -> list[str]:
+    (elements,) = re.findall(r"elements = \{ (.*?) \}", rules)
+    return str(elements).split(", ")

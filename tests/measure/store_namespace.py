@@ -35,11 +35,11 @@ class StoreNamespace:
 
     def cut(self) -> None:
         """Drop all that leaves it: requests arrive and have their effect, and no answer comes, no error either."""
-        _ip("-n", self.name, "route", "add", "blackhole", f"{self.own_address}/32")
+        run_ip("-n", self.name, "route", "add", "blackhole", f"{self.own_address}/32")
 
     def heal(self) -> None:
         """Let it answer again."""
-        _ip("-n", self.name, "route", "del", "blackhole", f"{self.own_address}/32")
+        run_ip("-n", self.name, "route", "del", "blackhole", f"{self.own_address}/32")
 
 
 @contextmanager
@@ -56,22 +56,29 @@ def store_namespace() -> Iterator[StoreNamespace]:
     near, far = (f"{base[0]}.{int(base[1]) + host}" for host in (1, 2))
     its = StoreNamespace(f"vp-{os.getpid()}", near, far)
     ours, there = f"vpa{os.getpid()}", f"vpb{os.getpid()}"
-    _ip("netns", "add", its.name)
+    run_ip("netns", "add", its.name)
     try:
-        _ip("link", "add", ours, "type", "veth", "peer", "name", there, "netns", its.name)
+        run_ip("link", "add", ours, "type", "veth", "peer", "name", there, "netns", its.name)
         try:
-            _ip("addr", "add", f"{near}/30", "dev", ours)
-            _ip("link", "set", ours, "up")
-            _ip("-n", its.name, "addr", "add", f"{far}/30", "dev", there)
-            _ip("-n", its.name, "link", "set", there, "up")
+            run_ip("addr", "add", f"{near}/30", "dev", ours)
+            run_ip("link", "set", ours, "up")
+            run_ip("-n", its.name, "addr", "add", f"{far}/30", "dev", there)
+            run_ip("-n", its.name, "link", "set", there, "up")
             yield its
         finally:
-            _ip("link", "del", ours)  # now: with its namespace it goes some time later, and its name is taken so long
+            run_ip(
+                "link", "del", ours
+            )  # now: with its namespace it goes some time later, and its name is taken so long
     finally:
-        _ip("netns", "del", its.name)
+        run_ip("netns", "del", its.name)
 
 
-def _ip(*arguments: str) -> None:
+def run_ip(*arguments: str) -> None:
+    """Run `ip` with these arguments.
+
+    Raises:
+        NoNamespacesError: it failed; the text says why.
+    """
     done = subprocess.run(("ip", *arguments), capture_output=True, text=True, check=False)
     if done.returncode:
         raise NoNamespacesError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
