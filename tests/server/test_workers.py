@@ -14,6 +14,7 @@ import pytest
 
 from tests.cluster.snapshot_rules import check_next_secret, check_one_owner
 from voicepipe.cluster.channel import Channel
+from voicepipe.cluster.port import LeftSnapshot
 from voicepipe.errors import Overload, StoreUnavailable
 from voicepipe.server.api.providers import _together
 from voicepipe.server.api.stream_state import _together as states_together
@@ -511,6 +512,19 @@ async def test_a_text_outlives_its_worker(server: Server) -> None:
     texts = WorkerSnapshots(other.link)
     assert await texts.has_snapshot("s")
     assert await texts.acquire_snapshot("s", digest="d", owner="other", next_digest="e") == b"1"
+
+
+async def test_a_worker_ends_what_another_one_left(server: Server) -> None:
+    one, other = server.join(), server.join()
+    assert await WorkerSnapshots(one.link).store_snapshot("s", b"1", digest="d", owner="one", life_s=60)
+    server.broker.detach(one.seen)
+    texts = WorkerSnapshots(other.link)
+    assert await texts.lease_left_snapshot(after_s=60, life_s=120, lease="l") is None
+    assert await texts.lease_left_snapshot(after_s=0, life_s=120, lease="l") == LeftSnapshot("s", b"1")
+    await texts.delete_left_snapshot("s", lease="m")
+    assert await texts.has_snapshot("s")
+    await texts.delete_left_snapshot("s", lease="l")
+    assert not await texts.has_snapshot("s")
 
 
 async def test_a_text_is_not_awaited_where_the_supervisor_is_gone_or_silent(

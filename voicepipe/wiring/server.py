@@ -229,12 +229,13 @@ async def _open(
         )
         if workers is not None:
             context = _connected(context, workers, feed)
+        snapshots = cluster.node_store or (WorkerSnapshots(workers.link) if workers is not None else None)
         context = replace(
             context,
             phone_lines={name: entry.line(name) for name, entry in settings.phone.items()},
             phone_calls=tools.phone_calls,
-            session_snapshots=cluster.node_store or (WorkerSnapshots(workers.link) if workers is not None else None),
-            left_snapshots=cluster.node_store,
+            session_snapshots=snapshots,
+            left_snapshots=snapshots,
             presence=cluster.node_store,
             node_events=cluster.node_store,
             node=node_of(settings) or socket.gethostname(),

@@ -21,12 +21,14 @@ from voicepipe.server.workers.messages import (
     AcquireSnapshot,
     ConnectionClosed,
     CountFailure,
+    DeleteLeftSnapshot,
     DeleteSnapshot,
     FeedMessage,
     FreeOwnerSlots,
     FreeSlot,
     FromWorker,
     HasSnapshot,
+    LeaseLeftSnapshot,
     Ping,
     PublishEvent,
     Query,
@@ -219,7 +221,14 @@ class Broker:
                 self._free_slot(worker, number)
             case RelaySession(session):
                 self._relay(message, session, passed)
-            case HasSnapshot() | StoreSnapshot() | AcquireSnapshot() | DeleteSnapshot():
+            case (
+                HasSnapshot()
+                | StoreSnapshot()
+                | AcquireSnapshot()
+                | DeleteSnapshot()
+                | LeaseLeftSnapshot()
+                | DeleteLeftSnapshot()
+            ):
                 worker.send(self._answer_snapshot(message))
             case _:
                 pass
@@ -270,6 +279,14 @@ class Broker:
                 return SnapshotResult(number, taken is not None, taken)
             case DeleteSnapshot(number, session, owner):
                 snapshots.delete(session, owner=owner)
+                return SnapshotResult(number, is_done=True)
+            case LeaseLeftSnapshot(number, after_s, life_s, lease):
+                left = snapshots.lease_left(after_s=after_s, life_s=life_s, lease=lease, now_ms=now_ms)
+                if left is None:
+                    return SnapshotResult(number, is_done=False)
+                return SnapshotResult(number, is_done=True, text=left.text, session=left.session_id)
+            case DeleteLeftSnapshot(number, session, lease):
+                snapshots.delete_left(session, lease=lease)
                 return SnapshotResult(number, is_done=True)
 
     # --- queries ------------------------------------------------------------------------------

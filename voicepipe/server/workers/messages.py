@@ -188,6 +188,24 @@ class DeleteSnapshot(_Message):
     owner: str
 
 
+class LeaseLeftSnapshot(_Message):
+    """Lease a snapshot that no worker has written for so long. See `cluster.port.LeftSnapshots` for this and the next
+    one."""
+
+    number: int
+    after_s: int
+    life_s: int
+    lease: str
+
+
+class DeleteLeftSnapshot(_Message):
+    """Delete a leased snapshot."""
+
+    number: int
+    session: str
+    lease: str
+
+
 # --- to a worker ----------------------------------------------------------------------------------
 
 
@@ -241,10 +259,13 @@ class SnapshotResult(_Message):
 
     number: int
     is_done: bool
-    """Whether there is one, or it was stored, taken or deleted."""
+    """Whether there is one, or it was stored, taken, leased or deleted."""
 
     text: bytes | None = None
-    """What was taken."""
+    """What was taken or leased."""
+
+    session: str = ""
+    """Whose snapshot was leased."""
 
 
 class FreeOwnerSlots(_Message):
@@ -253,7 +274,9 @@ class FreeOwnerSlots(_Message):
     owner: str
 
 
-SnapshotRequest = HasSnapshot | StoreSnapshot | AcquireSnapshot | DeleteSnapshot
+SnapshotRequest = (
+    HasSnapshot | StoreSnapshot | AcquireSnapshot | DeleteSnapshot | LeaseLeftSnapshot | DeleteLeftSnapshot
+)
 
 FromWorker = (
     Listening

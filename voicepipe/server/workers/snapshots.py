@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from voicepipe.cluster.port import LeftSnapshot
 from voicepipe.server.workers.link import WorkerLink
-from voicepipe.server.workers.messages import AcquireSnapshot, DeleteSnapshot, HasSnapshot, StoreSnapshot
+from voicepipe.server.workers.messages import (
+    AcquireSnapshot,
+    DeleteLeftSnapshot,
+    DeleteSnapshot,
+    HasSnapshot,
+    LeaseLeftSnapshot,
+    StoreSnapshot,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSnapshots:
-    """Implements `SessionSnapshots`: another worker goes on with the sessions of one that has died.
+    """Implements `SessionSnapshots` and `LeftSnapshots`: another worker goes on with the sessions of one that has died,
+    or ends their records.
 
     Each method raises `StoreUnavailable` when the supervisor does not answer.
     """
@@ -31,3 +40,10 @@ class WorkerSnapshots:
 
     async def delete_snapshot(self, session_id: str, *, owner: str) -> None:
         await self.link.request_snapshot(DeleteSnapshot(0, session_id, owner))
+
+    async def lease_left_snapshot(self, *, after_s: int, life_s: int, lease: str) -> LeftSnapshot | None:
+        result = await self.link.request_snapshot(LeaseLeftSnapshot(0, after_s, life_s, lease))
+        return None if result.text is None else LeftSnapshot(result.session, result.text)
+
+    async def delete_left_snapshot(self, session_id: str, *, lease: str) -> None:
+        await self.link.request_snapshot(DeleteLeftSnapshot(0, session_id, lease))
