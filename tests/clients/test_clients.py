@@ -101,7 +101,12 @@ async def test_a_user_who_goes_on_takes_back_an_answer_that_began_softly(
         result = await drive(
             command, server.url, "--vad", "semantic_vad", *gap, *flags, NODE_EXTRA_CA_CERTS=str(certificate)
         )
-    assert result["statuses"] == ["cancelled", "completed"]
+    *taken_back, last = result["statuses"]
+    # A busy machine may hold up the client's frames in the middle of a sentence as well, which ends with another pause.
+    assert taken_back
+    assert {*taken_back} == {"cancelled"}
+    assert last == "completed"
     assert result["late_ms"] == 0
     messages = llm.received[-1].question["messages"]
-    assert [each["content"] for each in messages if each["role"] != "system"] == [f"{TRANSCRIPT} {TRANSCRIPT}"]
+    said = " ".join([TRANSCRIPT] * len(result["statuses"]))
+    assert [each["content"] for each in messages if each["role"] != "system"] == [said]

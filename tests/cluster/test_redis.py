@@ -172,7 +172,14 @@ async def test_a_read_of_a_server_that_hangs_ends_in_its_time(redis: RedisServer
             redis.thaw()
         assert {type(answer) for answer in answers} == {StoreUnavailable}
         assert {answer.kind for answer in answers if isinstance(answer, StoreUnavailable)} == {"unreachable"}
-        assert await cluster.slots_taken("m", now_s=NOW_S) == 0
+
+        async def is_used() -> bool | None:
+            try:
+                return await cluster.slots_taken("m", now_s=NOW_S) == 0
+            except StoreUnavailable:  # a busy machine takes longer than 50 ms for a new connection
+                return None
+
+        assert await eventually(is_used)
 
 
 async def test_a_text_has_longer_than_a_check(redis: RedisServer) -> None:

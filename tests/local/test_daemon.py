@@ -221,6 +221,7 @@ async def test_a_stalled_engine_is_a_timeout(run_daemon: RunDaemon) -> None:
     async with run_daemon({"stt": lambda: echo}) as settings, asyncio.timeout(WAIT_S):
         short_timeout = ProviderSettings(kind="local", options=settings.options, idle_timeout_ms=50)
         job = await send_job(short_timeout, "a")
+        assert await asyncio.to_thread(echo.first_begun.wait, WAIT_S)
         with pytest.raises(StageTimeout, match="no data for 50 ms"):
             await job.next()
         assert await asyncio.to_thread(echo.tasks[0].cancelled.wait, WAIT_S)

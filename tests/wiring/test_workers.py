@@ -510,10 +510,14 @@ async def test_the_session_of_a_dead_worker_goes_on_in_another(server: Server) -
     await server.until_sessions(0)
 
     async def both_stored() -> bool | None:
-        turns = (await server.read(f"/v1/turns?session={session_id}"))["data"]
+        turns[:] = (await server.read(f"/v1/turns?session={session_id}"))["data"]
         return [each["outcome"] for each in turns] == ["completed"] * 2 or None
 
-    await eventually(both_stored)
+    turns: list[dict[str, Any]] = []
+    try:
+        await eventually(both_stored)
+    except TimeoutError:
+        pytest.fail(f"the records are {turns}")
 
 
 async def _serves(server: Server, worker: int) -> bool | None:

@@ -19,7 +19,7 @@ from voicepipe.config.settings import LOCAL, STAGES, Settings
 from voicepipe.errors import ConfigError
 from voicepipe.server.descriptors import raise_descriptor_limit
 from voicepipe.server.gateway.request_slots import SlotCounts
-from voicepipe.server.head_room import EXPECTED_SHARE, MAX_CPU_SHARE
+from voicepipe.server.head_room import LOOP
 from voicepipe.server.listening import address, bound
 from voicepipe.server.tls import tls_context
 from voicepipe.server.workers.broker import Broker
@@ -46,7 +46,7 @@ def count(settings: Settings) -> int:
         return settings.server.workers
     if settings.python_agents:
         return 1
-    needed = round(settings.server.max_sessions * EXPECTED_SHARE / MAX_CPU_SHARE)
+    needed = round(settings.server.max_sessions / LOOP.expected_capacity)
     return max(1, min(needed, cores() - _runs_local_models(settings)))
 
 
