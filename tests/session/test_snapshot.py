@@ -101,7 +101,9 @@ def test_an_item_is_encoded_again_only_when_it_has_changed() -> None:
 
 
 def test_ids_are_not_given_twice() -> None:
-    assert restored(state_of(EVERY)).counts == (("item", 7 + IDS_LEFT_OUT),)
+    found = restored(state_of(EVERY))
+    assert found.counts == (("item", 7 + IDS_LEFT_OUT),)
+    assert found.skipped == IDS_LEFT_OUT
 
 
 def test_an_item_of_a_newer_version_is_an_error() -> None:

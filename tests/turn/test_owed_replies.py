@@ -15,7 +15,7 @@ def typed(item_id: str) -> Message:
 
 def restored(*items: Item, requests: tuple[str, ...] = ()) -> Scenario:
     scenario = Scenario()
-    scenario._post(e.ConversationRestored(items, (), requests))
+    scenario._post(e.ConversationRestored(items, (("item", 1_004),), skipped=1_000, requests=requests))
     return scenario
 
 
@@ -48,6 +48,16 @@ def test_each_is_made_once_the_one_before_it_is_complete() -> None:
     scenario.answers("Two.")
     assert order(scenario)[:3] == ["q1", first, "q2"]
     assert len(order(scenario)) == 4
+
+
+def test_an_id_is_not_given_again_that_the_other_process_may_have_given() -> None:
+    """After the latest write, also where it had given none of the kind until then: a record would replace another."""
+    scenario = restored(typed("q1"))
+    owe(scenario)
+    scenario.answers("One.")
+    counts = scenario.driver.core.context.counts
+    assert (counts["item"], counts["turn"]) == (1_005, 1_001)
+    assert order(scenario)[-1].endswith("_1005")
 
 
 def test_a_question_that_comes_meanwhile_is_not_read() -> None:

@@ -128,7 +128,7 @@ def restored(state: SessionSnapshot) -> e.ConversationRestored:
     replies = {reply.item_id: reply for reply in (*(each.reply for each in state.earlier), state.reply) if reply}
     items = tuple(_ended(item, replies.get(item.id)) for item in read_items(state))
     counts = tuple((kind, number + IDS_LEFT_OUT) for kind, number in state.counts.items())
-    return e.ConversationRestored(items, counts, state.requests)
+    return e.ConversationRestored(items, counts, IDS_LEFT_OUT, state.requests)
 
 
 def _ended(item: Item, reply: OpenReply | None) -> Item:

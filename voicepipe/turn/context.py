@@ -436,6 +436,11 @@ class TurnContext:
     conversation: Conversation = field(default_factory=Conversation)
     commands: list[Command] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    """Kind of ID -> the number of the latest one."""
+
+    skipped_ids: int = 0
+    """Numbers that the first IDs of other kinds skip."""
+
     user_language: str | None = None
     """The language that the STT detected last, as BCP-47, if the agent follows the user's; None: none so far."""
 
@@ -500,7 +505,7 @@ class TurnContext:
 
     def new_id(self, kind: str) -> str:
         """Return the next id of that kind: `item_SESSION_0001`."""
-        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self.counts[kind] = self.counts.get(kind, self.skipped_ids) + 1
         return f"{kind}_{self.session.removeprefix('sess_')}_{self.counts[kind]:04d}"
 
     def new_turn(self, cause: Cause, after: Turn | None = None) -> Turn:

@@ -358,6 +358,7 @@ class Core:
         for item in event.items:
             self.context.conversation.claim(item)
         self.context.counts.update(event.counts)
+        self.context.skipped_ids = event.skipped
         self.context.requests.extend(event.requests)
 
     def _commit_requested(self, event: e.CommitRequested, now_ms: int) -> None:

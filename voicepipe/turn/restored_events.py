@@ -17,6 +17,9 @@ class ConversationRestored:
     counts: tuple[tuple[str, int], ...]
     """Kind of ID -> the number of the latest one."""
 
+    skipped: int = 0
+    """Numbers that IDs of all other kinds skip: that process may have given some that are not known here."""
+
     requests: tuple[str, ...] = ()
     """The `event_id` of the latest requests for a reply that were accepted there."""
 
